@@ -1,0 +1,31 @@
+# What a program that links Awaken needs after installation: headers, a CMake package (awaken::awaken) and a pkg-config
+# file. The library and the programs are installed by the folders that build them.
+include_guard(GLOBAL)
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/awaken" DESTINATION "${AWAKEN_INSTALL_INCLUDEDIR}"
+        FILES_MATCHING PATTERN "*.h")
+
+if(TARGET awaken)
+    set_target_properties(awaken PROPERTIES EXPORT_NAME awaken)
+    install(TARGETS awaken EXPORT awaken-targets
+            LIBRARY DESTINATION "${AWAKEN_INSTALL_LIBDIR}"
+            INCLUDES DESTINATION "${AWAKEN_INSTALL_INCLUDEDIR}")
+    install(EXPORT awaken-targets NAMESPACE awaken:: DESTINATION "${AWAKEN_INSTALL_CMAKEDIR}")
+    if(NOT SKBUILD)
+        # For a plain -lawaken with -L<prefix>/lib. A wheel cannot hold a link.
+        install(CODE "file(CREATE_LINK awaken/libawaken.so
+                           \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/libawaken.so\" SYMBOLIC)")
+    endif()
+
+    configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/awaken-config.cmake.in"
+                                  "${PROJECT_BINARY_DIR}/awaken-config.cmake"
+                                  INSTALL_DESTINATION "${AWAKEN_INSTALL_CMAKEDIR}")
+    write_basic_package_version_file("${PROJECT_BINARY_DIR}/awaken-config-version.cmake"
+                                     COMPATIBILITY SameMinorVersion)
+    install(FILES "${PROJECT_BINARY_DIR}/awaken-config.cmake" "${PROJECT_BINARY_DIR}/awaken-config-version.cmake"
+            DESTINATION "${AWAKEN_INSTALL_CMAKEDIR}")
+
+    configure_file("${PROJECT_SOURCE_DIR}/cmake/awaken.pc.in" "${PROJECT_BINARY_DIR}/awaken.pc" @ONLY)
+    install(FILES "${PROJECT_BINARY_DIR}/awaken.pc" DESTINATION "${AWAKEN_INSTALL_PKGCONFIGDIR}")
+endif()

@@ -1,0 +1,51 @@
+"""The commands of `awaken` that are written in Python; the native program `awaken` passes on what it does not know."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+NATIVE_COMMANDS = ("exec", "settings", "version", "help")
+"""What the native program does itself."""
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {}
+"""Name to function; it takes the arguments after the name and returns the exit status."""
+
+USAGE_ERROR = 2
+NOT_FOUND = 127
+
+
+def native_program() -> str | None:
+    """The path of the native program: the one of this environment, else the first in PATH."""
+    own = Path(sysconfig.get_path("scripts")) / "awaken"
+    return str(own) if os.access(own, os.X_OK) else shutil.which("awaken")
+
+
+def run_native(arguments: Sequence[str]) -> NoReturn:
+    """Replaces this process with the native program; exits with status 127 when there is none."""
+    program = native_program()
+    if program is None:
+        print("awaken: the program awaken is not installed: install the package again (pip install .)", file=sys.stderr)
+        sys.exit(NOT_FOUND)
+    os.execv(program, [program, *arguments])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit status: 2 for a command that does not exist."""
+    if not arguments or arguments[0].startswith("-") or arguments[0] in NATIVE_COMMANDS:
+        run_native(arguments)
+    command = COMMANDS.get(arguments[0])
+    if command is None:
+        known = ", ".join((*NATIVE_COMMANDS, *COMMANDS))
+        print(f"awaken: there is no command {arguments[0]}: use one of {known}", file=sys.stderr)
+        return USAGE_ERROR
+    return command(arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
