@@ -1,0 +1,911 @@
+// The CUDA driver (libcuda). Only the driver's own calls are used, never the CUDA runtime library: programs carry that
+// statically, in any version, while the driver is one per process.
+//
+// Contexts. Resources that we make (streams, events, memory, mappings, modules) live in the primary contexts of their
+// devices, which are also what the CUDA runtime, and so nearly every program, uses. What belongs to somebody else's
+// allocation is done in that allocation's context. Each call pushes the context it needs and pops it again, unless it is
+// current already.
+//
+// Nothing here touches the sticky error of the CUDA runtime library: that is kept above the driver.
+#include <dirent.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "gpu/dynamic_library.h"
+#include "gpu/gpu.h"
+#include "gpu/identity_table.h"
+#include "gpu/runtime_compiler.h"
+#include "gpu/vendor.h"
+#include "gpu/wait.h"
+
+namespace awaken::gpu {
+namespace {
+
+// ---- the driver's binary interface: types and numbers of cuda.h that we rely on --------------------------------------
+
+using CuResult = int;
+using CuDevice = int;
+using CuContext = void*;
+using CuStream = void*;
+using CuEvent = void*;
+using CuModule = void*;
+using CuFunction = void*;
+using CuAddress = unsigned long long;
+
+constexpr CuResult kSuccess = 0;
+constexpr CuResult kErrorNotInitialized = 3;
+constexpr CuResult kErrorDeinitialized = 4;
+constexpr CuResult kErrorInvalidDevice = 101;
+constexpr CuResult kErrorNotReady = 600;
+constexpr CuResult kErrorPeerAccessAlreadyEnabled = 704;
+constexpr CuResult kErrorContextIsDestroyed = 709;
+
+enum CuPointerAttribute : int {
+    kContextAttribute = 1,
+    kMemoryTypeAttribute = 2,
+    kSyncMemopsAttribute = 6,
+    kBufferIdAttribute = 7,
+    kIsManagedAttribute = 8,
+    kDeviceOrdinalAttribute = 9,
+    kIsLegacyIpcCapableAttribute = 10,
+    kRangeStartAttribute = 11,
+    kRangeSizeAttribute = 12
+};
+
+constexpr unsigned kMemoryTypeHost = 1;
+constexpr unsigned kMemoryTypeDevice = 2;
+constexpr unsigned kMemoryTypeUnified = 4;
+
+constexpr int kDeviceMaxPitch = 11;
+constexpr int kDeviceMultiprocessorCount = 16;
+constexpr int kDeviceComputeCapabilityMajor = 75;
+constexpr int kDeviceComputeCapabilityMinor = 76;
+
+constexpr unsigned kStreamDefault = 0;
+constexpr unsigned kStreamNonBlocking = 1;
+constexpr unsigned kEventDisableTiming = 2;
+constexpr unsigned kIpcLazyEnablePeerAccess = 1;
+constexpr unsigned kHostPortable = 1;
+constexpr unsigned kHostDeviceMap = 2;
+
+/// The legacy default stream, whatever the caller was compiled with.
+CuStream legacy_stream() noexcept { return reinterpret_cast<CuStream>(std::uintptr_t{1}); }
+
+struct CuUuid {
+    unsigned char bytes[16];
+};
+
+struct CuIpcMemHandle {
+    unsigned char bytes[64];
+};
+static_assert(sizeof(CuIpcMemHandle) == sizeof(IpcMemoryHandle));
+
+struct CuCopy2D {
+    std::size_t source_x;
+    std::size_t source_y;
+    unsigned source_type;
+    const void* source_host;
+    CuAddress source_device;
+    void* source_array;
+    std::size_t source_pitch;
+    std::size_t destination_x;
+    std::size_t destination_y;
+    unsigned destination_type;
+    void* destination_host;
+    CuAddress destination_device;
+    void* destination_array;
+    std::size_t destination_pitch;
+    std::size_t width;
+    std::size_t height;
+};
+static_assert(sizeof(CuCopy2D) == 16 * sizeof(void*), "layout of CUDA_MEMCPY2D");
+
+// The attributes 10 to 12 above, on which everything rests, came with CUDA 11.
+constexpr int kOldestDriver = 11000;
+
+// X(member, symbol, required, result, parameters...)
+#define AWAKEN_CUDA_FUNCTIONS(X)                                                                                         \
+    X(init, "cuInit", true, CuResult, unsigned)                                                                          \
+    X(driver_version, "cuDriverGetVersion", true, CuResult, int*)                                                        \
+    X(error_string, "cuGetErrorString", true, CuResult, CuResult, const char**)                                          \
+    X(device_get, "cuDeviceGet", true, CuResult, CuDevice*, int)                                                         \
+    X(device_count, "cuDeviceGetCount", true, CuResult, int*)                                                            \
+    X(device_name, "cuDeviceGetName", true, CuResult, char*, int, CuDevice)                                              \
+    X(device_uuid_v2, "cuDeviceGetUuid_v2", false, CuResult, CuUuid*, CuDevice)                                          \
+    X(device_uuid, "cuDeviceGetUuid", true, CuResult, CuUuid*, CuDevice)                                                 \
+    X(device_memory, "cuDeviceTotalMem_v2", true, CuResult, std::size_t*, CuDevice)                                      \
+    X(device_attribute, "cuDeviceGetAttribute", true, CuResult, int*, int, CuDevice)                                     \
+    X(device_pci_bus_id, "cuDeviceGetPCIBusId", true, CuResult, char*, int, CuDevice)                                    \
+    X(device_can_access_peer, "cuDeviceCanAccessPeer", true, CuResult, int*, CuDevice, CuDevice)                         \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", true, CuResult, CuContext*, CuDevice)                                  \
+    X(primary_state, "cuDevicePrimaryCtxGetState", true, CuResult, CuDevice, unsigned*, int*)                            \
+    X(context_current, "cuCtxGetCurrent", true, CuResult, CuContext*)                                                    \
+    X(context_device, "cuCtxGetDevice", true, CuResult, CuDevice*)                                                       \
+    X(context_push, "cuCtxPushCurrent_v2", true, CuResult, CuContext)                                                    \
+    X(context_pop, "cuCtxPopCurrent_v2", true, CuResult, CuContext*)                                                     \
+    X(context_enable_peer, "cuCtxEnablePeerAccess", true, CuResult, CuContext, unsigned)                                 \
+    X(pointer_attributes, "cuPointerGetAttributes", true, CuResult, unsigned, const CuPointerAttribute*, void**,         \
+      CuAddress)                                                                                                         \
+    X(set_pointer_attribute, "cuPointerSetAttribute", true, CuResult, const void*, CuPointerAttribute, CuAddress)        \
+    X(memory_allocate, "cuMemAlloc_v2", true, CuResult, CuAddress*, std::size_t)                                         \
+    X(memory_free, "cuMemFree_v2", true, CuResult, CuAddress)                                                            \
+    X(memory_range, "cuMemGetAddressRange_v2", true, CuResult, CuAddress*, std::size_t*, CuAddress)                      \
+    X(host_allocate, "cuMemHostAlloc", true, CuResult, void**, std::size_t, unsigned)                                    \
+    X(host_free, "cuMemFreeHost", true, CuResult, void*)                                                                 \
+    X(host_register, "cuMemHostRegister_v2", true, CuResult, void*, std::size_t, unsigned)                               \
+    X(host_unregister, "cuMemHostUnregister", true, CuResult, void*)                                                     \
+    X(copy_async, "cuMemcpyAsync", true, CuResult, CuAddress, CuAddress, std::size_t, CuStream)                          \
+    X(copy_2d_async, "cuMemcpy2DAsync_v2", true, CuResult, const CuCopy2D*, CuStream)                                    \
+    X(fill_async, "cuMemsetD8Async", true, CuResult, CuAddress, unsigned char, std::size_t, CuStream)                    \
+    X(stream_create, "cuStreamCreate", true, CuResult, CuStream*, unsigned)                                              \
+    X(stream_destroy, "cuStreamDestroy_v2", true, CuResult, CuStream)                                                    \
+    X(stream_query, "cuStreamQuery", true, CuResult, CuStream)                                                           \
+    X(stream_synchronize, "cuStreamSynchronize", true, CuResult, CuStream)                                               \
+    X(stream_wait_event, "cuStreamWaitEvent", true, CuResult, CuStream, CuEvent, unsigned)                               \
+    X(event_create, "cuEventCreate", true, CuResult, CuEvent*, unsigned)                                                 \
+    X(event_destroy, "cuEventDestroy_v2", true, CuResult, CuEvent)                                                       \
+    X(event_record, "cuEventRecord", true, CuResult, CuEvent, CuStream)                                                  \
+    X(event_query, "cuEventQuery", true, CuResult, CuEvent)                                                              \
+    X(ipc_get, "cuIpcGetMemHandle", true, CuResult, CuIpcMemHandle*, CuAddress)                                          \
+    X(ipc_open, "cuIpcOpenMemHandle_v2", true, CuResult, CuAddress*, CuIpcMemHandle, unsigned)                           \
+    X(ipc_close, "cuIpcCloseMemHandle", true, CuResult, CuAddress)                                                       \
+    X(module_load, "cuModuleLoadData", true, CuResult, CuModule*, const void*)                                           \
+    X(module_unload, "cuModuleUnload", true, CuResult, CuModule)                                                         \
+    X(module_function, "cuModuleGetFunction", true, CuResult, CuFunction*, CuModule, const char*)                        \
+    X(launch_kernel, "cuLaunchKernel", true, CuResult, CuFunction, unsigned, unsigned, unsigned, unsigned, unsigned,     \
+      unsigned, unsigned, CuStream, void**, void**)
+
+struct Driver {
+    AWAKEN_CUDA_FUNCTIONS(AWAKEN_DECLARE_FUNCTION)
+};
+
+bool bind_driver(const DynamicLibrary& library, Driver& table, std::string& why_not) {
+    const FunctionSlot slots[] = {AWAKEN_CUDA_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
+    return library.bind(slots, why_not);
+}
+
+CuAddress device_address(const void* pointer) noexcept { return reinterpret_cast<CuAddress>(pointer); }
+void* host_pointer(CuAddress address) noexcept { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
+
+// ---- the run-time compiler -------------------------------------------------------------------------------------------
+
+#define AWAKEN_NVRTC_FUNCTIONS(X)                                                                                        \
+    X(version, "nvrtcVersion", true, int, int*, int*)                                                                    \
+    X(error_string, "nvrtcGetErrorString", true, const char*, int)                                                       \
+    X(create, "nvrtcCreateProgram", true, int, void**, const char*, const char*, int, const char* const*,                \
+      const char* const*)                                                                                                \
+    X(destroy, "nvrtcDestroyProgram", true, int, void**)                                                                 \
+    X(compile, "nvrtcCompileProgram", true, int, void*, int, const char* const*)                                         \
+    X(log_size, "nvrtcGetProgramLogSize", true, int, void*, std::size_t*)                                                \
+    X(log, "nvrtcGetProgramLog", true, int, void*, char*)                                                                \
+    X(code_size, "nvrtcGetCUBINSize", true, int, void*, std::size_t*)                                                    \
+    X(code, "nvrtcGetCUBIN", true, int, void*, char*)                                                                    \
+    X(portable_size, "nvrtcGetPTXSize", true, int, void*, std::size_t*)                                                  \
+    X(portable, "nvrtcGetPTX", true, int, void*, char*)
+
+constexpr const char* kCompilerStem = "libnvrtc";
+constexpr const char* kCompilerNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"};
+
+/// Compilers in `directory`, newest version first.
+void add_compilers_in(const std::string& directory, std::vector<std::string>& paths) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> handle(::opendir(directory.c_str()), &::closedir);
+    if (handle == nullptr) return;
+    std::vector<std::string> found;
+    while (const dirent* const entry = ::readdir(handle.get())) {
+        if (is_library_named(entry->d_name, kCompilerStem)) found.push_back(directory + "/" + entry->d_name);
+    }
+    std::sort(found.rbegin(), found.rend());
+    paths.insert(paths.end(), found.begin(), found.end());
+}
+
+/// Where a compiler may lie, in the order of trust that it fits the CUDA which the program uses: loaded already; beside the
+/// CUDA libraries that are loaded (a toolkit's folder, or the folders that NVIDIA's Python packages share); known to the
+/// loader; in the toolkit that the environment names.
+std::vector<std::string> compiler_paths() {
+    std::vector<std::string> paths;
+    std::vector<std::string> directories;
+    const auto add_directory = [&directories](const std::string& directory) {
+        if (std::find(directories.begin(), directories.end(), directory) == directories.end()) {
+            directories.push_back(directory);
+        }
+    };
+    for (const std::string& path : loaded_object_paths()) {
+        if (is_library_named(path, kCompilerStem)) paths.push_back(path);
+        if (path.front() != '/') continue;
+        for (const char* const stem : {"libcudart", "libcublas", "libcublasLt", "libcufft", "libcusparse", "libcurand"}) {
+            if (!is_library_named(path, stem)) continue;
+            add_directory(path.substr(0, path.rfind('/')));
+            // site-packages/nvidia/<package>/lib/libcudart.so.12: its siblings are site-packages/nvidia/*/lib.
+            const std::size_t packages = path.rfind("/nvidia/");
+            if (packages == std::string::npos) continue;
+            const std::string root = path.substr(0, packages) + "/nvidia";
+            const std::unique_ptr<DIR, int (*)(DIR*)> handle(::opendir(root.c_str()), &::closedir);
+            while (const dirent* const entry = handle != nullptr ? ::readdir(handle.get()) : nullptr) {
+                if (entry->d_name[0] != '.') add_directory(root + "/" + entry->d_name + "/lib");
+            }
+        }
+    }
+    for (const std::string& directory : directories) add_compilers_in(directory, paths);
+    paths.insert(paths.end(), std::begin(kCompilerNames), std::end(kCompilerNames));
+    for (const char* const variable : {"CUDA_HOME", "CUDA_PATH"}) {
+        if (const char* const root = ::secure_getenv(variable); root != nullptr && *root == '/') {
+            add_compilers_in(std::string(root) + "/lib64", paths);
+            add_compilers_in(std::string(root) + "/lib", paths);
+        }
+    }
+    add_compilers_in("/usr/local/cuda/lib64", paths);
+    return paths;
+}
+
+std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
+    const std::vector<std::string> paths = compiler_paths();
+    const DynamicLibrary library = DynamicLibrary::open(paths, why_not);
+    if (!library) {
+        why_not = "no run-time compiler (libnvrtc) can be loaded; install the package nvidia-cuda-nvrtc or set CUDA_HOME: " +
+                  why_not;
+        return nullptr;
+    }
+    CompilerFunctions table;
+    const FunctionSlot slots[] = {AWAKEN_NVRTC_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
+    if (!library.bind(slots, why_not)) return nullptr;
+    return std::make_unique<RuntimeCompiler>("NVRTC", library.path(), table);
+}
+
+// ---- the runtime -----------------------------------------------------------------------------------------------------
+
+class Cuda final : public VendorRuntime {
+  public:
+    Cuda(DynamicLibrary library, const Driver& driver) : _driver(driver), _library(std::move(library)) {}
+
+    Readiness prepare(bool initialise, std::string* why_not) override {
+        const auto explain = [why_not](const std::string& text) {
+            if (why_not != nullptr) *why_not = text;
+        };
+        if (initialise) {
+            if (const Status status = outcome(_driver.init(0), "cuInit"); !status.ok()) {
+                explain(_library.path() + " cannot be initialised: " + status.message());
+                return Readiness::no_device;
+            }
+        }
+        int count = 0;
+        const CuResult result = _driver.device_count(&count);
+        if (result == kErrorNotInitialized) {
+            explain(_library.path() + " is loaded, but the program has not initialised it");
+            return Readiness::not_initialised;
+        }
+        if (result != kSuccess || count == 0) {
+            explain(_library.path() + " reports no device" +
+                    (result != kSuccess ? ": " + outcome(result, "cuDeviceGetCount").message() : std::string()));
+            return Readiness::no_device;
+        }
+        int version = 0;
+        if (_driver.driver_version(&version) == kSuccess && version < kOldestDriver) {
+            explain(_library.path() + " is the driver of CUDA " + dotted(version) + "; CUDA " + dotted(kOldestDriver) +
+                    " or newer is needed: update the NVIDIA driver");
+            return Readiness::no_device;
+        }
+        _primary = std::make_unique<std::atomic<CuContext>[]>(static_cast<std::size_t>(count));
+        _devices = count;
+        _version = version;
+        return Readiness::ready;
+    }
+
+    Vendor vendor() const noexcept override { return Vendor::cuda; }
+
+    Versions versions() const override {
+        Versions versions;
+        versions.driver = _version;
+        versions.runtime = "CUDA driver " + dotted(_version);
+        versions.library = _library.path();
+        versions.description = versions.runtime + ", " + std::to_string(_devices) +
+                               (_devices == 1 ? " device, " : " devices, ") + versions.library;
+        return versions;
+    }
+
+    // ---- devices ----------------------------------------------------------------------------------------------------
+
+    int device_count() noexcept override {
+        int count = 0;
+        return _driver.device_count(&count) == kSuccess ? count : 0;
+    }
+
+    Status device_info(int device, DeviceInfo& info) override {
+        CuDevice handle = 0;
+        if (const Status status = device_handle(device, handle); !status.ok()) return status;
+        DeviceInfo result;
+        std::array<char, 256> text = {};
+        if (const CuResult code = _driver.device_name(text.data(), static_cast<int>(text.size()), handle)) {
+            return outcome(code, "cuDeviceGetName");
+        }
+        result.name = text.data();
+        text = {};
+        if (const CuResult code = _driver.device_pci_bus_id(text.data(), static_cast<int>(text.size()), handle)) {
+            return outcome(code, "cuDeviceGetPCIBusId");
+        }
+        result.pci_bus_id = text.data();
+        for (char& letter : result.pci_bus_id) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+        CuUuid uuid = {};
+        // Version 2 tells the instances of a partitioned GPU (MIG) apart.
+        if (const CuResult code = (_driver.device_uuid_v2 != nullptr ? _driver.device_uuid_v2
+                                                                     : _driver.device_uuid)(&uuid, handle)) {
+            return outcome(code, "cuDeviceGetUuid");
+        }
+        std::memcpy(result.uuid, uuid.bytes, sizeof result.uuid);
+        if (const CuResult code = _driver.device_memory(&result.memory_bytes, handle)) {
+            return outcome(code, "cuDeviceTotalMem");
+        }
+        if (const Status status = attribute(handle, kDeviceMultiprocessorCount, result.multiprocessors); !status.ok()) {
+            return status;
+        }
+        if (const Status status = architecture(handle, result.architecture); !status.ok()) return status;
+        info = std::move(result);
+        return {};
+    }
+
+    Status current_device(int& device) noexcept override {
+        // Device handles of the driver are the ordinals of the visible devices.
+        CuDevice handle = 0;
+        const CuResult code = _driver.context_device(&handle);
+        if (code == kSuccess) device = handle;
+        return outcome(code, "cuCtxGetDevice");
+    }
+
+    Status can_access_peer(int device, int peer, bool& can) noexcept override {
+        CuDevice from = 0;
+        CuDevice to = 0;
+        if (const Status status = device_handle(device, from); !status.ok()) return status;
+        if (const Status status = device_handle(peer, to); !status.ok()) return status;
+        int answer = 0;
+        const CuResult code = _driver.device_can_access_peer(&answer, from, to);
+        if (code == kSuccess) can = answer != 0;
+        return outcome(code, "cuDeviceCanAccessPeer");
+    }
+
+    Status enable_peer_access(int device, int peer) noexcept override {
+        CuContext peer_context = nullptr;
+        if (const Status status = primary_context(peer, peer_context); !status.ok()) return status;
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        const CuResult code = _driver.context_enable_peer(peer_context, 0);
+        return outcome(code == kErrorPeerAccessAlreadyEnabled ? kSuccess : code, "cuCtxEnablePeerAccess");
+    }
+
+    // ---- pointers ---------------------------------------------------------------------------------------------------
+
+    void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
+        for (std::size_t i = 0; i < pointers.size(); ++i) infos[i] = classify_one(pointers[i]);
+    }
+
+    Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept override {
+        // Synchronous calls that target host memory, pinned or not, do not return early.
+        if (info.host_accessible()) return {};
+
+        const IdentityTable::Mark known = _ordered.find(info.id);
+        if (known == IdentityTable::Mark::set) return {};
+        const Current current(*this, pointer, info.device);
+        if (!current.status().ok()) return current.status();
+        if (known == IdentityTable::Mark::absent) {
+            const int yes = 1;
+            const CuResult code = _driver.set_pointer_attribute(&yes, kSyncMemopsAttribute, device_address(pointer));
+            if (code == kSuccess) {
+                _ordered.insert(info.id, IdentityTable::Mark::set);
+                return {};
+            }
+            if (code == kErrorDeinitialized || code == kErrorContextIsDestroyed) {
+                return outcome(code, "cuPointerSetAttribute");
+            }
+            // Managed and pool memory refuse the attribute; they will do so again.
+            _ordered.insert(info.id, IdentityTable::Mark::refused);
+        }
+        const CuResult code = poll_until_over([this] { return _driver.stream_query(legacy_stream()); }, kErrorNotReady);
+        return outcome(code, "cuStreamQuery");
+    }
+
+    // ---- memory -----------------------------------------------------------------------------------------------------
+
+    Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        CuAddress address = 0;
+        const CuResult code = _driver.memory_allocate(&address, bytes);
+        if (code == kSuccess) pointer = host_pointer(address);
+        return outcome(code, "cuMemAlloc");
+    }
+
+    Status free(void* pointer) noexcept override {
+        if (pointer == nullptr) return {};
+        const Current current(*this, pointer, -1);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.memory_free(device_address(pointer)), "cuMemFree");
+    }
+
+    Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
+        const Current current(*this);
+        if (!current.status().ok()) return current.status();
+        void* result = nullptr;
+        const CuResult code = _driver.host_allocate(&result, bytes, kHostPortable | kHostDeviceMap);
+        if (code == kSuccess) pointer = result;
+        return outcome(code, "cuMemHostAlloc");
+    }
+
+    Status free_pinned(void* pointer) noexcept override {
+        if (pointer == nullptr) return {};
+        const Current current(*this, pointer, -1);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.host_free(pointer), "cuMemFreeHost");
+    }
+
+    Status register_host(void* pointer, std::size_t bytes) noexcept override {
+        const Current current(*this);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.host_register(pointer, bytes, kHostPortable | kHostDeviceMap), "cuMemHostRegister");
+    }
+
+    Status unregister_host(void* pointer) noexcept override {
+        const Current current(*this, pointer, -1);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.host_unregister(pointer), "cuMemHostUnregister");
+    }
+
+    // ---- streams and events -----------------------------------------------------------------------------------------
+
+    Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept override {
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        CuStream result = nullptr;
+        const CuResult code = _driver.stream_create(&result, ordered_after_default ? kStreamDefault : kStreamNonBlocking);
+        if (code == kSuccess) stream = {result, device};
+        return outcome(code, "cuStreamCreate");
+    }
+
+    Status destroy_stream(StreamHandle stream) noexcept override {
+        if (stream.value == nullptr) return {};
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.stream_destroy(stream.value), "cuStreamDestroy");
+    }
+
+    Status query_stream(StreamHandle stream, bool& done) noexcept override {
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        return answer(_driver.stream_query(stream.value), "cuStreamQuery", done);
+    }
+
+    Status synchronize_stream(StreamHandle stream) noexcept override {
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.stream_synchronize(stream.value), "cuStreamSynchronize");
+    }
+
+    Status create_event(int device, EventHandle& event) noexcept override {
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        CuEvent result = nullptr;
+        const CuResult code = _driver.event_create(&result, kEventDisableTiming);
+        if (code == kSuccess) event = {result, device};
+        return outcome(code, "cuEventCreate");
+    }
+
+    Status destroy_event(EventHandle event) noexcept override {
+        if (event.value == nullptr) return {};
+        const Current current(*this, event.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.event_destroy(event.value), "cuEventDestroy");
+    }
+
+    Status record_event(EventHandle event, StreamHandle stream) noexcept override {
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.event_record(event.value, stream.value), "cuEventRecord");
+    }
+
+    Status query_event(EventHandle event, bool& done) noexcept override {
+        const Current current(*this, event.device);
+        if (!current.status().ok()) return current.status();
+        return answer(_driver.event_query(event.value), "cuEventQuery", done);
+    }
+
+    Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept override {
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.stream_wait_event(stream.value, event.value, 0), "cuStreamWaitEvent");
+    }
+
+    // ---- copies -----------------------------------------------------------------------------------------------------
+
+    Status copy(void* destination, const void* source, std::size_t bytes, StreamHandle stream) noexcept override {
+        if (bytes == 0) return {};
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.copy_async(device_address(destination), device_address(source), bytes, stream.value),
+                       "cuMemcpyAsync");
+    }
+
+    Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept override {
+        if (copy.width == 0 || copy.rows == 0) return {};
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        const bool dense = copy.source_pitch == copy.width && copy.destination_pitch == copy.width;
+        if (dense || copy.rows == 1) {
+            return outcome(_driver.copy_async(device_address(copy.destination), device_address(copy.source),
+                                              copy.width * copy.rows, stream.value),
+                           "cuMemcpyAsync");
+        }
+        const std::size_t pitch_limit = max_pitch(stream.device);
+        if (copy.source_pitch > pitch_limit || copy.destination_pitch > pitch_limit) return copy_rows(copy, stream);
+        CuCopy2D request = {};
+        request.source_type = kMemoryTypeUnified;
+        request.source_device = device_address(copy.source);
+        request.source_pitch = copy.source_pitch;
+        request.destination_type = kMemoryTypeUnified;
+        request.destination_device = device_address(copy.destination);
+        request.destination_pitch = copy.destination_pitch;
+        request.width = copy.width;
+        request.height = copy.rows;
+        return outcome(_driver.copy_2d_async(&request, stream.value), "cuMemcpy2DAsync");
+    }
+
+    Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept override {
+        if (bytes == 0) return {};
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.fill_async(device_address(destination), value, bytes, stream.value), "cuMemsetD8Async");
+    }
+
+    // ---- sharing between processes ----------------------------------------------------------------------------------
+
+    Status ipc_export(const void* pointer, IpcMemoryHandle& handle, std::size_t& offset) noexcept override {
+        const Current current(*this, pointer, -1);
+        if (!current.status().ok()) return current.status();
+        CuAddress base = 0;
+        std::size_t size = 0;
+        if (const CuResult code = _driver.memory_range(&base, &size, device_address(pointer))) {
+            return outcome(code, "cuMemGetAddressRange");
+        }
+        CuIpcMemHandle result = {};
+        if (const CuResult code = _driver.ipc_get(&result, base)) return outcome(code, "cuIpcGetMemHandle");
+        std::memcpy(handle.bytes, result.bytes, sizeof handle.bytes);
+        offset = static_cast<std::size_t>(device_address(pointer) - base);
+        return {};
+    }
+
+    Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept override {
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        CuIpcMemHandle request = {};
+        std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
+        CuAddress address = 0;
+        const CuResult code = _driver.ipc_open(&address, request, kIpcLazyEnablePeerAccess);
+        if (code == kSuccess) base = host_pointer(address);
+        return outcome(code, "cuIpcOpenMemHandle");
+    }
+
+    Status ipc_close(void* base) noexcept override {
+        if (base == nullptr) return {};
+        const Current current(*this, base, -1);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.ipc_close(device_address(base)), "cuIpcCloseMemHandle");
+    }
+
+    // ---- kernels ----------------------------------------------------------------------------------------------------
+
+    Status load_kernels(int device, const char* name, const char* source, ModuleHandle& module,
+                        std::string& log) override {
+        try {
+            return compile_and_load(device, name, source, module, log);
+        } catch (const std::bad_alloc&) {
+            return {kUnsupported, "load_kernels", "out of host memory"};
+        }
+    }
+
+    Status unload_kernels(ModuleHandle module) noexcept override {
+        if (module.value == nullptr) return {};
+        const Current current(*this, module.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.module_unload(module.value), "cuModuleUnload");
+    }
+
+    Status find_kernel(ModuleHandle module, const char* name, KernelHandle& kernel) noexcept override {
+        const Current current(*this, module.device);
+        if (!current.status().ok()) return current.status();
+        CuFunction function = nullptr;
+        const CuResult code = _driver.module_function(&function, module.value, name);
+        if (code == kSuccess) kernel = {function, module.device};
+        return outcome(code, "cuModuleGetFunction");
+    }
+
+    Status launch(KernelHandle kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, StreamHandle stream,
+                  void** arguments) noexcept override {
+        const Current current(*this, kernel.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes,
+                                             stream.value, arguments, nullptr),
+                       "cuLaunchKernel");
+    }
+
+  private:
+    /// Makes the context that a call needs current for the calling thread, and gives the caller's back.
+    class Current {
+      public:
+        /// The primary context of a device.
+        Current(Cuda& cuda, int device) noexcept : _driver(cuda._driver) {
+            CuContext context = nullptr;
+            _status = cuda.primary_context(device, context);
+            if (_status.ok()) make_current(cuda, context);
+        }
+        /// The context that owns the allocation at `pointer`. Pool and virtual memory belong to none; for those it is the
+        /// primary context of `device`, or of the allocation's device if that is -1.
+        Current(Cuda& cuda, const void* pointer, int device) noexcept : _driver(cuda._driver) {
+            CuContext context = nullptr;
+            int ordinal = -1;
+            const CuPointerAttribute attributes[] = {kContextAttribute, kDeviceOrdinalAttribute};
+            void* values[] = {&context, &ordinal};
+            const CuResult code = _driver.pointer_attributes(static_cast<unsigned>(std::size(attributes)), attributes, values,
+                                                             device_address(pointer));
+            if (code != kSuccess) {
+                _status = cuda.outcome(code, "cuPointerGetAttributes");
+                return;
+            }
+            if (context == nullptr) {
+                const int owner = device >= 0 ? device : ordinal >= 0 ? ordinal : cuda.device_in_use();
+                _status = cuda.primary_context(owner, context);
+                if (!_status.ok()) return;
+            }
+            make_current(cuda, context);
+        }
+        /// Any context: the caller's, or else that of a device which is in use already.
+        explicit Current(Cuda& cuda) noexcept : _driver(cuda._driver) {
+            CuContext context = nullptr;
+            if (_driver.context_current(&context) == kSuccess && context != nullptr) return;
+            _status = cuda.primary_context(cuda.device_in_use(), context);
+            if (_status.ok()) make_current(cuda, context);
+        }
+        Current(const Current&) = delete;
+        Current& operator=(const Current&) = delete;
+        ~Current() {
+            CuContext ours = nullptr;
+            if (_pushed) static_cast<void>(_driver.context_pop(&ours));
+        }
+        [[nodiscard]] const Status& status() const noexcept { return _status; }
+
+      private:
+        void make_current(Cuda& cuda, CuContext context) noexcept {
+            CuContext current = nullptr;
+            if (_driver.context_current(&current) == kSuccess && current == context) return;
+            _status = cuda.outcome(_driver.context_push(context), "cuCtxPushCurrent");
+            _pushed = _status.ok();
+        }
+
+        const Driver& _driver;
+        Status _status;
+        bool _pushed = false;
+    };
+
+    Status outcome(CuResult code, const char* call) const noexcept {
+        if (code == kSuccess) return {};
+        const char* text = nullptr;
+        if (_driver.error_string(code, &text) != kSuccess || text == nullptr) text = "unknown CUDA error";
+        const bool shut_down = code == kErrorDeinitialized || code == kErrorContextIsDestroyed;
+        return {shut_down ? kShutDown : code, call, text};
+    }
+
+    /// For queries: "not ready" is an answer.
+    Status answer(CuResult code, const char* call, bool& done) const noexcept {
+        if (code != kSuccess && code != kErrorNotReady) return outcome(code, call);
+        done = code == kSuccess;
+        return {};
+    }
+
+    static std::string dotted(int version) {
+        return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+    }
+
+    Status device_handle(int device, CuDevice& handle) const noexcept {
+        return outcome(_driver.device_get(&handle, device), "cuDeviceGet");
+    }
+
+    Status attribute(CuDevice device, int which, int& value) const noexcept {
+        return outcome(_driver.device_attribute(&value, which, device), "cuDeviceGetAttribute");
+    }
+
+    Status architecture(CuDevice device, std::string& text) const {
+        int major = 0;
+        int minor = 0;
+        if (const Status status = attribute(device, kDeviceComputeCapabilityMajor, major); !status.ok()) return status;
+        if (const Status status = attribute(device, kDeviceComputeCapabilityMinor, minor); !status.ok()) return status;
+        text = "sm_" + std::to_string(major) + std::to_string(minor);
+        return {};
+    }
+
+    /// The primary context of a device, retained at its first use and kept.
+    Status primary_context(int device, CuContext& context) noexcept {
+        if (device < 0 || device >= _devices) return {kErrorInvalidDevice, "primary context", "no such device"};
+        std::atomic<CuContext>& slot = _primary[static_cast<std::size_t>(device)];
+        context = slot.load(std::memory_order_acquire);
+        if (context != nullptr) return {};
+        // Two threads may both come here: retaining twice yields the same context and costs one count that is never given
+        // back, as the first is not.
+        CuDevice handle = 0;
+        if (const Status status = device_handle(device, handle); !status.ok()) return status;
+        if (const CuResult code = _driver.primary_retain(&context, handle)) {
+            return outcome(code, "cuDevicePrimaryCtxRetain");
+        }
+        slot.store(context, std::memory_order_release);
+        return {};
+    }
+
+    /// A device whose primary context exists already, so that none is made where the program does not work (a context
+    /// takes hundreds of MiB of its device); the first device if there is none.
+    int device_in_use() const noexcept {
+        for (int device = 0; device < _devices; ++device) {
+            CuDevice handle = 0;
+            unsigned flags = 0;
+            int active = 0;
+            if (_driver.device_get(&handle, device) == kSuccess &&
+                _driver.primary_state(handle, &flags, &active) == kSuccess && active != 0) {
+                return device;
+            }
+        }
+        return 0;
+    }
+
+    std::size_t max_pitch(int device) const noexcept {
+        CuDevice handle = 0;
+        int limit = 0;
+        if (!device_handle(device, handle).ok() || !attribute(handle, kDeviceMaxPitch, limit).ok()) return 0;
+        return static_cast<std::size_t>(limit);
+    }
+
+    /// A 2-D copy whose pitch is beyond what the hardware's copy can express.
+    Status copy_rows(const Copy2D& copy, StreamHandle stream) const noexcept {
+        CuAddress source = device_address(copy.source);
+        CuAddress destination = device_address(copy.destination);
+        for (std::size_t row = 0; row < copy.rows; ++row) {
+            if (const CuResult code = _driver.copy_async(destination, source, copy.width, stream.value)) {
+                return outcome(code, "cuMemcpyAsync");
+            }
+            source += copy.source_pitch;
+            destination += copy.destination_pitch;
+        }
+        return {};
+    }
+
+    PointerInfo classify_one(const void* pointer) const noexcept {
+        PointerInfo info;
+        if (pointer == nullptr) return info;
+        // Whatever a driver leaves untouched or sets to its default means "not mine". Flags come back as int or as one
+        // byte, depending on the driver; on a little-endian machine a zeroed int reads both.
+        unsigned type = 0;
+        unsigned managed = 0;
+        // What decides is asked first: to look for the range of an address that belongs to no allocation doubles the cost of
+        // the query (34 -> 72 ns on a host pointer, driver 580), and most pointers are host pointers.
+        if (!query(pointer, {kMemoryTypeAttribute, kIsManagedAttribute}, {&type, &managed})) return info;
+        if (managed != 0) {
+            info.kind = MemoryKind::managed;
+        } else if (type == kMemoryTypeDevice) {
+            info.kind = MemoryKind::device;
+        } else if (type == kMemoryTypeHost) {
+            info.kind = MemoryKind::pinned;
+        } else {
+            return info;
+        }
+
+        int device = -1;
+        unsigned long long id = 0;
+        unsigned ipc_capable = 0;
+        CuAddress base = 0;
+        std::size_t size = 0;
+        if (!query(pointer,
+                   {kDeviceOrdinalAttribute, kBufferIdAttribute, kIsLegacyIpcCapableAttribute, kRangeStartAttribute,
+                    kRangeSizeAttribute},
+                   {&device, &id, &ipc_capable, &base, &size})) {
+            return {};  // freed, or the driver shut down, since the first query
+        }
+        info.base = static_cast<std::uintptr_t>(base);
+        info.size = size;
+        info.id = id;
+        if (info.kind != MemoryKind::pinned) info.device = device;
+        info.ipc_capable = info.kind == MemoryKind::device && ipc_capable != 0;
+        return info;
+    }
+
+    template <std::size_t Count>
+    bool query(const void* pointer, const CuPointerAttribute (&attributes)[Count], void* const (&values)[Count]) const noexcept {
+        return _driver.pointer_attributes(Count, attributes, const_cast<void**>(values), device_address(pointer)) == kSuccess;
+    }
+
+    Status load_module(int device, const std::string& code, ModuleHandle& module) noexcept {
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        CuModule handle = nullptr;
+        const CuResult result = _driver.module_load(&handle, code.data());
+        if (result == kSuccess) module = {handle, device};
+        return outcome(result, "cuModuleLoadData");
+    }
+
+    const RuntimeCompiler* compiler(std::string& why_not) {
+        const std::lock_guard lock(_compiler_mutex);
+        if (_compiler == nullptr) _compiler = make_compiler(why_not);
+        return _compiler.get();
+    }
+
+    Status compile_and_load(int device, const char* name, const char* source, ModuleHandle& module, std::string& log) {
+        CuDevice handle = 0;
+        if (const Status status = device_handle(device, handle); !status.ok()) return status;
+        std::string machine;
+        if (const Status status = architecture(handle, machine); !status.ok()) return status;
+        std::string why_not;
+        const RuntimeCompiler* const compiler_in_use = compiler(why_not);
+        if (compiler_in_use == nullptr) {
+            log += why_not;
+            return {kUnsupported, "nvrtcCreateProgram", "there is no run-time compiler (libnvrtc)"};
+        }
+
+        // Machine code for this very GPU first; portable code, which the driver translates, when the compiler is older than
+        // the GPU or newer than the driver.
+        const struct {
+            RuntimeCompiler::Output output;
+            std::string architecture;
+        } attempts[] = {{RuntimeCompiler::Output::machine_code, machine},
+                        {RuntimeCompiler::Output::portable_code, "compute_" + machine.substr(std::strlen("sm_"))}};
+        Status status;
+        for (const auto& attempt : attempts) {
+            const std::string options[] = {"--gpu-architecture=" + attempt.architecture, "--std=c++17"};
+            const std::string_view parts[] = {source, options[0], options[1], compiler_in_use->identity()};
+            const std::string key = KernelCache::key(parts);
+            std::string code;
+            if (_cache.load(key, code)) {
+                status = load_module(device, code, module);
+                if (status.ok()) return status;
+            }
+            const RuntimeCompiler::Result compiled =
+                compiler_in_use->compile(name, source, options, attempt.output, code, log);
+            if (!compiled.ok()) {
+                status = {compiled.code, "nvrtcCompileProgram", compiled.description};
+                continue;
+            }
+            status = load_module(device, code, module);
+            if (status.ok()) {
+                _cache.store(key, code);
+                return status;
+            }
+        }
+        return status;
+    }
+
+    const Driver _driver;
+    const DynamicLibrary _library;
+    int _devices = 0;
+    int _version = 0;
+    std::unique_ptr<std::atomic<CuContext>[]> _primary;
+    IdentityTable _ordered;  ///< allocations whose synchronous operations are synchronous
+
+    std::mutex _compiler_mutex;
+    std::unique_ptr<RuntimeCompiler> _compiler;
+    const KernelCache _cache;
+};
+
+std::unique_ptr<VendorRuntime> make(DynamicLibrary library, std::string& why_not) {
+    Driver driver;
+    if (!bind_driver(library, driver, why_not)) return nullptr;
+    return std::make_unique<Cuda>(std::move(library), driver);
+}
+
+constexpr const char* kNames[] = {"libcuda.so.1", "libcuda.so"};
+
+}  // namespace
+
+const VendorLibrary& cuda_library() noexcept {
+    static const VendorLibrary library = {Vendor::cuda, "CUDA driver", "libcuda", kNames, &make, &make_compiler};
+    return library;
+}
+
+}  // namespace awaken::gpu

@@ -1,0 +1,60 @@
+// Shared libraries found at run time: which are loaded already, opening one, and filling a table of its functions.
+//
+// A vendor's file declares its functions once, as a list that is expanded by AWAKEN_DECLARE_FUNCTION into the members of a
+// table and by AWAKEN_BIND_FUNCTION into the rows that bind() fills; nothing else ever calls dlsym.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace awaken::gpu {
+
+/// One function of a table: where its address goes and under which name the library exports it.
+struct FunctionSlot {
+    const char* symbol;
+    void** address;
+    bool required;
+};
+
+// A list entry is X(member, symbol, required, result, parameters...).
+#define AWAKEN_DECLARE_FUNCTION(member, symbol, required, result, ...) result (*member)(__VA_ARGS__) = nullptr;
+#define AWAKEN_BIND_FUNCTION(member, symbol, required, result, ...) \
+    ::awaken::gpu::FunctionSlot{symbol, reinterpret_cast<void**>(&table.member), required},
+
+/// A handle of a loaded library. It is never closed: driver libraries do not survive being unloaded while their threads
+/// run, and everything bound from one lives as long as the process.
+class DynamicLibrary {
+  public:
+    DynamicLibrary() = default;
+
+    /// The first library in `paths` (absolute paths or sonames) that can be opened, loading it if need be. Symbols stay
+    /// local to the handle. When none opens, the result is empty and `why_not` holds the loader's words for each.
+    static DynamicLibrary open(std::span<const std::string> paths, std::string& why_not);
+    /// A handle of `path` if it is loaded already; otherwise empty.
+    static DynamicLibrary open_loaded(const std::string& path);
+
+    [[nodiscard]] explicit operator bool() const noexcept { return _handle != nullptr; }
+    /// Path as the loader knows it.
+    [[nodiscard]] const std::string& path() const noexcept { return _path; }
+    /// Null when the library exports no such symbol.
+    [[nodiscard]] void* find(const char* symbol) const noexcept;
+    /// Fills the table. False when a required function is missing; `why_not` then names the library and each of them.
+    [[nodiscard]] bool bind(std::span<const FunctionSlot> slots, std::string& why_not) const;
+
+  private:
+    void* _handle = nullptr;
+    std::string _path;
+};
+
+/// The loader's count of objects that were ever added to this process: it changes whenever a library was loaded. ~15 ns.
+[[nodiscard]] unsigned long long loaded_object_counter() noexcept;
+
+/// Paths of all objects loaded now, in load order, without the unnamed main program.
+[[nodiscard]] std::vector<std::string> loaded_object_paths();
+
+/// Whether the file name of `path` is that of the shared library `stem` ("libcuda"), in any of the forms in use:
+/// libcuda.so, libcuda.so.1, libcuda.so.580.65, libcuda-1a2b3c4d.so.1 (bundled in a Python wheel).
+[[nodiscard]] bool is_library_named(const std::string& path, const std::string& stem);
+
+}  // namespace awaken::gpu

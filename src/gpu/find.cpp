@@ -1,0 +1,253 @@
+// Which GPU runtime this process uses.
+//
+// The fast path of find() is one atomic load once a runtime was found, and one look at the loader's counter before that.
+// Only when the counter has moved are the loaded objects' names read. A library that is loaded but not yet initialised by
+// the program (Python packages load the CUDA driver on import and initialise it at first use) is kept as a candidate and
+// asked again at each call: that is one driver call that returns at once, and until it answers, no pointer can be a
+// device's anyway.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/gpu.h"
+#include "gpu/vendor.h"
+
+namespace awaken::gpu {
+
+const char* to_string(Vendor vendor) noexcept {
+    switch (vendor) {
+        case Vendor::none:
+            return "none";
+        case Vendor::cuda:
+            return "cuda";
+        case Vendor::hip:
+            return "hip";
+    }
+    return "unknown";
+}
+
+const char* to_string(MemoryKind kind) noexcept {
+    switch (kind) {
+        case MemoryKind::host:
+            return "host";
+        case MemoryKind::pinned:
+            return "pinned";
+        case MemoryKind::device:
+            return "device";
+        case MemoryKind::managed:
+            return "managed";
+    }
+    return "unknown";
+}
+
+std::string Status::message() const {
+    if (ok()) return {};
+    std::string text = call != nullptr ? call : "GPU runtime";
+    text += ": ";
+    text += description != nullptr ? description : "unknown error";
+    text += " (" + std::to_string(code) + ")";
+    return text;
+}
+
+namespace {
+
+/// In the order in which they are asked when libraries of both are loaded.
+constexpr std::size_t kVendors = 2;
+const VendorLibrary& vendor_library(std::size_t index) noexcept { return index == 0 ? cuda_library() : hip_library(); }
+
+class Finder {
+  public:
+    Runtime& automatic(std::string* why_not) {
+        if (Runtime* const runtime = _automatic.load(std::memory_order_acquire)) return *runtime;
+        if (why_not == nullptr && !_waiting.load(std::memory_order_acquire) &&
+            loaded_object_counter() == _scanned_at.load(std::memory_order_acquire)) {
+            return none();
+        }
+        const std::lock_guard lock(_mutex);
+        if (Runtime* const runtime = _automatic.load(std::memory_order_relaxed)) return *runtime;
+        scan();
+        bool waiting = false;
+        std::string reasons;
+        for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
+            for (Candidate& candidate : _candidates) {
+                if (candidate.vendor != vendor) continue;
+                if (candidate.ready(false)) {
+                    _automatic.store(candidate.runtime, std::memory_order_release);
+                    return *candidate.runtime;
+                }
+                waiting = waiting || candidate.readiness == Readiness::not_initialised;
+                append(reasons, candidate.why_not);
+            }
+        }
+        _waiting.store(waiting, std::memory_order_release);
+        if (why_not != nullptr) {
+            *why_not = reasons.empty() ? "the program has loaded no GPU runtime (libcuda or libamdhip64)" : reasons;
+        }
+        return none();
+    }
+
+    Runtime& chosen(std::size_t vendor, std::string* why_not) {
+        if (Runtime* const runtime = _chosen[vendor].load(std::memory_order_acquire)) return *runtime;
+        if (why_not == nullptr && loaded_object_counter() == _chosen_failed_at[vendor].load(std::memory_order_acquire)) {
+            return none();
+        }
+        const std::lock_guard lock(_mutex);
+        if (Runtime* const runtime = _chosen[vendor].load(std::memory_order_relaxed)) return *runtime;
+        scan();
+        std::string reasons;
+        Candidate* found = nullptr;
+        for (Candidate& candidate : _candidates) {
+            if (candidate.vendor != vendor) continue;
+            if (candidate.ready(true)) {
+                found = &candidate;
+                break;
+            }
+            append(reasons, candidate.why_not);
+        }
+        // Of several installed versions one may fit the devices when another does not.
+        const VendorLibrary& library = vendor_library(vendor);
+        if (found == nullptr && reasons.empty()) {
+            std::string absent;
+            for (const std::string name : library.names) {
+                std::string reason;
+                const DynamicLibrary opened = DynamicLibrary::open({&name, 1}, reason);
+                if (!opened) {
+                    append(absent, reason);
+                    continue;
+                }
+                if (known(opened.path())) continue;  // two names of one file
+                Candidate& candidate = add(vendor, opened);
+                if (candidate.ready(true)) {
+                    found = &candidate;
+                    break;
+                }
+                append(reasons, candidate.why_not);
+            }
+            if (reasons.empty()) reasons = std::string("no ") + library.title + " can be loaded: " + absent;
+        }
+        if (found != nullptr) {
+            _chosen[vendor].store(found->runtime, std::memory_order_release);
+            return *found->runtime;
+        }
+        _chosen_failed_at[vendor].store(loaded_object_counter(), std::memory_order_release);
+        if (why_not != nullptr) *why_not = reasons;
+        return none();
+    }
+
+  private:
+    /// A vendor's library that is loaded.
+    struct Candidate {
+        std::size_t vendor = 0;
+        std::string path;
+        VendorRuntime* runtime = nullptr;  ///< lives as long as the process; null when the library lacks functions
+        Readiness readiness = Readiness::not_initialised;
+        std::string why_not;
+
+        /// Whether it can be used; asks again unless that is settled.
+        bool ready(bool initialise) {
+            const bool settled = readiness == Readiness::ready || readiness == Readiness::no_device;
+            if (!settled) {
+                why_not.clear();
+                readiness = runtime->prepare(initialise, &why_not);
+            }
+            return readiness == Readiness::ready;
+        }
+    };
+
+    static void append(std::string& reasons, const std::string& reason) {
+        if (!reason.empty()) reasons += (reasons.empty() ? "" : "; ") + reason;
+    }
+
+    [[nodiscard]] bool known(const std::string& path) const {
+        return std::any_of(_candidates.begin(), _candidates.end(),
+                           [&path](const Candidate& candidate) { return candidate.path == path; });
+    }
+
+    Candidate& add(std::size_t vendor, const DynamicLibrary& library) {
+        Candidate candidate;
+        candidate.vendor = vendor;
+        candidate.path = library.path();
+        candidate.runtime = vendor_library(vendor).make(library, candidate.why_not).release();
+        if (candidate.runtime == nullptr) candidate.readiness = Readiness::no_device;
+        return _candidates.emplace_back(std::move(candidate));
+    }
+
+    /// Looks for vendors' libraries among the loaded objects, if anything was loaded since the last time.
+    void scan() {
+        const unsigned long long counter = loaded_object_counter();
+        if (counter == _scanned_at.load(std::memory_order_relaxed)) return;
+        // What was loaded since may be what was missing.
+        for (Candidate& candidate : _candidates) {
+            if (candidate.runtime != nullptr && candidate.readiness == Readiness::no_device) {
+                candidate.readiness = Readiness::not_initialised;
+            }
+        }
+        for (const std::string& path : loaded_object_paths()) {
+            for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
+                if (!is_library_named(path, vendor_library(vendor).stem) || known(path)) continue;
+                if (const DynamicLibrary library = DynamicLibrary::open_loaded(path)) add(vendor, library);
+            }
+        }
+        _scanned_at.store(counter, std::memory_order_release);
+    }
+
+    std::atomic<Runtime*> _automatic{nullptr};
+    std::atomic<unsigned long long> _scanned_at{0};  ///< the loader's counter at the last scan; 0: none yet
+    std::atomic<bool> _waiting{false};               ///< a loaded runtime waits for the program to initialise it
+    std::array<std::atomic<Runtime*>, kVendors> _chosen = {};
+    std::array<std::atomic<unsigned long long>, kVendors> _chosen_failed_at = {};
+    std::mutex _mutex;
+    std::deque<Candidate> _candidates;  ///< in load order
+};
+
+Finder& finder() {
+    // Leaked: MPI calls come from other libraries' destructors too.
+    static Finder* const instance = new Finder;
+    return *instance;
+}
+
+}  // namespace
+
+Runtime& find(Choice choice, std::string* why_not) {
+    switch (choice) {
+        case Choice::automatic:
+            return finder().automatic(why_not);
+        case Choice::cuda:
+            return finder().chosen(0, why_not);
+        case Choice::hip:
+            return finder().chosen(1, why_not);
+        case Choice::none:
+            break;
+    }
+    if (why_not != nullptr) *why_not = "GPU support is switched off (AWAKEN_GPU=none)";
+    return none();
+}
+
+bool driver_present() noexcept {
+    if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') return true;
+    // What the kernel drivers create: NVIDIA's on desktops and servers, on Jetson, in WSL; AMD's compute node.
+    for (const char* const node : {"/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg", "/dev/kfd"}) {
+        if (::access(node, F_OK) == 0) return true;
+    }
+    try {
+        for (const std::string& path : loaded_object_paths()) {
+            for (std::size_t i = 0; i < kVendors; ++i) {
+                if (is_library_named(path, vendor_library(i).stem)) return true;
+            }
+        }
+    } catch (...) {
+        return true;  // out of memory: the safe answer is the one that keeps the layer active
+    }
+    return false;
+}
+
+}  // namespace awaken::gpu

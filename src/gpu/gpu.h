@@ -1,0 +1,223 @@
+// The interface to a GPU runtime: everything that the rest of Awaken may ask of a GPU.
+//
+// There are three implementations: the CUDA driver (cuda.cpp), the HIP runtime (hip.cpp) and "no GPU" (none.cpp), which
+// is a real implementation and not a special case: to it every pointer is host memory and every request for device
+// resources fails with a reason. Nothing in this folder knows of MPI; no vendor's name or type appears outside the
+// vendor's one file.
+//
+// Rules that hold for each call:
+//  - Any thread may call; the calling thread need not have a current context or device. Whatever context or device was
+//    current when a call is entered is current again when it returns.
+//  - Nothing throws. A call that can fail returns a Status, because failing is often normal (IPC refused, runtime already
+//    shut down) and the caller has another way; results are written through references only when the Status is ok.
+//  - No sticky error is left behind in the runtime (cudaGetLastError / hipGetLastError of the program stay as they were
+//    as far as the vendor allows it).
+//  - Sizes and offsets are bytes. Devices are counted as the runtime counts the visible ones, from 0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace awaken::gpu {
+
+enum class Vendor : std::uint8_t { none, cuda, hip };
+
+/// "cuda", "hip" or "none".
+[[nodiscard]] const char* to_string(Vendor vendor) noexcept;
+
+/// Outcome of a call. `code` is the vendor's own number (0 is success); `call` the name of the vendor function that failed.
+struct [[nodiscard]] Status {
+    int code = 0;
+    const char* call = nullptr;         ///< static string; null on success
+    const char* description = nullptr;  ///< the vendor's words, static or never freed; null on success
+
+    [[nodiscard]] bool ok() const noexcept { return code == 0; }
+    /// "cuIpcOpenMemHandle: invalid argument (1)". Empty on success.
+    [[nodiscard]] std::string message() const;
+};
+
+/// Status for "this implementation cannot do that", e.g. any device request to the none runtime.
+inline constexpr int kUnsupported = -1;
+/// Status for "the driver has been shut down" (CUDA_ERROR_DEINITIALIZED and its like): there is nothing left to free.
+inline constexpr int kShutDown = -2;
+
+enum class MemoryKind : std::uint8_t {
+    host,    ///< ordinary host memory: the runtime does not know it
+    pinned,  ///< host memory allocated by or registered with the runtime; the CPU may use it like host memory
+    device,  ///< memory of a GPU; the CPU must not touch it
+    managed  ///< migrates between host and GPU; the CPU may touch it, IPC refuses it
+};
+
+[[nodiscard]] const char* to_string(MemoryKind kind) noexcept;
+
+/// What the runtime says of one pointer.
+struct PointerInfo {
+    MemoryKind kind = MemoryKind::host;
+    int device = -1;          ///< owning device; -1 for host memory
+    std::uintptr_t base = 0;  ///< start of the allocation; 0 for host memory
+    std::size_t size = 0;     ///< of the allocation; 0 for host memory
+    /// Identity of the allocation: changes when memory is freed and another allocation takes the same address.
+    /// 0 when the runtime gives none (host memory; some HIP versions).
+    std::uint64_t id = 0;
+    /// Whether legacy IPC may export it: false for managed, pool (cudaMallocAsync) and virtual-memory-managed memory.
+    bool ipc_capable = false;
+
+    /// True when the CPU may read and write it directly and nothing has to be copied by the GPU runtime.
+    [[nodiscard]] bool host_accessible() const noexcept { return kind == MemoryKind::host || kind == MemoryKind::pinned; }
+};
+
+struct DeviceInfo {
+    std::string name;          ///< "NVIDIA H200"
+    std::string pci_bus_id;    ///< "0000:1b:00.0"
+    std::string architecture;  ///< "sm_90", "gfx90a"
+    unsigned char uuid[16] = {};
+    std::size_t memory_bytes = 0;
+    int multiprocessors = 0;
+    bool host_visible_memory = false;  ///< the CPU may load and store device memory (AMD large BAR)
+};
+
+struct Versions {
+    std::string runtime;      ///< "CUDA driver 13.0", "HIP 6.2 (ROCm)"
+    std::string library;      ///< path of the loaded library
+    int driver = 0;           ///< the vendor's number: 13000; HIP_VERSION style 60200000
+    std::string description;  ///< one line for the report
+};
+
+/// Opaque handles. They belong to the Runtime that made them.
+struct StreamHandle { void* value = nullptr; int device = -1; };
+struct EventHandle { void* value = nullptr; int device = -1; };
+/// 64 bytes for both vendors; send it to another process as plain bytes.
+struct IpcMemoryHandle { unsigned char bytes[64] = {}; };
+/// A compiled module holding kernels, for one device.
+struct ModuleHandle { void* value = nullptr; int device = -1; };
+struct KernelHandle { void* value = nullptr; int device = -1; };
+
+struct Dim3 { unsigned x = 1, y = 1, z = 1; };
+
+/// A 2-D copy: `rows` rows of `width` bytes.
+struct Copy2D {
+    void* destination = nullptr;
+    std::size_t destination_pitch = 0;  ///< bytes from one row to the next, >= width
+    const void* source = nullptr;
+    std::size_t source_pitch = 0;
+    std::size_t width = 0;
+    std::size_t rows = 0;
+};
+
+/// A GPU runtime. One object per process and vendor; see find() for how one comes to be.
+class Runtime {
+  public:
+    virtual ~Runtime() = default;
+    Runtime() = default;
+    Runtime(const Runtime&) = delete;
+    Runtime& operator=(const Runtime&) = delete;
+
+    [[nodiscard]] virtual Vendor vendor() const noexcept = 0;
+    [[nodiscard]] virtual Versions versions() const = 0;
+
+    // ---- devices ------------------------------------------------------------------------------------------------
+    /// Number of visible devices; 0 when the runtime is not initialised by the program and cannot be.
+    [[nodiscard]] virtual int device_count() noexcept = 0;
+    virtual Status device_info(int device, DeviceInfo& info) = 0;
+    /// The calling thread's current device; fails when the thread has none.
+    virtual Status current_device(int& device) noexcept = 0;
+    /// Whether `device` can map memory of `peer`, and (enable) let it. Enabling twice is success.
+    virtual Status can_access_peer(int device, int peer, bool& can) noexcept = 0;
+    virtual Status enable_peer_access(int device, int peer) noexcept = 0;
+
+    // ---- pointers -----------------------------------------------------------------------------------------------
+    /// Classifies each of `pointers` into `infos` (same length). Costs one batched driver query on host memory and two on
+    /// device memory (40 to 100 ns and 80 to 130 ns, growing with what the process has mapped). A pointer that the runtime does not know, and every pointer while the runtime
+    /// is not initialised or already shut down, is host memory. Never initialises a runtime by itself where the vendor
+    /// allows that (CUDA), and leaves no sticky error.
+    virtual void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept = 0;
+    /// Makes sure that work which the runtime's synchronous-looking calls left behind on this allocation (memset,
+    /// device-to-device and pageable copies return early) is over before a later copy reads it, now and for as long as
+    /// the allocation lives. CUDA: SYNC_MEMOPS, set once per allocation identity (cached here). HIP: waits for the legacy
+    /// default stream of the pointer's device. Call before each copy that touches `pointer`.
+    virtual Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept = 0;
+
+    // ---- memory -------------------------------------------------------------------------------------------------
+    virtual Status allocate(int device, std::size_t bytes, void*& pointer) noexcept = 0;
+    virtual Status free(void* pointer) noexcept = 0;
+    /// Page-locked host memory that all devices may reach.
+    virtual Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept = 0;
+    virtual Status free_pinned(void* pointer) noexcept = 0;
+    /// Page-locks host memory that somebody else allocated (shared memory between processes).
+    virtual Status register_host(void* pointer, std::size_t bytes) noexcept = 0;
+    virtual Status unregister_host(void* pointer) noexcept = 0;
+
+    // ---- streams and events -------------------------------------------------------------------------------------
+    /// `ordered_after_default`: the stream waits for work in the legacy default stream (a "blocking" stream), which is
+    /// what copies of user buffers need. Otherwise it is independent.
+    virtual Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept = 0;
+    virtual Status destroy_stream(StreamHandle stream) noexcept = 0;
+    /// done is true when all work given to the stream so far is over. Asynchronous errors come out here.
+    virtual Status query_stream(StreamHandle stream, bool& done) noexcept = 0;
+    virtual Status synchronize_stream(StreamHandle stream) noexcept = 0;
+    /// Timing is off: the cheapest kind of event.
+    virtual Status create_event(int device, EventHandle& event) noexcept = 0;
+    virtual Status destroy_event(EventHandle event) noexcept = 0;
+    virtual Status record_event(EventHandle event, StreamHandle stream) noexcept = 0;
+    virtual Status query_event(EventHandle event, bool& done) noexcept = 0;
+    virtual Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept = 0;
+
+    // ---- copies -------------------------------------------------------------------------------------------------
+    /// Any direction: host, pinned, managed, device of any GPU, memory opened by IPC. The runtime finds out what the
+    /// pointers are (unified addressing). Pageable host memory may make the call block until it was read.
+    virtual Status copy(void* destination, const void* source, std::size_t bytes, StreamHandle stream) noexcept = 0;
+    virtual Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept = 0;
+    virtual Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept = 0;
+
+    // ---- sharing between processes ------------------------------------------------------------------------------
+    /// Handle of the whole allocation that holds `pointer`; `offset` receives where in it the pointer lies, counted from
+    /// what ipc_open returns in the other process.
+    virtual Status ipc_export(const void* pointer, IpcMemoryHandle& handle, std::size_t& offset) noexcept = 0;
+    /// Maps memory of another process into this one for `device`. Fails in the exporting process itself.
+    virtual Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept = 0;
+    virtual Status ipc_close(void* base) noexcept = 0;
+
+    // ---- kernels ------------------------------------------------------------------------------------------------
+    /// Compiles the text of a kernel (CUDA/HIP C++, extern "C" kernels) with the vendor's run-time compiler for `device`
+    /// and loads it. `log` receives the compiler's messages. Fails with kUnsupported when there is no such compiler.
+    virtual Status load_kernels(int device, const char* name, const char* source, ModuleHandle& module,
+                                std::string& log) = 0;
+    virtual Status unload_kernels(ModuleHandle module) noexcept = 0;
+    virtual Status find_kernel(ModuleHandle module, const char* name, KernelHandle& kernel) noexcept = 0;
+    /// `arguments` points at pointers to the arguments, in order, as cuLaunchKernel takes them.
+    virtual Status launch(KernelHandle kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, StreamHandle stream,
+                          void** arguments) noexcept = 0;
+};
+
+/// The vendor whose driver this machine has, judged by device nodes (or AWAKEN_EMULATE) without loading anything; none when
+/// there is none. For questions that programs ask before they have loaded a GPU runtime.
+[[nodiscard]] Vendor expected_vendor() noexcept;
+
+/// What the user asked for (AWAKEN_GPU).
+enum class Choice : std::uint8_t {
+    automatic,  ///< whatever the program has loaded
+    cuda,       ///< the CUDA driver, loaded by us if need be
+    hip,        ///< the HIP runtime, loaded by us if need be
+    none        ///< never look
+};
+
+/// True when this machine could have a GPU at all: a driver's device node exists, a GPU runtime is already loaded in this
+/// process, or the emulated driver was asked for (AWAKEN_EMULATE). When it is false and stays false, an MPI program needs no
+/// service from us, and is given none. Costs a few system calls; ask once.
+[[nodiscard]] bool driver_present() noexcept;
+
+/// The runtime that this process uses, or the none runtime as long as there is no other.
+///
+/// With Choice::automatic a vendor's library is used only once the program itself has loaded it; a program may do so late,
+/// so this is asked again for each MPI call: while nothing was found it costs one look at the loader's counter of loaded
+/// objects (15 ns), afterwards one atomic load. Objects live as long as the process.
+/// With Choice::cuda or Choice::hip the library is loaded if need be; not finding it is reported by `why_not`.
+[[nodiscard]] Runtime& find(Choice choice, std::string* why_not = nullptr);
+
+/// The none runtime, e.g. for tests.
+[[nodiscard]] Runtime& none() noexcept;
+
+}  // namespace awaken::gpu

@@ -1,0 +1,761 @@
+// The HIP runtime (libamdhip64), versions 5, 6 and 7, told apart at run time.
+//
+// Devices. HIP has no contexts to speak of: a thread has a current device, and resources belong to the device that was
+// current when they were made. Each call makes the device that it needs current and gives the caller's back.
+//
+// Errors. hipGetLastError() returns the outcome of the thread's last call up to HIP 6, of whatever kind, and its last
+// failure from HIP 7 on. So a failure of ours is cleared before we return, unless the program had a failure pending already
+// (then one stays pending). Up to HIP 6 any call of ours, like any call of anybody, ends the pending failure of an earlier
+// one: a program that wants it must ask before it calls MPI.
+#include <sys/types.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cctype>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "gpu/dynamic_library.h"
+#include "gpu/gpu.h"
+#include "gpu/hip_abi.h"
+#include "gpu/runtime_compiler.h"
+#include "gpu/vendor.h"
+#include "gpu/wait.h"
+
+namespace awaken::gpu {
+namespace {
+
+using hip_abi::kSuccess;
+using hip_abi::Result;
+static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
+
+// X(member, symbol, required, result, parameters...)
+#define AWAKEN_HIP_FUNCTIONS(X)                                                                                          \
+    X(init, "hipInit", true, Result, unsigned)                                                                           \
+    X(runtime_version, "hipRuntimeGetVersion", true, Result, int*)                                                       \
+    X(error_string, "hipGetErrorString", true, const char*, Result)                                                      \
+    X(last_error, "hipGetLastError", true, Result)                                                                       \
+    X(peek_error, "hipPeekAtLastError", true, Result)                                                                    \
+    X(device_count, "hipGetDeviceCount", true, Result, int*)                                                             \
+    X(current_device, "hipGetDevice", true, Result, int*)                                                                \
+    X(set_device, "hipSetDevice", true, Result, int)                                                                     \
+    X(device_name, "hipDeviceGetName", true, Result, char*, int, int)                                                    \
+    X(device_uuid, "hipDeviceGetUuid", false, Result, hip_abi::Uuid*, int)                                               \
+    X(device_memory, "hipDeviceTotalMem", true, Result, std::size_t*, int)                                               \
+    X(device_attribute, "hipDeviceGetAttribute", true, Result, int*, int, int)                                           \
+    X(device_pci_bus_id, "hipDeviceGetPCIBusId", true, Result, char*, int, int)                                          \
+    X(device_properties, "hipGetDeviceProperties", true, Result, void*, int)                                             \
+    X(device_properties_r0600, "hipGetDevicePropertiesR0600", false, Result, void*, int)                                 \
+    X(device_can_access_peer, "hipDeviceCanAccessPeer", true, Result, int*, int, int)                                    \
+    X(device_enable_peer, "hipDeviceEnablePeerAccess", true, Result, int, unsigned)                                      \
+    X(pointer_attributes, "hipPointerGetAttributes", true, Result, hip_abi::PointerAttributes*, const void*)             \
+    X(pointer_attribute, "hipPointerGetAttribute", false, Result, void*, int, void*)                                     \
+    X(memory_range, "hipMemGetAddressRange", true, Result, void**, std::size_t*, void*)                                  \
+    X(memory_allocate, "hipMalloc", true, Result, void**, std::size_t)                                                   \
+    X(memory_free, "hipFree", true, Result, void*)                                                                       \
+    X(host_allocate, "hipHostMalloc", true, Result, void**, std::size_t, unsigned)                                       \
+    X(host_free, "hipHostFree", true, Result, void*)                                                                     \
+    X(host_register, "hipHostRegister", true, Result, void*, std::size_t, unsigned)                                      \
+    X(host_unregister, "hipHostUnregister", true, Result, void*)                                                         \
+    X(copy_async, "hipMemcpyAsync", true, Result, void*, const void*, std::size_t, int, hip_abi::Stream)                 \
+    X(copy_2d_async, "hipMemcpy2DAsync", true, Result, void*, std::size_t, const void*, std::size_t, std::size_t,        \
+      std::size_t, int, hip_abi::Stream)                                                                                 \
+    X(fill_async, "hipMemsetAsync", true, Result, void*, int, std::size_t, hip_abi::Stream)                              \
+    X(stream_create, "hipStreamCreateWithFlags", true, Result, hip_abi::Stream*, unsigned)                               \
+    X(stream_destroy, "hipStreamDestroy", true, Result, hip_abi::Stream)                                                 \
+    X(stream_query, "hipStreamQuery", true, Result, hip_abi::Stream)                                                     \
+    X(stream_synchronize, "hipStreamSynchronize", true, Result, hip_abi::Stream)                                         \
+    X(stream_wait_event, "hipStreamWaitEvent", true, Result, hip_abi::Stream, hip_abi::Event, unsigned)                  \
+    X(event_create, "hipEventCreateWithFlags", true, Result, hip_abi::Event*, unsigned)                                  \
+    X(event_destroy, "hipEventDestroy", true, Result, hip_abi::Event)                                                    \
+    X(event_record, "hipEventRecord", true, Result, hip_abi::Event, hip_abi::Stream)                                     \
+    X(event_query, "hipEventQuery", true, Result, hip_abi::Event)                                                        \
+    X(ipc_get, "hipIpcGetMemHandle", true, Result, hip_abi::IpcMemHandle*, void*)                                        \
+    X(ipc_open, "hipIpcOpenMemHandle", true, Result, void**, hip_abi::IpcMemHandle, unsigned)                            \
+    X(ipc_close, "hipIpcCloseMemHandle", true, Result, void*)                                                            \
+    X(module_load, "hipModuleLoadData", true, Result, hip_abi::Module*, const void*)                                     \
+    X(module_unload, "hipModuleUnload", true, Result, hip_abi::Module)                                                   \
+    X(module_function, "hipModuleGetFunction", true, Result, hip_abi::Function*, hip_abi::Module, const char*)           \
+    X(launch_kernel, "hipModuleLaunchKernel", true, Result, hip_abi::Function, unsigned, unsigned, unsigned, unsigned,   \
+      unsigned, unsigned, unsigned, hip_abi::Stream, void**, void**)
+
+struct Functions {
+    AWAKEN_HIP_FUNCTIONS(AWAKEN_DECLARE_FUNCTION)
+};
+
+bool bind_functions(const DynamicLibrary& library, Functions& table, std::string& why_not) {
+    const FunctionSlot slots[] = {AWAKEN_HIP_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
+    return library.bind(slots, why_not);
+}
+
+// ---- the run-time compiler -------------------------------------------------------------------------------------------
+
+#define AWAKEN_HIPRTC_FUNCTIONS(X)                                                                                       \
+    X(version, "hiprtcVersion", true, int, int*, int*)                                                                   \
+    X(error_string, "hiprtcGetErrorString", true, const char*, int)                                                      \
+    X(create, "hiprtcCreateProgram", true, int, void**, const char*, const char*, int, const char* const*,               \
+      const char* const*)                                                                                                \
+    X(destroy, "hiprtcDestroyProgram", true, int, void**)                                                                \
+    X(compile, "hiprtcCompileProgram", true, int, void*, int, const char* const*)                                        \
+    X(log_size, "hiprtcGetProgramLogSize", true, int, void*, std::size_t*)                                               \
+    X(log, "hiprtcGetProgramLog", true, int, void*, char*)                                                               \
+    X(code_size, "hiprtcGetCodeSize", true, int, void*, std::size_t*)                                                    \
+    X(code, "hiprtcGetCode", true, int, void*, char*)
+
+constexpr const char* kStem = "libamdhip64";
+constexpr const char* kNames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
+constexpr const char* kCompilerStem = "libhiprtc";
+constexpr const char* kCompilerFiles[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"};
+
+/// Where a compiler may lie, best first: loaded already; in the folder of the loaded runtime; inside the loaded runtime
+/// (HIP 5 up to 5.4); known to the loader.
+std::vector<std::string> compiler_paths() {
+    std::vector<std::string> loaded;
+    std::vector<std::string> beside;
+    std::vector<std::string> inside;
+    for (const std::string& path : loaded_object_paths()) {
+        if (is_library_named(path, kCompilerStem)) loaded.push_back(path);
+        if (!is_library_named(path, kStem)) continue;
+        inside.push_back(path);
+        if (path.front() != '/') continue;
+        for (const char* const file : kCompilerFiles) beside.push_back(path.substr(0, path.rfind('/') + 1) + file);
+    }
+    std::vector<std::string> paths = std::move(loaded);
+    paths.insert(paths.end(), beside.begin(), beside.end());
+    paths.insert(paths.end(), inside.begin(), inside.end());
+    paths.insert(paths.end(), std::begin(kCompilerFiles), std::end(kCompilerFiles));
+    paths.insert(paths.end(), std::begin(kNames), std::end(kNames));
+    return paths;
+}
+
+std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
+    std::string reasons;
+    for (const std::string& path : compiler_paths()) {
+        std::string reason;
+        const DynamicLibrary library = DynamicLibrary::open({&path, 1}, reason);
+        CompilerFunctions table;
+        const FunctionSlot slots[] = {AWAKEN_HIPRTC_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
+        // A runtime without compiler functions in it is no error here: the next place may have them.
+        if (library && library.bind(slots, reason)) {
+            return std::make_unique<RuntimeCompiler>("HIPRTC", library.path(), table);
+        }
+        reasons += (reasons.empty() ? "" : "; ") + reason;
+    }
+    why_not = "no run-time compiler (libhiprtc) can be loaded; install ROCm's package hip-runtime-amd: " + reasons;
+    return nullptr;
+}
+
+// ---- the runtime -----------------------------------------------------------------------------------------------------
+
+class Hip final : public VendorRuntime {
+  public:
+    Hip(DynamicLibrary library, const Functions& functions) : _hip(functions), _library(std::move(library)) {}
+
+    Readiness prepare(bool initialise, std::string* why_not) override {
+        const auto explain = [why_not](const std::string& text) {
+            if (why_not != nullptr) *why_not = text;
+        };
+        if (initialise) {
+            if (const Result code = _hip.init(0); code != kSuccess) {
+                explain(_library.path() + " cannot be initialised: " + outcome(code, "hipInit").message());
+                static_cast<void>(_hip.last_error());
+                return Readiness::no_device;
+            }
+        }
+        // This initialises the runtime. There is no call that would only ask, and a program that loaded it will use it.
+        int count = 0;
+        const Result result = _hip.device_count(&count);
+        int version = 0;
+        const Result versioned = _hip.runtime_version(&version);
+        if (result != kSuccess || versioned != kSuccess) static_cast<void>(_hip.last_error());
+        if (result != kSuccess || count == 0) {
+            explain(_library.path() + " reports no device" +
+                    (result != kSuccess ? ": " + outcome(result, "hipGetDeviceCount").message() : std::string()));
+            return Readiness::no_device;
+        }
+        constexpr int kOldestMajor = 5;
+        if (versioned != kSuccess || hip_abi::major_version(version) < kOldestMajor) {
+            explain(_library.path() + " is HIP " + dotted(version) + "; HIP 5.0 or newer is needed: update ROCm");
+            return Readiness::no_device;
+        }
+        _devices = count;
+        _version = version;
+        _major = hip_abi::major_version(version);
+        return Readiness::ready;
+    }
+
+    Vendor vendor() const noexcept override { return Vendor::hip; }
+
+    Versions versions() const override {
+        Versions versions;
+        versions.driver = _version;
+        versions.runtime = "HIP " + dotted(_version) + " (ROCm)";
+        versions.library = _library.path();
+        versions.description = versions.runtime + ", " + std::to_string(_devices) +
+                               (_devices == 1 ? " device, " : " devices, ") + versions.library;
+        return versions;
+    }
+
+    // ---- devices ----------------------------------------------------------------------------------------------------
+
+    int device_count() noexcept override {
+        Scope scope(*this);
+        int count = 0;
+        return scope.end(_hip.device_count(&count), "hipGetDeviceCount").ok() ? count : 0;
+    }
+
+    Status device_info(int device, DeviceInfo& info) override {
+        Scope scope(*this);
+        DeviceInfo result;
+        std::array<char, 256> text = {};
+        if (const Result code = _hip.device_name(text.data(), static_cast<int>(text.size()), device)) {
+            return scope.end(code, "hipDeviceGetName");
+        }
+        result.name = text.data();
+        text = {};
+        if (const Result code = _hip.device_pci_bus_id(text.data(), static_cast<int>(text.size()), device)) {
+            return scope.end(code, "hipDeviceGetPCIBusId");
+        }
+        result.pci_bus_id = text.data();
+        for (char& letter : result.pci_bus_id) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+        if (_hip.device_uuid != nullptr) {
+            hip_abi::Uuid uuid = {};
+            if (const Result code = _hip.device_uuid(&uuid, device)) return scope.end(code, "hipDeviceGetUuid");
+            std::memcpy(result.uuid, uuid.bytes, sizeof result.uuid);
+        }
+        if (const Result code = _hip.device_memory(&result.memory_bytes, device)) {
+            return scope.end(code, "hipDeviceTotalMem");
+        }
+        if (const Result code =
+                _hip.device_attribute(&result.multiprocessors, hip_abi::kDeviceMultiprocessorCount, device)) {
+            return scope.end(code, "hipDeviceGetAttribute");
+        }
+        int large_bar = 0;
+        if (_hip.device_attribute(&large_bar, hip_abi::kDeviceIsLargeBar, device) == kSuccess) {
+            result.host_visible_memory = large_bar != 0;
+        } else {
+            scope.note_failure();  // unknown to this version: keep the cautious answer
+        }
+        std::string full_architecture;
+        if (const Result code = architecture(device, full_architecture)) return scope.end(code, "hipGetDeviceProperties");
+        // "gfx90a:sramecc+:xnack-": the features after the name matter to the compiler only.
+        result.architecture = full_architecture.substr(0, full_architecture.find(':'));
+        info = std::move(result);
+        return {};
+    }
+
+    Status current_device(int& device) noexcept override {
+        Scope scope(*this);
+        int current = 0;
+        const Result code = _hip.current_device(&current);
+        if (code == kSuccess) device = current;
+        return scope.end(code, "hipGetDevice");
+    }
+
+    Status can_access_peer(int device, int peer, bool& can) noexcept override {
+        Scope scope(*this);
+        int answer = 0;
+        const Result code = _hip.device_can_access_peer(&answer, device, peer);
+        if (code == kSuccess) can = answer != 0;
+        return scope.end(code, "hipDeviceCanAccessPeer");
+    }
+
+    Status enable_peer_access(int device, int peer) noexcept override {
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        const Result code = _hip.device_enable_peer(peer, 0);
+        if (code == hip_abi::kErrorPeerAccessAlreadyEnabled) {
+            scope.note_failure();
+            return {};
+        }
+        return scope.end(code, "hipDeviceEnablePeerAccess");
+    }
+
+    // ---- pointers ---------------------------------------------------------------------------------------------------
+
+    void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
+        Scope scope(*this);
+        for (std::size_t i = 0; i < pointers.size(); ++i) infos[i] = classify_one(pointers[i], scope);
+    }
+
+    Status order_after_default_stream(const void*, const PointerInfo& info) noexcept override {
+        // Synchronous calls that target host memory do not return early.
+        if (info.host_accessible()) return {};
+        // The null stream of a device that is current is its legacy default stream. (A program compiled for per-thread
+        // default streams orders its own work, as it has to for every other thread.)
+        Scope scope(*this, info.device);
+        if (!scope.status().ok()) return scope.status();
+        const Result code = poll_until_over(
+            [this, &scope] {
+                const Result answer = _hip.stream_query(nullptr);
+                if (answer == hip_abi::kErrorNotReady) scope.note_failure();
+                return answer;
+            },
+            hip_abi::kErrorNotReady);
+        return scope.end(code, "hipStreamQuery");
+    }
+
+    // ---- memory -----------------------------------------------------------------------------------------------------
+
+    Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        if (bytes == 0) return {hip_abi::kErrorInvalidValue, "hipMalloc", "zero bytes"};  // HIP would "succeed" with null
+        void* result = nullptr;
+        const Result code = _hip.memory_allocate(&result, bytes);
+        if (code == kSuccess) pointer = result;
+        return scope.end(code, "hipMalloc");
+    }
+
+    Status free(void* pointer) noexcept override {
+        if (pointer == nullptr) return {};
+        Scope scope(*this);
+        return scope.end(_hip.memory_free(pointer), "hipFree");
+    }
+
+    Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
+        Scope scope(*this);
+        if (bytes == 0) return {hip_abi::kErrorInvalidValue, "hipHostMalloc", "zero bytes"};
+        void* result = nullptr;
+        const Result code =
+            _hip.host_allocate(&result, bytes, hip_abi::kHostMallocPortable | hip_abi::kHostMallocMapped);
+        if (code == kSuccess) pointer = result;
+        return scope.end(code, "hipHostMalloc");
+    }
+
+    Status free_pinned(void* pointer) noexcept override {
+        if (pointer == nullptr) return {};
+        Scope scope(*this);
+        return scope.end(_hip.host_free(pointer), "hipHostFree");
+    }
+
+    Status register_host(void* pointer, std::size_t bytes) noexcept override {
+        Scope scope(*this);
+        return scope.end(
+            _hip.host_register(pointer, bytes, hip_abi::kHostRegisterPortable | hip_abi::kHostRegisterMapped),
+            "hipHostRegister");
+    }
+
+    Status unregister_host(void* pointer) noexcept override {
+        Scope scope(*this);
+        return scope.end(_hip.host_unregister(pointer), "hipHostUnregister");
+    }
+
+    // ---- streams and events -----------------------------------------------------------------------------------------
+
+    Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept override {
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        hip_abi::Stream result = nullptr;
+        const Result code = _hip.stream_create(
+            &result, ordered_after_default ? hip_abi::kStreamDefault : hip_abi::kStreamNonBlocking);
+        if (code == kSuccess) stream = {result, device};
+        return scope.end(code, "hipStreamCreateWithFlags");
+    }
+
+    Status destroy_stream(StreamHandle stream) noexcept override {
+        if (stream.value == nullptr) return {};
+        Scope scope(*this, stream.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.stream_destroy(stream.value), "hipStreamDestroy");
+    }
+
+    Status query_stream(StreamHandle stream, bool& done) noexcept override {
+        Scope scope(*this);
+        return scope.answer(_hip.stream_query(stream.value), "hipStreamQuery", done);
+    }
+
+    Status synchronize_stream(StreamHandle stream) noexcept override {
+        Scope scope(*this);
+        return scope.end(_hip.stream_synchronize(stream.value), "hipStreamSynchronize");
+    }
+
+    Status create_event(int device, EventHandle& event) noexcept override {
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        hip_abi::Event result = nullptr;
+        const Result code = _hip.event_create(&result, hip_abi::kEventDisableTiming);
+        if (code == kSuccess) event = {result, device};
+        return scope.end(code, "hipEventCreateWithFlags");
+    }
+
+    Status destroy_event(EventHandle event) noexcept override {
+        if (event.value == nullptr) return {};
+        Scope scope(*this, event.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.event_destroy(event.value), "hipEventDestroy");
+    }
+
+    Status record_event(EventHandle event, StreamHandle stream) noexcept override {
+        Scope scope(*this, stream.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.event_record(event.value, stream.value), "hipEventRecord");
+    }
+
+    Status query_event(EventHandle event, bool& done) noexcept override {
+        Scope scope(*this);
+        return scope.answer(_hip.event_query(event.value), "hipEventQuery", done);
+    }
+
+    Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept override {
+        Scope scope(*this, stream.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.stream_wait_event(stream.value, event.value, 0), "hipStreamWaitEvent");
+    }
+
+    // ---- copies -----------------------------------------------------------------------------------------------------
+
+    Status copy(void* destination, const void* source, std::size_t bytes, StreamHandle stream) noexcept override {
+        if (bytes == 0) return {};
+        Scope scope(*this, stream.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.copy_async(destination, source, bytes, hip_abi::kCopyDefault, stream.value),
+                         "hipMemcpyAsync");
+    }
+
+    Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept override {
+        if (copy.width == 0 || copy.rows == 0) return {};
+        const bool dense = copy.source_pitch == copy.width && copy.destination_pitch == copy.width;
+        if (dense || copy.rows == 1) {
+            return this->copy(copy.destination, copy.source, copy.width * copy.rows, stream);
+        }
+        Scope scope(*this, stream.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.copy_2d_async(copy.destination, copy.destination_pitch, copy.source, copy.source_pitch,
+                                            copy.width, copy.rows, hip_abi::kCopyDefault, stream.value),
+                         "hipMemcpy2DAsync");
+    }
+
+    Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept override {
+        if (bytes == 0) return {};
+        Scope scope(*this, stream.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.fill_async(destination, value, bytes, stream.value), "hipMemsetAsync");
+    }
+
+    // ---- sharing between processes ----------------------------------------------------------------------------------
+
+    Status ipc_export(const void* pointer, IpcMemoryHandle& handle, std::size_t& offset) noexcept override {
+        hip_abi::PointerAttributes attributes = {};
+        {
+            Scope scope(*this);
+            const Status status = scope.end(_hip.pointer_attributes(&attributes, pointer), "hipPointerGetAttributes");
+            if (!status.ok()) return status;
+        }
+        Scope scope(*this, attributes.device);
+        if (!scope.status().ok()) return scope.status();
+        void* base = nullptr;
+        std::size_t size = 0;
+        if (const Result code = _hip.memory_range(&base, &size, const_cast<void*>(pointer))) {
+            return scope.end(code, "hipMemGetAddressRange");
+        }
+        // Always the base: some versions drop the offset of an interior pointer, others apply it in the other process.
+        hip_abi::IpcMemHandle result = {};
+        if (const Result code = _hip.ipc_get(&result, base)) return scope.end(code, "hipIpcGetMemHandle");
+        std::memcpy(handle.bytes, result.bytes, sizeof handle.bytes);
+        offset = static_cast<std::size_t>(static_cast<const char*>(pointer) - static_cast<const char*>(base));
+        return {};
+    }
+
+    Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept override {
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        hip_abi::IpcMemHandle request = {};
+        std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
+        void* result = nullptr;
+        Result code = _hip.ipc_open(&result, request, hip_abi::kIpcLazyEnablePeerAccess);
+        if (code == hip_abi::kErrorInvalidValue && _major == 5) {
+            scope.note_failure();
+            code = _hip.ipc_open(&result, request, hip_abi::kIpcLazyEnablePeerAccessEarly);
+        }
+        if (code == kSuccess) base = result;
+        return scope.end(code, "hipIpcOpenMemHandle");
+    }
+
+    Status ipc_close(void* base) noexcept override {
+        if (base == nullptr) return {};
+        Scope scope(*this);
+        return scope.end(_hip.ipc_close(base), "hipIpcCloseMemHandle");
+    }
+
+    // ---- kernels ----------------------------------------------------------------------------------------------------
+
+    Status load_kernels(int device, const char* name, const char* source, ModuleHandle& module,
+                        std::string& log) override {
+        try {
+            return compile_and_load(device, name, source, module, log);
+        } catch (const std::bad_alloc&) {
+            return {kUnsupported, "load_kernels", "out of host memory"};
+        }
+    }
+
+    Status unload_kernels(ModuleHandle module) noexcept override {
+        if (module.value == nullptr) return {};
+        Scope scope(*this, module.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.module_unload(module.value), "hipModuleUnload");
+    }
+
+    Status find_kernel(ModuleHandle module, const char* name, KernelHandle& kernel) noexcept override {
+        Scope scope(*this, module.device);
+        if (!scope.status().ok()) return scope.status();
+        hip_abi::Function function = nullptr;
+        const Result code = _hip.module_function(&function, module.value, name);
+        if (code == kSuccess) kernel = {function, module.device};
+        return scope.end(code, "hipModuleGetFunction");
+    }
+
+    Status launch(KernelHandle kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, StreamHandle stream,
+                  void** arguments) noexcept override {
+        Scope scope(*this, kernel.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes,
+                                            stream.value, arguments, nullptr),
+                         "hipModuleLaunchKernel");
+    }
+
+  private:
+    /// The surroundings of one call: the current device and the pending error are the caller's again when it ends.
+    class Scope {
+      public:
+        explicit Scope(const Hip& hip) noexcept : _hip(hip) {
+            // Up to HIP 6 what was pending cannot outlive any call, so there is nothing to look at.
+            if (hip._major >= kFirstMajorWithStickyErrors) _pending = hip._hip.peek_error() != kSuccess;
+        }
+        Scope(const Hip& hip, int device) noexcept : Scope(hip) {
+            if (device < 0 || device >= hip._devices) {
+                _status = {hip_abi::kErrorInvalidDevice, "hipSetDevice", "no such device"};
+                return;
+            }
+            int current = 0;
+            if (const Result code = hip._hip.current_device(&current)) {
+                _status = end(code, "hipGetDevice");
+                return;
+            }
+            if (current == device) return;
+            _status = end(hip._hip.set_device(device), "hipSetDevice");
+            if (_status.ok()) _caller_device = current;
+        }
+        Scope(const Scope&) = delete;
+        Scope& operator=(const Scope&) = delete;
+        ~Scope() {
+            if (_caller_device >= 0 && _hip._hip.set_device(_caller_device) != kSuccess) _failed = true;
+            if (_failed && !_pending) static_cast<void>(_hip._hip.last_error());
+        }
+
+        [[nodiscard]] const Status& status() const noexcept { return _status; }
+        /// A call failed as it was expected to.
+        void note_failure() noexcept { _failed = true; }
+        Status end(Result code, const char* call) noexcept {
+            if (code != kSuccess) _failed = true;
+            return _hip.outcome(code, call);
+        }
+        /// For queries: "not ready" is an answer.
+        Status answer(Result code, const char* call, bool& done) noexcept {
+            if (code == hip_abi::kErrorNotReady) {
+                _failed = true;
+                done = false;
+                return {};
+            }
+            if (code == kSuccess) done = true;
+            return end(code, call);
+        }
+
+      private:
+        static constexpr int kFirstMajorWithStickyErrors = 7;
+
+        const Hip& _hip;
+        Status _status;
+        int _caller_device = -1;
+        bool _pending = false;
+        bool _failed = false;
+    };
+
+    Status outcome(Result code, const char* call) const noexcept {
+        if (code == kSuccess) return {};
+        const char* text = _hip.error_string(code);
+        if (text == nullptr) text = "unknown HIP error";
+        const bool shut_down = code == hip_abi::kErrorDeinitialized || code == hip_abi::kErrorContextIsDestroyed;
+        return {shut_down ? kShutDown : code, call, text};
+    }
+
+    static std::string dotted(int version) {
+        return std::to_string(hip_abi::major_version(version)) + "." + std::to_string(hip_abi::minor_version(version));
+    }
+
+    /// What the pointer is, in this version's numbers. False for memory that the runtime does not know.
+    bool decode(const hip_abi::PointerAttributes& attributes, MemoryKind& kind) const noexcept {
+        if (attributes.is_managed != 0) {
+            kind = MemoryKind::managed;
+            return true;
+        }
+        if (_major >= 6) {
+            using Type = hip_abi::MemoryType6;
+            switch (attributes.type) {
+                case Type::kHost:
+                    kind = MemoryKind::pinned;
+                    return true;
+                case Type::kDevice:
+                case Type::kArray:
+                    kind = MemoryKind::device;
+                    return true;
+                case Type::kManaged:
+                case Type::kUnified:
+                    kind = MemoryKind::managed;
+                    return true;
+                default:
+                    return false;
+            }
+        }
+        using Type = hip_abi::MemoryType5;
+        switch (attributes.type) {
+            case Type::kHost:
+                kind = MemoryKind::pinned;
+                return true;
+            case Type::kDevice:
+            case Type::kArray:
+                kind = MemoryKind::device;
+                return true;
+            case Type::kUnified:
+                kind = MemoryKind::managed;
+                return true;
+            default:
+                return false;
+        }
+    }
+
+    PointerInfo classify_one(const void* pointer, Scope& scope) const noexcept {
+        PointerInfo info;
+        if (pointer == nullptr) return info;
+        hip_abi::PointerAttributes attributes = {};
+        attributes.device = -1;
+        if (_hip.pointer_attributes(&attributes, pointer) != kSuccess) {
+            scope.note_failure();  // HIP 5 says so of memory that it does not know
+            return info;
+        }
+        MemoryKind kind = MemoryKind::host;
+        if (!decode(attributes, kind)) return info;
+        info.kind = kind;
+
+        void* base = nullptr;
+        std::size_t size = 0;
+        if (_hip.memory_range(&base, &size, const_cast<void*>(pointer)) == kSuccess) {
+            info.base = reinterpret_cast<std::uintptr_t>(base);
+            info.size = size;
+        } else {
+            scope.note_failure();
+        }
+        if (kind == MemoryKind::pinned) return info;
+        info.device = attributes.device;
+        // An identity is 32 or 64 bits wide, depending on the version; on a little-endian machine a zeroed word reads both.
+        std::uint64_t id = 0;
+        if (pointer_attribute(&id, hip_abi::kPointerBufferId, pointer, scope)) info.id = id;
+        info.ipc_capable = kind == MemoryKind::device && ipc_capable(pointer, scope);
+        return info;
+    }
+
+    bool pointer_attribute(void* value, int attribute, const void* pointer, Scope& scope) const noexcept {
+        if (_hip.pointer_attribute == nullptr) return false;
+        if (_hip.pointer_attribute(value, attribute, const_cast<void*>(pointer)) == kSuccess) return true;
+        scope.note_failure();
+        return false;
+    }
+
+    /// No version of HIP up to 7.0 answers this attribute, so device memory counts as capable until exporting it fails.
+    bool ipc_capable(const void* pointer, Scope& scope) const noexcept {
+        if (!_knows_ipc_capable.load(std::memory_order_relaxed)) return true;
+        unsigned capable = 0;
+        if (pointer_attribute(&capable, hip_abi::kPointerIsLegacyIpcCapable, pointer, scope)) return capable != 0;
+        _knows_ipc_capable.store(false, std::memory_order_relaxed);
+        return true;
+    }
+
+    /// gcnArchName, with features: "gfx90a:sramecc+:xnack-".
+    Result architecture(int device, std::string& text) const {
+        // The structure has grown before: leave it room to do so again.
+        constexpr std::size_t kRoom = 4 * hip_abi::DevicePropertiesR0600::kSize;
+        static_assert(kRoom > hip_abi::DeviceProperties::kSize);
+        alignas(std::max_align_t) std::array<char, kRoom> properties = {};
+        const bool newer = _hip.device_properties_r0600 != nullptr;
+        const Result code =
+            (newer ? _hip.device_properties_r0600 : _hip.device_properties)(properties.data(), device);
+        if (code != kSuccess) return code;
+        const char* const name = properties.data() + (newer ? hip_abi::DevicePropertiesR0600::kArchitectureOffset
+                                                            : hip_abi::DeviceProperties::kArchitectureOffset);
+        text.assign(name, ::strnlen(name, hip_abi::kArchitectureLength));
+        return kSuccess;
+    }
+
+    const RuntimeCompiler* compiler(std::string& why_not) {
+        const std::lock_guard lock(_compiler_mutex);
+        if (_compiler == nullptr) _compiler = make_compiler(why_not);
+        return _compiler.get();
+    }
+
+    Status load_module(int device, const std::string& code, ModuleHandle& module) noexcept {
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        hip_abi::Module handle = nullptr;
+        const Result result = _hip.module_load(&handle, code.data());
+        if (result == kSuccess) module = {handle, device};
+        return scope.end(result, "hipModuleLoadData");
+    }
+
+    Status compile_and_load(int device, const char* name, const char* source, ModuleHandle& module, std::string& log) {
+        std::string machine;
+        {
+            Scope scope(*this);
+            const Status status = scope.end(architecture(device, machine), "hipGetDeviceProperties");
+            if (!status.ok()) return status;
+        }
+        std::string why_not;
+        const RuntimeCompiler* const compiler_in_use = compiler(why_not);
+        if (compiler_in_use == nullptr) {
+            log += why_not;
+            return {kUnsupported, "hiprtcCreateProgram", "there is no run-time compiler (libhiprtc)"};
+        }
+        const std::string options[] = {"--offload-arch=" + machine, "-std=c++17", "-O3"};
+        const std::string_view parts[] = {source, options[0], options[1], options[2], compiler_in_use->identity()};
+        const std::string key = KernelCache::key(parts);
+        std::string code;
+        if (_cache.load(key, code)) {
+            if (const Status status = load_module(device, code, module); status.ok()) return status;
+        }
+        const RuntimeCompiler::Result compiled =
+            compiler_in_use->compile(name, source, options, RuntimeCompiler::Output::machine_code, code, log);
+        if (!compiled.ok()) return {compiled.code, "hiprtcCompileProgram", compiled.description};
+        const Status status = load_module(device, code, module);
+        if (status.ok()) _cache.store(key, code);
+        return status;
+    }
+
+    const Functions _hip;
+    const DynamicLibrary _library;
+    int _devices = 0;
+    int _version = 0;
+    int _major = 0;
+    mutable std::atomic<bool> _knows_ipc_capable{true};
+
+    std::mutex _compiler_mutex;
+    std::unique_ptr<RuntimeCompiler> _compiler;
+    const KernelCache _cache;
+};
+
+std::unique_ptr<VendorRuntime> make(DynamicLibrary library, std::string& why_not) {
+    Functions functions;
+    if (!bind_functions(library, functions, why_not)) return nullptr;
+    return std::make_unique<Hip>(std::move(library), functions);
+}
+
+}  // namespace
+
+const VendorLibrary& hip_library() noexcept {
+    static const VendorLibrary library = {Vendor::hip, "HIP runtime", kStem, kNames, &make, &make_compiler};
+    return library;
+}
+
+}  // namespace awaken::gpu

@@ -1,0 +1,9 @@
+// The kernels' texts, embedded in the library, for Runtime::load_kernels.
+#pragma once
+
+namespace awaken::gpu::kernels {
+
+extern const char* const pack_source;  ///< pack.h
+extern const char* const fill_source;  ///< fill.h
+
+}  // namespace awaken::gpu::kernels

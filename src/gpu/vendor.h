@@ -1,0 +1,46 @@
+// What a vendor's file offers to find.cpp and to the tests. Internal to src/gpu.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "gpu/dynamic_library.h"
+#include "gpu/gpu.h"
+#include "gpu/runtime_compiler.h"
+
+namespace awaken::gpu {
+
+/// How far the program has got with a runtime that is loaded.
+enum class Readiness : std::uint8_t {
+    ready,            ///< initialised, at least one device
+    not_initialised,  ///< loaded only; may become ready at any time without anything else being loaded
+    no_device         ///< will not become ready as it is
+};
+
+/// A runtime as find() sees it.
+class VendorRuntime : public Runtime {
+  public:
+    /// Until this has answered `ready` the runtime is handed to nobody. `initialise`: initialise the runtime for the
+    /// program (the user chose it) instead of waiting for the program to do so. `why_not` may be null. Calls that answer
+    /// `ready` must not run at the same time as others.
+    virtual Readiness prepare(bool initialise, std::string* why_not) = 0;
+};
+
+/// One vendor: how its library is recognised and made into a runtime.
+struct VendorLibrary {
+    Vendor vendor;
+    const char* title;  ///< for messages: "CUDA driver"
+    const char* stem;   ///< file name without version: "libcuda"
+    /// What to open, in this order, when the user asks for it and the program has not loaded it.
+    std::span<const char* const> names;
+    /// Null when required functions are missing; `why_not` says which.
+    std::unique_ptr<VendorRuntime> (*make)(DynamicLibrary library, std::string& why_not);
+    /// The vendor's run-time compiler, which needs no GPU; null with `why_not` when there is none.
+    std::unique_ptr<RuntimeCompiler> (*make_compiler)(std::string& why_not);
+};
+
+[[nodiscard]] const VendorLibrary& cuda_library() noexcept;
+[[nodiscard]] const VendorLibrary& hip_library() noexcept;
+
+}  // namespace awaken::gpu
