@@ -1,0 +1,89 @@
+// What was done and how: calls, bytes and time per MPI function, path and size class; each fallback with its reason.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace awaken::report {
+
+/// How the bytes of a call travelled.
+enum class Path : std::uint8_t {
+    native,        ///< nothing to do: all buffers were host memory
+    staged,        ///< copied through pinned host memory
+    staged_large,  ///< copied through ordinary host memory because the pinned pool was full
+    refused        ///< ended with an error of ours
+};
+[[nodiscard]] const char* to_string(Path path) noexcept;
+
+/// Facts about the process for the head of the report.
+struct Identity {
+    int rank = -1;  ///< -1: the ledger holds all ranks of the job
+    int size = 0;   ///< ranks of the job; 0: not known
+    std::string host;
+    std::string mpi_library;  ///< path
+    std::string mpi_version;  ///< first line of MPI_Get_library_version
+    std::string abi;          ///< "MPICH", "Open MPI", "MPI-5"
+    std::string gpu;          ///< Versions::description, or why there is none
+    std::vector<std::string> devices;
+};
+
+/// Size classes are powers of two: the class of n bytes is the k (0 to 64) of the smallest 2^k >= n; 0 bytes has its
+/// own, -1.
+[[nodiscard]] int size_class(std::uint64_t bytes) noexcept;
+
+struct Entry {
+    std::uint64_t calls = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t nanoseconds = 0;
+};
+
+/// One per process. Thread-safe. Adding costs a look-up without a lock and three relaxed atomic additions, so that it
+/// may be done in each call.
+class Ledger {
+  public:
+    Ledger();
+    ~Ledger();
+    Ledger(const Ledger&) = delete;
+    Ledger& operator=(const Ledger&) = delete;
+
+    /// `function`: a string literal ("MPI_Send"); its address is the key of the look-up. Calls with the same text at
+    /// different addresses are reported as one.
+    void add(const char* function, Path path, std::uint64_t bytes, std::uint64_t nanoseconds);
+    /// `reason`: one line, e.g. "pinned pool of 64 MiB full".
+    void add_fallback(const char* function, const std::string& reason);
+
+    using Key = std::tuple<std::string, Path, int>;  ///< function, path, size class
+    [[nodiscard]] std::map<Key, Entry> entries() const;
+    [[nodiscard]] std::map<std::pair<std::string, std::string>, std::uint64_t> fallbacks() const;
+
+    /// Plain-text and binary form for collecting the ledgers of all ranks at rank 0.
+    [[nodiscard]] std::string serialise() const;
+    /// Adds another rank's ledger to this one. Throws awaken::Error on a damaged text; nothing is added then.
+    void merge(const std::string& serialised);
+
+  private:
+    struct Function;  ///< the counters of one function
+    struct Table;     ///< address of the function's name -> counters
+    Function& function(const char* name);
+
+    std::atomic<Table*> _table;
+    mutable std::mutex _mutex;  ///< for everything below and for adding to the table
+    std::vector<std::unique_ptr<Table>>
+        _tables;  ///< the one in use and its smaller predecessors, which may have readers
+    std::vector<std::unique_ptr<Function>> _functions;
+    std::map<Key, Entry> _merged;  ///< of other ranks
+    std::map<std::pair<std::string, std::string>, std::uint64_t> _fallbacks;
+};
+
+/// The report of one job (or of one rank where ranks cannot be gathered) as text for people.
+[[nodiscard]] std::string to_text(const Identity& identity, const Ledger& ledger);
+/// The same as JSON; schema "awaken-report", version 1, described in docs/report.md.
+[[nodiscard]] std::string to_json(const Identity& identity, const Ledger& ledger);
+
+}  // namespace awaken::report

@@ -1,0 +1,744 @@
+#include "transfer/copier.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+// How a layout is moved
+// ---------------------
+// A run of bytes is one copy, rows at a constant distance one 2-D copy; all go to one stream without waiting, and the
+// wait comes once, at the end. That is right for large pieces. A copy of eight bytes costs as much as one of eight
+// kilobytes, though, so a type made of very many small pieces is gathered another way where that is cheaper:
+// neighbouring pieces form a group, the whole stretch of memory that the group touches, gaps included, is copied into a
+// small pinned scratch area, and the CPU picks the pieces out while the next stretch is on its way. Gaps are read only
+// inside the allocation. Scattering cannot do this: it would write the gaps.
+//
+// Which of the two is cheaper is decided group by group with the constants of `cost` below.
+
+namespace awaken::transfer {
+namespace {
+
+/// Nanoseconds and bytes per nanosecond of the decision above. They only choose between two right ways, so being off by
+/// a factor of two costs little; they are meant for a discrete GPU behind PCIe 4 or 5.
+namespace cost {
+constexpr double kCopyNs = 1500;        ///< one asynchronous copy: the driver call and the copy engine's start
+constexpr double kRowNs = 10;           ///< a row more in a 2-D copy
+constexpr double kWaitNs = 4000;        ///< until the host sees that a stretch has arrived
+constexpr double kLinkBytesPerNs = 20;  ///< device to pinned memory
+constexpr double kPackRowNs = 3;        ///< the CPU picks one row out of the scratch area
+constexpr double kPackBytesPerNs = 8;   ///< and moves its bytes
+}  // namespace cost
+
+/// Of one stretch of memory. Two such areas make a lane's scratch memory: one is filled while the other is emptied.
+constexpr std::size_t kStretchBytes = std::size_t{512} << 10;
+/// A run of this size is worth a copy of its own whatever lies around it.
+constexpr std::size_t kLargeRunBytes = std::size_t{32} << 10;
+/// Bounds the bookkeeping of a group whose pieces overlap and so never fill a stretch.
+constexpr std::size_t kGroupPieces = 16384;
+/// The largest pitch that every vendor's 2-D copy takes (CUDA's CU_DEVICE_ATTRIBUTE_MAX_PITCH).
+constexpr std::int64_t kLargestPitch = std::numeric_limits<std::int32_t>::max();
+/// Pieces that are classified with one call.
+constexpr std::size_t kClassifyBatch = 128;
+/// The smallest page of any supported system.
+constexpr std::uintptr_t kPageBytes = 4096;
+/// Queries before a waiting thread offers its core to others: enough for a small copy, not for a large one.
+constexpr int kSpins = 64;
+
+void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+class Backoff {
+  public:
+    void pause() noexcept {
+        if (++_count <= kSpins) {
+            relax();
+        } else {
+            sched_yield();
+        }
+    }
+
+  private:
+    int _count = 0;
+};
+
+std::byte* at(const std::uintptr_t address) noexcept {
+    return reinterpret_cast<std::byte*>(address);
+}
+
+std::uintptr_t address_of(const void* pointer) noexcept {
+    return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+/// Addresses are modulo 2^64, so offsets and pitches may be negative.
+std::uintptr_t moved(const std::uintptr_t address, const std::int64_t by) noexcept {
+    return address + static_cast<std::uintptr_t>(by);
+}
+
+enum class Direction : std::uint8_t { to_host, to_user };
+
+/// Rows of user memory and where they belong in host memory.
+struct Piece {
+    std::uintptr_t user = 0;
+    std::int64_t user_pitch = 0;
+    std::uintptr_t host = 0;
+    std::int64_t host_pitch = 0;
+    std::int64_t width = 0;
+    std::int64_t rows = 1;
+
+    [[nodiscard]] std::size_t bytes() const noexcept { return static_cast<std::size_t>(width * rows); }
+    [[nodiscard]] Piece part(const std::int64_t first_row, const std::int64_t row_count) const noexcept {
+        Piece result = *this;
+        result.user = moved(user, first_row * user_pitch);
+        result.host = moved(host, first_row * host_pitch);
+        result.rows = row_count;
+        return result;
+    }
+    /// Bytes [from, to) of the only row.
+    [[nodiscard]] Piece cut(const std::size_t from, const std::size_t to) const noexcept {
+        Piece result = *this;
+        result.user += from;
+        result.host += from;
+        result.width = static_cast<std::int64_t>(to - from);
+        return result;
+    }
+    [[nodiscard]] std::uintptr_t user_begin() const noexcept {
+        return user_pitch < 0 ? moved(user, (rows - 1) * user_pitch) : user;
+    }
+    [[nodiscard]] std::uintptr_t user_end() const noexcept {
+        return moved(user_pitch < 0 ? user : moved(user, (rows - 1) * user_pitch), width);
+    }
+    [[nodiscard]] bool fits_2d() const noexcept {
+        return rows > 1 && user_pitch >= width && host_pitch >= width && user_pitch <= kLargestPitch &&
+               host_pitch <= kLargestPitch;
+    }
+    [[nodiscard]] double direct_ns() const noexcept {
+        const auto row_count = static_cast<double>(rows);
+        return fits_2d() ? cost::kCopyNs + row_count * cost::kRowNs : row_count * cost::kCopyNs;
+    }
+    [[nodiscard]] double pick_ns() const noexcept {
+        return static_cast<double>(rows) * cost::kPackRowNs + static_cast<double>(bytes()) / cost::kPackBytesPerNs;
+    }
+};
+
+bool lies_in(const std::uintptr_t begin, const std::uintptr_t end, const gpu::PointerInfo& info) noexcept {
+    return info.size != 0 && begin >= info.base && end >= begin && end - info.base <= info.size;
+}
+
+/// Moves the rows with the CPU; `user_shift` leads from the user's address to where the bytes are (the scratch area).
+void move_rows(const Piece& piece, const Direction direction, const std::uintptr_t user_shift = 0) noexcept {
+    const auto width = static_cast<std::size_t>(piece.width);
+    std::uintptr_t user = piece.user + user_shift;
+    std::uintptr_t host = piece.host;
+    for (std::int64_t row = 0; row < piece.rows; ++row) {
+        if (direction == Direction::to_host) {
+            std::memcpy(at(host), at(user), width);
+        } else {
+            std::memcpy(at(user), at(host), width);
+        }
+        user = moved(user, piece.user_pitch);
+        host = moved(host, piece.host_pitch);
+    }
+}
+
+[[noreturn]] void fail(const std::string& doing, const gpu::Status& status) {
+    throw Error(
+        doing + " failed (" + status.message() + ")",
+        "run with AWAKEN_CHECK=1 to see whether the buffer was freed or is too short; an error of an earlier kernel "
+        "of the program also comes out here");
+}
+
+}  // namespace
+
+/// A stream of one device with what belongs to it. Used by one thread at a time.
+struct Copier::Lane {
+    int device = -1;
+    gpu::StreamHandle stream;
+    std::array<gpu::EventHandle, 2> events;  ///< one for each half of the scratch area
+    std::byte* scratch = nullptr;            ///< 2 * kStretchBytes, made when first needed
+    bool scratch_pinned = false;
+    bool pending = false;  ///< work was given to the stream and not yet waited for
+    bool broken = false;   ///< a call on it failed: not used again
+};
+
+struct Copier::State {
+    explicit State(gpu::Runtime& gpu_runtime) : runtime(gpu_runtime) {}
+
+    class Session;
+    class Planner;
+    class Sorter;
+
+    /// An idle lane of the device, or a new one.
+    std::unique_ptr<Lane> take(const int device) {
+        {
+            const std::lock_guard lock(mutex);
+            const auto lanes = idle.find(device);
+            if (lanes != idle.end() && !lanes->second.empty()) {
+                std::unique_ptr<Lane> lane = std::move(lanes->second.back());
+                lanes->second.pop_back();
+                return lane;
+            }
+        }
+        auto lane = std::make_unique<Lane>();
+        lane->device = device;
+        gpu::Status status = runtime.create_stream(device, true, lane->stream);
+        if (!status.ok()) fail("making a stream on GPU " + std::to_string(device), status);
+        for (std::size_t i = 0; i < lane->events.size(); ++i) {
+            status = runtime.create_event(device, lane->events[i]);
+            if (status.ok()) continue;
+            while (i > 0)
+                (void)runtime.destroy_event(lane->events[--i]).ok();
+            (void)runtime.destroy_stream(lane->stream).ok();
+            fail("making an event on GPU " + std::to_string(device), status);
+        }
+        return lane;
+    }
+
+    void give_back(std::unique_ptr<Lane> lane) noexcept {
+        if (!lane->broken) {
+            const std::lock_guard lock(mutex);
+            if (!closed) {
+                try {
+                    idle[lane->device].push_back(std::move(lane));
+                    return;
+                } catch (const std::bad_alloc&) {
+                    // No room to remember it: destroyed below.
+                }
+            }
+        }
+        destroy(*lane);
+    }
+
+    /// Failures mean that the runtime is shut down and has freed everything itself.
+    void destroy(Lane& lane) noexcept {
+        for (const gpu::EventHandle event : lane.events)
+            (void)runtime.destroy_event(event).ok();
+        (void)runtime.destroy_stream(lane.stream).ok();
+        if (lane.scratch == nullptr) return;
+        if (lane.scratch_pinned) {
+            (void)runtime.free_pinned(lane.scratch).ok();
+        } else {
+            delete[] lane.scratch;
+        }
+        lane.scratch = nullptr;
+    }
+
+    void close() noexcept {
+        std::map<int, std::vector<std::unique_ptr<Lane>>> lanes;
+        {
+            const std::lock_guard lock(mutex);
+            closed = true;
+            lanes.swap(idle);
+        }
+        for (auto& [device, list] : lanes) {
+            for (const std::unique_ptr<Lane>& lane : list)
+                destroy(*lane);
+        }
+    }
+
+    void transfer(Direction direction, const Layout& layout, std::uintptr_t user, std::int64_t count,
+                  std::int64_t limit, std::uintptr_t host, bool mirrored, const gpu::PointerInfo* info);
+
+    gpu::Runtime& runtime;
+    std::mutex mutex;
+    std::map<int, std::vector<std::unique_ptr<Lane>>> idle;
+    bool closed = false;  ///< shut down: lanes are no longer kept
+};
+
+/// The lanes that one call uses. Whatever was started is over when a session ends, also by an exception: after that the
+/// host memory may be freed.
+class Copier::State::Session {
+  public:
+    explicit Session(State& state) : _state(state), _runtime(state.runtime) {}
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+    ~Session() {
+        for (std::unique_ptr<Lane>& lane : _lanes) {
+            (void)drain(*lane).ok();
+            _state.give_back(std::move(lane));
+        }
+    }
+
+    Lane& lane(const int wanted) {
+        int device = wanted;
+        // Managed memory of some runtimes has no owner; any device can copy it, the caller's own is the likeliest to
+        // hold it.
+        if (device < 0 && (!_runtime.current_device(device).ok() || device < 0)) device = 0;
+        for (const std::unique_ptr<Lane>& known : _lanes) {
+            if (known->device == device) return *known;
+        }
+        _lanes.reserve(_lanes.size() + 1);
+        _lanes.push_back(_state.take(device));
+        return *_lanes.back();
+    }
+
+    /// Once per allocation and session: on some runtimes this waits for the device.
+    void order(const std::uintptr_t address, const gpu::PointerInfo& info) {
+        if (info.base != 0 && !_ordered.insert(info.base).second) return;
+        const gpu::Status status = _runtime.order_after_default_stream(at(address), info);
+        if (!status.ok()) fail("waiting for earlier work on a GPU buffer", status);
+    }
+
+    void copy(Lane& lane, void* const destination, const void* const source, const std::size_t bytes) {
+        lane.pending = true;
+        const gpu::Status status = _runtime.copy(destination, source, bytes, lane.stream);
+        if (status.ok()) return;
+        lane.broken = true;
+        fail("copying " + std::to_string(bytes) + " bytes between host and GPU " + std::to_string(lane.device), status);
+    }
+
+    void copy(Lane& lane, const Piece& piece, const Direction direction) {
+        const bool to_host = direction == Direction::to_host;
+        if (piece.fits_2d()) {
+            gpu::Copy2D rows;
+            rows.destination = at(to_host ? piece.host : piece.user);
+            rows.destination_pitch = static_cast<std::size_t>(to_host ? piece.host_pitch : piece.user_pitch);
+            rows.source = at(to_host ? piece.user : piece.host);
+            rows.source_pitch = static_cast<std::size_t>(to_host ? piece.user_pitch : piece.host_pitch);
+            rows.width = static_cast<std::size_t>(piece.width);
+            rows.rows = static_cast<std::size_t>(piece.rows);
+            lane.pending = true;
+            const gpu::Status status = _runtime.copy_2d(rows, lane.stream);
+            if (status.ok()) return;
+            lane.broken = true;
+            fail("copying " + std::to_string(piece.rows) + " rows of " + std::to_string(piece.width) +
+                     " bytes between host and GPU " + std::to_string(lane.device),
+                 status);
+        }
+        for (std::int64_t row = 0; row < piece.rows; ++row) {
+            const Piece single = piece.part(row, 1);
+            copy(lane, at(to_host ? single.host : single.user), at(to_host ? single.user : single.host),
+                 single.bytes());
+        }
+    }
+
+    /// Marks what the lane has been given so far.
+    void mark(Lane& lane, const std::size_t event) {
+        const gpu::Status status = _runtime.record_event(lane.events[event], lane.stream);
+        if (status.ok()) return;
+        lane.broken = true;
+        fail("recording an event on GPU " + std::to_string(lane.device), status);
+    }
+
+    /// Waits for a mark.
+    void wait_for(Lane& lane, const std::size_t event) {
+        const gpu::Status status = poll_event(lane, event);
+        if (!status.ok()) fail("copying between host and GPU " + std::to_string(lane.device), status);
+    }
+
+    /// Everything that was started is over. Throws when any of it failed.
+    void wait() {
+        gpu::Status first;
+        int device = -1;
+        for (const std::unique_ptr<Lane>& lane : _lanes) {
+            const gpu::Status status = drain(*lane);
+            if (!status.ok() && first.ok()) {
+                first = status;
+                device = lane->device;
+            }
+        }
+        if (!first.ok()) fail("copying between host and GPU " + std::to_string(device), first);
+    }
+
+    /// Two stretches of pinned memory; ordinary memory where the runtime will not pin.
+    std::byte* scratch(Lane& lane) {
+        if (lane.scratch == nullptr) {
+            void* pointer = nullptr;
+            lane.scratch_pinned = _runtime.allocate_pinned(2 * kStretchBytes, pointer).ok() && pointer != nullptr;
+            lane.scratch = lane.scratch_pinned ? static_cast<std::byte*>(pointer) : new std::byte[2 * kStretchBytes];
+        }
+        return lane.scratch;
+    }
+
+  private:
+    gpu::Status poll_event(Lane& lane, const std::size_t event) noexcept {
+        Backoff backoff;
+        for (bool done = false;;) {
+            const gpu::Status status = _runtime.query_event(lane.events[event], done);
+            if (!status.ok()) {
+                lane.broken = true;
+                return status;
+            }
+            if (done) return status;
+            backoff.pause();
+        }
+    }
+
+    gpu::Status drain(Lane& lane) noexcept {
+        if (!lane.pending) return {};
+        gpu::Status status;
+        if (!lane.broken) {
+            status = _runtime.record_event(lane.events[0], lane.stream);
+            if (status.ok()) status = poll_event(lane, 0);
+        }
+        if (lane.broken || !status.ok()) {
+            // Events are no guide any more, but copies that were accepted may still be running: ask the stream. When
+            // that fails as well, the device has stopped working on it, or the driver is gone.
+            lane.broken = true;
+            Backoff backoff;
+            for (bool done = false; !done;) {
+                const gpu::Status stream_status = _runtime.query_stream(lane.stream, done);
+                if (!stream_status.ok()) {
+                    if (status.ok()) status = stream_status;
+                    break;
+                }
+                if (!done) backoff.pause();
+            }
+        }
+        lane.pending = false;
+        return status;
+    }
+
+    State& _state;
+    gpu::Runtime& _runtime;
+    std::vector<std::unique_ptr<Lane>> _lanes;
+    std::unordered_set<std::uintptr_t> _ordered;
+};
+
+/// Decides for pieces of GPU memory between copies of their own and copies of whole stretches.
+class Copier::State::Planner {
+  public:
+    Planner(Session& session, const Direction direction) : _session(session), _direction(direction) {}
+
+    void add(const Piece& piece, const gpu::PointerInfo& info) {
+        _session.order(piece.user, info);
+        Lane& lane = _session.lane(info.device);
+        const std::uintptr_t begin = piece.user_begin(), end = piece.user_end();
+        const std::size_t span = end - begin;
+        const bool large_run = piece.rows == 1 && span >= kLargeRunBytes;
+        if (_direction == Direction::to_user || large_run || !lies_in(begin, end, info)) {
+            _session.copy(lane, piece, _direction);
+            return;
+        }
+        if (span > kStretchBytes) {
+            add_wide(lane, piece, info);
+            return;
+        }
+        if (!_group.empty()) {
+            const std::uintptr_t joint_begin = std::min(_begin, begin), joint_end = std::max(_end, end);
+            const auto gap = static_cast<double>(joint_end - joint_begin) - static_cast<double>(_end - _begin);
+            const bool far = gap / cost::kLinkBytesPerNs > piece.direct_ns() + cost::kCopyNs + cost::kWaitNs;
+            if (_lane != &lane || _base != info.base || joint_end - joint_begin > kStretchBytes || far ||
+                _group.size() >= kGroupPieces) {
+                close_group();
+            }
+        }
+        if (_group.empty()) {
+            _lane = &lane;
+            _base = info.base;
+            _begin = begin;
+            _end = end;
+            _direct_ns = 0;
+            _pick_ns = 0;
+        }
+        _begin = std::min(_begin, begin);
+        _end = std::max(_end, end);
+        _direct_ns += piece.direct_ns();
+        _pick_ns += piece.pick_ns();
+        _group.push_back(piece);
+    }
+
+    /// All copies are on their way or done, and every stretch is picked. The session has still to wait.
+    void finish() {
+        if (!_group.empty()) close_group();
+        for (std::size_t i = 0; i < _stretches.size(); ++i) {
+            // The older first; the order has no meaning beyond using the time well.
+            pick(_stretches[(_next + i) % _stretches.size()]);
+        }
+    }
+
+  private:
+    struct Stretch {
+        Lane* lane = nullptr;  ///< null: empty
+        std::size_t half = 0;
+        std::uintptr_t begin = 0;  ///< in user memory
+        std::vector<Piece> pieces;
+    };
+
+    /// Rows that reach further than a stretch: one 2-D copy, or stretch by stretch.
+    void add_wide(Lane& lane, const Piece& piece, const gpu::PointerInfo& info) {
+        const auto span = static_cast<double>(piece.user_end() - piece.user_begin());
+        const double stretches = span / static_cast<double>(kStretchBytes) + 1;
+        const double staged_ns =
+            stretches * cost::kCopyNs + cost::kWaitNs + span / cost::kLinkBytesPerNs + piece.pick_ns();
+        const std::int64_t distance = piece.user_pitch < 0 ? -piece.user_pitch : piece.user_pitch;
+        const bool wide_rows = piece.width >= static_cast<std::int64_t>(kLargeRunBytes);
+        const bool sparse = distance > static_cast<std::int64_t>(kStretchBytes) / 2;
+        if (wide_rows || sparse || piece.direct_ns() <= staged_ns) {
+            _session.copy(lane, piece, _direction);
+            return;
+        }
+        const std::int64_t rows =
+            std::max<std::int64_t>(1, (static_cast<std::int64_t>(kStretchBytes) - piece.width) / distance);
+        for (std::int64_t row = 0; row < piece.rows; row += rows) {
+            add(piece.part(row, std::min(rows, piece.rows - row)), info);
+        }
+    }
+
+    void close_group() {
+        const double staged_ns =
+            cost::kCopyNs + cost::kWaitNs + static_cast<double>(_end - _begin) / cost::kLinkBytesPerNs + _pick_ns;
+        if (_direct_ns <= staged_ns) {
+            for (const Piece& piece : _group)
+                _session.copy(*_lane, piece, _direction);
+            _group.clear();
+            return;
+        }
+        Stretch& stretch = _stretches[_next];
+        pick(stretch);
+        stretch.half = _next;
+        stretch.begin = _begin;
+        stretch.pieces.swap(_group);
+        _group.clear();
+        _session.copy(*_lane, _session.scratch(*_lane) + stretch.half * kStretchBytes, at(_begin), _end - _begin);
+        _session.mark(*_lane, stretch.half);
+        stretch.lane = _lane;
+        _next = (_next + 1) % _stretches.size();
+    }
+
+    void pick(Stretch& stretch) {
+        if (stretch.lane == nullptr) return;
+        Lane& lane = *std::exchange(stretch.lane, nullptr);
+        _session.wait_for(lane, stretch.half);
+        const std::uintptr_t shift = address_of(lane.scratch + stretch.half * kStretchBytes) - stretch.begin;
+        for (const Piece& piece : stretch.pieces)
+            move_rows(piece, _direction, shift);
+    }
+
+    Session& _session;
+    const Direction _direction;
+    // The group that is being collected: pieces of one allocation, and the memory from the first to the last.
+    std::vector<Piece> _group;
+    Lane* _lane = nullptr;
+    std::uintptr_t _base = 0, _begin = 0, _end = 0;
+    double _direct_ns = 0, _pick_ns = 0;
+    std::array<Stretch, 2> _stretches;
+    std::size_t _next = 0;
+};
+
+/// Finds out for each piece by itself what memory it is in: blocks of absolute addresses may be of different kinds, and
+/// neither a row's kind nor its end follows from its neighbours.
+class Copier::State::Sorter {
+  public:
+    Sorter(State& state, Planner& planner, const Direction direction)
+        : _runtime(state.runtime), _planner(planner), _direction(direction) {}
+
+    void add(const Piece& piece) {
+        _queue.push_back(piece);
+        if (_queue.size() >= kClassifyBatch) finish();
+    }
+
+    void finish() {
+        classify(_queue, _ends);
+        for (std::size_t i = 0; i < _queue.size(); ++i) {
+            const Piece& piece = _queue[i];
+            if (piece.rows == 1) {
+                run(piece, _ends[i].first, _ends[i].last);
+            } else {
+                rows(piece, _ends[i].first);
+            }
+        }
+        _queue.clear();
+    }
+
+  private:
+    /// What the first and the last byte of a piece's first row are.
+    struct Ends {
+        gpu::PointerInfo first, last;
+    };
+
+    void classify(const std::vector<Piece>& pieces, std::vector<Ends>& ends) {
+        _pointers.clear();
+        for (const Piece& piece : pieces) {
+            _pointers.push_back(at(piece.user));
+            _pointers.push_back(at(moved(piece.user, piece.width - 1)));
+        }
+        // Fresh objects: a runtime may leave fields of unknown pointers as they were.
+        _infos.assign(_pointers.size(), gpu::PointerInfo{});
+        _runtime.classify(_pointers, _infos.data());
+        ends.resize(pieces.size());
+        for (std::size_t i = 0; i < pieces.size(); ++i)
+            ends[i] = {_infos[2 * i], _infos[2 * i + 1]};
+    }
+
+    void rows(const Piece& piece, const gpu::PointerInfo& first) {
+        if (!first.host_accessible() && lies_in(piece.user_begin(), piece.user_end(), first)) {
+            _planner.add(piece, first);
+            return;
+        }
+        std::vector<Piece> batch;
+        std::vector<Ends> ends;
+        for (std::int64_t row = 0; row < piece.rows;) {
+            batch.clear();
+            for (; row < piece.rows && batch.size() < kClassifyBatch; ++row)
+                batch.push_back(piece.part(row, 1));
+            classify(batch, ends);
+            for (std::size_t i = 0; i < batch.size(); ++i)
+                run(batch[i], ends[i].first, ends[i].last);
+        }
+    }
+
+    /// Where, after host memory at `begin`, memory that the CPU must not touch begins; `info` receives what it is.
+    /// `last` is such memory at the byte before `end`. Kinds of memory change at the bounds of pages only.
+    std::uintptr_t find_gpu_memory(const std::uintptr_t begin, const std::uintptr_t end, const gpu::PointerInfo& last,
+                                   gpu::PointerInfo& info) {
+        std::vector<const void*> pointers;
+        std::vector<gpu::PointerInfo> infos;
+        for (std::uintptr_t page = begin / kPageBytes * kPageBytes + kPageBytes; page < end;) {
+            pointers.clear();
+            for (; page < end && pointers.size() < kClassifyBatch; page += kPageBytes)
+                pointers.push_back(at(page));
+            infos.assign(pointers.size(), gpu::PointerInfo{});
+            _runtime.classify(pointers, infos.data());
+            for (std::size_t i = 0; i < infos.size(); ++i) {
+                if (infos[i].host_accessible()) continue;
+                info = infos[i];
+                return address_of(pointers[i]);
+            }
+        }
+        info = last;
+        return end - 1;
+    }
+
+    /// One run of bytes, which may leave the memory that it begins in: addresses of different allocations can touch,
+    /// and neighbouring blocks were joined. A run with host memory at both ends is taken for host memory.
+    void run(Piece piece, gpu::PointerInfo first, const gpu::PointerInfo& last) {
+        for (;;) {
+            const std::uintptr_t end = piece.user_end();
+            if (first.host_accessible()) {
+                if (last.host_accessible()) {
+                    move_rows(piece, _direction);
+                    return;
+                }
+                const std::size_t head = find_gpu_memory(piece.user, end, last, first) - piece.user;
+                move_rows(piece.cut(0, head), _direction);
+                piece = piece.cut(head, end - piece.user);
+                continue;
+            }
+            const std::uintptr_t allocation_end = first.base + first.size;
+            if (first.size == 0 || allocation_end >= end || allocation_end <= piece.user) {
+                _planner.add(piece, first);
+                return;
+            }
+            const std::size_t head = allocation_end - piece.user;
+            _planner.add(piece.cut(0, head), first);
+            piece = piece.cut(head, end - piece.user);
+            const void* const pointer = at(piece.user);
+            first = {};
+            _runtime.classify({&pointer, 1}, &first);
+        }
+    }
+
+    gpu::Runtime& _runtime;
+    Planner& _planner;
+    const Direction _direction;
+    std::vector<Piece> _queue;
+    std::vector<Ends> _ends;
+    std::vector<const void*> _pointers;
+    std::vector<gpu::PointerInfo> _infos;
+};
+
+void Copier::State::transfer(const Direction direction, const Layout& layout, const std::uintptr_t user,
+                             const std::int64_t count, const std::int64_t limit, const std::uintptr_t host,
+                             const bool mirrored, const gpu::PointerInfo* const info) {
+    std::uintptr_t packed = host;
+    const auto for_each_piece = [&](const auto& use) {
+        layout.for_each_block(count, limit, [&](const StridedBlock& block) {
+            Piece piece;
+            piece.user = moved(user, block.offset);
+            piece.user_pitch = block.pitch;
+            piece.width = block.width;
+            piece.rows = block.rows;
+            piece.host = mirrored ? moved(host, block.offset) : packed;
+            piece.host_pitch = mirrored ? block.pitch : block.width;
+            packed += piece.bytes();
+            use(piece);
+        });
+    };
+    if (info != nullptr && info->host_accessible()) {
+        for_each_piece([direction](const Piece& piece) { move_rows(piece, direction); });
+        return;
+    }
+    Session session(*this);
+    Planner planner(session, direction);
+    if (info != nullptr) {
+        for_each_piece([&](const Piece& piece) { planner.add(piece, *info); });
+    } else {
+        Sorter sorter(*this, planner, direction);
+        for_each_piece([&](const Piece& piece) { sorter.add(piece); });
+        sorter.finish();
+    }
+    planner.finish();
+    session.wait();
+}
+
+Copier::Copier(gpu::Runtime& runtime) : _state(std::make_unique<State>(runtime)) {}
+
+Copier::~Copier() {
+    shut_down();
+}
+
+void Copier::gather(const Layout& layout, const void* const buffer, const std::int64_t count, const std::int64_t limit,
+                    std::byte* const packed, const gpu::PointerInfo* const info) {
+    if (info != nullptr && info->host_accessible()) {
+        pack(layout, buffer, count, packed, limit);
+        return;
+    }
+    _state->transfer(Direction::to_host, layout, address_of(buffer), count, limit, address_of(packed), false, info);
+}
+
+void Copier::scatter(const Layout& layout, void* const buffer, const std::int64_t count, const std::int64_t limit,
+                     const std::byte* const packed, const gpu::PointerInfo* const info) {
+    if (info != nullptr && info->host_accessible()) {
+        unpack(layout, buffer, count, packed, limit);
+        return;
+    }
+    _state->transfer(Direction::to_user, layout, address_of(buffer), count, limit, address_of(packed), false, info);
+}
+
+void Copier::gather_mirror(const Layout& layout, const void* const buffer, const std::int64_t count,
+                           std::byte* const mirror, const gpu::PointerInfo* const info) {
+    _state->transfer(Direction::to_host, layout, address_of(buffer), count, std::numeric_limits<std::int64_t>::max(),
+                     address_of(mirror), true, info);
+}
+
+void Copier::scatter_mirror(const Layout& layout, void* const buffer, const std::int64_t count,
+                            const std::byte* const mirror, const gpu::PointerInfo* const info) {
+    _state->transfer(Direction::to_user, layout, address_of(buffer), count, std::numeric_limits<std::int64_t>::max(),
+                     address_of(mirror), true, info);
+}
+
+void Copier::copy(void* const destination, const void* const source, const std::size_t bytes,
+                  const void* const device_side, const gpu::PointerInfo& info) {
+    if (bytes == 0) return;
+    if (info.host_accessible()) {
+        std::memcpy(destination, source, bytes);
+        return;
+    }
+    State::Session session(*_state);
+    session.order(address_of(device_side), info);
+    session.copy(session.lane(info.device), destination, source, bytes);
+    session.wait();
+}
+
+void Copier::shut_down() noexcept {
+    _state->close();
+}
+
+}  // namespace awaken::transfer

@@ -1,0 +1,80 @@
+// Host memory that device data passes through: a bounded pool of pinned blocks, and ordinary memory beyond it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "gpu/gpu.h"
+
+namespace awaken::transfer {
+
+class PinnedPool;
+
+/// A piece of host memory on loan. Gives itself back when destroyed.
+class StagingBlock {
+  public:
+    StagingBlock() = default;
+    StagingBlock(StagingBlock&& other) noexcept;
+    StagingBlock& operator=(StagingBlock&& other) noexcept;
+    StagingBlock(const StagingBlock&) = delete;
+    StagingBlock& operator=(const StagingBlock&) = delete;
+    ~StagingBlock() { release(); }
+
+    [[nodiscard]] std::byte* data() const noexcept { return _data; }
+    [[nodiscard]] std::size_t size() const noexcept { return _size; }
+    /// False when the pool was full and the block is ordinary memory.
+    [[nodiscard]] bool pinned() const noexcept { return _pinned; }
+    void release() noexcept;
+
+  private:
+    friend class PinnedPool;
+    PinnedPool* _pool = nullptr;
+    std::byte* _data = nullptr;
+    std::size_t _size = 0;      ///< usable bytes asked for
+    std::size_t _capacity = 0;  ///< bytes of the underlying block
+    bool _pinned = false;
+};
+
+/// Thread-safe. Blocks are powers of two from 4 KiB; free ones are kept for reuse while the sum of all pinned blocks,
+/// lent and free, stays within the limit. A request that does not fit (after free blocks of other sizes were given back
+/// to the system) is served with mapped memory that goes back to the system on release.
+class PinnedPool {
+  public:
+    struct Statistics {
+        std::uint64_t pinned_bytes = 0;  ///< pinned now, lent or free
+        std::uint64_t pinned_peak_bytes = 0;
+        std::uint64_t overflow_blocks = 0;  ///< requests served from ordinary memory
+        std::uint64_t overflow_bytes = 0;
+        std::uint64_t overflow_peak_bytes = 0;  ///< most ordinary memory on loan at one time
+    };
+
+    explicit PinnedPool(std::size_t limit_bytes) : _limit(limit_bytes) {}
+    ~PinnedPool();
+    PinnedPool(const PinnedPool&) = delete;
+    PinnedPool& operator=(const PinnedPool&) = delete;
+
+    /// At least `bytes` bytes, aligned to 64. Throws awaken::Error when the system has no memory at all. With a runtime
+    /// that cannot pin (none, shut down) the memory is ordinary.
+    [[nodiscard]] StagingBlock acquire(gpu::Runtime& runtime, std::size_t bytes);
+    [[nodiscard]] Statistics statistics() const;
+    /// Gives free blocks back to the runtime; called before the runtime goes away. Safe to call twice.
+    void trim();
+
+  private:
+    friend class StagingBlock;
+    void give_back(StagingBlock& block) noexcept;
+    /// Returns free blocks to the runtime until `wanted` bytes are back or none is left. Needs the lock.
+    void free_unused(std::size_t wanted) noexcept;
+
+    const std::size_t _limit;
+    mutable std::mutex _mutex;
+    gpu::Runtime* _runtime = nullptr;
+    std::map<std::size_t, std::vector<std::byte*>> _free;  ///< capacity -> blocks
+    Statistics _statistics;
+    std::uint64_t _overflow_now = 0;
+};
+
+}  // namespace awaken::transfer
