@@ -1,0 +1,121 @@
+// One MPI call on its way through the layer.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+#include "call/layer.h"
+
+namespace awaken::AWAKEN_ABI {
+
+/// What is known of the call under way: the function, where its errors belong, and what was done for it.
+class Call {
+  public:
+    explicit Call(const Function function) noexcept : _function(function) {
+        ++depth;
+        if (layer().settings.report) {
+            _started_ns = now_ns();
+        }
+    }
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    [[nodiscard]] Function function() const noexcept { return _function; }
+    [[nodiscard]] const char* name() const noexcept { return loader::name_of(_function); }
+
+    /// Where an error of this call is raised; MPI_COMM_SELF when nothing is said.
+    void on(const MPI_Comm communicator) noexcept {
+        _communicator = communicator;
+        _target = Target::communicator;
+    }
+    void on_window(const MPI_Win window) noexcept {
+        _window = window;
+        _target = Target::window;
+    }
+    void on_file(const MPI_File file) noexcept {
+        _file = file;
+        _target = Target::file;
+    }
+
+    /// Remembers that `bytes` of the call's data took this path. The worst path of a call is the one that is reported.
+    void account(const report::Path path, const std::int64_t bytes) noexcept {
+        _path = path > _path ? path : _path;
+        _bytes += bytes;
+    }
+    /// Raises an error of ours on the call's object and returns the code.
+    int fail(int error_class, const Error& error) noexcept;
+
+    /// Nesting of layer calls on this thread: above 0 while one is under way, so that what the MPI (or a tool below us)
+    /// calls back through our exported names is recognised.
+    static inline thread_local int depth = 0;
+
+  private:
+    enum class Target : std::uint8_t { self, communicator, window, file };
+    static std::uint64_t now_ns() noexcept;
+
+    const Function _function;
+    Target _target = Target::self;
+    report::Path _path = report::Path::native;
+    union {
+        MPI_Comm _communicator;
+        MPI_Win _window;
+        MPI_File _file;
+    };
+    std::int64_t _bytes = 0;
+    std::uint64_t _started_ns = 0;
+};
+
+/// Thrown where an error has a class of its own; a plain awaken::Error becomes MPI_ERR_OTHER.
+class ClassedError : public Error {
+  public:
+    ClassedError(const int mpi_class, std::string cause, std::string remedy)
+        : Error(std::move(cause), std::move(remedy)), error_class(mpi_class) {}
+    const int error_class;
+};
+
+/// The function that an exported name leads to when `Operation` serves `function`:
+/// calls from inside the MPI go straight to it, all others to Operation::run<function>(call, arguments...).
+template <Function function, class Operation, class Type = typename NativeMember<function>::Type>
+struct Entry;
+
+template <Function function, class Operation>
+struct Entry<function, Operation, Absent> {
+    static constexpr void* address() { return nullptr; }  // this ABI has no such function
+};
+
+template <Function function, class Operation, class... Arguments>
+struct Entry<function, Operation, int (*)(Arguments...)> {
+    static int enter(Arguments... arguments) {
+        const void* const caller = __builtin_return_address(0);
+        if (loader::from_inside_mpi(layer().binding, caller) || (Call::depth > 0 && loader::from_tool(caller))) {
+            return NativeMember<function>::of(layer().real)(arguments...);
+        }
+        Call call(function);
+        try {
+            return Operation::template run<function>(call, arguments...);
+        } catch (const ClassedError& error) {
+            return call.fail(error.error_class, error);
+        } catch (const Error& error) {
+            return call.fail(MPI_ERR_OTHER, error);
+        } catch (const std::bad_alloc&) {
+            return call.fail(MPI_ERR_NO_MEM, Error(std::string(call.name()) + ": out of host memory",
+                                                   "free memory, or send smaller messages"));
+        }
+    }
+    static void* address() { return reinterpret_cast<void*>(&enter); }
+};
+
+/// The program's next function below us for `function`.
+template <Function function>
+[[nodiscard]] auto below() noexcept {
+    return NativeMember<function>::of(layer().below);
+}
+
+/// One line of a family's table.
+#define AWAKEN_SERVE(function, operation) \
+    loader::Service { Function::function, Entry<Function::function, operation>::address() }
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,216 @@
+#include "call/layer.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <vector>
+
+#include "base/error.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// How long a rank waits at the end for the others' figures before it reports its own only. Ranks without a report (another
+/// environment, no layer) never answer.
+constexpr int kGatherSeconds = 30;
+
+std::string host_name() {
+    char name[256] = {};
+    return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+}  // namespace
+
+Layer::Layer(const loader::Binding& mpi, Settings given)
+    : binding(mpi),
+      settings(std::move(given)),
+      datatypes(real),
+      pool(settings.pinned_pool_bytes),
+      requests(real) {
+    real.load(binding);
+    below.load_below(binding);
+}
+
+gpu::Runtime& Layer::look_for_gpu() {
+    gpu::Runtime& runtime = gpu::find(settings.gpu);
+    if (runtime.vendor() != gpu::Vendor::none) {
+        _gpu.store(&runtime, std::memory_order_release);
+    }
+    return runtime;
+}
+
+transfer::Copier& Layer::copier() {
+    std::call_once(_copier_once, [this] { _copier = std::make_unique<transfer::Copier>(gpu()); });
+    return *_copier;
+}
+
+int Layer::error_code(const int error_class, const Error& error) {
+    const std::scoped_lock lock(_mutex);
+    const auto known = _error_codes.find(error.what());
+    if (known != _error_codes.end()) {
+        return known->second;
+    }
+    fprintf(stderr, "awaken: %s\n", error.what());
+    int code = error_class;
+    if (_open_models > 0) {
+        // Adding to a predefined class is allowed by MPI-4.1, 9.5; an MPI that refuses leaves us with the class alone.
+        int added = 0;
+        if (real.Add_error_code(error_class, &added) == MPI_SUCCESS) {
+            const std::string text = std::string("awaken: ") + error.what();
+            real.Add_error_string(added, text.substr(0, MPI_MAX_ERROR_STRING - 1).c_str());
+            code = added;
+        }
+    }
+    _error_codes.emplace(error.what(), code);
+    return code;
+}
+
+void Layer::mpi_started(const bool world_model) {
+    const std::scoped_lock lock(_mutex);
+    ++_open_models;
+    if (world_model) {
+        _world_up = true;
+        real.Comm_rank(MPI_COMM_WORLD, &_rank);
+        real.Comm_size(MPI_COMM_WORLD, &_size);
+    }
+}
+
+report::Identity Layer::identity() const {
+    report::Identity identity;
+    identity.rank = _rank;
+    identity.size = _size;
+    identity.host = host_name();
+    identity.mpi_library = binding.path;
+    identity.mpi_version = binding.version;
+    identity.abi = loader::to_string(binding.abi);
+    gpu::Runtime* const runtime = _gpu.load(std::memory_order_acquire);
+    if (runtime == nullptr) {
+        identity.gpu = settings.gpu == gpu::Choice::none ? "none (AWAKEN_GPU=none)" : "none: the program loaded no GPU runtime";
+        return identity;
+    }
+    identity.gpu = runtime->versions().description;
+    for (int device = 0; device < runtime->device_count(); ++device) {
+        gpu::DeviceInfo info;
+        if (runtime->device_info(device, info).ok()) {
+            identity.devices.push_back(info.name + " (" + info.architecture + ", " + info.pci_bus_id + ")");
+        }
+    }
+    return identity;
+}
+
+void Layer::write_report(const bool world_model) {
+    report::Identity mine = identity();
+    const transfer::PinnedPool::Statistics statistics = pool.statistics();
+    if (statistics.overflow_blocks > 0) {
+        ledger.add_fallback("staging", "at most " + std::to_string(statistics.overflow_peak_bytes >> 20) +
+                                           " MiB of ordinary host memory at one time, in " +
+                                           std::to_string(statistics.overflow_blocks) + " blocks");
+    }
+    report::Ledger all;
+    all.merge(ledger.serialise());
+    if (world_model && _size > 1) {
+        // Only rank 0 reports, for all. The gathering is nonblocking with a time limit, since nothing obliges every rank of
+        // a job to run with the layer and a report.
+        const std::string text = ledger.serialise();
+        int length = static_cast<int>(text.size());
+        std::vector<int> lengths(static_cast<std::size_t>(_rank == 0 ? _size : 1));
+        std::vector<int> offsets(lengths.size());
+        std::vector<char> texts;
+        timespec start{};
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        const auto wait = [&](MPI_Request& request) {
+            int done = 0;
+            while (done == 0) {
+                timespec now{};
+                clock_gettime(CLOCK_MONOTONIC, &now);
+                if (real.Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || now.tv_sec - start.tv_sec > kGatherSeconds) {
+                    return false;
+                }
+                if (done == 0) {
+                    sched_yield();
+                }
+            }
+            return true;
+        };
+        MPI_Request request = MPI_REQUEST_NULL;
+        real.Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
+        bool complete = wait(request);
+        if (complete) {
+            if (_rank == 0) {
+                int total = 0;
+                for (std::size_t i = 0; i < lengths.size(); ++i) {
+                    offsets[i] = total;
+                    total += lengths[i];
+                }
+                texts.resize(static_cast<std::size_t>(total));
+            }
+            real.Igatherv(text.data(), length, MPI_CHAR, texts.data(), lengths.data(), offsets.data(), MPI_CHAR, 0,
+                          MPI_COMM_WORLD, &request);
+            complete = wait(request);
+        }
+        if (complete) {
+            if (_rank != 0) {
+                return;
+            }
+            for (std::size_t i = 1; i < lengths.size(); ++i) {
+                all.merge(std::string(texts.data() + offsets[i], static_cast<std::size_t>(lengths[i])));
+            }
+            mine.rank = -1;  // stands for the whole job
+        } else {
+            mine.host += " (other ranks sent no report within " + std::to_string(kGatherSeconds) + " s)";
+        }
+    }
+    const std::string& file = settings.report_file;
+    const bool json = file.size() > 5 && file.compare(file.size() - 5, 5, ".json") == 0;
+    const std::string text = json ? report::to_json(mine, all) : report::to_text(mine, all);
+    if (file.empty()) {
+        fputs(text.c_str(), stderr);
+        return;
+    }
+    std::string path = file;
+    MPI_Comm parent = MPI_COMM_NULL;
+    if (world_model) {
+        real.Comm_get_parent(&parent);
+    }
+    if (parent != MPI_COMM_NULL || !world_model || (mine.rank > 0)) {
+        // Several processes report for themselves (spawned jobs, ranks without a world) and must not share a name.
+        path.insert(json ? path.size() - 5 : path.size(), "-" + std::to_string(getpid()));
+    }
+    FILE* const stream = fopen(path.c_str(), "w");
+    if (stream == nullptr) {
+        fprintf(stderr, "awaken: the report cannot be written to %s: give AWAKEN_REPORT a file in a writable directory\n",
+                path.c_str());
+        fputs(text.c_str(), stderr);
+        return;
+    }
+    fputs(text.c_str(), stream);
+    fclose(stream);
+}
+
+void Layer::mpi_stopping(const bool world_model) {
+    requests.finish_adopted();
+    bool last = false;
+    {
+        const std::scoped_lock lock(_mutex);
+        last = --_open_models == 0;
+        if (world_model) {
+            _world_up = false;
+        }
+    }
+    // The world's report covers everything; sessions report when there was no world.
+    if (settings.report && (world_model || (last && _rank < 0))) {
+        write_report(world_model);
+    }
+    if (last) {
+        datatypes.clear();
+        if (_copier != nullptr) {
+            _copier->shut_down();
+        }
+        pool.trim();
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,76 @@
+// The one object that owns everything: settings, the program's MPI, the GPU runtime's resources, requests, the report.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "base/settings.h"
+#include "call/requests.h"
+#include "gpu/gpu.h"
+#include "mpi/datatypes.h"
+#include "mpi/native.h"
+#include "report/report.h"
+#include "transfer/copier.h"
+#include "transfer/pinned_pool.h"
+
+namespace awaken::AWAKEN_ABI {
+
+/// Built at the program's first MPI call, emptied when MPI goes down, and then left in place: a program may still call
+/// MPI_Finalized afterwards, and other threads may be inside the entry points.
+class Layer {
+  public:
+    Layer(const loader::Binding& mpi, Settings given);
+    Layer(const Layer&) = delete;
+    Layer& operator=(const Layer&) = delete;
+
+    const loader::Binding& binding;
+    const Settings settings;
+    Native real;   ///< the MPI's own PMPI_ functions, for calls that are ours
+    Native below;  ///< what the program would have called without us: a profiling tool below us, or the MPI
+    Datatypes datatypes;
+    transfer::PinnedPool pool;
+    Requests requests;
+    report::Ledger ledger;
+
+    /// The GPU runtime that the program uses; the none runtime as long as it has loaded no other.
+    [[nodiscard]] gpu::Runtime& gpu() {
+        gpu::Runtime* const known = _gpu.load(std::memory_order_acquire);
+        return known != nullptr ? *known : look_for_gpu();
+    }
+    /// Copies for the runtime that gpu() found.
+    [[nodiscard]] transfer::Copier& copier();
+
+    /// Called after each successful MPI_Init*, MPI_Session_init and before each MPI_Finalize, MPI_Session_finalize.
+    void mpi_started(bool world_model);
+    void mpi_stopping(bool world_model);
+
+    /// Turns a failure of ours into an MPI error code of the given class whose MPI_Error_string is the error's text. Equal
+    /// texts share a code. Also says it once on stderr.
+    [[nodiscard]] int error_code(int error_class, const Error& error);
+
+  private:
+    [[nodiscard]] gpu::Runtime& look_for_gpu();
+    void write_report(bool world_model);
+    [[nodiscard]] report::Identity identity() const;
+
+    std::atomic<gpu::Runtime*> _gpu{nullptr};
+    std::once_flag _copier_once;
+    std::unique_ptr<transfer::Copier> _copier;
+    std::mutex _mutex;
+    int _open_models = 0;  ///< world model and sessions that are up
+    bool _world_up = false;
+    int _rank = -1, _size = 0;
+    std::map<std::string, int> _error_codes;
+};
+
+extern Layer* current_layer;
+
+/// The layer of this core. Valid once the core was installed.
+[[nodiscard]] inline Layer& layer() noexcept { return *current_layer; }
+
+}  // namespace awaken::AWAKEN_ABI

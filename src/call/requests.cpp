@@ -1,0 +1,126 @@
+#include "call/requests.h"
+
+#include <sched.h>
+
+#include <cstdio>
+
+#include "call/layer.h"
+
+namespace awaken::AWAKEN_ABI {
+
+std::int64_t received_bytes(const MPI_Status& status) {
+    const Native& native = layer().real;
+    int cancelled = 0;
+    native.Test_cancelled(&status, &cancelled);
+    if (cancelled != 0) {
+        return 0;
+    }
+    // Counted in MPI_BYTE the number of elements is the number of bytes, also past the 2^31 of MPI_Get_count.
+    MPI_Count bytes = 0;
+    native.Get_elements_x(&status, MPI_BYTE, &bytes);
+    return bytes == MPI_UNDEFINED ? 0 : static_cast<std::int64_t>(bytes);
+}
+
+void Operation::store(const MPI_Status& status, const int error) {
+    if (stored) {
+        return;
+    }
+    stored = true;
+    int error_class = error;
+    if (error != MPI_SUCCESS) {
+        layer().real.Error_class(error, &error_class);
+    }
+    if (error == MPI_SUCCESS) {
+        const std::scoped_lock lock(mutex);
+        stage.store(receives ? received_bytes(status) : -1);
+    } else if (receives && error_class == MPI_ERR_TRUNCATE) {
+        stage.store();  // what fits of a message that is too long is delivered
+    }
+}
+
+void Operation::complete(const MPI_Status& status, const int error) {
+    active = false;
+    store(status, error);
+    if (kind == Kind::once || kind == Kind::rebinding) {
+        stage.release();
+    }
+    stored = false;
+}
+
+std::size_t Requests::Hash::operator()(const MPI_Request request) const noexcept {
+    std::size_t value = 0;
+    static_assert(sizeof(request) <= sizeof(value));
+    __builtin_memcpy(&value, &request, sizeof(request));
+    return value * 0x9E3779B97F4A7C15ULL;
+}
+
+std::shared_ptr<Operation> Requests::find(const MPI_Request request) const {
+    if (request == MPI_REQUEST_NULL) {
+        return nullptr;
+    }
+    const std::scoped_lock lock(_mutex);
+    const auto found = _operations.find(request);
+    return found == _operations.end() ? nullptr : found->second;
+}
+
+void Requests::track(std::shared_ptr<Operation> operation) {
+    const std::scoped_lock lock(_mutex);
+    const MPI_Request handle = operation->handle;
+    _operations.insert_or_assign(handle, std::move(operation));
+    _tracked.store(_operations.size(), std::memory_order_release);
+}
+
+void Requests::forget(const Operation& operation) {
+    const std::scoped_lock lock(_mutex);
+    const auto found = _operations.find(operation.handle);
+    if (found != _operations.end() && found->second.get() == &operation) {
+        _operations.erase(found);
+        _tracked.store(_operations.size(), std::memory_order_release);
+    }
+}
+
+void Requests::adopt(std::shared_ptr<Operation> operation) {
+    const std::scoped_lock lock(_adopted_mutex);
+    _adopted.push_back(std::move(operation));
+    _adopted_count.store(_adopted.size(), std::memory_order_release);
+}
+
+void Requests::progress_adopted() noexcept {
+    std::vector<std::shared_ptr<Operation>> done;
+    {
+        const std::scoped_lock lock(_adopted_mutex);
+        for (std::size_t i = 0; i < _adopted.size();) {
+            Operation& operation = *_adopted[i];
+            int flag = 0;
+            MPI_Status status;
+            const int error = _native.Test(&operation.carrier, &flag, &status);
+            if (flag == 0 && error == MPI_SUCCESS) {
+                ++i;
+                continue;
+            }
+            try {
+                operation.complete(status, error);
+            } catch (const std::exception& failure) {
+                fprintf(stderr, "awaken: a freed request could not be completed: %s\n", failure.what());
+            }
+            done.push_back(std::move(_adopted[i]));
+            _adopted.erase(_adopted.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+        _adopted_count.store(_adopted.size(), std::memory_order_release);
+    }
+    for (const auto& operation : done) {
+        // A persistent request still exists after its completion.
+        if (operation->kind != Operation::Kind::once && operation->carrier != MPI_REQUEST_NULL) {
+            _native.Request_free(&operation->carrier);
+        }
+    }
+}
+
+void Requests::finish_adopted() {
+    while (any_adopted()) {
+        progress_adopted();
+        sched_yield();
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

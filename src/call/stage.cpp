@@ -1,0 +1,388 @@
+#include "call/stage.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "call/call.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using transfer::Layout;
+using transfer::StridedBlock;
+
+namespace {
+
+/// A scattered type whose elements span less than this is looked at by its ends only: two allocations of different kinds
+/// are never parts of one such element.
+constexpr std::int64_t kSmallSpan = 64 << 10;
+/// Blocks closer than this to one that was looked at share its kind, in types with more blocks than kFewBlocks.
+constexpr std::int64_t kNear = 64 << 10;
+constexpr std::int64_t kFewBlocks = 64;
+
+/// Tells two contents of a partition apart; never 0. FNV-1a over 8-byte words.
+std::uint64_t checksum(const std::byte* const data, const std::size_t bytes) noexcept {
+    std::uint64_t sum = 0xCBF29CE484222325ULL;
+    for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, data + at, std::min(sizeof word, bytes - at));
+        sum = (sum ^ word) * 0x100000001B3ULL;
+        sum ^= sum >> 29;
+    }
+    return sum != 0 ? sum : 1;
+}
+
+bool readable(const void* address) noexcept {
+    char byte = 0;
+    iovec local{&byte, 1};
+    iovec remote{const_cast<void*>(address), 1};
+    // Asks the kernel instead of touching the memory. Where the call is forbidden, nothing can be said.
+    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == 1 || errno != EFAULT;
+}
+
+}  // namespace
+
+Stage::Stage(Call& call) : _layer(&layer()), _function(call.name()), _call(&call) {}
+
+bool Stage::may_need_service() const { return _layer->gpu().vendor() != gpu::Vendor::none; }
+
+bool Stage::may_need_service(const MPI_Datatype type) const { return type != MPI_DATATYPE_NULL && may_need_service(); }
+
+std::int64_t Stage::extent_of(const MPI_Datatype type) { return layer().datatypes.find(type)->layout.extent(); }
+
+Error Stage::too_far() {
+    return ClassedError(MPI_ERR_COUNT, "the blocks of this call hold more elements than its displacements can count",
+                        "use the large-count form of the function");
+}
+
+Stage::Located Stage::locate(const void* const address, const std::int64_t count, const MPI_Datatype type) const {
+    Located located;
+    gpu::Runtime& runtime = _layer->gpu();
+    if (runtime.vendor() == gpu::Vendor::none || count <= 0 || type == MPI_DATATYPE_NULL) {
+        return located;
+    }
+    located.type = _layer->datatypes.find(type);
+    const Layout& layout = located.type->layout;
+    if (layout.size() == 0) {
+        return located;
+    }
+    const auto* const bytes = static_cast<const std::byte*>(address);
+    if (layout.is_contiguous(count)) {
+        const void* const first = bytes + layout.true_begin();
+        runtime.classify({&first, 1}, &located.info);
+        located.served = located.info.kind == gpu::MemoryKind::device || located.info.kind == gpu::MemoryKind::managed;
+    } else {
+        const Layout::Span span = layout.span(count);
+        const std::array<const void*, 2> ends{bytes + span.begin, bytes + span.end - 1};
+        std::array<gpu::PointerInfo, 2> infos;
+        runtime.classify(ends, infos.data());
+        located.info = infos[0];
+        if (infos[0].host_accessible() && infos[1].host_accessible()) {
+            const bool may_hide = located.type->scattered && layout.true_end() - layout.true_begin() > kSmallSpan;
+            located.served = located.mixed = may_hide && any_block_served(bytes, count, *located.type);
+        } else {
+            located.served = true;
+            located.mixed = infos[0].base == 0 || infos[0].base != infos[1].base;
+        }
+    }
+    if (_layer->settings.check) {
+        check(address, count, *located.type, located);
+    }
+    return located;
+}
+
+bool Stage::any_block_served(const std::byte* const address, const std::int64_t count, const Datatype& type) const {
+    const bool thin_out = type.layout.block_count() > kFewBlocks;
+    // The first and the last element stand for the others: absolute addresses make sense for one element only.
+    for (const std::int64_t element : {std::int64_t{0}, count - 1}) {
+        const std::byte* const origin = address + element * type.layout.extent();
+        std::vector<const void*> pointers;
+        std::int64_t previous = INT64_MIN / 2;
+        type.layout.for_each_block(1, type.layout.size(), [&](const StridedBlock& block) {
+            for (std::int64_t row = 0; row < block.rows; ++row) {
+                const std::int64_t offset = block.offset + row * block.pitch;
+                if (!thin_out || std::abs(offset - previous) >= kNear) {
+                    pointers.push_back(origin + offset);
+                    previous = offset;
+                }
+            }
+        });
+        std::vector<gpu::PointerInfo> infos(pointers.size());
+        _layer->gpu().classify(pointers, infos.data());
+        if (std::any_of(infos.begin(), infos.end(), [](const auto& info) { return !info.host_accessible(); })) {
+            return true;
+        }
+        if (count == 1) {
+            break;
+        }
+    }
+    return false;
+}
+
+void Stage::check(const void* const address, const std::int64_t count, const Datatype& type,
+                  const Located& located) const {
+    if (located.mixed) {
+        return;
+    }
+    const Layout::Span span = type.layout.span(count);
+    const auto first = reinterpret_cast<std::uintptr_t>(address) + static_cast<std::uintptr_t>(span.begin);
+    const auto length = static_cast<std::uint64_t>(span.end - span.begin);
+    char text[256];
+    if (located.info.base != 0) {
+        const std::uint64_t available = located.info.base + located.info.size - first;
+        if (first < located.info.base || length > available) {
+            snprintf(text, sizeof text,
+                     "%s: the buffer at %p spans %llu bytes, but its %s allocation of %zu bytes ends %llu bytes after its start",
+                     _function, address, static_cast<unsigned long long>(length), gpu::to_string(located.info.kind),
+                     located.info.size, static_cast<unsigned long long>(available));
+            throw ClassedError(MPI_ERR_BUFFER, text, "pass a count that fits, or allocate more");
+        }
+        return;
+    }
+    for (const std::uintptr_t end : {first, first + length - 1}) {
+        if (!readable(reinterpret_cast<const void*>(end))) {
+            snprintf(text, sizeof text,
+                     "%s: the buffer at %p (%llu bytes) is neither device memory nor readable host memory at %p", _function,
+                     address, static_cast<unsigned long long>(length), reinterpret_cast<void*>(end));
+            throw ClassedError(MPI_ERR_BUFFER, text,
+                               "it was most likely freed, or never allocated; check the pointer and the count");
+        }
+    }
+}
+
+Stage::Image& Stage::add_image(const Access access, const Form form, const std::size_t bytes) {
+    Image image{_layer->pool.acquire(_layer->gpu(), bytes), {}, access, form};
+    const bool pinned = image.block.pinned();
+    if (!pinned) {
+        _layer->ledger.add_fallback(_function, "pinned pool of " + std::to_string(_layer->settings.pinned_pool_bytes >> 20) +
+                                                   " MiB full: used ordinary host memory (AWAKEN_PINNED_POOL)");
+    }
+    _call->account(pinned ? report::Path::staged : report::Path::staged_large, static_cast<std::int64_t>(bytes));
+    _images.push_back(std::move(image));
+    return _images.back();
+}
+
+void Stage::account_native(const std::int64_t count, const MPI_Datatype type) const {
+    if (!_layer->settings.report || count <= 0 || type == MPI_DATATYPE_NULL) {
+        return;
+    }
+    MPI_Count size = 0;
+    _layer->real.Type_size_x(type, &size);
+    _call->account(report::Path::native, count * static_cast<std::int64_t>(size));
+}
+
+Stage::Placed Stage::place(const Access access, const void* const address, const std::int64_t count,
+                           const MPI_Datatype type, const Form form, const std::int64_t stored) {
+    Located located = locate(address, count, type);
+    if (!located.served) {
+        if (_watching && count > 0 && type != MPI_DATATYPE_NULL) {
+            _watched.push_back({address, count, type});
+        }
+        account_native(count, type);
+        return {const_cast<void*>(address), type};
+    }
+    const Layout& layout = located.type->layout;
+    auto* const user = static_cast<std::byte*>(const_cast<void*>(address));
+    Segment segment{user, count, stored < 0 ? count : stored, located.type, 0, located.mixed, located.info};
+    if (form == Form::mirror) {
+        // The image keeps the buffer's alignment, which compilers and operators may rely on.
+        constexpr std::uintptr_t kAlignment = 64;
+        const Layout::Span span = layout.span(count);
+        const std::uintptr_t slack = (reinterpret_cast<std::uintptr_t>(user) + static_cast<std::uintptr_t>(span.begin)) % kAlignment;
+        Image& image = add_image(access, form, static_cast<std::size_t>(span.end - span.begin) + slack);
+        segment.offset = static_cast<std::int64_t>(slack) - span.begin;
+        image.segments.push_back(std::move(segment));
+        return {image.block.data() + image.segments.front().offset, type};
+    }
+    Image& image = add_image(access, form, static_cast<std::size_t>(count * layout.size()));
+    const bool dense = located.type->dense();
+    const Placed placed{image.block.data() - (dense ? layout.true_begin() : 0), dense ? type : located.type->packed};
+    image.segments.push_back(std::move(segment));
+    return placed;
+}
+
+bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, const bool one_type,
+                         std::vector<std::int64_t>& offsets, std::vector<std::shared_ptr<const Datatype>>& types,
+                         std::byte*& base) {
+    // Blocks of one type belong to one buffer: when its lowest and highest block are host memory, so are the others.
+    if (one_type) {
+        const Block* lowest = nullptr;
+        const Block* highest = nullptr;
+        for (const Block& block : blocks) {
+            if (block.count > 0) {
+                lowest = lowest == nullptr || block.user < lowest->user ? &block : lowest;
+                highest = highest == nullptr || block.user > highest->user ? &block : highest;
+            }
+        }
+        if (lowest == nullptr ||
+            (!locate(lowest->user, lowest->count, lowest->type).served &&
+             (lowest == highest || !locate(highest->user, highest->count, highest->type).served))) {
+            if (_watching && lowest != nullptr) {
+                _watched.push_back({lowest->user, lowest->count, lowest->type});
+            }
+            for (const Block& block : blocks) {
+                account_native(block.count, block.type);
+            }
+            return false;
+        }
+    }
+    std::vector<Segment> segments;
+    std::vector<Watched> watched;
+    bool served = false;
+    std::int64_t total = 0;
+    for (const Block& block : blocks) {
+        offsets.push_back(total);
+        if (block.count <= 0 || block.type == MPI_DATATYPE_NULL) {
+            types.push_back(one_type ? _layer->datatypes.find(block.type) : nullptr);
+            continue;
+        }
+        Located located = locate(block.user, block.count, block.type);
+        served = served || located.served;
+        if (_watching) {
+            watched.push_back({block.user, block.count, block.type});
+        }
+        types.push_back(located.type);
+        segments.push_back({block.user, block.count, block.count, located.type, total, located.mixed, located.info});
+        total += block.count * located.type->layout.size();
+    }
+    if (!served) {
+        _watched.insert(_watched.end(), watched.begin(), watched.end());
+        for (const Block& block : blocks) {
+            account_native(block.count, block.type);
+        }
+        return false;
+    }
+    Image& image = add_image(access, Form::packed, static_cast<std::size_t>(std::max<std::int64_t>(total, 1)));
+    image.segments = std::move(segments);
+    base = image.block.data();
+    return true;
+}
+
+bool Stage::partitions(const Access access, const void* const address, const std::int64_t partitions,
+                       const std::int64_t count, const MPI_Datatype type, Argument<MPI_Count>& argument) {
+    const Located located = locate(address, partitions * count, type);
+    if (!located.served) {
+        if (_watching && partitions * count > 0) {
+            _watched.push_back({address, partitions * count, type});
+        }
+        return false;
+    }
+    const Layout& layout = located.type->layout;
+    Image& image = add_image(access, Form::packed, static_cast<std::size_t>(partitions * count * layout.size()));
+    image.by_partition = true;
+    auto* const user = static_cast<std::byte*>(const_cast<void*>(address));
+    for (std::int64_t i = 0; i < partitions; ++i) {
+        image.segments.push_back({user + i * count * layout.extent(), count, count, located.type, i * count * layout.size(),
+                                  located.mixed, located.info});
+    }
+    argument = {image.block.data(), static_cast<MPI_Count>(count), located.type->packed};
+    return true;
+}
+
+std::int64_t Stage::bytes_of(const Image&, const Segment& segment) const {
+    return segment.count * segment.type->layout.size();
+}
+
+void Stage::load(const Image& image, const Segment& segment) {
+    transfer::Copier& copier = _layer->copier();
+    const Layout& layout = segment.type->layout;
+    const gpu::PointerInfo* const info = segment.mixed ? nullptr : &segment.info;
+    std::byte* const at = image.block.data() + segment.offset;
+    if (image.form == Form::mirror) {
+        copier.gather_mirror(layout, segment.user, segment.count, at, info);
+    } else {
+        copier.gather(layout, segment.user, segment.count, bytes_of(image, segment), at, info);
+    }
+}
+
+void Stage::store(const Image& image, Segment& segment, const std::int64_t limit) {
+    transfer::Copier& copier = _layer->copier();
+    const Layout& layout = segment.type->layout;
+    const gpu::PointerInfo* const info = segment.mixed ? nullptr : &segment.info;
+    const std::byte* const at = image.block.data() + segment.offset;
+    if (image.form == Form::mirror) {
+        copier.scatter_mirror(layout, segment.user, segment.stored, at, info);
+    } else {
+        const std::int64_t bytes = segment.stored * layout.size();
+        copier.scatter(layout, segment.user, segment.count, limit < 0 ? bytes : std::min(bytes, limit), at, info);
+    }
+}
+
+void Stage::store_partition(const Image& image, Segment& segment) {
+    const std::uint64_t sum = checksum(image.block.data() + segment.offset, static_cast<std::size_t>(bytes_of(image, segment)));
+    if (sum != segment.stored_checksum) {
+        store(image, segment, -1);
+        segment.stored_checksum = sum;
+    }
+}
+
+void Stage::load() {
+    for (const Image& image : _images) {
+        if (image.access != Access::out && !image.by_partition) {
+            for (const Segment& segment : image.segments) {
+                load(image, segment);
+            }
+        }
+    }
+}
+
+void Stage::store(const std::int64_t received) {
+    for (Image& image : _images) {
+        if (image.access == Access::in) {
+            continue;
+        }
+        for (Segment& segment : image.segments) {
+            if (image.by_partition) {
+                store_partition(image, segment);
+            } else {
+                store(image, segment, received);
+            }
+        }
+    }
+}
+
+void Stage::load_partition(const std::int64_t partition) {
+    for (const Image& image : _images) {
+        if (image.by_partition && image.access == Access::in && partition >= 0 &&
+            partition < static_cast<std::int64_t>(image.segments.size())) {
+            load(image, image.segments[static_cast<std::size_t>(partition)]);
+        }
+    }
+}
+
+void Stage::store_partition(const std::int64_t partition) {
+    for (Image& image : _images) {
+        if (image.by_partition && image.access == Access::out && partition >= 0 &&
+            partition < static_cast<std::int64_t>(image.segments.size())) {
+            store_partition(image, image.segments[static_cast<std::size_t>(partition)]);
+        }
+    }
+}
+
+void Stage::restart() {
+    for (const Watched& watched : _watched) {
+        if (locate(watched.address, watched.count, watched.type).served) {
+            throw ClassedError(MPI_ERR_BUFFER,
+                               std::string(_function) + ": the buffer was host memory when this persistent operation was "
+                                                        "initialised and is device memory at its start",
+                               "allocate the device buffer before the initialisation call");
+        }
+    }
+    for (Image& image : _images) {
+        for (Segment& segment : image.segments) {
+            segment.stored_checksum = 0;
+            // The description of the type is at hand; only the memory may have changed.
+            gpu::PointerInfo info;
+            const void* const first = segment.user + segment.type->layout.span(segment.count).begin;
+            _layer->gpu().classify({&first, 1}, &info);
+            segment.mixed = segment.mixed || info.host_accessible();
+            segment.info = info;
+        }
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

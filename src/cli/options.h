@@ -1,0 +1,43 @@
+// The options of `awaken exec`: one table gives parsing, help and the setting that each stands for.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace awaken::cli {
+
+/// An option that sets an environment variable for the program.
+struct Option {
+    enum class Argument { none, optional, required };
+
+    const char* name;           ///< "--report"
+    Argument argument;          ///< an optional one is given as --report=FILE only
+    const char* argument_name;  ///< "FILE"; null when there is none
+    const char* variable;       ///< "AWAKEN_REPORT"
+    const char* value;          ///< the variable's value when no argument is given; null when one is required
+    const char* help;
+};
+
+[[nodiscard]] std::span<const Option> exec_options();
+
+struct ExecArguments {
+    struct Assignment {
+        std::string variable;
+        std::string value;
+    };
+
+    bool help = false;
+    bool settings = false;                ///< list the settings instead of running a program
+    std::vector<Assignment> environment;  ///< what the options set, in their order
+    std::vector<std::string> command;     ///< the program and its arguments; empty only with help or settings
+};
+
+/// Parses what follows `awaken exec`. Options end at "--" or at the first word that is none: that is the program, and
+/// everything after it is the program's. Throws Error on an unknown option, a missing or surplus argument, no program.
+[[nodiscard]] ExecArguments parse_exec_arguments(std::span<char* const> words);
+
+/// The text of `awaken exec --help`.
+[[nodiscard]] std::string exec_help();
+
+}  // namespace awaken::cli

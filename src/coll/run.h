@@ -1,0 +1,93 @@
+// How the blocking, nonblocking and persistent form of a collective differ. Each collective is written once, with the
+// trailing arguments of its form as a parameter pack:
+//   blocking     ()                        copy in, call, copy out
+//   nonblocking  (MPI_Request*)            copy in, call; copy out when the request completes
+//   persistent   (MPI_Info, MPI_Request*)  call; copy in at each start, copy out when it completes
+//
+// Each rank decides for itself whether its buffers need images: what reaches the MPI is the same collective on every rank,
+// with equivalent arguments, so ranks with host and with device buffers mix.
+#pragma once
+
+#include "call/call.h"
+#include "call/stage.h"
+
+namespace awaken::AWAKEN_ABI {
+
+/// Call before the buffers are placed.
+template <class... Tail>
+void prepare(Stage& stage, const Tail&...) {
+    if constexpr (sizeof...(Tail) == 2) {
+        stage.watch();
+    }
+}
+
+template <class Native>
+int carry_out(Stage& stage, Native native) {
+    stage.load();
+    const int error = native();
+    if (error == MPI_SUCCESS) {
+        stage.store();
+    }
+    return error;
+}
+
+template <class Native>
+int carry_out(Stage& stage, Native native, MPI_Request* const request) {
+    stage.load();
+    const int error = native();
+    if (error == MPI_SUCCESS && stage.active()) {
+        auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
+        operation->handle = operation->carrier = *request;
+        layer().requests.track(std::move(operation));
+    }
+    return error;
+}
+
+template <class Native>
+int carry_out(Stage& stage, Native native, MPI_Info, MPI_Request* const request) {
+    const int error = native();
+    if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
+        auto operation = std::make_shared<Operation>(Operation::Kind::bound, std::move(stage));
+        operation->handle = operation->carrier = *request;
+        operation->active = false;
+        layer().requests.track(std::move(operation));
+    }
+    return error;
+}
+
+/// Which arguments of a rooted collective mean something on this rank.
+struct Group {
+    int rank = 0;
+    int size = 0;          ///< of the group that data comes from and goes to: the remote one of an intercommunicator
+    bool between = false;  ///< an intercommunicator
+
+    [[nodiscard]] bool is_root(const int root) const noexcept { return between ? root == MPI_ROOT : root == rank; }
+    /// Whether this rank takes part as one of the non-root side: on an intercommunicator the root's own group does not.
+    [[nodiscard]] bool is_leaf(const int root) const noexcept {
+        return between ? root != MPI_ROOT && root != MPI_PROC_NULL : true;
+    }
+};
+
+[[nodiscard]] inline Group group_of(const MPI_Comm comm) {
+    const Native& native = layer().real;
+    Group group;
+    int inter = 0;
+    native.Comm_test_inter(comm, &inter);
+    native.Comm_rank(comm, &group.rank);
+    group.between = inter != 0;
+    if (group.between) {
+        native.Comm_remote_size(comm, &group.size);
+    } else {
+        native.Comm_size(comm, &group.size);
+    }
+    return group;
+}
+
+/// The tables list a collective in all its forms: AWAKEN_SERVE_COLLECTIVE(Bcast, Ibcast, Broadcast) gives Bcast, Ibcast,
+/// Bcast_init and their large-count versions.
+#define AWAKEN_SERVE_COLLECTIVE(blocking, nonblocking, operation)                            \
+    AWAKEN_SERVE(blocking, operation), AWAKEN_SERVE(blocking##_c, operation),                \
+        AWAKEN_SERVE(nonblocking, operation), AWAKEN_SERVE(nonblocking##_c, operation),      \
+        AWAKEN_SERVE(blocking##_init, operation), AWAKEN_SERVE(blocking##_init_c, operation)
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,161 @@
+// Start and end of MPI, the life of datatypes, and the questions by which programs decide to use device pointers.
+
+#include <cstring>
+#include <string>
+
+#include "call/call.h"
+#include "entry/install.h"
+#include "entry/services.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// MPI is up: from here on it is known whether the job may use a GPU.
+void started(const bool world_model) {
+    Layer& owner = layer();
+    owner.mpi_started(world_model);
+    const bool asked_for = owner.settings.gpu == gpu::Choice::cuda || owner.settings.gpu == gpu::Choice::hip;
+    if (asked_for) {
+        std::string why_not;
+        if (gpu::find(owner.settings.gpu, &why_not).vendor() == gpu::Vendor::none) {
+            loader::die(Error(why_not, "install the driver or make it visible to this process, or unset AWAKEN_GPU").what());
+        }
+    } else if (!owner.settings.report && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
+        // No GPU can appear here: the program gets its MPI back, at the cost of a jump.
+        loader::pass_everything_through(owner.binding);
+    }
+}
+
+struct Init {
+    template <Function function, class... Arguments>
+    static int run(Call&, Arguments... arguments) {
+        const int error = below<function>()(arguments...);
+        if (error == MPI_SUCCESS) {
+            started(true);
+        }
+        return error;
+    }
+};
+
+struct SessionInit {
+    template <Function function, class... Arguments>
+    static int run(Call&, Arguments... arguments) {
+        const int error = below<function>()(arguments...);
+        if (error == MPI_SUCCESS) {
+            started(false);
+        }
+        return error;
+    }
+};
+
+struct Finalize {
+    template <Function function>
+    static int run(Call&) {
+        layer().mpi_stopping(true);
+        return below<function>()();
+    }
+};
+
+struct SessionFinalize {
+    template <Function function>
+    static int run(Call&, MPI_Session* session) {
+        layer().mpi_stopping(false);
+        return below<function>()(session);
+    }
+};
+
+struct TypeFree {
+    template <Function function>
+    static int run(Call&, MPI_Datatype* type) {
+        if (type != nullptr) {
+            layer().datatypes.forget(*type);
+        }
+        return below<function>()(type);
+    }
+};
+
+/// Adds the kinds of memory that may be passed to the info key by which MPI-4.1 programs ask (MPI-4.1, 12.4.3).
+struct GetInfo {
+    template <Function function, class Handle>
+    static int run(Call&, Handle object, MPI_Info* info) {
+        const int error = below<function>()(object, info);
+        if (error != MPI_SUCCESS || *info == MPI_INFO_NULL) {
+            return error;
+        }
+        constexpr const char* kKey = "mpi_memory_alloc_kinds";
+        const Native& native = layer().real;
+        std::string kinds = "mpi,system";
+        int length = 0, found = 0;
+        native.Info_get_valuelen(*info, kKey, &length, &found);
+        if (found != 0) {
+            std::string value(static_cast<std::size_t>(length) + 1, '\0');
+            native.Info_get(*info, kKey, length, value.data(), &found);
+            kinds = value.c_str();
+        }
+        for (const gpu::Vendor vendor : {gpu::Vendor::cuda, gpu::Vendor::hip}) {
+            const std::string kind = vendor == gpu::Vendor::cuda ? "cuda" : "rocm";
+            if (serves(vendor) && kinds.find(kind) == std::string::npos) {
+                kinds += "," + kind + "," + kind + ":host," + kind + ":device," + kind + ":managed";
+            }
+        }
+        native.Info_set(*info, kKey, kinds.c_str());
+        return error;
+    }
+};
+
+int native_answer(const char* const query) {
+    using Query = int (*)();
+    const auto ask = reinterpret_cast<Query>(layer().binding.symbol(query));
+    return ask != nullptr ? ask() : 0;
+}
+
+int query_cuda_support() { return serves(gpu::Vendor::cuda) ? 1 : native_answer("MPIX_Query_cuda_support"); }
+int query_rocm_support() { return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_rocm_support"); }
+int query_hip_support() { return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_hip_support"); }
+
+/// MPICH's form; its numbers for the types of GPU.
+int gpu_query_support(const int type, int* const is_supported) {
+    constexpr int kCuda = 0, kHip = 2;
+    if (is_supported != nullptr && ((type == kCuda && serves(gpu::Vendor::cuda)) || (type == kHip && serves(gpu::Vendor::hip)))) {
+        *is_supported = 1;
+        return MPI_SUCCESS;
+    }
+    using Query = int (*)(int, int*);
+    const auto ask = reinterpret_cast<Query>(layer().binding.symbol("MPIX_GPU_query_support"));
+    if (ask != nullptr) {
+        return ask(type, is_supported);
+    }
+    if (is_supported != nullptr) {
+        *is_supported = 0;
+    }
+    return MPI_SUCCESS;
+}
+
+}  // namespace
+
+bool serves(const gpu::Vendor vendor) {
+    const gpu::Vendor used = layer().gpu().vendor();
+    // Programs ask right after MPI_Init, before their first GPU call has loaded the runtime.
+    return used != gpu::Vendor::none ? used == vendor : gpu::expected_vendor() == vendor;
+}
+
+Services environment_services() {
+    return {
+        AWAKEN_SERVE(Init, Init),
+        AWAKEN_SERVE(Init_thread, Init),
+        AWAKEN_SERVE(Session_init, SessionInit),
+        AWAKEN_SERVE(Finalize, Finalize),
+        AWAKEN_SERVE(Session_finalize, SessionFinalize),
+        AWAKEN_SERVE(Type_free, TypeFree),
+        AWAKEN_SERVE(Comm_get_info, GetInfo),
+        AWAKEN_SERVE(Win_get_info, GetInfo),
+        AWAKEN_SERVE(Session_get_info, GetInfo),
+        {Function::MPIX_Query_cuda_support, reinterpret_cast<void*>(&query_cuda_support)},
+        {Function::MPIX_Query_rocm_support, reinterpret_cast<void*>(&query_rocm_support)},
+        {Function::MPIX_Query_hip_support, reinterpret_cast<void*>(&query_hip_support)},
+        {Function::MPIX_GPU_query_support, reinterpret_cast<void*>(&gpu_query_support)},
+    };
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,45 @@
+#include "entry/install.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "call/layer.h"
+#include "entry/services.h"
+
+extern char** environ;
+
+namespace awaken::AWAKEN_ABI {
+
+Layer* current_layer = nullptr;
+
+void install(const loader::Binding& binding) {
+    Settings settings = Settings::from_environment(environ);
+    if (!settings.enabled) {
+        return;
+    }
+    // Left in place for the life of the process, see Layer.
+    current_layer = new Layer(binding, std::move(settings));
+    for (const Services& family :
+         {environment_services(), point_to_point_services(), persistent_services(), completion_services(),
+          collective_services(), neighbourhood_services(), pack_services(), one_sided_services()}) {
+        for (const loader::Service& service : family) {
+            if (service.entry == nullptr) {
+                continue;  // not in this ABI
+            }
+            const char* const name = loader::name_of(service.function);
+            const bool extension = static_cast<int>(service.function) >= loader::kFunctions;
+            // A function that this release of the MPI lacks stays "unsupported operation".
+            if (extension || binding.symbol(name) != nullptr) {
+                loader::set_slot(service.function, service.entry, service.entry);
+            }
+        }
+    }
+}
+
+int unsupported_operation_code() noexcept { return MPI_ERR_UNSUPPORTED_OPERATION; }
+
+gpu::Runtime& gpu_in_use() { return current_layer != nullptr ? current_layer->gpu() : gpu::none(); }
+
+}  // namespace awaken::AWAKEN_ABI

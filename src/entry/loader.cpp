@@ -1,0 +1,406 @@
+#include "entry/loader.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+#include "entry/core.h"
+
+extern "C" {
+extern void* awaken_slots[];
+void awaken_resolve(const void* caller) noexcept;
+}
+
+namespace awaken::loader {
+
+namespace {
+
+/// One object of the process, as the dynamic loader lists it.
+struct LoadedObject {
+    std::string path;
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+
+    [[nodiscard]] bool contains(const void* address) const noexcept {
+        const auto value = reinterpret_cast<std::uintptr_t>(address);
+        return value >= begin && value < end;
+    }
+};
+
+std::vector<LoadedObject> loaded_objects() {
+    std::vector<LoadedObject> objects;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            LoadedObject object;
+            object.path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+            object.begin = UINTPTR_MAX;
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                const auto& segment = info->dlpi_phdr[i];
+                if (segment.p_type != PT_LOAD) {
+                    continue;
+                }
+                const std::uintptr_t from = info->dlpi_addr + segment.p_vaddr;
+                object.begin = std::min(object.begin, from);
+                object.end = std::max<std::uintptr_t>(object.end, from + segment.p_memsz);
+            }
+            static_cast<std::vector<LoadedObject>*>(data)->push_back(std::move(object));
+            return 0;
+        },
+        &objects);
+    return objects;
+}
+
+const char* base_name(const std::string& path) noexcept {
+    const auto slash = path.rfind('/');
+    return path.c_str() + (slash == std::string::npos ? 0 : slash + 1);
+}
+
+/// A handle to an object that is already loaded, with one more reference; null for the vdso and the like.
+void* handle_of(const LoadedObject& object) noexcept {
+    if (object.path.empty()) {
+        return nullptr;  // the program itself: its handle searches the global scope, where we come first
+    }
+    return dlopen(object.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+}
+
+/// True when the object itself (not something it depends on) defines the symbol.
+bool defines(void* handle, const LoadedObject& object, const char* symbol) noexcept {
+    const void* address = dlsym(handle, symbol);
+    return address != nullptr && object.contains(address);
+}
+
+std::string library_version(void* handle) {
+    using GetLibraryVersion = int (*)(char*, int*);
+    const auto get = reinterpret_cast<GetLibraryVersion>(dlsym(handle, "PMPI_Get_library_version"));
+    if (get == nullptr) {
+        return "(no MPI_Get_library_version)";
+    }
+    // MPI_MAX_LIBRARY_VERSION_STRING is 8192 in MPICH and in the MPI-5 ABI, 256 in Open MPI.
+    std::array<char, 16384> text{};
+    int length = 0;
+    get(text.data(), &length);
+    // Some are one line, MPICH's is a page whose lines are "MPICH Version:      5.0.2".
+    std::string line(text.data(), strcspn(text.data(), "\n"));
+    for (char& c : line) {
+        if (c == '\t') {
+            c = ' ';
+        }
+    }
+    std::string tidy;
+    for (const char c : line) {
+        if (c != ' ' || tidy.empty() || tidy.back() != ' ') {
+            tidy += c;
+        }
+    }
+    return tidy;
+}
+
+std::string known_abis() {
+    std::string text;
+    for (const Abi abi : core::available()) {
+        text += (text.empty() ? "" : ", ") + std::string(to_string(abi));
+    }
+    return text;
+}
+
+Abi recognise(void* handle, const LoadedObject& object, const std::string& version) {
+    const auto has = [&](const char* symbol) { return dlsym(handle, symbol) != nullptr; };
+    if (has("ompi_mpi_comm_world")) {
+        // The interface number 40 covers Open MPI 3 to 5 and has kept its ABI.
+        int major = 0;
+        if (sscanf(version.c_str(), "Open MPI v%d", &major) == 1 && major < 3) {
+            throw Error("this program uses " + version + ", whose ABI is not known here",
+                        "use Open MPI 3 or later, or build Awaken with -DAWAKEN_MPI=<its prefix>");
+        }
+        return Abi::openmpi;
+    }
+    if (strncmp(base_name(object.path), "libmpi_abi", 10) == 0 ||
+        (has("MPI_Abi_get_version") && !has("MPI_F_STATUS_IGNORE"))) {
+        return Abi::mpi5;
+    }
+    for (const char* const word : {"MPICH", "MVAPICH", "Intel(R) MPI", "CRAY", "ParaStation"}) {
+        if (version.find(word) != std::string::npos) {
+            return Abi::mpich;
+        }
+    }
+    throw Error("the MPI library " + object.path + " (" + version + ") is of no ABI that Awaken knows (" +
+                    known_abis() + ")",
+                "use an MPI with one of these ABIs, build Awaken with -DAWAKEN_MPI=<its prefix>, or set AWAKEN=off");
+}
+
+/// The sonames that an object names as needed.
+bool needs(const void* caller, const char* soname) noexcept {
+    Dl_info info{};
+    link_map* map = nullptr;
+    if (dladdr1(caller, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 || map == nullptr) {
+        return false;
+    }
+    const char* strings = nullptr;
+    for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_STRTAB) {
+            strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+        }
+    }
+    if (strings == nullptr) {
+        return false;
+    }
+    for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_NEEDED && strcmp(strings + entry->d_un.d_val, soname) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct Candidate {
+    LoadedObject object;
+    void* handle;
+};
+
+std::vector<Candidate> find_candidates() {
+    std::vector<Candidate> candidates;
+    for (LoadedObject& object : loaded_objects()) {
+        if (object.contains(reinterpret_cast<const void*>(&awaken_resolve))) {
+            continue;  // ourselves
+        }
+        void* const handle = handle_of(object);
+        if (handle == nullptr) {
+            continue;
+        }
+        // A tool defines MPI_Send but leaves PMPI_Send to the MPI.
+        if (defines(handle, object, "MPI_Init") && defines(handle, object, "PMPI_Send")) {
+            candidates.push_back({std::move(object), handle});  // the reference is kept: the MPI must stay
+        } else {
+            dlclose(handle);
+        }
+    }
+    return candidates;
+}
+
+/// When the program opened no MPI (it treats our file as its libmpi), the user must say which one to use.
+void open_named_library() {
+    const char* const path = getenv("AWAKEN_MPI");
+    if (path == nullptr || *path == '\0') {
+        throw Error("an MPI function was called, but no MPI library is loaded in this process",
+                    "link the program to a shared MPI library, or name one with AWAKEN_MPI=/path/to/libmpi.so");
+    }
+    if (dlopen(path, RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
+        throw Error("AWAKEN_MPI=" + std::string(path) + " cannot be opened: " + dlerror(),
+                    "give the path of a shared MPI library");
+    }
+}
+
+Binding bind(const void* caller) {
+    std::vector<Candidate> candidates = find_candidates();
+    if (candidates.empty()) {
+        open_named_library();
+        candidates = find_candidates();
+        if (candidates.empty()) {
+            throw Error("AWAKEN_MPI=" + std::string(getenv("AWAKEN_MPI")) + " is not an MPI library",
+                        "give the path of a shared library that defines MPI_Init and PMPI_Send");
+        }
+    }
+    const Candidate* chosen = &candidates.back();  // the one opened last, unless the caller says otherwise
+    for (const Candidate& candidate : candidates) {
+        if (candidate.object.contains(caller) || needs(caller, base_name(candidate.object.path))) {
+            chosen = &candidate;
+            break;
+        }
+    }
+    Binding binding;
+    binding.handle = chosen->handle;
+    binding.path = chosen->object.path;
+    binding.begin = chosen->object.begin;
+    binding.end = chosen->object.end;
+    binding.version = library_version(chosen->handle);
+    binding.abi = recognise(chosen->handle, chosen->object, binding.version);
+    return binding;
+}
+
+std::once_flag resolve_once;
+const Binding* bound = nullptr;
+
+constexpr std::array<const char*, kFunctions + kExtensions> kNames = {
+#define AWAKEN_FUNCTION(index, name) "MPI_" #name,
+#include "functions.inc"
+#undef AWAKEN_FUNCTION
+#define AWAKEN_EXTENSION(index, name) #name,
+#include "extensions.inc"
+#undef AWAKEN_EXTENSION
+};
+
+/// A function that the program's MPI does not have. All MPI functions that can be absent return an error code.
+int absent_in_mpich() { return core::unsupported_operation(Abi::mpich); }
+int absent_in_openmpi() { return core::unsupported_operation(Abi::openmpi); }
+int absent_in_mpi5() { return core::unsupported_operation(Abi::mpi5); }
+/// An MPI without the query function has no GPU support to speak of.
+int no_gpu_support() { return 0; }
+
+void* absent(Abi abi) noexcept {
+    switch (abi) {
+        case Abi::openmpi: return reinterpret_cast<void*>(&absent_in_openmpi);
+        case Abi::mpi5: return reinterpret_cast<void*>(&absent_in_mpi5);
+        case Abi::mpich: break;
+    }
+    return reinterpret_cast<void*>(&absent_in_mpich);
+}
+
+}  // namespace
+
+const char* to_string(const Abi abi) noexcept {
+    switch (abi) {
+        case Abi::mpich: return "MPICH";
+        case Abi::openmpi: return "Open MPI";
+        case Abi::mpi5: return "MPI-5";
+    }
+    return "unknown";
+}
+
+const char* name_of(const Function function) noexcept { return kNames[static_cast<std::size_t>(function)]; }
+
+void* Binding::symbol(const char* const name) const noexcept { return dlsym(handle, name); }
+
+void* Binding::tool_symbol(const char* const name) const noexcept {
+    void* const next = dlsym(RTLD_NEXT, name);
+    const auto address = reinterpret_cast<std::uintptr_t>(next);
+    if (next == nullptr || (address >= begin && address < end)) {
+        return nullptr;
+    }
+    // A second MPI in the process is no tool.
+    Dl_info info{};
+    if (dladdr(next, &info) == 0 || info.dli_fname == nullptr) {
+        return nullptr;
+    }
+    void* const object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (object == nullptr) {
+        return nullptr;
+    }
+    Dl_info own{};
+    const void* const pmpi_send = dlsym(object, "PMPI_Send");
+    const bool is_mpi = pmpi_send != nullptr && dladdr(pmpi_send, &own) != 0 && own.dli_fbase == info.dli_fbase;
+    dlclose(object);
+    return is_mpi ? nullptr : next;
+}
+
+void* data_symbol(const char* const name) noexcept {
+    void* const global = dlsym(RTLD_DEFAULT, name);
+    return global != nullptr ? global : dlsym(bound->handle, name);
+}
+
+void set_slot(const Function function, void* const mpi, void* const pmpi) noexcept {
+    const int index = static_cast<int>(function);
+    // Other threads may be jumping through the table: each slot is replaced whole.
+    if (index >= kFunctions) {
+        __atomic_store_n(&awaken_slots[2 * kFunctions + (index - kFunctions)], mpi, __ATOMIC_RELEASE);
+        return;
+    }
+    __atomic_store_n(&awaken_slots[2 * index], mpi, __ATOMIC_RELEASE);
+    __atomic_store_n(&awaken_slots[2 * index + 1], pmpi, __ATOMIC_RELEASE);
+}
+
+void pass_everything_through(const Binding& binding) noexcept {
+    for (int i = 0; i < kFunctions + kExtensions; ++i) {
+        const auto function = static_cast<Function>(i);
+        const char* const name = name_of(function);
+        if (i >= kFunctions) {
+            void* const query = binding.symbol(name);
+            set_slot(function, query != nullptr ? query : reinterpret_cast<void*>(&no_gpu_support), nullptr);
+            continue;
+        }
+        char profiling_name[80];
+        snprintf(profiling_name, sizeof profiling_name, "P%s", name);
+        void* const plain = binding.symbol(name);
+        void* const profiling = binding.symbol(profiling_name);
+        void* const tool = binding.tool_symbol(name);
+        void* const missing = absent(binding.abi);
+        set_slot(function, tool != nullptr ? tool : plain != nullptr ? plain : missing,
+                 profiling != nullptr ? profiling : plain != nullptr ? plain : missing);
+    }
+}
+
+namespace {
+
+enum class Origin : std::uintptr_t { program = 0, mpi_plugin = 1, tool = 2 };
+
+Origin find_origin(const void* const address) noexcept {
+    Dl_info info{};
+    if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
+        return Origin::program;
+    }
+    const char* const slash = strrchr(info.dli_fname, '/');
+    const char* const file = slash != nullptr ? slash + 1 : info.dli_fname;
+    // Open MPI's plug-ins and base libraries, MPICH's transports.
+    for (const char* const prefix : {"mca_", "libopen-pal", "libopen-rte", "libmca_", "libpmix", "libfabric", "libuc"}) {
+        if (strncmp(file, prefix, strlen(prefix)) == 0) {
+            return Origin::mpi_plugin;
+        }
+    }
+    void* const object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (object == nullptr) {
+        return Origin::program;
+    }
+    Dl_info own{};
+    const void* const init = dlsym(object, "MPI_Init");
+    const bool tool = init != nullptr && dladdr(init, &own) != 0 && own.dli_fbase == info.dli_fbase;
+    dlclose(object);
+    return tool ? Origin::tool : Origin::program;
+}
+
+/// Remembers where calls came from: one word per call site's page, holding the page and the verdict.
+Origin origin_of(const void* const address) noexcept {
+    constexpr std::uintptr_t kPage = 4096;
+    static std::array<std::atomic<std::uintptr_t>, 256> cache{};
+    const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) / kPage;
+    auto& slot = cache[page % cache.size()];
+    const std::uintptr_t cached = slot.load(std::memory_order_relaxed);
+    if (cached / kPage == page) {
+        return static_cast<Origin>(cached % kPage);
+    }
+    const Origin origin = find_origin(address);
+    slot.store(page * kPage + static_cast<std::uintptr_t>(origin), std::memory_order_relaxed);
+    return origin;
+}
+
+}  // namespace
+
+bool from_inside_mpi(const Binding& binding, const void* const return_address) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(return_address);
+    if (address - binding.begin < binding.end - binding.begin) {
+        return true;
+    }
+    return origin_of(return_address) == Origin::mpi_plugin;
+}
+
+bool from_tool(const void* const return_address) noexcept { return origin_of(return_address) == Origin::tool; }
+
+void die(const std::string& message) noexcept {
+    fprintf(stderr, "awaken: %s\n", message.c_str());
+    fflush(stderr);
+    _exit(2);
+}
+
+}  // namespace awaken::loader
+
+extern "C" __attribute__((visibility("hidden"))) void awaken_resolve(const void* const caller) noexcept {
+    using namespace awaken;
+    std::call_once(loader::resolve_once, [caller] {
+        try {
+            // Kept for the life of the process: programs may call MPI until the very end.
+            auto* const binding = new loader::Binding(loader::bind(caller));
+            loader::bound = binding;
+            loader::pass_everything_through(*binding);
+            core::install(*binding);
+        } catch (const std::exception& error) {
+            loader::die(error.what());
+        }
+    });
+}

@@ -1,0 +1,88 @@
+// The program's MPI as a table of functions, typed by the header of the ABI that this core is compiled for.
+//
+// Everything that includes this file is compiled once per ABI, inside namespace awaken::AWAKEN_ABI (mpich, openmpi, mpi5).
+#pragma once
+
+#define MPICH_SKIP_MPICXX 1
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "entry/loader.h"
+
+#ifndef AWAKEN_ABI
+#error "compile the core with -DAWAKEN_ABI=mpich, openmpi or mpi5"
+#endif
+
+#ifdef OMPI_PREDEFINED_GLOBAL
+// Open MPI's predefined handles are addresses of objects inside its library, which we do not link to: they are looked up by
+// name when first used. The other ABIs' handles are constants.
+namespace awaken::AWAKEN_ABI {
+
+template <std::size_t size>
+struct ObjectName {
+    // Not explicit: a string literal is to serve as a template argument.
+    constexpr ObjectName(const char (&literal)[size]) { std::copy_n(literal, size, text); }  // NOLINT
+    char text[size] = {};
+};
+
+template <ObjectName name>
+[[nodiscard]] void* predefined_object() noexcept {
+    static std::atomic<void*> address{nullptr};
+    void* known = address.load(std::memory_order_relaxed);
+    if (known == nullptr) {
+        known = loader::data_symbol(name.text);
+        address.store(known, std::memory_order_relaxed);
+    }
+    return known;
+}
+
+}  // namespace awaken::AWAKEN_ABI
+#undef OMPI_PREDEFINED_GLOBAL
+#define OMPI_PREDEFINED_GLOBAL(type, object) (static_cast<type>(::awaken::AWAKEN_ABI::predefined_object<#object>()))
+#endif
+
+namespace awaken::AWAKEN_ABI {
+
+using loader::Function;
+
+/// Stands for a function that this ABI's header does not declare.
+struct Absent {};
+
+/// Pointers to MPI functions. A null pointer is a function that the library at hand does not have (an older release).
+struct Native {
+#define AWAKEN_NATIVE(name) decltype(&::PMPI_##name) name = nullptr;
+#define AWAKEN_ABSENT(name) Absent name;
+#include AWAKEN_NATIVE_TABLE
+#undef AWAKEN_NATIVE
+#undef AWAKEN_ABSENT
+
+    /// Fills the table with the library's PMPI_ functions, for calls of our own.
+    void load(const loader::Binding& binding);
+    /// Fills the table with what the program would have reached without us: a profiling tool's MPI_ functions where there
+    /// is one, else the library's.
+    void load_below(const loader::Binding& binding);
+};
+
+/// Compile-time access by number: NativeMember<Function::Send>::of(table) is table.Send.
+template <Function function>
+struct NativeMember {
+    using Type = Absent;
+    static constexpr Absent of(const Native&) { return {}; }
+};
+#define AWAKEN_NATIVE(member)                                              \
+    template <>                                                            \
+    struct NativeMember<Function::member> {                                \
+        using Type = decltype(Native::member);                             \
+        static Type of(const Native& native) { return native.member; }     \
+    };
+#define AWAKEN_ABSENT(member)
+#include AWAKEN_NATIVE_TABLE
+#undef AWAKEN_NATIVE
+#undef AWAKEN_ABSENT
+
+}  // namespace awaken::AWAKEN_ABI

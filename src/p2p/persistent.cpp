@@ -1,0 +1,232 @@
+// Persistent and partitioned point-to-point operations.
+//
+// A persistent operation may be initialised long before its buffer holds anything, and the program may free and reallocate
+// the buffer in between. So the native persistent request is made on the program's own buffer, which the MPI does not touch
+// before the start, and every start looks where the buffer is now: host memory starts the native request, any other is
+// carried by a nonblocking operation on a fresh image. The program holds the native request either way.
+//
+// A partitioned operation is matched when it is initialised, so it is bound to its image from then on.
+
+#include "call/call.h"
+#include "call/stage.h"
+#include "entry/services.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// The nonblocking function that carries a started persistent operation.
+constexpr Function carrier_of(const Function function) {
+    switch (function) {
+        case Function::Send_init: return Function::Isend;
+        case Function::Send_init_c: return Function::Isend_c;
+        case Function::Ssend_init: return Function::Issend;
+        case Function::Ssend_init_c: return Function::Issend_c;
+        case Function::Rsend_init: return Function::Irsend;
+        case Function::Rsend_init_c: return Function::Irsend_c;
+        case Function::Bsend_init: return Function::Ibsend;
+        case Function::Bsend_init_c: return Function::Ibsend_c;
+        case Function::Recv_init: return Function::Irecv;
+        default: return Function::Irecv_c;
+    }
+}
+
+template <bool receives>
+struct PersistentInit {
+    template <Function function, class Pointer, class Count>
+    static int run(Call& call, Pointer buffer, Count count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
+                   MPI_Request* request) {
+        call.on(comm);
+        const int error = below<function>()(buffer, count, type, peer, tag, comm, request);
+        if (error != MPI_SUCCESS || peer == MPI_PROC_NULL) {
+            return error;
+        }
+        auto operation = std::make_shared<Operation>(Operation::Kind::rebinding, Stage(call));
+        operation->handle = operation->carrier = *request;
+        operation->receives = receives;
+        operation->active = false;
+        operation->launch = [=](Call& start, Operation& own, int& outcome) {
+            start.on(comm);
+            Stage stage(start);
+            const Argument<Count> argument =
+                stage.buffer(receives ? Access::out : Access::in, const_cast<void*>(static_cast<const void*>(buffer)), count, type);
+            if (!stage.active()) {
+                return false;
+            }
+            stage.load();
+            outcome = below<carrier_of(function)>()(argument.address, argument.count, argument.type, peer, tag, comm,
+                                                    &own.carrier);
+            own.stage = std::move(stage);
+            return true;
+        };
+        layer().requests.track(std::move(operation));
+        return error;
+    }
+};
+
+int start(Call& call, MPI_Request* const request, Operation& operation, int (*native_start)(MPI_Request*)) {
+    if (operation.active) {
+        return native_start(request);  // an error of the program's, which the MPI reports
+    }
+    if (operation.kind == Operation::Kind::rebinding) {
+        int error = MPI_SUCCESS;
+        if (operation.launch(call, operation, error)) {
+            operation.active = error == MPI_SUCCESS;
+            return error;
+        }
+        operation.carrier = operation.handle;
+    } else {
+        operation.stage.restart();
+        operation.stage.load();
+    }
+    const int error = native_start(request);
+    operation.active = error == MPI_SUCCESS;
+    return error;
+}
+
+struct Start {
+    template <Function function>
+    static int run(Call& call, MPI_Request* request) {
+        Layer& owner = layer();
+        if (owner.requests.any() && request != nullptr) {
+            if (const auto operation = owner.requests.find(*request)) {
+                return start(call, request, *operation, below<function>());
+            }
+        }
+        return below<function>()(request);
+    }
+};
+
+struct StartAll {
+    template <Function function>
+    static int run(Call& call, int count, MPI_Request requests[]) {
+        Layer& owner = layer();
+        if (!owner.requests.any()) {
+            return below<function>()(count, requests);
+        }
+        for (int i = 0; i < count; ++i) {
+            const auto operation = owner.requests.find(requests[i]);
+            const int error = operation ? start(call, &requests[i], *operation, owner.below.Start)
+                                        : owner.below.Start(&requests[i]);
+            if (error != MPI_SUCCESS) {
+                return error;
+            }
+        }
+        return MPI_SUCCESS;
+    }
+};
+
+template <bool receives>
+struct PartitionedInit {
+    template <Function function, class Pointer>
+    static int run(Call& call, Pointer buffer, int partitions, MPI_Count count, MPI_Datatype type, int peer, int tag,
+                   MPI_Comm comm, MPI_Info info, MPI_Request* request) {
+        call.on(comm);
+        Stage stage(call);
+        stage.watch();
+        Argument<MPI_Count> argument{const_cast<void*>(static_cast<const void*>(buffer)), count, type};
+        if (peer != MPI_PROC_NULL) {
+            stage.partitions(receives ? Access::out : Access::in, buffer, partitions, count, type, argument);
+        }
+        const int error = below<function>()(argument.address, partitions, argument.count, argument.type, peer, tag, comm, info,
+                                            request);
+        if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
+            auto operation = std::make_shared<Operation>(Operation::Kind::partitioned, std::move(stage));
+            operation->handle = operation->carrier = *request;
+            operation->active = false;
+            layer().requests.track(std::move(operation));
+        }
+        return error;
+    }
+};
+
+/// Copies the partitions to their images before the MPI hears that they are ready.
+template <class ForEach>
+void load_partitions(const MPI_Request request, ForEach for_each) {
+    if (!layer().requests.any()) {
+        return;
+    }
+    const auto operation = layer().requests.find(request);
+    if (operation != nullptr && operation->kind == Operation::Kind::partitioned && operation->stage.active()) {
+        for_each([&](int partition) { operation->stage.load_partition(partition); });
+    }
+}
+
+struct Ready {
+    template <Function function>
+    static int run(Call&, int partition, MPI_Request request) {
+        load_partitions(request, [&](auto load) { load(partition); });
+        return below<function>()(partition, request);
+    }
+};
+
+struct ReadyRange {
+    template <Function function>
+    static int run(Call&, int first, int last, MPI_Request request) {
+        load_partitions(request, [&](auto load) {
+            for (int i = first; i <= last; ++i) {
+                load(i);
+            }
+        });
+        return below<function>()(first, last, request);
+    }
+};
+
+struct ReadyList {
+    template <Function function, class List>
+    static int run(Call&, int length, List list, MPI_Request request) {
+        load_partitions(request, [&](auto load) {
+            for (int i = 0; i < length; ++i) {
+                load(list[i]);
+            }
+        });
+        return below<function>()(length, list, request);
+    }
+};
+
+struct Arrived {
+    template <Function function>
+    static int run(Call&, MPI_Request request, int partition, int* flag) {
+        const int error = below<function>()(request, partition, flag);
+        if (error == MPI_SUCCESS && *flag != 0 && layer().requests.any()) {
+            const auto operation = layer().requests.find(request);
+            if (operation != nullptr && operation->active && operation->stage.active()) {
+                const std::scoped_lock lock(operation->mutex);
+                operation->stage.store_partition(partition);
+            }
+        }
+        return error;
+    }
+};
+
+using SendInit = PersistentInit<false>;
+using ReceiveInit = PersistentInit<true>;
+using PartitionedSendInit = PartitionedInit<false>;
+using PartitionedReceiveInit = PartitionedInit<true>;
+
+}  // namespace
+
+Services persistent_services() {
+    return {
+        AWAKEN_SERVE(Send_init, SendInit),
+        AWAKEN_SERVE(Send_init_c, SendInit),
+        AWAKEN_SERVE(Ssend_init, SendInit),
+        AWAKEN_SERVE(Ssend_init_c, SendInit),
+        AWAKEN_SERVE(Rsend_init, SendInit),
+        AWAKEN_SERVE(Rsend_init_c, SendInit),
+        AWAKEN_SERVE(Bsend_init, SendInit),
+        AWAKEN_SERVE(Bsend_init_c, SendInit),
+        AWAKEN_SERVE(Recv_init, ReceiveInit),
+        AWAKEN_SERVE(Recv_init_c, ReceiveInit),
+        AWAKEN_SERVE(Start, Start),
+        AWAKEN_SERVE(Startall, StartAll),
+        AWAKEN_SERVE(Psend_init, PartitionedSendInit),
+        AWAKEN_SERVE(Precv_init, PartitionedReceiveInit),
+        AWAKEN_SERVE(Pready, Ready),
+        AWAKEN_SERVE(Pready_range, ReadyRange),
+        AWAKEN_SERVE(Pready_list, ReadyList),
+        AWAKEN_SERVE(Parrived, Arrived),
+    };
+}
+
+}  // namespace awaken::AWAKEN_ABI
