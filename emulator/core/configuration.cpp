@@ -1,0 +1,191 @@
+#include "core/configuration.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+namespace awaken::emulator {
+namespace {
+
+constexpr int kMaximumDevices = 16;
+
+std::string_view variable(const char* name) noexcept {
+    const char* value = std::getenv(name);
+    return value ? std::string_view(value) : std::string_view();
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+    std::vector<std::string_view> parts;
+    while (true) {
+        const std::size_t comma = text.find(',');
+        std::string_view part = text.substr(0, comma);
+        while (!part.empty() && part.front() == ' ')
+            part.remove_prefix(1);
+        while (!part.empty() && part.back() == ' ')
+            part.remove_suffix(1);
+        parts.push_back(part);
+        if (comma == std::string_view::npos) return parts;
+        text.remove_prefix(comma + 1);
+    }
+}
+
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) noexcept {
+    Number number{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+    return number;
+}
+
+/// Restricts `devices` to those that the variable lists, as the drivers do: up to the first entry that is no valid
+/// device.
+void restrict_to(std::vector<int>& devices, const char* name) {
+    const char* value = std::getenv(name);
+    if (!value) return;
+    std::vector<int> chosen;
+    for (const std::string_view part : split(value)) {
+        const auto index = parse_number<int>(part);
+        if (!index || *index < 0 || static_cast<std::size_t>(*index) >= devices.size()) break;
+        chosen.push_back(devices[static_cast<std::size_t>(*index)]);
+    }
+    devices = std::move(chosen);
+}
+
+std::string complain(const char* name, std::string_view value, const char* expected) {
+    return std::string(name) + "=" + std::string(value) + " is not understood; use " + expected;
+}
+
+void read_selection(Configuration& configuration) {
+    constexpr const char* kExpected = "cuda:N, hip:N, hip5:N, hip6:N or hip7:N with N from 1 to 16";
+    const std::string_view text = variable("AWAKEN_EMULATE");
+    if (text.empty()) return;
+    const std::size_t colon = text.find(':');
+    const std::string_view vendor = text.substr(0, colon);
+    int devices = 2;
+    if (colon != std::string_view::npos) {
+        devices = parse_number<int>(text.substr(colon + 1)).value_or(0);
+    }
+    if (vendor == "cuda") {
+        configuration.vendor = Vendor::cuda;
+    } else if (vendor == "hip" || vendor == "hip5" || vendor == "hip6" || vendor == "hip7") {
+        configuration.vendor = Vendor::hip;
+        configuration.hip_generation = vendor.size() == 4 ? vendor[3] - '0' : 0;
+    }
+    if (configuration.vendor == Vendor::none || devices < 1 || devices > kMaximumDevices) {
+        configuration.problem = complain("AWAKEN_EMULATE", text, kExpected);
+        return;
+    }
+    configuration.devices = devices;
+}
+
+void read_faults(Configuration& configuration) {
+    constexpr const char* kExpected =
+        "a comma-separated list of ipc-export, ipc-open, isolated, no-peer, oom, oom-after=BYTES, pinned-oom, "
+        "register, "
+        "shutdown and copy-error=N";
+    const std::string_view text = variable("AWAKEN_EMULATE_FAULTS");
+    if (text.empty()) return;
+    Faults& faults = configuration.faults;
+    for (const std::string_view part : split(text)) {
+        const std::size_t equals = part.find('=');
+        const std::string_view name = part.substr(0, equals);
+        const std::string_view value = equals == std::string_view::npos ? std::string_view() : part.substr(equals + 1);
+        const bool plain = equals == std::string_view::npos;
+        if (plain && name == "ipc-export") {
+            faults.ipc_export = true;
+        } else if (plain && name == "ipc-open") {
+            faults.ipc_open = true;
+        } else if (plain && name == "isolated") {
+            faults.isolated = true;
+        } else if (plain && name == "no-peer") {
+            faults.no_peer = true;
+        } else if (plain && name == "oom") {
+            faults.memory_limit = 0;
+        } else if (name == "oom-after" && parse_bytes(value)) {
+            faults.memory_limit = parse_bytes(value);
+        } else if (plain && name == "pinned-oom") {
+            faults.pinned_memory = true;
+        } else if (plain && name == "register") {
+            faults.registering = true;
+        } else if (plain && name == "shutdown") {
+            faults.shutdown = true;
+        } else if (name == "copy-error" && parse_number<std::uint64_t>(value).value_or(0) > 0) {
+            faults.failing_copy = *parse_number<std::uint64_t>(value);
+        } else {
+            configuration.problem = complain("AWAKEN_EMULATE_FAULTS", text, kExpected);
+            return;
+        }
+    }
+}
+
+}  // namespace
+
+std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
+    unsigned shift = 0;
+    if (!text.empty()) {
+        switch (text.back()) {
+            case 'K':
+            case 'k':
+                shift = 10;
+                break;
+            case 'M':
+            case 'm':
+                shift = 20;
+                break;
+            case 'G':
+            case 'g':
+                shift = 30;
+                break;
+            case 'T':
+            case 't':
+                shift = 40;
+                break;
+            default:
+                break;
+        }
+    }
+    if (shift != 0) text.remove_suffix(1);
+    const auto number = parse_number<std::size_t>(text);
+    if (!number || *number > (std::numeric_limits<std::size_t>::max() >> shift)) return std::nullopt;
+    return *number << shift;
+}
+
+Configuration read_configuration() {
+    Configuration configuration;
+    read_selection(configuration);
+    if (configuration.vendor == Vendor::none) return configuration;
+    for (int device = 0; device < configuration.devices; ++device)
+        configuration.visible.push_back(device);
+    if (configuration.vendor == Vendor::cuda) {
+        restrict_to(configuration.visible, "CUDA_VISIBLE_DEVICES");
+    } else {
+        restrict_to(configuration.visible, "ROCR_VISIBLE_DEVICES");
+        // HIP takes CUDA's variable as a synonym of its own.
+        restrict_to(configuration.visible,
+                    std::getenv("HIP_VISIBLE_DEVICES") ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES");
+    }
+    if (const std::string_view text = variable("AWAKEN_EMULATE_MEMORY"); !text.empty()) {
+        const auto bytes = parse_bytes(text);
+        constexpr std::size_t kLargest = std::size_t{1} << 40;
+        if (bytes && *bytes >= (std::size_t{2} << 20) && *bytes <= kLargest) {
+            configuration.memory_bytes = *bytes;
+        } else {
+            configuration.problem = complain("AWAKEN_EMULATE_MEMORY", text, "bytes from 2M to 1T, such as 512M or 16G");
+        }
+    }
+    if (const std::string_view text = variable("AWAKEN_EMULATE_DELAY_US"); !text.empty()) {
+        const auto microseconds = parse_number<std::uint32_t>(text);
+        if (microseconds && *microseconds <= 60'000'000) {
+            configuration.delay = std::chrono::microseconds(*microseconds);
+        } else {
+            configuration.problem =
+                complain("AWAKEN_EMULATE_DELAY_US", text, "a number of microseconds from 0 to 60000000");
+        }
+    }
+    read_faults(configuration);
+    return configuration;
+}
+
+}  // namespace awaken::emulator

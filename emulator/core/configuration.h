@@ -1,0 +1,51 @@
+// What the environment asks the emulated driver to be. Read once, at the first call into any of its libraries.
+//
+//   AWAKEN_EMULATE            cuda:N | hip:N | hip5:N | hip6:N | hip7:N   which driver, how many devices (1..16,
+//   default 2) AWAKEN_EMULATE_MEMORY     bytes of each device, with K, M, G or T (default 4G) AWAKEN_EMULATE_DELAY_US
+//   microseconds by which operations are late that real runtimes return early from (default 200) AWAKEN_EMULATE_FAULTS
+//   comma-separated faults, see Faults CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES   as for the
+//   real drivers
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace awaken::emulator {
+
+enum class Vendor : std::uint8_t { none, cuda, hip };
+
+/// Injected faults, by their names in AWAKEN_EMULATE_FAULTS.
+struct Faults {
+    bool ipc_export = false;     ///< ipc-export: exporting an IPC handle fails
+    bool ipc_open = false;       ///< ipc-open: opening one fails to map
+    bool isolated = false;       ///< isolated: opening one fails as between private pid namespaces
+    bool no_peer = false;        ///< no-peer: no device can reach another
+    bool pinned_memory = false;  ///< pinned-oom: allocating page-locked host memory fails
+    bool registering = false;    ///< register: registering host memory fails
+    bool shutdown = false;       ///< shutdown: once the process runs its exit handlers, each call says "deinitialized"
+    std::optional<std::size_t> memory_limit;  ///< oom (0) or oom-after=BYTES: device memory in use may not grow beyond
+    std::uint64_t failing_copy = 0;  ///< copy-error=N: the N-th copy of the process fails (launch failure); 0: none
+};
+
+struct Configuration {
+    Vendor vendor = Vendor::none;
+    int hip_generation = 0;  ///< 5, 6 or 7: the major version of ROCm to be; 0: as the file name of the library says
+    int devices = 0;         ///< of the machine, before the visibility variables
+    std::vector<int> visible;
+    std::size_t memory_bytes = std::size_t{4} << 30;
+    std::chrono::microseconds delay{200};
+    Faults faults;
+    std::string problem;  ///< what is wrong in the environment, and what to write instead; empty when all is well
+};
+
+/// Parses the variables as they stand (for the tests; the driver uses Core's copy).
+[[nodiscard]] Configuration read_configuration();
+
+/// "64M" -> 67108864; nothing when it is no number of bytes.
+[[nodiscard]] std::optional<std::size_t> parse_bytes(std::string_view text) noexcept;
+
+}  // namespace awaken::emulator

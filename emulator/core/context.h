@@ -1,0 +1,63 @@
+// Contexts and the state of a thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "core/stream.h"
+
+namespace awaken::emulator {
+
+/// A CUDA context, or a HIP device's only context. Never deleted: handles to dead ones are recognised.
+struct Context {
+    Context(int device_, bool primary_);
+
+    const int device;  ///< as the program counts
+    const bool primary;
+    std::atomic<bool> alive{false};
+    std::atomic<unsigned> flags{0};
+    int references = 0;  ///< of a primary context; guarded by the core's lock
+
+    /// A failure that stays with the context, as a faulting kernel's does; success when there was none.
+    std::atomic<Error> sticky{Error::success};
+
+    /// Taken to find out what comes before an operation and to queue it: order must not change in between.
+    std::mutex order;
+    std::vector<std::weak_ptr<Stream>> streams;  ///< all of this context; guarded by `order`
+    std::shared_ptr<Stream> legacy;              ///< never null
+
+    std::mutex peers_lock;
+    std::set<int> peers;  ///< devices to which access is enabled
+
+    /// This thread's own default stream here.
+    [[nodiscard]] std::shared_ptr<Stream> per_thread_stream();
+    [[nodiscard]] std::shared_ptr<Stream> create_stream(Stream::Role role, bool blocking, unsigned flags, int priority);
+    [[nodiscard]] std::vector<std::shared_ptr<Stream>> all_streams();
+    /// Waits for all work submitted so far.
+    void synchronize();
+};
+
+/// What a thread has: the stack of contexts (its top is current), a runtime's last error, its own default streams.
+struct ThreadState {
+    ThreadState() = default;
+    ThreadState(const ThreadState&) = delete;
+    ThreadState& operator=(const ThreadState&) = delete;
+    /// Closes the thread's own streams, so that their workers end as well.
+    ~ThreadState();
+
+    std::vector<Context*> contexts;
+    Error last_error = Error::success;
+    std::unordered_map<const Context*, std::shared_ptr<Stream>> own_streams;
+
+    [[nodiscard]] Context* current() const noexcept { return contexts.empty() ? nullptr : contexts.back(); }
+    void set_current(Context* context);
+};
+
+[[nodiscard]] ThreadState& thread_state();
+
+}  // namespace awaken::emulator

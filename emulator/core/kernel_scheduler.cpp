@@ -1,0 +1,330 @@
+// Runs a kernel's threads as fibers on one host thread.
+//
+// A fiber runs until its kernel returns, waits at a barrier or pauses in a loop. All blocks of a launch are under way
+// together as long as there is room (kMostFibers), so that blocks may wait for each other, as co-resident blocks on a
+// GPU may; further blocks start as earlier ones end. A fiber's stack goes to the next fiber once it has returned: a
+// kernel without barriers needs a single one.
+#include <sched.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "core/kernel.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace awaken::emulator {
+namespace {
+
+using kernels::Index3;
+
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+constexpr std::size_t kMostFibers = 16384;
+
+/// A stack with a page without access below it, so that an overflow faults instead of corrupting.
+class Stack {
+  public:
+    Stack() {
+        const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+        _length = kStackBytes + page;
+        _memory = mmap(nullptr, _length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (_memory == MAP_FAILED || mprotect(_memory, page, PROT_NONE) != 0) {
+            std::fputs("awaken emulator: no memory for the stack of a kernel's thread\n", stderr);
+            std::abort();
+        }
+        _usable = static_cast<char*>(_memory) + page;
+    }
+    ~Stack() { munmap(_memory, _length); }
+    Stack(const Stack&) = delete;
+    Stack& operator=(const Stack&) = delete;
+    [[nodiscard]] void* base() const noexcept { return _usable; }
+
+  private:
+    void* _memory = nullptr;
+    void* _usable = nullptr;
+    std::size_t _length = 0;
+};
+
+struct SharedMemory {
+    struct Release {
+        void operator()(void* memory) const noexcept { std::free(memory); }
+    };
+    using Pointer = std::unique_ptr<void, Release>;
+
+    static Pointer make(std::size_t bytes, std::size_t alignment) {
+        alignment = alignment < 16 ? 16 : alignment;
+        const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+        Pointer memory(std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded));
+        if (!memory) {
+            std::fputs("awaken emulator: no memory for a block's shared memory\n", stderr);
+            std::abort();
+        }
+        std::memset(memory.get(), 0, rounded);
+        return memory;
+    }
+};
+
+struct BlockState {
+    Index3 index{};
+    unsigned running = 0;  ///< threads that have not returned
+    unsigned waiting = 0;  ///< of those, at the barrier
+    std::uint64_t phase = 0;
+    SharedMemory::Pointer dynamic;
+    std::unordered_map<const void*, SharedMemory::Pointer> shared;
+};
+
+struct Fiber {
+    ucontext_t context{};
+    std::unique_ptr<Stack> stack;
+    BlockState* block = nullptr;
+    Index3 thread{};
+    std::uint64_t waits_for_phase = 0;  ///< the barrier is open once the block's phase has come to this
+    bool finished = false;
+#if defined(__SANITIZE_ADDRESS__)
+    void* fake_stack = nullptr;
+#endif
+#if defined(__SANITIZE_THREAD__)
+    void* tsan = nullptr;
+#endif
+};
+
+class Scheduler;
+thread_local Scheduler* active = nullptr;
+
+class Scheduler {
+  public:
+    Scheduler(const kernels::host::Kernel& kernel, const Launch& launch, void** arguments)
+        : _kernel(kernel), _launch(launch), _arguments(arguments) {}
+
+    void run() {
+        const std::uint64_t blocks = std::uint64_t{_launch.grid.x} * _launch.grid.y * _launch.grid.z;
+        std::uint64_t next = 0;
+        while (next < blocks || !_fibers.empty()) {
+            while (next < blocks && _fibers.size() < kMostFibers)
+                start_block(next++);
+            const bool advanced = round();
+            // Everything waits for something outside this launch.
+            if (!advanced && !_fibers.empty()) sched_yield();
+        }
+    }
+
+    void entered() noexcept {
+#if defined(__SANITIZE_ADDRESS__)
+        __sanitizer_finish_switch_fiber(_current->fake_stack, &_host_stack, &_host_stack_size);
+#endif
+    }
+    void call_kernel() { _kernel.call(_arguments); }
+    void finish() noexcept {
+        _current->finished = true;
+        _progress = true;
+        BlockState& block = *_current->block;
+        --block.running;
+        open_barrier(block);
+        leave(true);
+    }
+    void barrier() noexcept {
+        BlockState& block = *_current->block;
+        ++block.waiting;
+        _current->waits_for_phase = block.phase + 1;
+        _progress = true;
+        open_barrier(block);
+        if (block.phase < _current->waits_for_phase) leave(false);
+    }
+    void pause() noexcept { leave(false); }
+
+    [[nodiscard]] const Fiber& current() const noexcept { return *_current; }
+    [[nodiscard]] const Launch& launch() const noexcept { return _launch; }
+
+  private:
+    static void enter() {
+        Scheduler& self = *active;
+        self.entered();
+        self.call_kernel();
+        self.finish();
+    }
+
+    static void open_barrier(BlockState& block) noexcept {
+        if (block.waiting != 0 && block.waiting == block.running) {
+            block.waiting = 0;
+            ++block.phase;
+        }
+    }
+
+    void start_block(std::uint64_t number) {
+        auto block = std::make_unique<BlockState>();
+        block->index = {static_cast<unsigned>(number % _launch.grid.x),
+                        static_cast<unsigned>(number / _launch.grid.x % _launch.grid.y),
+                        static_cast<unsigned>(number / _launch.grid.x / _launch.grid.y)};
+        block->running = _launch.block.x * _launch.block.y * _launch.block.z;
+        if (_launch.shared_bytes != 0) block->dynamic = SharedMemory::make(_launch.shared_bytes, 16);
+        BlockState* const state = block.get();
+        _blocks.emplace(state, std::move(block));
+        for (unsigned z = 0; z < _launch.block.z; ++z) {
+            for (unsigned y = 0; y < _launch.block.y; ++y) {
+                for (unsigned x = 0; x < _launch.block.x; ++x)
+                    start_fiber(*state, {x, y, z});
+            }
+        }
+    }
+
+    void start_fiber(BlockState& block, Index3 thread) {
+        auto fiber = std::make_unique<Fiber>();
+        fiber->block = &block;
+        fiber->thread = thread;
+        if (_stacks.empty()) {
+            fiber->stack = std::make_unique<Stack>();
+        } else {
+            fiber->stack = std::move(_stacks.back());
+            _stacks.pop_back();
+        }
+        getcontext(&fiber->context);
+        fiber->context.uc_stack.ss_sp = fiber->stack->base();
+        fiber->context.uc_stack.ss_size = kStackBytes;
+        fiber->context.uc_link = nullptr;
+        makecontext(&fiber->context, &Scheduler::enter, 0);
+#if defined(__SANITIZE_THREAD__)
+        fiber->tsan = __tsan_create_fiber(0);
+#endif
+        resume(*fiber);
+        if (!retire(fiber)) _fibers.push_back(std::move(fiber));
+    }
+
+    /// Lets each fiber that can run do so once; false when none got anywhere.
+    bool round() {
+        _progress = false;
+        std::size_t kept = 0;
+        for (std::size_t position = 0; position < _fibers.size(); ++position) {
+            std::unique_ptr<Fiber>& fiber = _fibers[position];
+            if (fiber->block->phase >= fiber->waits_for_phase) resume(*fiber);
+            if (!retire(fiber)) {
+                if (kept != position) _fibers[kept] = std::move(fiber);
+                ++kept;
+            }
+        }
+        _fibers.resize(kept);
+        return _progress;
+    }
+
+    /// Takes a finished fiber apart.
+    bool retire(std::unique_ptr<Fiber>& fiber) {
+        if (!fiber->finished) return false;
+#if defined(__SANITIZE_THREAD__)
+        __tsan_destroy_fiber(fiber->tsan);
+#endif
+        _stacks.push_back(std::move(fiber->stack));
+        if (fiber->block->running == 0) _blocks.erase(fiber->block);
+        fiber.reset();
+        return true;
+    }
+
+    void resume(Fiber& fiber) noexcept {
+        _current = &fiber;
+        Scheduler* const outer = active;
+        active = this;
+#if defined(__SANITIZE_ADDRESS__)
+        void* fake_stack = nullptr;
+        __sanitizer_start_switch_fiber(&fake_stack, fiber.stack->base(), kStackBytes);
+#endif
+#if defined(__SANITIZE_THREAD__)
+        _host_tsan = __tsan_get_current_fiber();
+        __tsan_switch_to_fiber(fiber.tsan, 0);
+#endif
+        swapcontext(&_host, &fiber.context);
+#if defined(__SANITIZE_ADDRESS__)
+        __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+        active = outer;
+        _current = nullptr;
+    }
+
+    /// Back to resume(), from inside the current fiber.
+    void leave([[maybe_unused]] bool for_ever) noexcept {
+        Fiber& fiber = *_current;
+#if defined(__SANITIZE_ADDRESS__)
+        __sanitizer_start_switch_fiber(for_ever ? nullptr : &fiber.fake_stack, _host_stack, _host_stack_size);
+#endif
+#if defined(__SANITIZE_THREAD__)
+        __tsan_switch_to_fiber(_host_tsan, 0);
+#endif
+        swapcontext(&fiber.context, &_host);
+        entered();
+    }
+
+    const kernels::host::Kernel& _kernel;
+    const Launch& _launch;
+    void** const _arguments;
+    ucontext_t _host{};
+    Fiber* _current = nullptr;
+    bool _progress = false;
+    std::vector<std::unique_ptr<Fiber>> _fibers;
+    std::vector<std::unique_ptr<Stack>> _stacks;
+    std::unordered_map<const BlockState*, std::unique_ptr<BlockState>> _blocks;
+#if defined(__SANITIZE_ADDRESS__)
+    const void* _host_stack = nullptr;
+    std::size_t _host_stack_size = 0;
+#endif
+#if defined(__SANITIZE_THREAD__)
+    void* _host_tsan = nullptr;
+#endif
+
+    friend void* shared_of_current(const void* tag, std::size_t bytes, std::size_t alignment);
+};
+
+void* shared_of_current(const void* tag, std::size_t bytes, std::size_t alignment) {
+    SharedMemory::Pointer& memory = active->_current->block->shared[tag];
+    if (!memory) memory = SharedMemory::make(bytes, alignment);
+    return memory.get();
+}
+
+}  // namespace
+
+void run_kernel(const kernels::host::Kernel& kernel, const Launch& launch, void** arguments) {
+    Scheduler(kernel, launch, arguments).run();
+}
+
+}  // namespace awaken::emulator
+
+namespace awaken::kernels::host {
+
+using emulator::active;
+
+Index3 current_thread_index() noexcept {
+    return active->current().thread;
+}
+Index3 current_block_index() noexcept {
+    return active->current().block->index;
+}
+Index3 current_block_size() noexcept {
+    return active->launch().block;
+}
+Index3 current_grid_size() noexcept {
+    return active->launch().grid;
+}
+void barrier() noexcept {
+    active->barrier();
+}
+void pause() noexcept {
+    active->pause();
+}
+void* shared_memory(const void* tag, std::size_t bytes, std::size_t alignment) {
+    return emulator::shared_of_current(tag, bytes, alignment);
+}
+void* dynamic_shared_memory() noexcept {
+    return active->current().block->dynamic.get();
+}
+
+}  // namespace awaken::kernels::host

@@ -1,0 +1,386 @@
+#include "core/operations.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+namespace awaken::emulator {
+namespace {
+
+/// Copies from pageable memory up to this size are taken at the call; the device gets them later.
+constexpr std::size_t kLargestSnapshot = std::size_t{64} << 10;
+
+/// One side of a copy or fill.
+struct Place {
+    std::shared_ptr<Allocation> allocation;  ///< null for pageable host memory
+
+    [[nodiscard]] bool pageable() const noexcept { return !allocation; }
+    [[nodiscard]] bool on_device() const noexcept { return allocation && allocation->on_device(); }
+    [[nodiscard]] bool synchronous() const noexcept { return allocation && allocation->synchronous; }
+};
+
+/// Bytes from the first to the last one that `rows` rows touch; nothing on overflow.
+bool extent_of(std::size_t width, std::size_t rows, std::size_t pitch, std::size_t& extent) noexcept {
+    std::size_t whole = 0;
+    return !__builtin_mul_overflow(rows - 1, pitch, &whole) && !__builtin_add_overflow(whole, width, &extent);
+}
+
+/// The memory at `address`, if all of `bytes` may be touched there.
+bool locate(std::uintptr_t address, std::size_t bytes, Place& place) {
+    Memory& memory = core().memory();
+    place.allocation = memory.find(address);
+    if (place.allocation) {
+        // Pageable memory may follow registered memory; anything else ends with its allocation.
+        if (place.allocation->contains(address, bytes)) return true;
+        if (place.allocation->kind != MemoryKind::registered) return false;
+        place.allocation = nullptr;
+        return true;
+    }
+    return address != 0 && !memory.in_device_range(address);
+}
+
+void move_rows(const CopyRequest& request, const std::byte* source, std::size_t source_pitch) {
+    std::byte* destination = core().memory().accessible(request.destination);
+    if (request.rows == 1) {
+        std::memmove(destination, source, request.width);
+        return;
+    }
+    for (std::size_t row = 0; row < request.rows; ++row) {
+        std::memmove(destination + row * request.destination_pitch, source + row * source_pitch, request.width);
+    }
+}
+
+void fill_rows(const FillRequest& request) {
+    std::byte* destination = core().memory().accessible(request.destination);
+    for (std::size_t row = 0; row < request.rows; ++row, destination += request.pitch) {
+        if (request.element_bytes == 1) {
+            std::memset(destination, static_cast<int>(request.value & 0xffU), request.count);
+            continue;
+        }
+        for (std::size_t element = 0; element < request.count; ++element) {
+            std::memcpy(destination + element * request.element_bytes, &request.value, request.element_bytes);
+        }
+    }
+}
+
+void leave_behind(const Place& place, const Ticket& ticket) {
+    if (place.allocation) place.allocation->add_pending(ticket);
+}
+
+}  // namespace
+
+Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<Stream>& stream, Synchrony synchrony) {
+    if (!stream) return Error::invalid_handle;
+    if (const Error sticky = context.sticky; sticky != Error::success) return sticky;
+    if (request.width == 0 || request.rows == 0) return Error::success;
+    if (request.rows > 1 && (request.destination_pitch < request.width || request.source_pitch < request.width)) {
+        return Error::invalid_value;
+    }
+    std::size_t source_extent = 0;
+    std::size_t destination_extent = 0;
+    if (!extent_of(request.width, request.rows, request.source_pitch, source_extent) ||
+        !extent_of(request.width, request.rows, request.destination_pitch, destination_extent)) {
+        return Error::invalid_value;
+    }
+    Place source;
+    Place destination;
+    if (!locate(request.source, source_extent, source) ||
+        !locate(request.destination, destination_extent, destination)) {
+        return Error::invalid_value;
+    }
+    const bool fails = core().copy_fails();
+    const auto work = [request, fails, &context] {
+        if (fails) {
+            context.sticky = Error::launch_failed;
+        } else {
+            move_rows(request, core().memory().accessible(request.source), request.source_pitch);
+        }
+    };
+    const std::size_t bytes = request.width * request.rows;
+    const bool snapshot = source.pageable() && destination.on_device() && bytes <= kLargestSnapshot;
+    const bool synchronous_memory = source.synchronous() || destination.synchronous();
+    const bool host_waits = source.pageable() || destination.pageable();
+
+    const auto taken = [&]() -> Work {
+        auto data = std::make_shared<std::vector<std::byte>>(bytes);
+        const auto* const from = reinterpret_cast<const std::byte*>(request.source);
+        for (std::size_t row = 0; row < request.rows; ++row) {
+            std::memcpy(data->data() + row * request.width, from + row * request.source_pitch, request.width);
+        }
+        return [request, data, fails, &context] {
+            if (fails) {
+                context.sticky = Error::launch_failed;
+            } else {
+                move_rows(request, data->data(), request.width);
+            }
+        };
+    };
+
+    if (synchrony == Synchrony::stream) {
+        if (snapshot) {
+            stream->submit(taken());
+        } else if (host_waits) {
+            stream->run(work);
+        } else {
+            stream->submit(work);
+        }
+        return host_waits && !snapshot ? context.sticky.load() : Error::success;
+    }
+    const bool within_devices = source.on_device() && destination.on_device();
+    if (!synchronous_memory && (within_devices || snapshot)) {
+        const Ticket ticket = stream->submit(snapshot ? taken() : Work(work), Start::late);
+        leave_behind(source, ticket);
+        leave_behind(destination, ticket);
+        return Error::success;
+    }
+    stream->run(work);
+    return context.sticky;
+}
+
+Error fill(Context& context, const FillRequest& request, const std::shared_ptr<Stream>& stream, Synchrony synchrony) {
+    if (!stream) return Error::invalid_handle;
+    if (const Error sticky = context.sticky; sticky != Error::success) return sticky;
+    if (request.count == 0 || request.rows == 0) return Error::success;
+    std::size_t width = 0;
+    std::size_t extent = 0;
+    if (__builtin_mul_overflow(request.count, std::size_t{request.element_bytes}, &width) ||
+        (request.rows > 1 && request.pitch < width) || !extent_of(width, request.rows, request.pitch, extent) ||
+        request.destination % request.element_bytes != 0) {
+        return Error::invalid_value;
+    }
+    Place place;
+    // A fill needs memory that the runtime knows.
+    if (!locate(request.destination, extent, place) || place.pageable()) return Error::invalid_value;
+    const auto work = [request] { fill_rows(request); };
+    if (synchrony == Synchrony::stream) {
+        stream->submit(work);
+    } else if (place.on_device() && !place.synchronous()) {
+        leave_behind(place, stream->submit(work, Start::late));
+    } else {
+        stream->run(work);
+    }
+    return Error::success;
+}
+
+Error allocate(Context& context, std::size_t bytes, std::uintptr_t& address) {
+    if (const Error sticky = context.sticky; sticky != Error::success) return sticky;
+    return core().memory().allocate_device(&context, context.device, bytes, nullptr, address);
+}
+
+Error allocate_from_pool(const std::shared_ptr<Pool>& pool, std::size_t bytes, std::uintptr_t& address) {
+    Error error = core().memory().allocate_device(nullptr, pool->device, bytes, pool, address);
+    if (error == Error::out_of_memory) {
+        // Frees that are still queued may make room, as in a real pool.
+        core().synchronize_device(pool->device);
+        error = core().memory().allocate_device(nullptr, pool->device, bytes, pool, address);
+    }
+    return error;
+}
+
+Error free_in_order(Stream& stream, std::uintptr_t address) {
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+    if (!allocation || allocation->base != address) return Error::invalid_value;
+    if (allocation->kind != MemoryKind::pool && allocation->kind != MemoryKind::device) return Error::invalid_value;
+    stream.submit([address] {
+        // A second free of the same memory was refused above unless both were queued; then this one finds nothing.
+        if (core().memory().free(address, {MemoryKind::pool, MemoryKind::device}) != Error::success) {
+            std::fputs("awaken emulator: memory was freed twice in stream order\n", stderr);
+        }
+    });
+    return Error::success;
+}
+
+Error free_device(std::uintptr_t address) {
+    if (address == 0) return Error::success;
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+    if (!allocation || allocation->base != address) return Error::invalid_value;
+    core().synchronize_device(allocation->device);
+    return core().memory().free(address, {MemoryKind::device, MemoryKind::pool, MemoryKind::managed});
+}
+
+Error free_pinned(std::uintptr_t address) {
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+    if (!allocation || allocation->base != address) return Error::invalid_value;
+    for (int device = 0; device < core().device_count(); ++device)
+        core().synchronize_device(device);
+    return core().memory().free(address, {MemoryKind::pinned});
+}
+
+Error unregister_host(std::uintptr_t address) {
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+    if (!allocation || allocation->base != address) return Error::host_memory_not_registered;
+    for (int device = 0; device < core().device_count(); ++device)
+        core().synchronize_device(device);
+    return core().memory().unregister_host(address);
+}
+
+Error close_import(std::uintptr_t address) {
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+    if (!allocation || allocation->base != address) return Error::invalid_value;
+    core().synchronize_device(allocation->device);
+    return core().memory().close_import(address);
+}
+
+Error set_synchronous(std::uintptr_t address, bool on) {
+    const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+    if (!allocation || !allocation->on_device()) return Error::invalid_value;
+    allocation->synchronous = on;
+    if (on) allocation->wait_for_pending();
+    return Error::success;
+}
+
+Error synchronize(Context& context) {
+    context.synchronize();
+    return context.sticky;
+}
+
+Error synchronize(Stream& stream) {
+    stream.synchronize();
+    return stream.context().sticky;
+}
+
+Error query(Stream& stream) {
+    // In this order: an operation that fails between the two looks must not pass for a success.
+    const bool idle = stream.idle();
+    if (const Error sticky = stream.context().sticky; sticky != Error::success) return sticky;
+    return idle ? Error::success : Error::not_ready;
+}
+
+Error query(const Event& event) {
+    const bool done = event.ticket().done();
+    if (const Error sticky = event.context().sticky; sticky != Error::success) return sticky;
+    return done ? Error::success : Error::not_ready;
+}
+
+Error synchronize(const Event& event) {
+    event.ticket().wait();
+    return event.context().sticky;
+}
+
+void wait_in_stream(Stream& stream, const Event& event) {
+    Ticket ticket = event.ticket();
+    if (ticket.done()) return;
+    stream.submit([] {}, Start::prompt, {std::move(ticket)});
+}
+
+void call_in_stream(Stream& stream, void (*function)(void*), void* argument) {
+    stream.submit([function, argument] { function(argument); });
+}
+
+bool can_access_peer(int device, int peer) {
+    return device != peer && !core().configuration().faults.no_peer;
+}
+
+Error enable_peer(Context& context, int peer) {
+    if (!can_access_peer(context.device, peer)) {
+        return peer == context.device ? Error::invalid_device : Error::peer_access_unsupported;
+    }
+    const std::lock_guard lock(context.peers_lock);
+    return context.peers.insert(peer).second ? Error::success : Error::peer_access_already_enabled;
+}
+
+Error disable_peer(Context& context, int peer) {
+    const std::lock_guard lock(context.peers_lock);
+    return context.peers.erase(peer) != 0 ? Error::success : Error::peer_access_not_enabled;
+}
+
+Error load_module(Context& context, const void* image, const void*& handle) {
+    auto module = std::make_shared<Module>();
+    if (!read_image(image, module->kernels)) return Error::no_binary_for_device;
+    module->context = &context;
+    handle = core().modules.add(std::move(module));
+    return Error::success;
+}
+
+Error unload_module(const void* handle) {
+    if (!core().modules.remove(handle)) return Error::invalid_handle;
+    core().functions.remove_if([&](const Function& function) { return function.module == handle; });
+    return Error::success;
+}
+
+Error find_function(const void* handle, const char* name, const void*& function_handle) {
+    const std::shared_ptr<Module> module = core().modules.find(handle);
+    if (!module) return Error::invalid_handle;
+    const kernels::host::Kernel* kernel = find_kernel(name);
+    if (!kernel || std::find(module->kernels.begin(), module->kernels.end(), name) == module->kernels.end()) {
+        return Error::not_found;
+    }
+    auto function = std::make_shared<Function>();
+    function->context = module->context;
+    function->module = handle;
+    function->kernel = *kernel;
+    function_handle = core().functions.add(std::move(function));
+    return Error::success;
+}
+
+Error launch_kernel(const void* handle, const Launch& launch, const std::shared_ptr<Stream>& stream, void** arguments,
+                    void** extra) {
+    if (!stream) return Error::invalid_handle;
+    const std::shared_ptr<Function> function = core().functions.find(handle);
+    if (!function) return Error::invalid_handle;
+    if (const Error sticky = stream->context().sticky; sticky != Error::success) return sticky;
+    const kernels::Index3& block = launch.block;
+    const kernels::Index3& grid = launch.grid;
+    if (block.x == 0 || block.y == 0 || block.z == 0 || grid.x == 0 || grid.y == 0 || grid.z == 0) {
+        return Error::invalid_value;
+    }
+    if (std::uint64_t{block.x} * block.y * block.z > Model::threads_per_block || grid.x > unsigned{Model::grid_x} ||
+        grid.y > unsigned{Model::grid_yz} || grid.z > unsigned{Model::grid_yz} ||
+        launch.shared_bytes > std::size_t{Model::shared_bytes_per_block}) {
+        return Error::invalid_value;
+    }
+    const kernels::host::Kernel& kernel = function->kernel;
+
+    // The parameters are taken at the call; the program's copies may be gone when the kernel runs.
+    std::size_t total = 0;
+    std::vector<std::size_t> offsets(kernel.parameter_count);
+    for (std::size_t position = 0; position < kernel.parameter_count; ++position) {
+        const std::size_t alignment = kernel.parameter_alignments[position];
+        total = (total + alignment - 1) / alignment * alignment;
+        offsets[position] = total;
+        total += kernel.parameter_sizes[position];
+    }
+    // One buffer with all parameters, laid out as above: {1, buffer, 2, &size, 0 or 3}, the numbers being markers.
+    const std::byte* packed = nullptr;
+    std::size_t packed_bytes = std::numeric_limits<std::size_t>::max();
+    for (void** at = extra; at && *at && reinterpret_cast<std::uintptr_t>(*at) != 3; at += 2) {
+        if (reinterpret_cast<std::uintptr_t>(at[0]) == 1) packed = static_cast<const std::byte*>(at[1]);
+        if (reinterpret_cast<std::uintptr_t>(at[0]) == 2) packed_bytes = *static_cast<const std::size_t*>(at[1]);
+    }
+    if (total != 0 && !arguments && (!packed || packed_bytes < total)) return Error::invalid_value;
+
+    struct Aligned {
+        alignas(16) std::byte bytes[16];
+    };
+    auto values = std::make_shared<std::vector<Aligned>>((total + sizeof(Aligned) - 1) / sizeof(Aligned));
+    auto* const storage = reinterpret_cast<std::byte*>(values->data());
+    for (std::size_t position = 0; position < kernel.parameter_count; ++position) {
+        const void* from = arguments ? arguments[position] : packed + offsets[position];
+        std::memcpy(storage + offsets[position], from, kernel.parameter_sizes[position]);
+    }
+    stream->submit([kernel, launch, values, offsets = std::move(offsets)] {
+        std::vector<void*> pointers(offsets.size());
+        auto* const base = reinterpret_cast<std::byte*>(values->data());
+        for (std::size_t position = 0; position < offsets.size(); ++position)
+            pointers[position] = base + offsets[position];
+        run_kernel(kernel, launch, pointers.data());
+    });
+    return Error::success;
+}
+
+int find_device_by_bus_id(const char* text) {
+    unsigned domain = 0;
+    unsigned bus = 0;
+    unsigned slot = 0;
+    if (!text ||
+        (std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3 && std::sscanf(text, "%x:%x", &bus, &slot) != 2)) {
+        return -1;
+    }
+    for (int device = 0; device < core().device_count(); ++device) {
+        if (core().device(device).pci_bus == static_cast<int>(bus)) return device;
+    }
+    return -1;
+}
+
+}  // namespace awaken::emulator

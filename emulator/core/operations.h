@@ -1,0 +1,82 @@
+// What the calls of all front ends do, once. A front end decodes its arguments, finds the context, and calls these.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/core.h"
+#include "core/kernel.h"
+
+namespace awaken::emulator {
+
+/// Whether a call has finished its work when it returns. Even `host` ones return early where real drivers do: fills of
+/// device memory, copies within devices, small copies from pageable memory. Those are late by Configuration::delay.
+enum class Synchrony : std::uint8_t { host, stream };
+
+/// `rows` rows of `width` bytes; one row for a plain copy.
+struct CopyRequest {
+    std::uintptr_t destination = 0;
+    std::size_t destination_pitch = 0;
+    std::uintptr_t source = 0;
+    std::size_t source_pitch = 0;
+    std::size_t width = 0;
+    std::size_t rows = 1;
+};
+
+/// `rows` rows of `count` elements of 1, 2 or 4 bytes.
+struct FillRequest {
+    std::uintptr_t destination = 0;
+    std::size_t pitch = 0;
+    std::uint32_t value = 0;
+    unsigned element_bytes = 1;
+    std::size_t count = 0;
+    std::size_t rows = 1;
+};
+
+[[nodiscard]] Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<Stream>& stream,
+                         Synchrony synchrony);
+[[nodiscard]] Error fill(Context& context, const FillRequest& request, const std::shared_ptr<Stream>& stream,
+                         Synchrony synchrony);
+
+[[nodiscard]] Error allocate(Context& context, std::size_t bytes, std::uintptr_t& address);
+/// From a pool, in stream order (which here means: at once).
+[[nodiscard]] Error allocate_from_pool(const std::shared_ptr<Pool>& pool, std::size_t bytes, std::uintptr_t& address);
+[[nodiscard]] Error free_in_order(Stream& stream, std::uintptr_t address);
+/// Frees device, pool or managed memory after all work of its device; address 0 is fine.
+[[nodiscard]] Error free_device(std::uintptr_t address);
+[[nodiscard]] Error free_pinned(std::uintptr_t address);
+[[nodiscard]] Error unregister_host(std::uintptr_t address);
+[[nodiscard]] Error close_import(std::uintptr_t address);
+
+/// Waits for what synchronous-looking calls left behind on the allocation, and makes later ones on it finish in the
+/// call.
+[[nodiscard]] Error set_synchronous(std::uintptr_t address, bool on);
+
+/// Success, or the failure that the context keeps.
+[[nodiscard]] Error synchronize(Context& context);
+[[nodiscard]] Error synchronize(Stream& stream);
+[[nodiscard]] Error query(Stream& stream);
+[[nodiscard]] Error query(const Event& event);
+[[nodiscard]] Error synchronize(const Event& event);
+void wait_in_stream(Stream& stream, const Event& event);
+/// A function of the program, run in the stream's order on the stream's thread.
+void call_in_stream(Stream& stream, void (*function)(void*), void* argument);
+
+[[nodiscard]] bool can_access_peer(int device, int peer);
+[[nodiscard]] Error enable_peer(Context& context, int peer);
+[[nodiscard]] Error disable_peer(Context& context, int peer);
+
+[[nodiscard]] Error load_module(Context& context, const void* image, const void*& module);
+[[nodiscard]] Error unload_module(const void* module);
+[[nodiscard]] Error find_function(const void* module, const char* name, const void*& function);
+/// `arguments` and `extra` as cuLaunchKernel and hipModuleLaunchKernel take them: one of the two is null.
+[[nodiscard]] Error launch_kernel(const void* function, const Launch& launch, const std::shared_ptr<Stream>& stream,
+                                  void** arguments, void** extra);
+
+/// The device with this PCI address ("0000:10:00.0"), or -1.
+[[nodiscard]] int find_device_by_bus_id(const char* text);
+
+}  // namespace awaken::emulator

@@ -1,0 +1,173 @@
+#include "core/stream.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "core/context.h"
+#include "core/core.h"
+
+namespace awaken::emulator {
+
+void Timeline::wait(std::uint64_t number) {
+    if (reached(number)) return;
+    std::unique_lock lock(_mutex);
+    _changed.wait(lock, [&] { return reached(number); });
+}
+
+void Timeline::complete(std::uint64_t number) {
+    {
+        const std::lock_guard lock(_mutex);
+        _completed.store(number, std::memory_order_release);
+    }
+    _changed.notify_all();
+}
+
+Stream::Stream(Context& context, Role role, bool blocking, unsigned flags, int priority)
+    : _context(context), _role(role), _blocking(blocking), _flags(flags), _priority(priority) {}
+
+Ticket Stream::last() {
+    const std::lock_guard lock(_mutex);
+    return {_timeline, _submitted};
+}
+
+void Stream::collect_order(std::vector<Ticket>& after) {
+    const auto add = [&](Stream& stream) {
+        Ticket ticket = stream.last();
+        if (!ticket.done()) after.push_back(std::move(ticket));
+    };
+    if (_role == Role::legacy_default) {
+        for (const auto& weak : _context.streams) {
+            const std::shared_ptr<Stream> stream = weak.lock();
+            if (stream && stream.get() != this && stream->blocking()) add(*stream);
+        }
+    } else if (_blocking) {
+        add(*_context.legacy);
+    }
+}
+
+Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
+    Operation operation{std::move(work), std::move(also), {}, 0};
+    if (start == Start::late) operation.not_before = std::chrono::steady_clock::now() + core().configuration().delay;
+    Ticket ticket;
+    const std::lock_guard order(_context.order);
+    collect_order(operation.after);
+    {
+        const std::lock_guard lock(_mutex);
+        operation.number = ++_submitted;
+        ticket = {_timeline, operation.number};
+        _queue.push_back(std::move(operation));
+        if (!_worker) {
+            // Detached, and owner of the stream: a stream may be destroyed while it still has work, and at process exit
+            // nobody can be asked to wait for a GPU.
+            std::thread([self = shared_from_this()] { self->work_off(); }).detach();
+            _worker = true;
+        }
+    }
+    _wake.notify_one();
+    return ticket;
+}
+
+void Stream::run(const Work& work) {
+    std::vector<Ticket> after;
+    std::uint64_t number = 0;
+    {
+        const std::lock_guard order(_context.order);
+        collect_order(after);
+        const std::lock_guard lock(_mutex);
+        if (_queue.empty() && !_busy && after.empty()) {
+            number = ++_submitted;
+            _busy = true;
+        }
+    }
+    if (number == 0) {
+        submit(work).wait();
+        return;
+    }
+    work();
+    {
+        const std::lock_guard lock(_mutex);
+        _busy = false;
+        _timeline->complete(number);
+    }
+    _wake.notify_one();
+}
+
+void Stream::work_off() {
+    std::unique_lock lock(_mutex);
+    while (true) {
+        _wake.wait(lock, [&] { return !_busy && (!_queue.empty() || _closed); });
+        if (_queue.empty()) return;
+        Operation operation = std::move(_queue.front());
+        _queue.pop_front();
+        _busy = true;
+        lock.unlock();
+        for (const Ticket& ticket : operation.after)
+            ticket.wait();
+        if (operation.not_before != std::chrono::steady_clock::time_point()) {
+            std::this_thread::sleep_until(operation.not_before);
+        }
+        operation.work();
+        operation.work = nullptr;  // what it holds is released before anyone is told that it is over
+        lock.lock();
+        _busy = false;
+        _timeline->complete(operation.number);
+    }
+}
+
+bool Stream::idle() {
+    std::vector<Ticket> after;
+    const std::lock_guard order(_context.order);
+    collect_order(after);
+    return after.empty() && last().done();
+}
+
+void Stream::synchronize() {
+    std::vector<Ticket> after;
+    {
+        const std::lock_guard order(_context.order);
+        // A default stream is done when the work is that an operation in it would wait for.
+        if (_role == Role::legacy_default) collect_order(after);
+        after.push_back(last());
+    }
+    for (const Ticket& ticket : after)
+        ticket.wait();
+}
+
+void Stream::close() {
+    {
+        const std::lock_guard lock(_mutex);
+        _closed = true;
+    }
+    _wake.notify_one();
+}
+
+void Event::record(Stream& stream) {
+    auto time = std::make_shared<Time>();
+    Ticket ticket = stream.submit([time] { time->value = std::chrono::steady_clock::now(); });
+    const std::lock_guard lock(_mutex);
+    _ticket = std::move(ticket);
+    _time = std::move(time);
+}
+
+Ticket Event::ticket() const {
+    const std::lock_guard lock(_mutex);
+    return _ticket;
+}
+
+bool Event::recorded() const {
+    const std::lock_guard lock(_mutex);
+    return _time != nullptr;
+}
+
+Error Event::elapsed_since(const Event& start, float& milliseconds) const {
+    if (!timed() || !start.timed() || !recorded() || !start.recorded()) return Error::invalid_handle;
+    if (!ticket().done() || !start.ticket().done()) return Error::not_ready;
+    const auto time_of = [](const Event& event) {
+        const std::lock_guard lock(event._mutex);
+        return event._time->value;
+    };
+    milliseconds = std::chrono::duration<float, std::milli>(time_of(*this) - time_of(start)).count();
+    return Error::success;
+}
+
+}  // namespace awaken::emulator

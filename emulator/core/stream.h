@@ -1,0 +1,139 @@
+// Streams, events, and the order between them.
+//
+// Each stream has a worker thread (started by its first asynchronous operation) that runs its operations in order. What
+// must come before an operation is captured when it is submitted, as tickets of other streams; so operations can only
+// wait for ones submitted earlier, and no cycle can arise. The legacy default stream of a context is an ordinary stream
+// whose operations wait for everything before them in the context's blocking streams, and the other way round.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/error.h"
+
+namespace awaken::emulator {
+
+struct Context;
+
+/// How far a stream has come: operations are numbered from 1 in order of submission.
+class Timeline {
+  public:
+    [[nodiscard]] bool reached(std::uint64_t number) const noexcept {
+        return _completed.load(std::memory_order_acquire) >= number;
+    }
+    void wait(std::uint64_t number);
+    void complete(std::uint64_t number);
+
+  private:
+    std::atomic<std::uint64_t> _completed{0};
+    std::mutex _mutex;
+    std::condition_variable _changed;
+};
+
+/// One submitted operation; an empty ticket is done.
+struct Ticket {
+    std::shared_ptr<Timeline> timeline;
+    std::uint64_t number = 0;
+
+    [[nodiscard]] bool done() const noexcept { return !timeline || timeline->reached(number); }
+    void wait() const {
+        if (timeline) timeline->wait(number);
+    }
+};
+
+using Work = std::function<void()>;
+
+/// Whether the worker starts an operation at once or is late on purpose (Configuration::delay).
+enum class Start : std::uint8_t { prompt, late };
+
+class Stream : public std::enable_shared_from_this<Stream> {
+  public:
+    enum class Role : std::uint8_t { created, legacy_default, per_thread_default };
+
+    Stream(Context& context, Role role, bool blocking, unsigned flags, int priority);
+    ~Stream() = default;
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+
+    [[nodiscard]] Context& context() const noexcept { return _context; }
+    [[nodiscard]] Role role() const noexcept { return _role; }
+    /// Ordered against the legacy default stream.
+    [[nodiscard]] bool blocking() const noexcept { return _blocking; }
+    [[nodiscard]] unsigned flags() const noexcept { return _flags; }
+    [[nodiscard]] int priority() const noexcept { return _priority; }
+
+    /// Queues `work` after `also` and returns at once.
+    Ticket submit(Work work, Start start = Start::prompt, std::vector<Ticket> also = {});
+    /// Runs `work` in its place in the stream and returns when it is over; on the calling thread if nothing is ahead of
+    /// it.
+    void run(const Work& work);
+
+    /// Ticket of the last operation submitted so far.
+    [[nodiscard]] Ticket last();
+    /// Including what the default-stream rules put before an operation submitted now.
+    [[nodiscard]] bool idle();
+    void synchronize();
+    /// No more operations come; the worker ends when the queue is empty.
+    void close();
+
+  private:
+    struct Operation {
+        Work work;
+        std::vector<Ticket> after;
+        std::chrono::steady_clock::time_point not_before;
+        std::uint64_t number = 0;
+    };
+
+    void work_off();
+    /// With the context's order lock held.
+    void collect_order(std::vector<Ticket>& after);
+
+    Context& _context;
+    const Role _role;
+    const bool _blocking;
+    const unsigned _flags;
+    const int _priority;
+    const std::shared_ptr<Timeline> _timeline = std::make_shared<Timeline>();
+    std::mutex _mutex;
+    std::condition_variable _wake;
+    std::deque<Operation> _queue;
+    std::uint64_t _submitted = 0;
+    bool _busy = false;  ///< an operation is running, on the worker or on a caller's thread
+    bool _worker = false;
+    bool _closed = false;
+};
+
+/// An event is the ticket of the operation that its last record put into a stream.
+class Event {
+  public:
+    Event(Context& context, unsigned flags) : _context(context), _flags(flags) {}
+
+    [[nodiscard]] Context& context() const noexcept { return _context; }
+    [[nodiscard]] bool timed() const noexcept { return (_flags & kDisableTiming) == 0; }
+    void record(Stream& stream);
+    [[nodiscard]] Ticket ticket() const;
+    [[nodiscard]] bool recorded() const;
+    /// Milliseconds from `start` to this event. not_ready while one is not reached; invalid_handle without times.
+    Error elapsed_since(const Event& start, float& milliseconds) const;
+
+    static constexpr unsigned kDisableTiming = 2;
+
+  private:
+    struct Time {
+        std::chrono::steady_clock::time_point value;
+    };
+    Context& _context;
+    const unsigned _flags;
+    mutable std::mutex _mutex;
+    Ticket _ticket;
+    std::shared_ptr<Time> _time;
+};
+
+}  // namespace awaken::emulator

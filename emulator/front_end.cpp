@@ -1,0 +1,149 @@
+#include "front_end.h"
+
+#include <cstring>
+
+namespace awaken::emulator {
+namespace {
+
+template <typename Value>
+void put(void* data, Value value) noexcept {
+    std::memcpy(data, &value, sizeof value);
+}
+
+}  // namespace
+
+Error get_pool_attribute(const Pool& pool, int attribute, void* value) noexcept {
+    if (!value) return Error::invalid_value;
+    switch (static_cast<PoolAttribute>(attribute)) {
+        case PoolAttribute::reuse_follow_event_dependencies:
+        case PoolAttribute::reuse_allow_opportunistic:
+        case PoolAttribute::reuse_allow_internal_dependencies:
+            put(value, int{1});
+            return Error::success;
+        case PoolAttribute::release_threshold:
+            put(value, pool.release_threshold.load());
+            return Error::success;
+        case PoolAttribute::reserved_current:
+        case PoolAttribute::used_current:
+            put(value, pool.used.load());
+            return Error::success;
+        case PoolAttribute::reserved_high:
+        case PoolAttribute::used_high:
+            put(value, pool.used_high.load());
+            return Error::success;
+    }
+    return Error::invalid_value;
+}
+
+Error set_pool_attribute(Pool& pool, int attribute, const void* value) noexcept {
+    if (!value) return Error::invalid_value;
+    std::uint64_t number = 0;
+    switch (static_cast<PoolAttribute>(attribute)) {
+        case PoolAttribute::reuse_follow_event_dependencies:
+        case PoolAttribute::reuse_allow_opportunistic:
+        case PoolAttribute::reuse_allow_internal_dependencies:
+            return Error::success;  // reuse is as eager as can be in any case
+        case PoolAttribute::release_threshold:
+            std::memcpy(&number, value, sizeof number);
+            pool.release_threshold = number;
+            return Error::success;
+        case PoolAttribute::reserved_high:
+        case PoolAttribute::used_high:
+            std::memcpy(&number, value, sizeof number);
+            if (number != 0) return Error::invalid_value;
+            pool.used_high = pool.used.load();
+            return Error::success;
+        case PoolAttribute::reserved_current:
+        case PoolAttribute::used_current:
+            return Error::invalid_value;
+    }
+    return Error::invalid_value;
+}
+
+Error put_pointer_attribute(const Allocation* allocation, std::uintptr_t address, PointerAttribute attribute,
+                            void* data, int host_type, int device_type) noexcept {
+    if (!data) return Error::invalid_value;
+    const bool known = allocation != nullptr;
+    const bool host = known && (allocation->kind == MemoryKind::pinned || allocation->kind == MemoryKind::registered);
+    const bool managed = known && allocation->kind == MemoryKind::managed;
+    switch (attribute) {
+        case PointerAttribute::context:
+            put(data, static_cast<const void*>(known ? allocation->context : nullptr));
+            return Error::success;
+        case PointerAttribute::memory_type:
+            put(data, known ? (host ? host_type : device_type) : 0);
+            return Error::success;
+        case PointerAttribute::device_pointer:
+            put(data, known ? std::uint64_t{address} : 0);
+            return Error::success;
+        case PointerAttribute::host_pointer:
+            put(data, host || managed ? pointer(address) : nullptr);
+            return known && !host && !managed ? Error::invalid_value : Error::success;
+        case PointerAttribute::p2p_tokens:
+            return Error::not_supported;
+        case PointerAttribute::sync_memops:
+            put(data, known && allocation->synchronous ? 1U : 0U);
+            return Error::success;
+        case PointerAttribute::buffer_id:
+            put(data, known ? allocation->id : std::uint64_t{0});
+            return Error::success;
+        case PointerAttribute::is_managed:
+            put(data, managed ? 1U : 0U);
+            return Error::success;
+        case PointerAttribute::device_ordinal:
+            put(data, known ? allocation->device : -2);
+            return Error::success;
+        case PointerAttribute::is_legacy_ipc_capable:
+            put(data, known && allocation->kind == MemoryKind::device ? 1U : 0U);
+            return Error::success;
+        case PointerAttribute::range_start:
+            put(data, known ? std::uint64_t{allocation->base} : 0);
+            return Error::success;
+        case PointerAttribute::range_size:
+            put(data, known ? allocation->size : std::size_t{0});
+            return Error::success;
+        case PointerAttribute::mapped:
+            put(data, known ? 1U : 0U);
+            return Error::success;
+        case PointerAttribute::allowed_handle_types:
+            put(data, std::uint64_t{0});
+            return Error::success;
+        case PointerAttribute::is_rdma_capable:
+            put(data, 0U);
+            return Error::success;
+        case PointerAttribute::access_flags:
+            put(data, known ? 3U : 0U);
+            return Error::success;
+        case PointerAttribute::pool_handle:
+            put(data, static_cast<const void*>(known ? allocation->pool.get() : nullptr));
+            return Error::success;
+        case PointerAttribute::mapping_size:
+            put(data, known ? (allocation->block ? allocation->block->size : allocation->size) : std::size_t{0});
+            return Error::success;
+        case PointerAttribute::mapping_base:
+            put(data, known ? std::uint64_t{allocation->block ? allocation->block->base : allocation->base} : 0);
+            return Error::success;
+        case PointerAttribute::memory_block_id:
+            put(data, known ? allocation->id : std::uint64_t{0});
+            return Error::success;
+    }
+    return Error::invalid_value;
+}
+
+Error decode(const Copy2DParameters& parameters, int host_type, CopyRequest& request) noexcept {
+    if (parameters.source_array || parameters.destination_array) return Error::not_supported;
+    const std::uintptr_t source =
+        parameters.source_type == host_type ? number(parameters.source_host) : parameters.source_device;
+    const std::uintptr_t destination =
+        parameters.destination_type == host_type ? number(parameters.destination_host) : parameters.destination_device;
+    // A pitch of 0 means that rows touch.
+    request.source_pitch = parameters.source_pitch ? parameters.source_pitch : parameters.width;
+    request.destination_pitch = parameters.destination_pitch ? parameters.destination_pitch : parameters.width;
+    request.source = source + parameters.source_y * request.source_pitch + parameters.source_x;
+    request.destination = destination + parameters.destination_y * request.destination_pitch + parameters.destination_x;
+    request.width = parameters.width;
+    request.rows = parameters.height;
+    return Error::success;
+}
+
+}  // namespace awaken::emulator

@@ -1,0 +1,83 @@
+// libnvrtc.so.12 and .13: CUDA's run-time compiler. See rtc_program.h.
+#include "rtc_program.h"
+
+#ifndef AWAKEN_NVRTC_VERSION
+#error "AWAKEN_NVRTC_VERSION must be 12 or 13"
+#endif
+
+using namespace awaken::emulator;
+
+using nvrtcResult = int;
+using nvrtcProgram = void*;
+
+AWAKEN_EXPORT const char* nvrtcGetErrorString(nvrtcResult result) {
+    static const auto* const texts = [] {
+        auto* made = new std::map<int, std::string>;
+        for (int number = 0; number <= 11; ++number) {
+            made->emplace(number, "NVRTC_" + std::string(text_of(static_cast<RtcResult>(number))));
+        }
+        return made;
+    }();
+    const auto at = texts->find(result);
+    return at == texts->end() ? "NVRTC_ERROR unknown" : at->second.c_str();
+}
+
+AWAKEN_EXPORT nvrtcResult nvrtcVersion(int* major, int* minor) {
+    if (!major || !minor) return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    *major = AWAKEN_NVRTC_VERSION;
+    *minor = AWAKEN_NVRTC_VERSION == 12 ? 9 : 0;
+    return 0;
+}
+
+AWAKEN_EXPORT nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
+    if (!count) return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    *count = 1;
+    return 0;
+}
+
+AWAKEN_EXPORT nvrtcResult nvrtcGetSupportedArchs(int* architectures) {
+    if (!architectures) return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    architectures[0] = 90;
+    return 0;
+}
+
+AWAKEN_EXPORT nvrtcResult nvrtcCreateProgram(nvrtcProgram* program, const char* source, const char* name, int headers,
+                                             const char* const* header_texts, const char* const*) {
+    return create_program(program, source, name, headers, header_texts);
+}
+
+AWAKEN_EXPORT nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
+    return destroy_program(program);
+}
+
+AWAKEN_EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
+    return compile_program(program);
+}
+
+AWAKEN_EXPORT nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, std::size_t* size) {
+    return put_size(program, size, &RtcProgram::log);
+}
+AWAKEN_EXPORT nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char* log) {
+    return put_content(program, log, &RtcProgram::log);
+}
+
+/// PTX and machine code are the same image here.
+AWAKEN_EXPORT nvrtcResult nvrtcGetPTXSize(nvrtcProgram program, std::size_t* size) {
+    return put_size(program, size, &RtcProgram::image);
+}
+AWAKEN_EXPORT nvrtcResult nvrtcGetPTX(nvrtcProgram program, char* image) {
+    return put_content(program, image, &RtcProgram::image);
+}
+AWAKEN_EXPORT nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, std::size_t* size) {
+    return put_size(program, size, &RtcProgram::image);
+}
+AWAKEN_EXPORT nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char* image) {
+    return put_content(program, image, &RtcProgram::image);
+}
+
+AWAKEN_EXPORT nvrtcResult nvrtcAddNameExpression(nvrtcProgram program, const char* expression) {
+    return with_program(program, [&](RtcProgram& found) { return found.add_name(expression); });
+}
+AWAKEN_EXPORT nvrtcResult nvrtcGetLoweredName(nvrtcProgram program, const char* expression, const char** lowered) {
+    return with_program(program, [&](const RtcProgram& found) { return found.lowered_name(expression, lowered); });
+}

@@ -1,0 +1,1052 @@
+// The emulated CUDA driver, run-time library and run-time compiler, used through dlopen as programs use them.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "emulator_support.h"
+
+namespace {
+
+using namespace awaken::emulator_test;
+using Clock = std::chrono::steady_clock;
+using Pointer = unsigned long long;
+
+constexpr int kSuccess = 0;
+constexpr int kInvalidValue = 1;
+constexpr int kOutOfMemory = 2;
+constexpr int kNotInitialized = 3;
+constexpr int kDeinitialized = 4;
+constexpr int kNoDevice = 100;
+constexpr int kInvalidContext = 201;
+constexpr int kMapFailed = 205;
+constexpr int kPeerUnsupported = 217;
+constexpr int kInvalidHandle = 400;
+constexpr int kNotReady = 600;
+constexpr int kPeerAlreadyEnabled = 704;
+constexpr int kAlreadyRegistered = 712;
+constexpr int kNotRegistered = 713;
+constexpr int kLaunchFailed = 719;
+constexpr int kNotSupported = 801;
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+struct Handle {
+    unsigned char bytes[64];
+};
+
+/// CUDA_MEMCPY2D.
+struct Copy2D {
+    std::size_t source_x, source_y;
+    int source_type;
+    const void* source_host;
+    Pointer source_device;
+    void* source_array;
+    std::size_t source_pitch;
+    std::size_t destination_x, destination_y;
+    int destination_type;
+    void* destination_host;
+    Pointer destination_device;
+    void* destination_array;
+    std::size_t destination_pitch;
+    std::size_t width, height;
+};
+
+struct Driver {
+    Library library{"libcuda.so.1"};
+    int (*init)(unsigned);
+    int (*device_count)(int*);
+    int (*retain)(void**, int);
+    int (*release)(int);
+    int (*set_current)(void*);
+    int (*get_current)(void**);
+    int (*push)(void*);
+    int (*pop)(void**);
+    int (*context_device)(int*);
+    int (*synchronize)();
+    int (*enable_peer)(void*, unsigned);
+    int (*can_access_peer)(int*, int, int);
+    int (*allocate)(Pointer*, std::size_t);
+    int (*free)(Pointer);
+    int (*range)(Pointer*, std::size_t*, Pointer);
+    int (*info)(std::size_t*, std::size_t*);
+    int (*allocate_managed)(Pointer*, std::size_t, unsigned);
+    int (*allocate_host)(void**, std::size_t, unsigned);
+    int (*free_host)(void*);
+    int (*register_host)(void*, std::size_t, unsigned);
+    int (*unregister_host)(void*);
+    int (*allocate_async)(Pointer*, std::size_t, void*);
+    int (*free_async)(Pointer, void*);
+    int (*to_device)(Pointer, const void*, std::size_t);
+    int (*to_host)(void*, Pointer, std::size_t);
+    int (*between)(Pointer, Pointer, std::size_t);
+    int (*copy_async)(Pointer, Pointer, std::size_t, void*);
+    int (*copy_2d)(const Copy2D*);
+    int (*fill)(Pointer, unsigned char, std::size_t);
+    int (*fill_async)(Pointer, unsigned char, std::size_t, void*);
+    int (*attribute)(void*, int, Pointer);
+    int (*attributes)(unsigned, const int*, void**, Pointer);
+    int (*set_attribute)(const void*, int, Pointer);
+    int (*ipc_get)(Handle*, Pointer);
+    int (*ipc_open)(Pointer*, Handle, unsigned);
+    int (*ipc_close)(Pointer);
+    int (*stream_create)(void**, unsigned);
+    int (*stream_destroy)(void*);
+    int (*stream_query)(void*);
+    int (*stream_synchronize)(void*);
+    int (*stream_wait)(void*, void*, unsigned);
+    int (*host_function)(void*, void (*)(void*), void*);
+    int (*event_create)(void**, unsigned);
+    int (*event_destroy)(void*);
+    int (*event_record)(void*, void*);
+    int (*event_query)(void*);
+    int (*event_synchronize)(void*);
+    int (*event_elapsed)(float*, void*, void*);
+    int (*module_load)(void**, const void*);
+    int (*module_unload)(void*);
+    int (*module_function)(void**, void*, const char*);
+    int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+    int (*proc_address)(const char*, void**, int, std::uint64_t, int*);
+
+    Driver() {
+        library.bind(init, "cuInit");
+        library.bind(device_count, "cuDeviceGetCount");
+        library.bind(retain, "cuDevicePrimaryCtxRetain");
+        library.bind(release, "cuDevicePrimaryCtxRelease_v2");
+        library.bind(set_current, "cuCtxSetCurrent");
+        library.bind(get_current, "cuCtxGetCurrent");
+        library.bind(push, "cuCtxPushCurrent_v2");
+        library.bind(pop, "cuCtxPopCurrent_v2");
+        library.bind(context_device, "cuCtxGetDevice");
+        library.bind(synchronize, "cuCtxSynchronize");
+        library.bind(enable_peer, "cuCtxEnablePeerAccess");
+        library.bind(can_access_peer, "cuDeviceCanAccessPeer");
+        library.bind(allocate, "cuMemAlloc_v2");
+        library.bind(free, "cuMemFree_v2");
+        library.bind(range, "cuMemGetAddressRange_v2");
+        library.bind(info, "cuMemGetInfo_v2");
+        library.bind(allocate_managed, "cuMemAllocManaged");
+        library.bind(allocate_host, "cuMemHostAlloc");
+        library.bind(free_host, "cuMemFreeHost");
+        library.bind(register_host, "cuMemHostRegister_v2");
+        library.bind(unregister_host, "cuMemHostUnregister");
+        library.bind(allocate_async, "cuMemAllocAsync");
+        library.bind(free_async, "cuMemFreeAsync");
+        library.bind(to_device, "cuMemcpyHtoD_v2");
+        library.bind(to_host, "cuMemcpyDtoH_v2");
+        library.bind(between, "cuMemcpyDtoD_v2");
+        library.bind(copy_async, "cuMemcpyAsync");
+        library.bind(copy_2d, "cuMemcpy2D_v2");
+        library.bind(fill, "cuMemsetD8_v2");
+        library.bind(fill_async, "cuMemsetD8Async");
+        library.bind(attribute, "cuPointerGetAttribute");
+        library.bind(attributes, "cuPointerGetAttributes");
+        library.bind(set_attribute, "cuPointerSetAttribute");
+        library.bind(ipc_get, "cuIpcGetMemHandle");
+        library.bind(ipc_open, "cuIpcOpenMemHandle_v2");
+        library.bind(ipc_close, "cuIpcCloseMemHandle");
+        library.bind(stream_create, "cuStreamCreate");
+        library.bind(stream_destroy, "cuStreamDestroy_v2");
+        library.bind(stream_query, "cuStreamQuery");
+        library.bind(stream_synchronize, "cuStreamSynchronize");
+        library.bind(stream_wait, "cuStreamWaitEvent");
+        library.bind(host_function, "cuLaunchHostFunc");
+        library.bind(event_create, "cuEventCreate");
+        library.bind(event_destroy, "cuEventDestroy_v2");
+        library.bind(event_record, "cuEventRecord");
+        library.bind(event_query, "cuEventQuery");
+        library.bind(event_synchronize, "cuEventSynchronize");
+        library.bind(event_elapsed, "cuEventElapsedTime");
+        library.bind(module_load, "cuModuleLoadData");
+        library.bind(module_unload, "cuModuleUnload");
+        library.bind(module_function, "cuModuleGetFunction");
+        library.bind(launch, "cuLaunchKernel");
+        library.bind(proc_address, "cuGetProcAddress_v2");
+    }
+
+    /// Initialises and makes device 0's primary context current for the calling thread.
+    int start() {
+        void* context = nullptr;
+        if (const int result = init(0); result != kSuccess) return result;
+        if (const int result = retain(&context, 0); result != kSuccess) return result;
+        return set_current(context);
+    }
+};
+
+Driver& driver() {
+    static Driver* const instance = new Driver;
+    return *instance;
+}
+
+constexpr int kContextAttribute = 1;
+constexpr int kMemoryType = 2;
+constexpr int kHostPointer = 4;
+constexpr int kSyncMemops = 6;
+constexpr int kBufferId = 7;
+constexpr int kIsManaged = 8;
+constexpr int kDeviceOrdinal = 9;
+constexpr int kIpcCapable = 10;
+
+template <typename Value>
+Value attribute_of(Pointer address, int attribute) {
+    Value value{};
+    EXPECT_EQ(driver().attribute(&value, attribute, address), kSuccess) << "attribute " << attribute;
+    return value;
+}
+
+class EmulatedCuda : public testing::Test {
+  protected:
+    void SetUp() override { ASSERT_EQ(driver().start(), kSuccess); }
+    void TearDown() override { EXPECT_EQ(driver().synchronize(), kSuccess); }
+
+    static Pointer allocate(std::size_t bytes) {
+        Pointer address = 0;
+        EXPECT_EQ(driver().allocate(&address, bytes), kSuccess);
+        return address;
+    }
+    static unsigned char byte_at(Pointer address) {
+        unsigned char value = 0;
+        EXPECT_EQ(driver().to_host(&value, address, 1), kSuccess);
+        return value;
+    }
+};
+
+/// A place for a stream to stop until the test lets it go on.
+struct Gate {
+    std::atomic<bool> open{false};
+    static void wait(void* gate) {
+        while (!static_cast<Gate*>(gate)->open.load())
+            std::this_thread::yield();
+    }
+};
+
+}  // namespace
+
+// ---- contexts and initialisation
+// ----------------------------------------------------------------------------------------
+
+SCENARIO(uninitialised) {
+    int count = 0;
+    REQUIRE_EQUAL(driver().device_count(&count), kNotInitialized);
+    Pointer address = 0;
+    REQUIRE_EQUAL(driver().allocate(&address, 64), kNotInitialized);
+    REQUIRE_EQUAL(driver().init(0), kSuccess);
+    REQUIRE_EQUAL(driver().device_count(&count), kSuccess);
+    REQUIRE_EQUAL(count, 3);
+    REQUIRE_EQUAL(driver().allocate(&address, 64), kInvalidContext);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, AsksForInitialisationAndForAContext) {
+    const Outcome outcome = run_scenario("uninitialised", {{"AWAKEN_EMULATE", "cuda:3"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+}
+
+SCENARIO(count_devices) {
+    const int result = driver().init(0);
+    int count = -1;
+    if (result == kSuccess) driver().device_count(&count);
+    std::printf("init %d count %d\n", result, count);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, ObeysTheEnvironment) {
+    const auto output = [](const Environment& environment) {
+        return run_scenario("count_devices", environment).output;
+    };
+    EXPECT_EQ(output({{"AWAKEN_EMULATE", "cuda:5"}}), "init 0 count 5\n");
+    EXPECT_EQ(output({{"AWAKEN_EMULATE", "cuda"}}), "init 0 count 2\n");
+    EXPECT_EQ(output({{"AWAKEN_EMULATE", "hip:2"}}), "init 100 count -1\n");
+    EXPECT_EQ(output({{"AWAKEN_EMULATE", ""}}), "init 100 count -1\n");
+    EXPECT_EQ(output({{"AWAKEN_EMULATE", "cuda:4"}, {"CUDA_VISIBLE_DEVICES", "2,0"}}), "init 0 count 2\n");
+    EXPECT_EQ(output({{"AWAKEN_EMULATE", "cuda:4"}, {"CUDA_VISIBLE_DEVICES", "1,7,0"}}), "init 0 count 1\n");
+    EXPECT_EQ(output({{"AWAKEN_EMULATE", "cuda:4"}, {"CUDA_VISIBLE_DEVICES", ""}}), "init 100 count -1\n");
+    const std::string wrong = output({{"AWAKEN_EMULATE", "cuda:17"}});
+    EXPECT_NE(wrong.find("AWAKEN_EMULATE=cuda:17"), std::string::npos) << wrong;
+    EXPECT_NE(wrong.find("init 1"), std::string::npos) << wrong;
+    const std::string wrong_fault = output({{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_EMULATE_FAULTS", "no-peer,opps"}});
+    EXPECT_NE(wrong_fault.find("AWAKEN_EMULATE_FAULTS=no-peer,opps"), std::string::npos) << wrong_fault;
+}
+
+TEST_F(EmulatedCuda, EachThreadHasItsOwnContextStack) {
+    void* const before = [] {
+        void* context = nullptr;
+        EXPECT_EQ(driver().get_current(&context), kSuccess);
+        return context;
+    }();
+    std::thread([&] {
+        Pointer address = 0;
+        void* stream = nullptr;
+        EXPECT_EQ(driver().allocate(&address, 64), kInvalidContext);
+        EXPECT_EQ(driver().stream_create(&stream, 0), kInvalidContext);
+        EXPECT_EQ(driver().push(before), kSuccess);
+        int device = -1;
+        EXPECT_EQ(driver().context_device(&device), kSuccess);
+        EXPECT_EQ(device, 0);
+        void* popped = nullptr;
+        EXPECT_EQ(driver().pop(&popped), kSuccess);
+        EXPECT_EQ(popped, before);
+        EXPECT_EQ(driver().pop(&popped), kInvalidContext);
+    }).join();
+    int value = 0;
+    EXPECT_EQ(driver().push(&value), kInvalidContext) << "no context at all";
+}
+
+SCENARIO(forked_child) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Pointer address = 0;
+    REQUIRE_EQUAL(driver().allocate(&address, 64), kSuccess);
+    REQUIRE_EQUAL(driver().fill(address, 1, 64), kSuccess);
+    const pid_t child = fork();
+    if (child == 0) _exit(driver().allocate(&address, 64) == kNotInitialized ? 0 : 1);
+    int status = 0;
+    REQUIRE_EQUAL(waitpid(child, &status, 0), child);
+    REQUIRE_EQUAL(status, 0);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, AForkedChildHasNoDriver) {
+    const Outcome outcome = run_scenario("forked_child", {{"AWAKEN_EMULATE", "cuda:1"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+}
+
+// ---- memory
+// -------------------------------------------------------------------------------------------------------------
+
+SCENARIO(touch_device_memory) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Pointer address = 0;
+    REQUIRE_EQUAL(driver().allocate(&address, 4096), kSuccess);
+    std::printf("allocated\n");
+    std::fflush(stdout);
+    *reinterpret_cast<volatile char*>(address) = 1;
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, TouchingDeviceMemoryOnTheHostFaults) {
+    const Outcome outcome = run_scenario("touch_device_memory", {{"AWAKEN_EMULATE", "cuda:1"}});
+    EXPECT_TRUE(outcome.ended_by(SIGSEGV)) << outcome.output;
+    EXPECT_NE(outcome.output.find("allocated"), std::string::npos);
+}
+
+TEST_F(EmulatedCuda, SmallAllocationsShareABlockAndKnowTheirOwnRange) {
+    const Pointer first = allocate(1000);
+    const Pointer second = allocate(1000);
+    EXPECT_NE(first, second);
+    EXPECT_LT(first > second ? first - second : second - first, 2 * kMiB);
+    Pointer base = 0;
+    std::size_t size = 0;
+    ASSERT_EQ(driver().range(&base, &size, second + 999), kSuccess);
+    EXPECT_EQ(base, second);
+    EXPECT_EQ(size, 1000U);
+    EXPECT_NE(driver().range(&base, &size, second + 1000), kSuccess);
+    EXPECT_EQ(driver().free(first), kSuccess);
+    EXPECT_EQ(driver().free(first), kInvalidValue) << "freed twice";
+    EXPECT_EQ(driver().free(second + 8), kInvalidValue) << "not the start";
+    EXPECT_EQ(driver().free(second), kSuccess);
+}
+
+TEST_F(EmulatedCuda, AReusedAddressHasANewIdentity) {
+    for (const std::size_t bytes : {std::size_t{512}, 4 * kMiB}) {
+        const Pointer first = allocate(bytes);
+        const auto first_id = attribute_of<std::uint64_t>(first, kBufferId);
+        ASSERT_EQ(driver().free(first), kSuccess);
+        const Pointer second = allocate(bytes);
+        EXPECT_EQ(second, first) << "addresses are handed out again at once";
+        EXPECT_GT(attribute_of<std::uint64_t>(second, kBufferId), first_id);
+        ASSERT_EQ(driver().free(second), kSuccess);
+    }
+}
+
+TEST_F(EmulatedCuda, CountsMemory) {
+    std::size_t free_before = 0;
+    std::size_t total = 0;
+    ASSERT_EQ(driver().info(&free_before, &total), kSuccess);
+    EXPECT_EQ(total, std::size_t{4} << 30);
+    const Pointer address = allocate(8 * kMiB);
+    std::size_t free_now = 0;
+    ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
+    EXPECT_EQ(free_before - free_now, 8 * kMiB);
+    Pointer other = 0;
+    EXPECT_EQ(driver().allocate(&other, total), kOutOfMemory);
+    EXPECT_EQ(driver().free(address), kSuccess);
+    ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
+    EXPECT_EQ(free_now, free_before);
+}
+
+TEST_F(EmulatedCuda, PointerAttributesSayWhatMemoryIs) {
+    const Pointer device = allocate(256);
+    EXPECT_EQ(attribute_of<unsigned>(device, kMemoryType), 2U);
+    EXPECT_EQ(attribute_of<int>(device, kDeviceOrdinal), 0);
+    EXPECT_EQ(attribute_of<unsigned>(device, kIsManaged), 0U);
+    EXPECT_EQ(attribute_of<unsigned>(device, kIpcCapable), 1U);
+    EXPECT_NE(attribute_of<void*>(device, kContextAttribute), nullptr);
+    void* host_pointer = nullptr;
+    EXPECT_EQ(driver().attribute(&host_pointer, kHostPointer, device), kInvalidValue);
+
+    // A local variable is memory that the driver does not know: the single form fails, the other one answers zeros.
+    int local = 0;
+    const auto unknown = static_cast<Pointer>(reinterpret_cast<std::uintptr_t>(&local));
+    unsigned type = 99;
+    EXPECT_EQ(driver().attribute(&type, kMemoryType, unknown), kInvalidValue);
+    std::uint64_t id = 99;
+    const std::array<int, 2> wanted{kMemoryType, kBufferId};
+    std::array<void*, 2> places{&type, &id};
+    EXPECT_EQ(driver().attributes(2, wanted.data(), places.data(), unknown), kSuccess);
+    EXPECT_EQ(type, 0U);
+    EXPECT_EQ(id, 0U);
+
+    Pointer managed = 0;
+    ASSERT_EQ(driver().allocate_managed(&managed, 4096, 1), kSuccess);
+    EXPECT_EQ(attribute_of<unsigned>(managed, kIsManaged), 1U);
+    EXPECT_EQ(attribute_of<unsigned>(managed, kIpcCapable), 0U);
+    EXPECT_EQ(attribute_of<unsigned>(managed, kMemoryType), 2U);
+    *reinterpret_cast<int*>(managed) = 17;  // the host may
+    EXPECT_EQ(byte_at(managed), 17);
+
+    void* pinned = nullptr;
+    ASSERT_EQ(driver().allocate_host(&pinned, 4096, 0), kSuccess);
+    EXPECT_EQ(attribute_of<unsigned>(reinterpret_cast<Pointer>(pinned), kMemoryType), 1U);
+    Handle handle{};
+    EXPECT_EQ(driver().ipc_get(&handle, managed), kInvalidValue);
+    EXPECT_EQ(driver().ipc_get(&handle, reinterpret_cast<Pointer>(pinned)), kInvalidValue);
+    EXPECT_EQ(driver().free(managed), kSuccess);
+    EXPECT_EQ(driver().free(reinterpret_cast<Pointer>(pinned)), kInvalidValue);
+    EXPECT_EQ(driver().free_host(pinned), kSuccess);
+    EXPECT_EQ(driver().free(device), kSuccess);
+}
+
+TEST_F(EmulatedCuda, RegistersHostMemory) {
+    std::vector<char> memory(3 * 4096);
+    const auto address = reinterpret_cast<Pointer>(memory.data());
+    ASSERT_EQ(driver().register_host(memory.data(), memory.size(), 0), kSuccess);
+    EXPECT_EQ(driver().register_host(memory.data() + 4096, 4096, 0), kAlreadyRegistered);
+    EXPECT_EQ(attribute_of<unsigned>(address + 100, kMemoryType), 1U);
+    EXPECT_EQ(driver().unregister_host(memory.data() + 1), kNotRegistered);
+    EXPECT_EQ(driver().unregister_host(memory.data()), kSuccess);
+    EXPECT_EQ(driver().unregister_host(memory.data()), kNotRegistered);
+    // Where nothing is mapped there is nothing to lock.
+    void* const hole = mmap(nullptr, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(hole, MAP_FAILED);
+    ASSERT_EQ(munmap(hole, 8192), 0);
+    EXPECT_EQ(driver().register_host(hole, 8192, 0), kInvalidValue);
+}
+
+TEST_F(EmulatedCuda, PoolMemoryRefusesIpc) {
+    void* stream = nullptr;
+    ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    Pointer address = 0;
+    ASSERT_EQ(driver().allocate_async(&address, kMiB, stream), kSuccess);
+    EXPECT_EQ(attribute_of<unsigned>(address, kMemoryType), 2U);
+    EXPECT_EQ(attribute_of<unsigned>(address, kIpcCapable), 0U);
+    EXPECT_EQ(attribute_of<void*>(address, kContextAttribute), nullptr);
+    Handle handle{};
+    EXPECT_EQ(driver().ipc_get(&handle, address), kInvalidValue);
+    ASSERT_EQ(driver().fill_async(address, 5, kMiB, stream), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    EXPECT_EQ(byte_at(address + kMiB - 1), 5);
+    ASSERT_EQ(driver().free_async(address, stream), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    unsigned type = 0;
+    EXPECT_EQ(driver().attribute(&type, kMemoryType, address), kInvalidValue) << "freed in the stream's order";
+    EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+}
+
+TEST_F(EmulatedCuda, CopiesStayInsideTheirAllocations) {
+    const Pointer address = allocate(1000);
+    std::vector<char> host(2000);
+    EXPECT_EQ(driver().to_device(address, host.data(), 1001), kInvalidValue);
+    EXPECT_EQ(driver().to_device(address + 500, host.data(), 501), kInvalidValue);
+    EXPECT_EQ(driver().to_device(address + 500, host.data(), 500), kSuccess);
+    EXPECT_EQ(driver().fill(address + 999, 0, 2), kInvalidValue);
+    EXPECT_EQ(driver().fill(reinterpret_cast<Pointer>(host.data()), 0, 8), kInvalidValue) << "pageable memory";
+    ASSERT_EQ(driver().free(address), kSuccess);
+    EXPECT_EQ(driver().to_host(host.data(), address, 8), kInvalidValue) << "freed";
+}
+
+TEST_F(EmulatedCuda, CopiesRowsWithPitches) {
+    constexpr std::size_t kRows = 5;
+    constexpr std::size_t kWidth = 7;
+    constexpr std::size_t kPitch = 16;
+    const Pointer address = allocate(kRows * kPitch);
+    std::vector<unsigned char> source(kRows * kWidth);
+    for (std::size_t position = 0; position < source.size(); ++position) {
+        source[position] = static_cast<unsigned char>(position + 1);
+    }
+    ASSERT_EQ(driver().fill(address, 0xee, kRows * kPitch), kSuccess);
+    Copy2D copy{};
+    copy.source_type = 1;
+    copy.source_host = source.data();
+    copy.source_pitch = kWidth;
+    copy.destination_type = 2;
+    copy.destination_device = address;
+    copy.destination_pitch = kPitch;
+    copy.width = kWidth;
+    copy.height = kRows;
+    ASSERT_EQ(driver().copy_2d(&copy), kSuccess);
+    std::vector<unsigned char> result(kRows * kPitch);
+    ASSERT_EQ(driver().to_host(result.data(), address, result.size()), kSuccess);
+    for (std::size_t row = 0; row < kRows; ++row) {
+        for (std::size_t column = 0; column < kPitch; ++column) {
+            const unsigned char expected = column < kWidth ? source[row * kWidth + column] : 0xee;
+            ASSERT_EQ(result[row * kPitch + column], expected) << row << "," << column;
+        }
+    }
+    copy.destination_pitch = kWidth - 1;
+    EXPECT_EQ(driver().copy_2d(&copy), kInvalidValue);
+    ASSERT_EQ(driver().free(address), kSuccess);
+}
+
+// ---- order
+// --------------------------------------------------------------------------------------------------------------
+
+TEST_F(EmulatedCuda, FillsAndDeviceCopiesAndSmallUploadsReturnEarly) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "looks on purpose at memory that another stream is about to write";
+#endif
+    void* other = nullptr;
+    ASSERT_EQ(driver().stream_create(&other, 1), kSuccess);
+    void* pinned = nullptr;
+    ASSERT_EQ(driver().allocate_host(&pinned, 4096, 0), kSuccess);
+    auto* const seen = static_cast<volatile unsigned char*>(pinned);
+    const Pointer address = allocate(4096);
+    const Pointer source = allocate(4096);
+    ASSERT_EQ(driver().fill(address, 1, 4096), kSuccess);
+    ASSERT_EQ(driver().fill(source, 7, 4096), kSuccess);
+    ASSERT_EQ(driver().synchronize(), kSuccess);
+    // A stream that does not wait for the default stream sees what was there before.
+    const auto glimpse = [&] {
+        EXPECT_EQ(driver().copy_async(reinterpret_cast<Pointer>(pinned), address, 1, other), kSuccess);
+        EXPECT_EQ(driver().stream_synchronize(other), kSuccess);
+        return *seen;
+    };
+    ASSERT_EQ(driver().fill(address, 2, 4096), kSuccess);
+    EXPECT_EQ(glimpse(), 1);
+    EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+    ASSERT_EQ(driver().synchronize(), kSuccess);
+    EXPECT_EQ(glimpse(), 2);
+
+    unsigned char small[64];
+    std::memset(small, 3, sizeof small);
+    ASSERT_EQ(driver().to_device(address, small, sizeof small), kSuccess);
+    std::memset(small, 9, sizeof small);  // taken at the call
+    EXPECT_EQ(glimpse(), 2);
+    ASSERT_EQ(driver().synchronize(), kSuccess);
+    EXPECT_EQ(glimpse(), 3);
+
+    ASSERT_EQ(driver().between(address, source, 4096), kSuccess);
+    EXPECT_EQ(glimpse(), 3);
+    ASSERT_EQ(driver().synchronize(), kSuccess);
+    EXPECT_EQ(glimpse(), 7);
+
+    // Reading back waits, and so does an allocation that asked for it.
+    ASSERT_EQ(driver().fill(address, 4, 4096), kSuccess);
+    EXPECT_EQ(byte_at(address), 4);
+    ASSERT_EQ(driver().fill(address, 5, 4096), kSuccess);
+    const unsigned yes = 1;
+    ASSERT_EQ(driver().set_attribute(&yes, kSyncMemops, address), kSuccess);
+    EXPECT_EQ(glimpse(), 5) << "setting it waits for what is pending";
+    ASSERT_EQ(driver().fill(address, 6, 4096), kSuccess);
+    EXPECT_EQ(glimpse(), 6) << "from now on the call itself waits";
+    ASSERT_EQ(driver().between(address, source, 4096), kSuccess);
+    EXPECT_EQ(glimpse(), 7);
+
+    ASSERT_EQ(driver().free(address), kSuccess);
+    ASSERT_EQ(driver().free(source), kSuccess);
+    ASSERT_EQ(driver().free_host(pinned), kSuccess);
+    ASSERT_EQ(driver().stream_destroy(other), kSuccess);
+}
+
+TEST_F(EmulatedCuda, BlockingStreamsAreOrderedAgainstTheDefaultStream) {
+    void* blocking = nullptr;
+    void* independent = nullptr;
+    ASSERT_EQ(driver().stream_create(&blocking, 0), kSuccess);
+    ASSERT_EQ(driver().stream_create(&independent, 1), kSuccess);
+    Gate gate;
+    ASSERT_EQ(driver().host_function(nullptr, &Gate::wait, &gate), kSuccess);
+    std::atomic<int> done{0};
+    const auto count = [](void* counter) { ++*static_cast<std::atomic<int>*>(counter); };
+    ASSERT_EQ(driver().host_function(blocking, count, &done), kSuccess);
+    ASSERT_EQ(driver().host_function(independent, count, &done), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(independent), kSuccess);
+    EXPECT_EQ(done, 1);
+    EXPECT_EQ(driver().stream_query(blocking), kNotReady);
+    gate.open = true;
+    ASSERT_EQ(driver().stream_synchronize(blocking), kSuccess);
+    EXPECT_EQ(done, 2);
+
+    // And the other way round.
+    Gate second;
+    ASSERT_EQ(driver().host_function(blocking, &Gate::wait, &second), kSuccess);
+    ASSERT_EQ(driver().host_function(nullptr, count, &done), kSuccess);
+    EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+    EXPECT_EQ(driver().stream_query(independent), kSuccess);
+    second.open = true;
+    ASSERT_EQ(driver().stream_synchronize(nullptr), kSuccess);
+    EXPECT_EQ(done, 3);
+    ASSERT_EQ(driver().stream_destroy(blocking), kSuccess);
+    ASSERT_EQ(driver().stream_destroy(independent), kSuccess);
+    EXPECT_EQ(driver().stream_destroy(independent), kInvalidHandle);
+}
+
+TEST_F(EmulatedCuda, EventsOrderStreams) {
+    void* first = nullptr;
+    void* second = nullptr;
+    void* event = nullptr;
+    ASSERT_EQ(driver().stream_create(&first, 1), kSuccess);
+    ASSERT_EQ(driver().stream_create(&second, 1), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    EXPECT_EQ(driver().event_query(event), kSuccess) << "never recorded";
+    Gate gate;
+    ASSERT_EQ(driver().host_function(first, &Gate::wait, &gate), kSuccess);
+    ASSERT_EQ(driver().event_record(event, first), kSuccess);
+    ASSERT_EQ(driver().stream_wait(second, event, 0), kSuccess);
+    std::atomic<int> done{0};
+    ASSERT_EQ(driver().host_function(
+                  second, [](void* counter) { ++*static_cast<std::atomic<int>*>(counter); }, &done),
+              kSuccess);
+    EXPECT_EQ(driver().event_query(event), kNotReady);
+    EXPECT_EQ(driver().stream_query(second), kNotReady);
+    EXPECT_EQ(done, 0);
+    gate.open = true;
+    ASSERT_EQ(driver().event_synchronize(event), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(second), kSuccess);
+    EXPECT_EQ(done, 1);
+
+    void* later = nullptr;
+    ASSERT_EQ(driver().event_create(&later, 0), kSuccess);
+    ASSERT_EQ(driver().event_record(later, second), kSuccess);
+    ASSERT_EQ(driver().event_synchronize(later), kSuccess);
+    float milliseconds = -1;
+    ASSERT_EQ(driver().event_elapsed(&milliseconds, event, later), kSuccess);
+    EXPECT_GE(milliseconds, 0);
+
+    // An event belongs to a context; streams of others cannot record it.
+    void* other_context = nullptr;
+    ASSERT_EQ(driver().retain(&other_context, 1), kSuccess);
+    ASSERT_EQ(driver().push(other_context), kSuccess);
+    void* foreign = nullptr;
+    ASSERT_EQ(driver().stream_create(&foreign, 0), kSuccess);
+    EXPECT_EQ(driver().event_record(event, foreign), kInvalidHandle);
+    EXPECT_EQ(driver().stream_wait(foreign, event, 0), kSuccess) << "waiting is allowed";
+    ASSERT_EQ(driver().stream_destroy(foreign), kSuccess);
+    ASSERT_EQ(driver().pop(nullptr), kSuccess);
+    ASSERT_EQ(driver().release(1), kSuccess);
+    for (void* made : {event, later})
+        EXPECT_EQ(driver().event_destroy(made), kSuccess);
+    for (void* made : {first, second})
+        EXPECT_EQ(driver().stream_destroy(made), kSuccess);
+}
+
+TEST_F(EmulatedCuda, PeerAccessIsCounted) {
+    int can = -1;
+    ASSERT_EQ(driver().can_access_peer(&can, 0, 1), kSuccess);
+    EXPECT_EQ(can, 1);
+    ASSERT_EQ(driver().can_access_peer(&can, 1, 1), kSuccess);
+    EXPECT_EQ(can, 0);
+    void* other = nullptr;
+    ASSERT_EQ(driver().retain(&other, 1), kSuccess);
+    EXPECT_EQ(driver().enable_peer(other, 0), kSuccess);
+    EXPECT_EQ(driver().enable_peer(other, 0), kPeerAlreadyEnabled);
+    EXPECT_EQ(driver().release(1), kSuccess);
+}
+
+// ---- between processes
+// --------------------------------------------------------------------------------------------------
+
+SCENARIO(open_and_answer) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    const std::size_t bytes = std::stoul(arguments.at(1));
+    Pointer address = 0;
+    REQUIRE_EQUAL(driver().ipc_open(&address, handle, 1), kSuccess);
+    Pointer again = 0;
+    REQUIRE_EQUAL(driver().ipc_open(&again, handle, 1), kSuccess);
+    REQUIRE_EQUAL(again, address);
+    std::vector<unsigned char> data(bytes);
+    REQUIRE_EQUAL(driver().to_host(data.data(), address, bytes), kSuccess);
+    for (std::size_t position = 0; position < bytes; ++position) {
+        REQUIRE_EQUAL(static_cast<int>(data[position]), static_cast<int>(position % 251));
+    }
+    Handle refused{};
+    REQUIRE_EQUAL(driver().ipc_get(&refused, address), kInvalidValue);
+    REQUIRE_EQUAL(driver().free(address), kInvalidValue);
+    REQUIRE_EQUAL(driver().fill(address, 0xab, bytes), kSuccess);
+    REQUIRE_EQUAL(driver().synchronize(), kSuccess);
+    REQUIRE_EQUAL(driver().ipc_close(address), kSuccess);
+    REQUIRE_EQUAL(driver().to_host(data.data(), address, 1), kSuccess);  // opened twice
+    REQUIRE_EQUAL(driver().ipc_close(address), kSuccess);
+    REQUIRE_EQUAL(driver().ipc_close(address), kInvalidValue);
+    REQUIRE_EQUAL(driver().to_host(data.data(), address, 1), kInvalidValue);
+    return 0;
+}
+
+TEST_F(EmulatedCuda, SharesMemoryBetweenProcesses) {
+    for (const std::size_t bytes : {std::size_t{1000}, 3 * kMiB}) {
+        const Pointer spacer = allocate(600);  // so that a small allocation is not the first of its block
+        const Pointer address = allocate(bytes);
+        std::vector<unsigned char> data(bytes);
+        for (std::size_t position = 0; position < bytes; ++position)
+            data[position] = static_cast<unsigned char>(position % 251);
+        ASSERT_EQ(driver().to_device(address, data.data(), bytes), kSuccess);
+        ASSERT_EQ(driver().synchronize(), kSuccess);
+        Handle handle{};
+        ASSERT_EQ(driver().ipc_get(&handle, address + bytes / 2), kSuccess) << "an interior pointer";
+        Pointer own = 0;
+        EXPECT_EQ(driver().ipc_open(&own, handle, 1), kInvalidContext) << "not in the exporting process";
+        const std::string text = to_text(handle.bytes, sizeof handle.bytes);
+        const Outcome outcome = run_scenario("open_and_answer", {}, {text, std::to_string(bytes)});
+        EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+        ASSERT_EQ(driver().to_host(data.data(), address, bytes), kSuccess);
+        EXPECT_EQ(data.front(), 0xab);
+        EXPECT_EQ(data.back(), 0xab);
+        ASSERT_EQ(driver().free(address), kSuccess);
+        ASSERT_EQ(driver().free(spacer), kSuccess);
+    }
+}
+
+SCENARIO(open_gives) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    Pointer address = 0;
+    REQUIRE_EQUAL(driver().ipc_open(&address, handle, 1), std::stoi(arguments.at(1)));
+    return 0;
+}
+
+TEST_F(EmulatedCuda, RefusesHandlesThatAreStaleOrForgedOrIsolated) {
+    const Pointer keeper = allocate(512);
+    for (const std::size_t bytes : {std::size_t{512}, 4 * kMiB}) {
+        const Pointer address = allocate(bytes);
+        Handle handle{};
+        ASSERT_EQ(driver().ipc_get(&handle, address), kSuccess);
+        const auto opening_gives = [&](const Handle& tried, int result, const Environment& environment) {
+            const Outcome outcome = run_scenario("open_gives", environment,
+                                                 {to_text(tried.bytes, sizeof tried.bytes), std::to_string(result)});
+            EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+        };
+        opening_gives(handle, kSuccess, {});
+        opening_gives(handle, kMapFailed, {{"AWAKEN_EMULATE_FAULTS", "ipc-open"}});
+        opening_gives(handle, kInvalidValue, {{"AWAKEN_EMULATE_FAULTS", "isolated"}});
+        Handle forged = handle;
+        forged.bytes[40] ^= 1;
+        opening_gives(forged, kInvalidValue, {});
+        ASSERT_EQ(driver().free(address), kSuccess);
+        opening_gives(handle, kInvalidValue, {});
+        const Pointer successor = allocate(bytes);
+        ASSERT_EQ(successor, address);
+        opening_gives(handle, kInvalidValue, {});
+        ASSERT_EQ(driver().free(successor), kSuccess);
+    }
+    ASSERT_EQ(driver().free(keeper), kSuccess);
+}
+
+// ---- faults
+// -------------------------------------------------------------------------------------------------------------
+
+SCENARIO(faulty) {
+    const std::string& fault = arguments.at(0);
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Pointer address = 0;
+    if (fault == "oom") {
+        REQUIRE_EQUAL(driver().allocate(&address, 1), kOutOfMemory);
+        return 0;
+    }
+    REQUIRE_EQUAL(driver().allocate(&address, kMiB), kSuccess);
+    void* host = nullptr;
+    Handle handle{};
+    int can = -1;
+    std::vector<char> bytes(8192);
+    if (fault == "oom-after=2M") {
+        Pointer second = 0;
+        REQUIRE_EQUAL(driver().allocate(&second, 2 * kMiB), kOutOfMemory);
+        REQUIRE_EQUAL(driver().allocate(&second, kMiB), kSuccess);
+    } else if (fault == "ipc-export") {
+        REQUIRE_EQUAL(driver().ipc_get(&handle, address), kNotSupported);
+    } else if (fault == "no-peer") {
+        REQUIRE_EQUAL(driver().can_access_peer(&can, 0, 1), kSuccess);
+        REQUIRE_EQUAL(can, 0);
+        void* other = nullptr;
+        REQUIRE_EQUAL(driver().retain(&other, 1), kSuccess);
+        REQUIRE_EQUAL(driver().enable_peer(other, 0), kPeerUnsupported);
+    } else if (fault == "pinned-oom") {
+        REQUIRE_EQUAL(driver().allocate_host(&host, 4096, 0), kOutOfMemory);
+    } else if (fault == "register") {
+        REQUIRE_EQUAL(driver().register_host(bytes.data(), bytes.size(), 0), kOutOfMemory);
+    } else if (fault == "copy-error=2") {
+        REQUIRE_EQUAL(driver().to_host(bytes.data(), address, 64), kSuccess);
+        REQUIRE_EQUAL(driver().to_host(bytes.data(), address, 64), kLaunchFailed);
+        REQUIRE_EQUAL(driver().synchronize(), kLaunchFailed);  // the context is lost
+    } else {
+        return 3;
+    }
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, InjectsFaults) {
+    for (const char* fault :
+         {"oom", "oom-after=2M", "ipc-export", "no-peer", "pinned-oom", "register", "copy-error=2"}) {
+        const Outcome outcome =
+            run_scenario("faulty", {{"AWAKEN_EMULATE", "cuda:2"}, {"AWAKEN_EMULATE_FAULTS", fault}}, {fault});
+        EXPECT_TRUE(outcome.succeeded()) << fault << ": " << outcome.output;
+    }
+}
+
+namespace {
+
+void report_at_exit() {
+    Pointer address = 0;
+    std::printf("at exit: %d\n", driver().allocate(&address, 64));
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+SCENARIO(call_at_exit) {
+    std::atexit(&report_at_exit);  // before the driver starts, so that it runs after the driver's own handler
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    // Work that is not over when the process ends.
+    Pointer address = 0;
+    REQUIRE_EQUAL(driver().allocate(&address, kMiB), kSuccess);
+    REQUIRE_EQUAL(driver().fill(address, 1, kMiB), kSuccess);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, EndsWithWorkPendingAndCanBeShutDown) {
+    Outcome outcome = run_scenario("call_at_exit", {{"AWAKEN_EMULATE", "cuda:1"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    EXPECT_EQ(outcome.output, "at exit: " + std::to_string(kSuccess) + "\n");
+    outcome = run_scenario("call_at_exit", {{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_EMULATE_FAULTS", "shutdown"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    EXPECT_EQ(outcome.output, "at exit: " + std::to_string(kDeinitialized) + "\n");
+}
+
+// ---- kernels
+// ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Compiler {
+    Library library{"libnvrtc.so.12"};
+    int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*);
+    int (*destroy)(void**);
+    int (*compile)(void*, int, const char* const*);
+    int (*log_size)(void*, std::size_t*);
+    int (*log)(void*, char*);
+    int (*image_size)(void*, std::size_t*);
+    int (*image)(void*, char*);
+    Compiler() {
+        library.bind(create, "nvrtcCreateProgram");
+        library.bind(destroy, "nvrtcDestroyProgram");
+        library.bind(compile, "nvrtcCompileProgram");
+        library.bind(log_size, "nvrtcGetProgramLogSize");
+        library.bind(log, "nvrtcGetProgramLog");
+        library.bind(image_size, "nvrtcGetCUBINSize");
+        library.bind(image, "nvrtcGetCUBIN");
+    }
+};
+
+std::string text_of_file(const char* path) {
+    std::FILE* const file = std::fopen(path, "r");
+    EXPECT_NE(file, nullptr) << path;
+    if (!file) return {};
+    std::string text;
+    char buffer[4096];
+    while (const std::size_t length = std::fread(buffer, 1, sizeof buffer, file))
+        text.append(buffer, length);
+    std::fclose(file);
+    return text;
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, RunsAKernelOfTheProject) {
+    const Compiler compiler;
+    const std::string source = text_of_file(AWAKEN_KERNEL_DIRECTORY "/fill.h");
+    void* program = nullptr;
+    ASSERT_EQ(compiler.create(&program, source.c_str(), "fill", 0, nullptr, nullptr), 0);
+    ASSERT_EQ(compiler.compile(program, 0, nullptr), 0);
+    std::size_t size = 0;
+    ASSERT_EQ(compiler.image_size(program, &size), 0);
+    std::vector<char> image(size);
+    ASSERT_EQ(compiler.image(program, image.data()), 0);
+    ASSERT_EQ(compiler.destroy(&program), 0);
+
+    void* module = nullptr;
+    void* function = nullptr;
+    ASSERT_EQ(driver().module_load(&module, image.data()), kSuccess);
+    EXPECT_EQ(driver().module_function(&function, module, "awaken_unheard_of"), 500);
+    ASSERT_EQ(driver().module_function(&function, module, "awaken_fill_pattern"), kSuccess);
+    void* foreign_module = nullptr;
+    EXPECT_EQ(driver().module_load(&foreign_module, "another compiler's image"), 209);
+
+    // Fill by one kernel, count by another; the arguments are gone when the kernels run.
+    constexpr unsigned long long kBytes = 100'003;
+    Pointer data = allocate(kBytes);
+    Pointer mismatches = allocate(8);
+    ASSERT_EQ(driver().fill(mismatches, 0, 8), kSuccess);
+    void* stream = nullptr;
+    ASSERT_EQ(driver().stream_create(&stream, 0), kSuccess);
+    const auto launch = [&](std::vector<void*> arguments) {
+        return driver().launch(function, 7, 1, 1, 64, 1, 1, 0, stream, arguments.data(), nullptr);
+    };
+    {
+        unsigned long long bytes = kBytes;
+        unsigned long long seed = 42;
+        unsigned long long first = 5;
+        ASSERT_EQ(launch({&data, &bytes, &seed, &first}), kSuccess);
+        ASSERT_EQ(driver().module_function(&function, module, "awaken_count_mismatches"), kSuccess);
+        ASSERT_EQ(launch({&data, &bytes, &seed, &first, &mismatches}), kSuccess);
+        bytes = seed = first = ~0ULL;
+    }
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    unsigned long long counted = 99;
+    ASSERT_EQ(driver().to_host(&counted, mismatches, sizeof counted), kSuccess);
+    EXPECT_EQ(counted, 0U);
+    const unsigned char spoiled = static_cast<unsigned char>(byte_at(data + 77) ^ 1);
+    ASSERT_EQ(driver().to_device(data + 77, &spoiled, 1), kSuccess);
+    unsigned long long bytes = kBytes;
+    unsigned long long seed = 42;
+    unsigned long long first = 5;
+    // The same parameters in one buffer.
+    const struct {
+        Pointer data;
+        unsigned long long bytes, seed, first;
+        Pointer mismatches;
+    } packed{data, bytes, seed, first, mismatches};
+    std::size_t packed_size = sizeof packed;
+    void* extra[] = {reinterpret_cast<void*>(1), const_cast<void*>(static_cast<const void*>(&packed)),
+                     reinterpret_cast<void*>(2), &packed_size, nullptr};
+    ASSERT_EQ(driver().launch(function, 2, 1, 1, 32, 1, 1, 0, stream, nullptr, extra), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    ASSERT_EQ(driver().to_host(&counted, mismatches, sizeof counted), kSuccess);
+    EXPECT_EQ(counted, 1U);
+
+    EXPECT_EQ(driver().launch(function, 1, 1, 1, 2048, 1, 1, 0, stream, nullptr, extra), kInvalidValue)
+        << "block too large";
+    EXPECT_EQ(driver().launch(function, 1, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr), kInvalidValue)
+        << "no arguments";
+    ASSERT_EQ(driver().module_unload(module), kSuccess);
+    EXPECT_EQ(driver().launch(function, 2, 1, 1, 32, 1, 1, 0, stream, nullptr, extra), kInvalidHandle);
+    ASSERT_EQ(driver().stream_destroy(stream), kSuccess);
+    ASSERT_EQ(driver().free(data), kSuccess);
+    ASSERT_EQ(driver().free(mismatches), kSuccess);
+}
+
+TEST_F(EmulatedCuda, RefusesToCompileWhatItWasNotBuiltWith) {
+    const Compiler compiler;
+    void* program = nullptr;
+    ASSERT_EQ(compiler.create(&program, "extern \"C\" __global__ void foreign(int* p) { *p = 1; }", "foreign.cu", 0,
+                              nullptr, nullptr),
+              0);
+    EXPECT_EQ(compiler.compile(program, 0, nullptr), 6);
+    std::size_t size = 0;
+    ASSERT_EQ(compiler.log_size(program, &size), 0);
+    std::string log(size, '\0');
+    ASSERT_EQ(compiler.log(program, log.data()), 0);
+    EXPECT_NE(log.find("foreign.cu"), std::string::npos) << log;
+    EXPECT_NE(log.find("only kernels that it was built with"), std::string::npos) << log;
+    EXPECT_EQ(compiler.destroy(&program), 0);
+}
+
+TEST_F(EmulatedCuda, FindsCallsByName) {
+    void* found = nullptr;
+    int status = -1;
+    ASSERT_EQ(driver().proc_address("cuMemAlloc", &found, 12000, 0, &status), kSuccess);
+    EXPECT_EQ(found, reinterpret_cast<void*>(driver().allocate));
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(driver().proc_address("cuNoSuchCall", &found, 12000, 0, &status), 500);
+    EXPECT_EQ(status, 1);
+    EXPECT_EQ(found, nullptr);
+}
+
+// ---- the run-time library
+// -----------------------------------------------------------------------------------------------
+
+namespace {
+
+template <std::size_t PropertyBytes, std::size_t AttributeBytes>
+void use_runtime(const char* file, const char* properties_name) {
+    const Library library(file);
+    int (*malloc_)(void**, std::size_t);
+    int (*free_)(void*);
+    int (*memcpy_)(void*, const void*, std::size_t, int);
+    int (*set_device)(int);
+    int (*get_device)(int*);
+    int (*last_error)();
+    int (*properties)(void*, int);
+    int (*attributes)(void*, const void*);
+    const char* (*text)(int);
+    library.bind(malloc_, "cudaMalloc");
+    library.bind(free_, "cudaFree");
+    library.bind(memcpy_, "cudaMemcpy");
+    library.bind(set_device, "cudaSetDevice");
+    library.bind(get_device, "cudaGetDevice");
+    library.bind(last_error, "cudaGetLastError");
+    library.bind(properties, properties_name);
+    library.bind(attributes, "cudaPointerGetAttributes");
+    library.bind(text, "cudaGetErrorString");
+
+    // On a thread of its own: no context is current, and the runtime makes one.
+    std::thread([&] {
+        int device = -1;
+        EXPECT_EQ(get_device(&device), kSuccess);
+        EXPECT_EQ(device, 0);
+        EXPECT_EQ(set_device(1), kSuccess);
+        void* address = nullptr;
+        ASSERT_EQ(malloc_(&address, 64), kSuccess);
+        // The driver knows it as memory of the same machine.
+        EXPECT_EQ(attribute_of<int>(reinterpret_cast<Pointer>(address), kDeviceOrdinal), 1);
+        std::array<int, 16> out{1, 2, 3};
+        std::array<int, 16> back{};
+        EXPECT_EQ(memcpy_(address, out.data(), 64, 1), kSuccess);
+        EXPECT_EQ(memcpy_(back.data(), address, 64, 4), kSuccess);
+        EXPECT_EQ(back, out);
+        EXPECT_EQ(memcpy_(back.data(), address, 64, 9), 21);
+        EXPECT_EQ(last_error(), 21) << "kept until asked for";
+        EXPECT_EQ(last_error(), kSuccess);
+        EXPECT_EQ(set_device(2), 101);
+        EXPECT_STREQ(text(101), "invalid device ordinal");
+
+        std::vector<unsigned char> filled(PropertyBytes + 64, 0xcd);
+        ASSERT_EQ(properties(filled.data(), 1), kSuccess);
+        EXPECT_EQ(filled[PropertyBytes], 0xcd) << "written beyond the structure";
+        EXPECT_STREQ(reinterpret_cast<char*>(filled.data()), "Awaken emulated GPU (CUDA)");
+        std::size_t memory = 0;
+        std::memcpy(&memory, filled.data() + 288, sizeof memory);
+        EXPECT_EQ(memory, std::size_t{4} << 30);
+
+        struct {
+            int type;
+            int device;
+            void* device_pointer;
+            void* host_pointer;
+            unsigned char rest[AttributeBytes - 24 + 16];
+        } found;
+        std::memset(&found, 0xcd, sizeof found);
+        ASSERT_EQ(attributes(&found, static_cast<char*>(address) + 8), kSuccess);
+        EXPECT_EQ(found.type, 2);
+        EXPECT_EQ(found.device, 1);
+        EXPECT_EQ(found.host_pointer, nullptr);
+        EXPECT_EQ(found.rest[AttributeBytes - 24], 0xcd) << "written beyond the structure";
+        ASSERT_EQ(attributes(&found, &found), kSuccess);
+        EXPECT_EQ(found.type, 0);
+        EXPECT_EQ(free_(address), kSuccess);
+    }).join();
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, TheRuntimeLibrariesShareTheDriversMachine) {
+    use_runtime<1032, 24>("libcudart.so.12", "cudaGetDeviceProperties_v2");
+    use_runtime<1008, 88>("libcudart.so.13", "cudaGetDeviceProperties");
+}

@@ -1,0 +1,317 @@
+// The emulated HIP runtime. Built once per major version of ROCm (AWAKEN_HIP_GENERATION): what is the same in all, and
+// what is not.
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "emulator_support.h"
+
+namespace {
+
+using namespace awaken::emulator_test;
+
+constexpr int kGeneration = AWAKEN_HIP_GENERATION;
+constexpr int kSuccess = 0;
+constexpr int kInvalidValue = 1;
+constexpr int kInvalidDevicePointer = 17;
+constexpr int kNoDevice = 100;
+constexpr int kInvalidContext = 201;
+constexpr int kNotReady = 600;
+
+struct Attributes {
+    int type;
+    int device;
+    void* device_pointer;
+    void* host_pointer;
+    int managed;
+    unsigned flags;
+};
+
+struct Handle {
+    unsigned char bytes[64];
+};
+
+struct Hip {
+    Library library{("libamdhip64.so." + std::to_string(kGeneration)).c_str()};
+    int (*device_count)(int*);
+    int (*set_device)(int);
+    int (*get_device)(int*);
+    int (*version)(int*);
+    int (*allocate)(void**, std::size_t);
+    int (*free)(void*);
+    int (*allocate_managed)(void**, std::size_t, unsigned);
+    int (*allocate_host)(void**, std::size_t, unsigned);
+    int (*free_host)(void*);
+    int (*allocate_async)(void**, std::size_t, void*);
+    int (*free_async)(void*, void*);
+    int (*copy)(void*, const void*, std::size_t, int);
+    int (*fill)(void*, int, std::size_t);
+    int (*synchronize)();
+    int (*query)(void*);
+    int (*attributes)(Attributes*, const void*);
+    int (*attribute)(void*, int, void*);
+    int (*range)(void**, std::size_t*, void*);
+    int (*last_error)();
+    int (*peek_error)();
+    int (*ipc_get)(Handle*, void*);
+    int (*ipc_open)(void**, Handle, unsigned);
+    int (*ipc_close)(void*);
+    int (*old_properties)(void*, int);
+    const char* (*error_name)(int);
+
+    Hip() {
+        library.bind(device_count, "hipGetDeviceCount");
+        library.bind(set_device, "hipSetDevice");
+        library.bind(get_device, "hipGetDevice");
+        library.bind(version, "hipRuntimeGetVersion");
+        library.bind(allocate, "hipMalloc");
+        library.bind(free, "hipFree");
+        library.bind(allocate_managed, "hipMallocManaged");
+        library.bind(allocate_host, "hipHostMalloc");
+        library.bind(free_host, "hipHostFree");
+        library.bind(allocate_async, "hipMallocAsync");
+        library.bind(free_async, "hipFreeAsync");
+        library.bind(copy, "hipMemcpy");
+        library.bind(fill, "hipMemset");
+        library.bind(synchronize, "hipDeviceSynchronize");
+        library.bind(query, "hipStreamQuery");
+        library.bind(attributes, "hipPointerGetAttributes");
+        library.bind(attribute, "hipPointerGetAttribute");
+        library.bind(range, "hipMemGetAddressRange");
+        library.bind(last_error, "hipGetLastError");
+        library.bind(peek_error, "hipPeekAtLastError");
+        library.bind(ipc_get, "hipIpcGetMemHandle");
+        library.bind(ipc_open, "hipIpcOpenMemHandle");
+        library.bind(ipc_close, "hipIpcCloseMemHandle");
+        library.bind(old_properties, "hipGetDeviceProperties");
+        library.bind(error_name, "hipGetErrorName");
+    }
+};
+
+Hip& hip() {
+    static Hip* const instance = new Hip;
+    return *instance;
+}
+
+Attributes attributes_of(const void* address) {
+    Attributes found{};
+    EXPECT_EQ(hip().attributes(&found, address), kSuccess);
+    return found;
+}
+
+}  // namespace
+
+TEST(EmulatedHip, SaysItsVersionWithoutBeingInitialised) {
+    int version = 0;
+    ASSERT_EQ(hip().version(&version), kSuccess);
+    EXPECT_EQ(version / 10'000'000, kGeneration);
+    int count = 0;
+    ASSERT_EQ(hip().device_count(&count), kSuccess);
+    EXPECT_EQ(count, 2);
+    EXPECT_STREQ(hip().error_name(400), "hipErrorInvalidHandle");
+}
+
+TEST(EmulatedHip, MemoryTypesAreThoseOfTheVersion) {
+    constexpr int kHost = kGeneration == 5 ? 0 : 1;
+    constexpr int kDevice = kGeneration == 5 ? 1 : 2;
+    constexpr int kManaged = kGeneration == 5 ? 0 : 3;
+    ASSERT_EQ(hip().set_device(1), kSuccess);
+    void* device = nullptr;
+    void* managed = nullptr;
+    void* pinned = nullptr;
+    ASSERT_EQ(hip().allocate(&device, 4096), kSuccess);
+    ASSERT_EQ(hip().allocate_managed(&managed, 4096, 1), kSuccess);
+    ASSERT_EQ(hip().allocate_host(&pinned, 4096, 0), kSuccess);
+    EXPECT_EQ(attributes_of(static_cast<char*>(device) + 5).type, kDevice);
+    EXPECT_EQ(attributes_of(device).device, 1);
+    EXPECT_EQ(attributes_of(device).managed, 0);
+    EXPECT_EQ(attributes_of(managed).type, kManaged);
+    EXPECT_EQ(attributes_of(managed).managed, 1);
+    EXPECT_EQ(attributes_of(pinned).type, kHost);
+    EXPECT_EQ(attributes_of(pinned).managed, 0);
+    static_cast<int*>(managed)[1] = 4;  // the host may
+    EXPECT_EQ(hip().free(device), kSuccess);
+    EXPECT_EQ(hip().free(managed), kSuccess);
+    EXPECT_EQ(hip().free_host(pinned), kSuccess);
+    ASSERT_EQ(hip().set_device(0), kSuccess);
+}
+
+TEST(EmulatedHip, UnknownHostMemoryAndTheLastErrorAreThoseOfTheVersion) {
+    int local = 0;
+    Attributes found{};
+    EXPECT_EQ(hip().attributes(&found, &local), kGeneration == 5 ? kInvalidValue : kSuccess);
+    EXPECT_EQ(hip().peek_error(), kGeneration == 5 ? kInvalidValue : kSuccess);
+    EXPECT_EQ(found.type, 0);
+
+    unsigned type = 0;
+    EXPECT_EQ(hip().attribute(&type, 2, &local), kInvalidValue);
+    EXPECT_EQ(hip().peek_error(), kInvalidValue);
+    int device = 0;
+    ASSERT_EQ(hip().get_device(&device), kSuccess);
+    // Up to ROCm 6 a success takes an earlier error's place.
+    EXPECT_EQ(hip().last_error(), kGeneration < 7 ? kSuccess : kInvalidValue);
+    EXPECT_EQ(hip().last_error(), kSuccess);
+}
+
+TEST(EmulatedHip, RangesAndIdentities) {
+    void* address = nullptr;
+    ASSERT_EQ(hip().allocate(&address, 10'000), kSuccess);
+    void* base = nullptr;
+    std::size_t size = 0;
+    ASSERT_EQ(hip().range(&base, &size, static_cast<char*>(address) + 9'999), kSuccess);
+    EXPECT_EQ(base, address);
+    EXPECT_EQ(size, 10'000U);
+    int local = 0;
+    EXPECT_EQ(hip().range(&base, &size, &local), kInvalidDevicePointer);
+    std::uint64_t first = 0;
+    ASSERT_EQ(hip().attribute(&first, 7, address), kSuccess);
+    ASSERT_EQ(hip().free(address), kSuccess);
+    void* again = nullptr;
+    ASSERT_EQ(hip().allocate(&again, 10'000), kSuccess);
+    EXPECT_EQ(again, address);
+    std::uint64_t second = 0;
+    ASSERT_EQ(hip().attribute(&second, 7, again), kSuccess);
+    EXPECT_GT(second, first);
+    ASSERT_EQ(hip().free(again), kSuccess);
+}
+
+TEST(EmulatedHip, MemsetReturnsEarlyAndTheNullStreamKnows) {
+    void* address = nullptr;
+    ASSERT_EQ(hip().allocate(&address, 4096), kSuccess);
+    ASSERT_EQ(hip().fill(address, 3, 4096), kSuccess);
+    EXPECT_EQ(hip().query(nullptr), kNotReady);
+    ASSERT_EQ(hip().synchronize(), kSuccess);
+    EXPECT_EQ(hip().query(nullptr), kSuccess);
+    std::array<unsigned char, 4096> data{};
+    ASSERT_EQ(hip().copy(data.data(), address, data.size(), 2), kSuccess);
+    EXPECT_EQ(data[4095], 3);
+    ASSERT_EQ(hip().free(address), kSuccess);
+}
+
+TEST(EmulatedHip, FillsInPropertiesInsideTheirStructures) {
+    const auto check = [](int (*properties)(void*, int), std::size_t bytes, std::size_t memory_at,
+                          std::size_t name_at) {
+        std::vector<unsigned char> filled(bytes + 64, 0xcd);
+        ASSERT_EQ(properties(filled.data(), 0), kSuccess);
+        EXPECT_EQ(filled[bytes], 0xcd) << "written beyond the structure";
+        std::size_t memory = 0;
+        std::memcpy(&memory, filled.data() + memory_at, sizeof memory);
+        EXPECT_EQ(memory, std::size_t{4} << 30);
+        EXPECT_EQ(std::string(reinterpret_cast<char*>(filled.data()) + name_at).substr(0, 6), "gfx90a");
+    };
+    check(hip().old_properties, 792, 256, 396);
+    EXPECT_EQ(hip().library.has("hipGetDevicePropertiesR0600"), kGeneration >= 6);
+    if constexpr (kGeneration >= 6) {
+        int (*properties)(void*, int) = nullptr;
+        hip().library.bind(properties, "hipGetDevicePropertiesR0600");
+        check(properties, 1472, 288, 1160);
+    }
+}
+
+TEST(EmulatedHip, CarriesItsRunTimeCompiler) {
+    const Library compiler(kGeneration == 5 ? "libamdhip64.so.5"
+                                            : ("libhiprtc.so." + std::to_string(kGeneration)).c_str());
+    int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*) = nullptr;
+    int (*compile)(void*, int, const char* const*) = nullptr;
+    int (*destroy)(void**) = nullptr;
+    compiler.bind(create, "hiprtcCreateProgram");
+    compiler.bind(compile, "hiprtcCompileProgram");
+    compiler.bind(destroy, "hiprtcDestroyProgram");
+    void* program = nullptr;
+    ASSERT_EQ(create(&program, "AWAKEN_KERNEL(awaken_fill_pattern, u64 bytes) {}", "fill.h", 0, nullptr, nullptr), 0);
+    EXPECT_EQ(compile(program, 0, nullptr), 0);
+    EXPECT_EQ(destroy(&program), 0);
+    EXPECT_NE(destroy(&program), 0);
+}
+
+SCENARIO(touch_device_memory) {
+    void* address = nullptr;
+    REQUIRE_EQUAL(hip().allocate(&address, 64), kSuccess);
+    return *static_cast<volatile char*>(address);
+}
+
+SCENARIO(no_device) {
+    int count = 9;
+    REQUIRE_EQUAL(hip().device_count(&count), kNoDevice);
+    REQUIRE_EQUAL(count, 0);
+    void* address = nullptr;
+    REQUIRE_EQUAL(hip().allocate(&address, 64), kNoDevice);
+    return 0;
+}
+
+SCENARIO(visible_devices) {
+    int count = 0;
+    REQUIRE_EQUAL(hip().device_count(&count), kSuccess);
+    REQUIRE_EQUAL(count, std::stoi(arguments.at(0)));
+    return 0;
+}
+
+SCENARIO(version_as_asked) {
+    int version = 0;
+    REQUIRE_EQUAL(hip().version(&version), kSuccess);
+    REQUIRE_EQUAL(version / 10'000'000, std::stoi(arguments.at(0)));
+    return 0;
+}
+
+TEST(EmulatedHipProcess, FaultsOnHostAccessAndObeysTheEnvironment) {
+    EXPECT_TRUE(run_scenario("touch_device_memory", {}).ended_by(SIGSEGV));
+    for (const char* other : {"cuda:2", ""}) {
+        const Outcome outcome = run_scenario("no_device", {{"AWAKEN_EMULATE", other}});
+        EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    }
+    const Environment both{
+        {"AWAKEN_EMULATE", "hip:8"}, {"ROCR_VISIBLE_DEVICES", "4,5,6"}, {"HIP_VISIBLE_DEVICES", "0,2"}};
+    EXPECT_TRUE(run_scenario("visible_devices", both, {"2"}).succeeded());
+    for (const char* generation : {"5", "6", "7"}) {
+        const Outcome outcome = run_scenario(
+            "version_as_asked", {{"AWAKEN_EMULATE", std::string("hip") + generation + ":1"}}, {generation});
+        EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    }
+}
+
+SCENARIO(open_and_answer) {
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    void* address = nullptr;
+    REQUIRE_EQUAL(hip().ipc_open(&address, handle, 1), kSuccess);
+    std::array<unsigned char, 5000> data{};
+    REQUIRE_EQUAL(hip().copy(data.data(), address, data.size(), 2), kSuccess);
+    REQUIRE_EQUAL(static_cast<int>(data[4999]), 0x5a);
+    REQUIRE_EQUAL(hip().fill(address, 0x77, data.size()), kSuccess);
+    REQUIRE_EQUAL(hip().synchronize(), kSuccess);
+    REQUIRE_EQUAL(hip().ipc_close(address), kSuccess);
+    return 0;
+}
+
+SCENARIO(open_fails) {
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    void* address = nullptr;
+    REQUIRE_EQUAL(hip().ipc_open(&address, handle, 1), kInvalidDevicePointer);
+    return 0;
+}
+
+TEST(EmulatedHip, SharesMemoryBetweenProcesses) {
+    void* address = nullptr;
+    ASSERT_EQ(hip().allocate(&address, 5000), kSuccess);
+    ASSERT_EQ(hip().fill(address, 0x5a, 5000), kSuccess);
+    ASSERT_EQ(hip().synchronize(), kSuccess);
+    Handle handle{};
+    ASSERT_EQ(hip().ipc_get(&handle, address), kSuccess);
+    void* own = nullptr;
+    EXPECT_EQ(hip().ipc_open(&own, handle, 1), kInvalidContext);
+    const std::string text = to_text(handle.bytes, sizeof handle.bytes);
+    const Outcome outcome = run_scenario("open_and_answer", {}, {text});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    unsigned char answered = 0;
+    ASSERT_EQ(hip().copy(&answered, static_cast<char*>(address) + 4999, 1, 2), kSuccess);
+    EXPECT_EQ(answered, 0x77);
+    ASSERT_EQ(hip().free(address), kSuccess);
+    EXPECT_TRUE(run_scenario("open_fails", {}, {text}).succeeded());
+    void* pool = nullptr;
+    ASSERT_EQ(hip().allocate_async(&pool, 4096, nullptr), kSuccess);
+    EXPECT_EQ(hip().ipc_get(&handle, pool), kInvalidDevicePointer);
+    ASSERT_EQ(hip().free_async(pool, nullptr), kSuccess);
+}
