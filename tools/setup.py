@@ -46,7 +46,6 @@ OLDEST_PYTHON = (3, 9)
 OLDEST_CMAKE = (3, 25)
 OLDEST_PIP = (22, 3)
 """The first pip that can install into another environment (--python)."""
-DEFAULT_INDEX = "https://pypi.org/simple/"
 DOWNLOAD_TIMEOUT_S = 60
 COMMAND_TIMEOUT_S = 1800
 RETRY_APT_AFTER_S = 24 * 3600
@@ -283,7 +282,12 @@ def index_settings() -> tuple[str, str | None]:
         config.read(candidates)
     except configparser.Error as error:
         raise SetupError(f"pip's configuration cannot be read ({error})", "correct the file") from None
-    index = os.environ.get("PIP_INDEX_URL") or str(config.get("global", "index-url", fallback=DEFAULT_INDEX))
+    index = os.environ.get("PIP_INDEX_URL") or str(config.get("global", "index-url", fallback=""))
+    if not index:
+        raise SetupError(
+            "this Python has neither ensurepip nor pip, and no package index is configured to fetch pip from",
+            "install python3-venv (Debian, Ubuntu) or pip, or set PIP_INDEX_URL to your package index",
+        )
     certificates = os.environ.get("PIP_CERT") or str(config.get("global", "cert", fallback=""))
     return index.rstrip("/") + "/", certificates or None
 

@@ -1,7 +1,8 @@
 /* Awaken's public C interface.
  *
- * No program needs it: preloading the library is enough. It is there for programs and libraries that want to ask what the
- * layer does. Each function may be called at any time from any thread, before MPI_Init and after MPI_Finalize included.
+ * No program needs it: preloading the library is enough. It is there for programs and libraries that want to ask what
+ * the layer does. Each function may be called at any time from any thread, before MPI_Init and after MPI_Finalize
+ * included.
  */
 #ifndef AWAKEN_AWAKEN_H
 #define AWAKEN_AWAKEN_H
@@ -22,8 +23,8 @@ int awaken_is_active(void);
 
 /* Where a pointer's memory lies, as the layer sees it. */
 enum awaken_memory {
-    AWAKEN_MEMORY_HOST = 0,    /* ordinary host memory, or no GPU runtime is in use */
-    AWAKEN_MEMORY_PINNED = 1,  /* host memory known to the GPU runtime */
+    AWAKEN_MEMORY_HOST = 0,   /* ordinary host memory, or no GPU runtime is in use */
+    AWAKEN_MEMORY_PINNED = 1, /* host memory known to the GPU runtime */
     AWAKEN_MEMORY_DEVICE = 2,
     AWAKEN_MEMORY_MANAGED = 3
 };
@@ -31,10 +32,10 @@ enum awaken_memory awaken_memory_of(const void* pointer);
 
 /* How the data of a call travelled. */
 enum awaken_path {
-    AWAKEN_PATH_NATIVE = 0,        /* all buffers were host memory: the MPI did it alone */
-    AWAKEN_PATH_STAGED = 1,        /* through pinned host memory */
-    AWAKEN_PATH_STAGED_LARGE = 2,  /* through ordinary host memory, the pinned pool being full */
-    AWAKEN_PATH_REFUSED = 3        /* ended with an error of the layer's */
+    AWAKEN_PATH_NATIVE = 0,       /* all buffers were host memory: the MPI did it alone */
+    AWAKEN_PATH_STAGED = 1,       /* through pinned host memory */
+    AWAKEN_PATH_STAGED_LARGE = 2, /* through ordinary host memory, the pinned pool being full */
+    AWAKEN_PATH_REFUSED = 3       /* ended with an error of the layer's */
 };
 /* Of the last MPI call that this thread made through the layer. */
 enum awaken_path awaken_last_path(void);
@@ -44,8 +45,8 @@ struct awaken_statistics {
     unsigned long long calls;
     unsigned long long bytes; /* of the buffers that travelled this way */
 };
-/* Fills `statistics` and returns 0, or returns -1 for a path that does not exist. AWAKEN_PATH_NATIVE is counted only when
- * AWAKEN_REPORT is set: a call that needs no service is not looked at otherwise. */
+/* Fills `statistics` and returns 0, or returns -1 for a path that does not exist. AWAKEN_PATH_NATIVE is counted only
+ * when AWAKEN_REPORT is set: a call that needs no service is not looked at otherwise. */
 int awaken_get_statistics(enum awaken_path path, struct awaken_statistics* statistics);
 
 #ifdef __cplusplus

@@ -14,11 +14,14 @@ constexpr std::string_view kPrefix = "AWAKEN";
 
 std::string lower(std::string_view text) {
     std::string result(text);
-    for (char& letter : result) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    for (char& letter : result)
+        letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     return result;
 }
 
-std::string quoted(const std::string& name, const std::string& value) { return name + "=" + value; }
+std::string quoted(const std::string& name, const std::string& value) {
+    return name + "=" + value;
+}
 
 bool parse_switch(const std::string& name, const std::string& value) {
     const std::string text = lower(value);
@@ -45,7 +48,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> before(b.size() + 1);
     std::vector<std::size_t> above(b.size() + 1);
     std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) above[j] = j;
+    for (std::size_t j = 0; j <= b.size(); ++j)
+        above[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
         row[0] = i;
         for (std::size_t j = 1; j <= b.size(); ++j) {
@@ -128,7 +132,8 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_MPI", "path", "", "the MPI library to use when the program has loaded none by itself"},
         {"AWAKEN_LIBRARY", "path", "", "the Awaken library that awaken exec preloads, instead of the installed one"},
         {"AWAKEN_EMULATE", "cuda:N | hip:N | hip5:N | hip6:N | hip7:N", "",
-         "awaken exec gives the program an emulated GPU driver with N devices; hip5 to hip7 as that version of ROCm only"},
+         "awaken exec gives the program an emulated GPU driver with N devices; hip5 to hip7 as that version of ROCm "
+         "only"},
         {"AWAKEN_EMULATE_MEMORY", "bytes, with K, M, G or T", "4G", "emulated driver: memory of each device"},
         {"AWAKEN_EMULATE_FAULTS", "comma-separated faults", "",
          "emulated driver: failures to inject, such as ipc-open or no-peer"},

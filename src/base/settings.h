@@ -18,13 +18,13 @@ struct SettingDescription {
 };
 
 struct Settings {
-    bool enabled = true;                              ///< AWAKEN: off makes the layer pass everything through
-    gpu::Choice gpu = gpu::Choice::automatic;         ///< AWAKEN_GPU
+    bool enabled = true;                                    ///< AWAKEN: off makes the layer pass everything through
+    gpu::Choice gpu = gpu::Choice::automatic;               ///< AWAKEN_GPU
     std::size_t pinned_pool_bytes = std::size_t{64} << 20;  ///< AWAKEN_PINNED_POOL, per rank; K, M, G suffixes (2^10..)
-    bool report = false;                              ///< AWAKEN_REPORT is set and not 0
-    std::string report_file;                          ///< empty: the text goes to stderr; *.json chooses JSON
-    bool check = false;                               ///< AWAKEN_CHECK
-    std::string mpi_library;                          ///< AWAKEN_MPI: the libmpi to use when the program opened none
+    bool report = false;                                    ///< AWAKEN_REPORT is set and not 0
+    std::string report_file;                                ///< empty: the text goes to stderr; *.json chooses JSON
+    bool check = false;                                     ///< AWAKEN_CHECK
+    std::string mpi_library;  ///< AWAKEN_MPI: the libmpi to use when the program opened none
 
     /// Reads AWAKEN_* from the environment. Throws Error naming the variable, its value and what is allowed; an unknown
     /// AWAKEN_ variable is an error too (it is most often a misspelling), with the nearest known name in the remedy.

@@ -32,10 +32,18 @@ int Call::fail(const int error_class, const Error& error) noexcept {
     _path = report::Path::refused;
     const int code = owner.error_code(error_class, error);
     switch (_target) {
-        case Target::communicator: owner.real.Comm_call_errhandler(_communicator, code); break;
-        case Target::window: owner.real.Win_call_errhandler(_window, code); break;
-        case Target::file: owner.real.File_call_errhandler(_file, code); break;
-        case Target::self: owner.real.Comm_call_errhandler(MPI_COMM_SELF, code); break;
+        case Target::communicator:
+            owner.real.Comm_call_errhandler(_communicator, code);
+            break;
+        case Target::window:
+            owner.real.Win_call_errhandler(_window, code);
+            break;
+        case Target::file:
+            owner.real.File_call_errhandler(_file, code);
+            break;
+        case Target::self:
+            owner.real.Comm_call_errhandler(MPI_COMM_SELF, code);
+            break;
     }
     return code;
 }

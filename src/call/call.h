@@ -115,7 +115,9 @@ template <Function function>
 }
 
 /// One line of a family's table.
-#define AWAKEN_SERVE(function, operation) \
-    loader::Service { Function::function, Entry<Function::function, operation>::address() }
+#define AWAKEN_SERVE(function, operation)                                   \
+    loader::Service {                                                       \
+        Function::function, Entry<Function::function, operation>::address() \
+    }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -13,8 +13,8 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// How long a rank waits at the end for the others' figures before it reports its own only. Ranks without a report (another
-/// environment, no layer) never answer.
+/// How long a rank waits at the end for the others' figures before it reports its own only. Ranks without a report
+/// (another environment, no layer) never answer.
 constexpr int kGatherSeconds = 30;
 
 std::string host_name() {
@@ -25,11 +25,7 @@ std::string host_name() {
 }  // namespace
 
 Layer::Layer(const loader::Binding& mpi, Settings given)
-    : binding(mpi),
-      settings(std::move(given)),
-      datatypes(real),
-      pool(settings.pinned_pool_bytes),
-      requests(real) {
+    : binding(mpi), settings(std::move(given)), datatypes(real), pool(settings.pinned_pool_bytes), requests(real) {
     real.load(binding);
     below.load_below(binding);
 }
@@ -88,7 +84,8 @@ report::Identity Layer::identity() const {
     identity.abi = loader::to_string(binding.abi);
     gpu::Runtime* const runtime = _gpu.load(std::memory_order_acquire);
     if (runtime == nullptr) {
-        identity.gpu = settings.gpu == gpu::Choice::none ? "none (AWAKEN_GPU=none)" : "none: the program loaded no GPU runtime";
+        identity.gpu =
+            settings.gpu == gpu::Choice::none ? "none (AWAKEN_GPU=none)" : "none: the program loaded no GPU runtime";
         return identity;
     }
     identity.gpu = runtime->versions().description;
@@ -112,8 +109,8 @@ void Layer::write_report(const bool world_model) {
     report::Ledger all;
     all.merge(ledger.serialise());
     if (world_model && _size > 1) {
-        // Only rank 0 reports, for all. The gathering is nonblocking with a time limit, since nothing obliges every rank of
-        // a job to run with the layer and a report.
+        // Only rank 0 reports, for all. The gathering is nonblocking with a time limit, since nothing obliges every
+        // rank of a job to run with the layer and a report.
         const std::string text = ledger.serialise();
         int length = static_cast<int>(text.size());
         std::vector<int> lengths(static_cast<std::size_t>(_rank == 0 ? _size : 1));
@@ -126,7 +123,8 @@ void Layer::write_report(const bool world_model) {
             while (done == 0) {
                 timespec now{};
                 clock_gettime(CLOCK_MONOTONIC, &now);
-                if (real.Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || now.tv_sec - start.tv_sec > kGatherSeconds) {
+                if (real.Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+                    now.tv_sec - start.tv_sec > kGatherSeconds) {
                     return false;
                 }
                 if (done == 0) {
@@ -181,7 +179,8 @@ void Layer::write_report(const bool world_model) {
     }
     FILE* const stream = fopen(path.c_str(), "w");
     if (stream == nullptr) {
-        fprintf(stderr, "awaken: the report cannot be written to %s: give AWAKEN_REPORT a file in a writable directory\n",
+        fprintf(stderr,
+                "awaken: the report cannot be written to %s: give AWAKEN_REPORT a file in a writable directory\n",
                 path.c_str());
         fputs(text.c_str(), stderr);
         return;

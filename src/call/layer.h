@@ -17,6 +17,7 @@
 #include "report/report.h"
 #include "transfer/copier.h"
 #include "transfer/pinned_pool.h"
+#include "transfer/process_memory.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -33,6 +34,7 @@ class Layer {
     Native real;   ///< the MPI's own PMPI_ functions, for calls that are ours
     Native below;  ///< what the program would have called without us: a profiling tool below us, or the MPI
     Datatypes datatypes;
+    transfer::ProcessMemory process_memory;
     transfer::PinnedPool pool;
     Requests requests;
     report::Ledger ledger;
@@ -49,8 +51,8 @@ class Layer {
     void mpi_started(bool world_model);
     void mpi_stopping(bool world_model);
 
-    /// Turns a failure of ours into an MPI error code of the given class whose MPI_Error_string is the error's text. Equal
-    /// texts share a code. Also says it once on stderr.
+    /// Turns a failure of ours into an MPI error code of the given class whose MPI_Error_string is the error's text.
+    /// Equal texts share a code. Also says it once on stderr.
     [[nodiscard]] int error_code(int error_class, const Error& error);
 
   private:
@@ -71,6 +73,8 @@ class Layer {
 extern Layer* current_layer;
 
 /// The layer of this core. Valid once the core was installed.
-[[nodiscard]] inline Layer& layer() noexcept { return *current_layer; }
+[[nodiscard]] inline Layer& layer() noexcept {
+    return *current_layer;
+}
 
 }  // namespace awaken::AWAKEN_ABI

@@ -8,6 +8,9 @@
 
 namespace awaken::AWAKEN_ABI {
 
+// Of a truncated message the status says what was delivered: MPICH 5 as much as fits, MPICH 4 nothing; Open MPI gives
+// the length of the message, of which what fits was delivered (Stage::store stops at the buffer's end). An MPI may also
+// leave the status alone on an error, so ours are zero to begin with.
 std::int64_t received_bytes(const MPI_Status& status) {
     const Native& native = layer().real;
     int cancelled = 0;
@@ -30,11 +33,9 @@ void Operation::store(const MPI_Status& status, const int error) {
     if (error != MPI_SUCCESS) {
         layer().real.Error_class(error, &error_class);
     }
-    if (error == MPI_SUCCESS) {
+    if (error == MPI_SUCCESS || (receives && error_class == MPI_ERR_TRUNCATE)) {
         const std::scoped_lock lock(mutex);
         stage.store(receives ? received_bytes(status) : -1);
-    } else if (receives && error_class == MPI_ERR_TRUNCATE) {
-        stage.store();  // what fits of a message that is too long is delivered
     }
 }
 
@@ -92,7 +93,7 @@ void Requests::progress_adopted() noexcept {
         for (std::size_t i = 0; i < _adopted.size();) {
             Operation& operation = *_adopted[i];
             int flag = 0;
-            MPI_Status status;
+            MPI_Status status{};
             const int error = _native.Test(&operation.carrier, &flag, &status);
             if (flag == 0 && error == MPI_SUCCESS) {
                 ++i;

@@ -26,8 +26,8 @@ class Operation {
   public:
     enum class Kind : std::uint8_t {
         once,        ///< nonblocking: done when it completes
-        rebinding,   ///< persistent point-to-point: each start looks the buffer up and is carried by a native nonblocking
-                     ///< operation when it is device memory, or by the native persistent request itself
+        rebinding,   ///< persistent point-to-point: each start looks the buffer up and is carried by a native
+                     ///< nonblocking operation when it is device memory, or by the native persistent request itself
         bound,       ///< persistent collective: the native request was initialised on the images
         partitioned  ///< as bound, and copied partition by partition
     };
@@ -41,8 +41,8 @@ class Operation {
     bool receives = false;  ///< the status says how many bytes to store
     bool active = true;     ///< started and not yet completed
     bool stored = false;    ///< data already copied back, by MPI_Request_get_status
-    /// Rebinding: starts a native nonblocking operation on a fresh stage, or returns false when the buffer is host memory
-    /// and the native persistent request is to be started.
+    /// Rebinding: starts a native nonblocking operation on a fresh stage, or returns false when the buffer is host
+    /// memory and the native persistent request is to be started.
     std::function<bool(Call&, Operation&, int& error)> launch;
     std::mutex mutex;  ///< of the partitions' bookkeeping
 
@@ -70,8 +70,8 @@ class Requests {
     /// Takes over an active operation whose request the program has freed; it is completed in passing.
     void adopt(std::shared_ptr<Operation> operation);
     [[nodiscard]] bool any_adopted() const noexcept { return _adopted_count.load(std::memory_order_acquire) != 0; }
-    /// Completes what can be completed of the adopted operations. Every served call ends with this while there are any. A
-    /// copy that fails (the program gave the buffer back too early) has no caller left to tell: it is said on stderr.
+    /// Completes what can be completed of the adopted operations. Every served call ends with this while there are any.
+    /// A copy that fails (the program gave the buffer back too early) has no caller left to tell: it is said on stderr.
     void progress_adopted() noexcept;
     /// Waits for all adopted operations.
     void finish_adopted();

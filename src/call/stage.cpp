@@ -17,8 +17,8 @@ using transfer::StridedBlock;
 
 namespace {
 
-/// A scattered type whose elements span less than this is looked at by its ends only: two allocations of different kinds
-/// are never parts of one such element.
+/// A scattered type whose elements span less than this is looked at by its ends only: two allocations of different
+/// kinds are never parts of one such element.
 constexpr std::int64_t kSmallSpan = 64 << 10;
 /// Blocks closer than this to one that was looked at share its kind, in types with more blocks than kFewBlocks.
 constexpr std::int64_t kNear = 64 << 10;
@@ -48,11 +48,17 @@ bool readable(const void* address) noexcept {
 
 Stage::Stage(Call& call) : _layer(&layer()), _function(call.name()), _call(&call) {}
 
-bool Stage::may_need_service() const { return _layer->gpu().vendor() != gpu::Vendor::none; }
+bool Stage::may_need_service() const {
+    return _layer->gpu().vendor() != gpu::Vendor::none;
+}
 
-bool Stage::may_need_service(const MPI_Datatype type) const { return type != MPI_DATATYPE_NULL && may_need_service(); }
+bool Stage::may_need_service(const MPI_Datatype type) const {
+    return type != MPI_DATATYPE_NULL && may_need_service();
+}
 
-std::int64_t Stage::extent_of(const MPI_Datatype type) { return layer().datatypes.find(type)->layout.extent(); }
+std::int64_t Stage::extent_of(const MPI_Datatype type) {
+    return layer().datatypes.find(type)->layout.extent();
+}
 
 Error Stage::too_far() {
     return ClassedError(MPI_ERR_COUNT, "the blocks of this call hold more elements than its displacements can count",
@@ -60,12 +66,17 @@ Error Stage::too_far() {
 }
 
 Stage::Located Stage::locate(const void* const address, const std::int64_t count, const MPI_Datatype type) const {
-    Located located;
-    gpu::Runtime& runtime = _layer->gpu();
-    if (runtime.vendor() == gpu::Vendor::none || count <= 0 || type == MPI_DATATYPE_NULL) {
-        return located;
+    if (count <= 0 || type == MPI_DATATYPE_NULL || _layer->gpu().vendor() == gpu::Vendor::none) {
+        return {};
     }
-    located.type = _layer->datatypes.find(type);
+    return locate(address, count, _layer->datatypes.find(type));
+}
+
+Stage::Located Stage::locate(const void* const address, const std::int64_t count,
+                             std::shared_ptr<const Datatype> type) const {
+    gpu::Runtime& runtime = _layer->gpu();
+    Located located;
+    located.type = std::move(type);
     const Layout& layout = located.type->layout;
     if (layout.size() == 0) {
         return located;
@@ -73,8 +84,14 @@ Stage::Located Stage::locate(const void* const address, const std::int64_t count
     const auto* const bytes = static_cast<const std::byte*>(address);
     if (layout.is_contiguous(count)) {
         const void* const first = bytes + layout.true_begin();
+        if (_layer->process_memory.holds(first) && !_layer->settings.check) {
+            return located;
+        }
         runtime.classify({&first, 1}, &located.info);
-        located.served = located.info.kind == gpu::MemoryKind::device || located.info.kind == gpu::MemoryKind::managed;
+        located.served = !located.info.host_accessible();
+        if (located.info.kind == gpu::MemoryKind::host) {
+            _layer->process_memory.learn(first);
+        }
     } else {
         const Layout::Span span = layout.span(count);
         const std::array<const void*, 2> ends{bytes + span.begin, bytes + span.end - 1};
@@ -136,7 +153,8 @@ void Stage::check(const void* const address, const std::int64_t count, const Dat
         const std::uint64_t available = located.info.base + located.info.size - first;
         if (first < located.info.base || length > available) {
             snprintf(text, sizeof text,
-                     "%s: the buffer at %p spans %llu bytes, but its %s allocation of %zu bytes ends %llu bytes after its start",
+                     "%s: the buffer at %p spans %llu bytes, but its %s allocation of %zu bytes ends %llu bytes after "
+                     "its start",
                      _function, address, static_cast<unsigned long long>(length), gpu::to_string(located.info.kind),
                      located.info.size, static_cast<unsigned long long>(available));
             throw ClassedError(MPI_ERR_BUFFER, text, "pass a count that fits, or allocate more");
@@ -146,8 +164,8 @@ void Stage::check(const void* const address, const std::int64_t count, const Dat
     for (const std::uintptr_t end : {first, first + length - 1}) {
         if (!readable(reinterpret_cast<const void*>(end))) {
             snprintf(text, sizeof text,
-                     "%s: the buffer at %p (%llu bytes) is neither device memory nor readable host memory at %p", _function,
-                     address, static_cast<unsigned long long>(length), reinterpret_cast<void*>(end));
+                     "%s: the buffer at %p (%llu bytes) is neither device memory nor readable host memory at %p",
+                     _function, address, static_cast<unsigned long long>(length), reinterpret_cast<void*>(end));
             throw ClassedError(MPI_ERR_BUFFER, text,
                                "it was most likely freed, or never allocated; check the pointer and the count");
         }
@@ -158,7 +176,8 @@ Stage::Image& Stage::add_image(const Access access, const Form form, const std::
     Image image{_layer->pool.acquire(_layer->gpu(), bytes), {}, access, form};
     const bool pinned = image.block.pinned();
     if (!pinned) {
-        _layer->ledger.add_fallback(_function, "pinned pool of " + std::to_string(_layer->settings.pinned_pool_bytes >> 20) +
+        _layer->ledger.add_fallback(_function, "pinned pool of " +
+                                                   std::to_string(_layer->settings.pinned_pool_bytes >> 20) +
                                                    " MiB full: used ordinary host memory (AWAKEN_PINNED_POOL)");
     }
     _call->account(pinned ? report::Path::staged : report::Path::staged_large, static_cast<std::int64_t>(bytes));
@@ -180,7 +199,7 @@ Stage::Placed Stage::place(const Access access, const void* const address, const
     Located located = locate(address, count, type);
     if (!located.served) {
         if (_watching && count > 0 && type != MPI_DATATYPE_NULL) {
-            _watched.push_back({address, count, type});
+            _watched.push_back({address, count, _layer->datatypes.find(type)});
         }
         account_native(count, type);
         return {const_cast<void*>(address), type};
@@ -192,7 +211,8 @@ Stage::Placed Stage::place(const Access access, const void* const address, const
         // The image keeps the buffer's alignment, which compilers and operators may rely on.
         constexpr std::uintptr_t kAlignment = 64;
         const Layout::Span span = layout.span(count);
-        const std::uintptr_t slack = (reinterpret_cast<std::uintptr_t>(user) + static_cast<std::uintptr_t>(span.begin)) % kAlignment;
+        const std::uintptr_t slack =
+            (reinterpret_cast<std::uintptr_t>(user) + static_cast<std::uintptr_t>(span.begin)) % kAlignment;
         Image& image = add_image(access, form, static_cast<std::size_t>(span.end - span.begin) + slack);
         segment.offset = static_cast<std::int64_t>(slack) - span.begin;
         image.segments.push_back(std::move(segment));
@@ -222,7 +242,7 @@ bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, 
             (!locate(lowest->user, lowest->count, lowest->type).served &&
              (lowest == highest || !locate(highest->user, highest->count, highest->type).served))) {
             if (_watching && lowest != nullptr) {
-                _watched.push_back({lowest->user, lowest->count, lowest->type});
+                _watched.push_back({lowest->user, lowest->count, _layer->datatypes.find(lowest->type)});
             }
             for (const Block& block : blocks) {
                 account_native(block.count, block.type);
@@ -243,7 +263,7 @@ bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, 
         Located located = locate(block.user, block.count, block.type);
         served = served || located.served;
         if (_watching) {
-            watched.push_back({block.user, block.count, block.type});
+            watched.push_back({block.user, block.count, located.type});
         }
         types.push_back(located.type);
         segments.push_back({block.user, block.count, block.count, located.type, total, located.mixed, located.info});
@@ -267,7 +287,7 @@ bool Stage::partitions(const Access access, const void* const address, const std
     const Located located = locate(address, partitions * count, type);
     if (!located.served) {
         if (_watching && partitions * count > 0) {
-            _watched.push_back({address, partitions * count, type});
+            _watched.push_back({address, partitions * count, _layer->datatypes.find(type)});
         }
         return false;
     }
@@ -276,8 +296,8 @@ bool Stage::partitions(const Access access, const void* const address, const std
     image.by_partition = true;
     auto* const user = static_cast<std::byte*>(const_cast<void*>(address));
     for (std::int64_t i = 0; i < partitions; ++i) {
-        image.segments.push_back({user + i * count * layout.extent(), count, count, located.type, i * count * layout.size(),
-                                  located.mixed, located.info});
+        image.segments.push_back({user + i * count * layout.extent(), count, count, located.type,
+                                  i * count * layout.size(), located.mixed, located.info});
     }
     argument = {image.block.data(), static_cast<MPI_Count>(count), located.type->packed};
     return true;
@@ -313,7 +333,8 @@ void Stage::store(const Image& image, Segment& segment, const std::int64_t limit
 }
 
 void Stage::store_partition(const Image& image, Segment& segment) {
-    const std::uint64_t sum = checksum(image.block.data() + segment.offset, static_cast<std::size_t>(bytes_of(image, segment)));
+    const std::uint64_t sum =
+        checksum(image.block.data() + segment.offset, static_cast<std::size_t>(bytes_of(image, segment)));
     if (sum != segment.stored_checksum) {
         store(image, segment, -1);
         segment.stored_checksum = sum;
@@ -367,8 +388,9 @@ void Stage::restart() {
     for (const Watched& watched : _watched) {
         if (locate(watched.address, watched.count, watched.type).served) {
             throw ClassedError(MPI_ERR_BUFFER,
-                               std::string(_function) + ": the buffer was host memory when this persistent operation was "
-                                                        "initialised and is device memory at its start",
+                               std::string(_function) +
+                                   ": the buffer was host memory when this persistent operation was "
+                                   "initialised and is device memory at its start",
                                "allocate the device buffer before the initialisation call");
         }
     }

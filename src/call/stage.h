@@ -1,8 +1,8 @@
 // The buffers of one MPI call, as the MPI underneath may see them.
 //
-// A Stage stands between the program's buffers and the MPI: a buffer in host memory is handed on as it is; any other gets
-// an image in host memory with an equivalent datatype. load() fills the images of what is sent, store() copies what was
-// received back. Nothing else in the library decides whether a buffer needs service.
+// A Stage stands between the program's buffers and the MPI: a buffer in host memory is handed on as it is; any other
+// gets an image in host memory with an equivalent datatype. load() fills the images of what is sent, store() copies
+// what was received back. Nothing else in the library decides whether a buffer needs service.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,8 @@ class Stage {
     template <class Count>
     [[nodiscard]] Argument<Count> buffer(Access access, const void* address, Count count, MPI_Datatype type,
                                          std::int64_t total = -1, Form form = Form::packed, std::int64_t stored = -1) {
-        const Placed placed = place(access, address, total < 0 ? static_cast<std::int64_t>(count) : total, type, form, stored);
+        const Placed placed =
+            place(access, address, total < 0 ? static_cast<std::int64_t>(count) : total, type, form, stored);
         return {placed.address, count, placed.type};
     }
 
@@ -80,12 +81,12 @@ class Stage {
 
     /// `n` blocks with types of their own, displacements in bytes.
     template <class Count, class Displacement>
-    [[nodiscard]] TypedVectorArgument<Displacement> typed_blocks(Access access, const void* address, const Count* counts,
-                                                                 const Displacement* displacements,
+    [[nodiscard]] TypedVectorArgument<Displacement> typed_blocks(Access access, const void* address,
+                                                                 const Count* counts, const Displacement* displacements,
                                                                  const MPI_Datatype* types, int n);
 
-    /// `partitions` equal parts of `count` elements that are loaded and stored one by one. Returns false, and does nothing,
-    /// for host memory.
+    /// `partitions` equal parts of `count` elements that are loaded and stored one by one. Returns false, and does
+    /// nothing, for host memory.
     bool partitions(Access access, const void* address, std::int64_t partitions, std::int64_t count, MPI_Datatype type,
                     Argument<MPI_Count>& argument);
     void load_partition(std::int64_t partition);
@@ -99,8 +100,8 @@ class Stage {
     /// Copies from the images of all buffers that are written; `received` limits it to that many bytes (-1: all).
     void store(std::int64_t received = -1);
     /// For persistent operations, before each start: looks up again where the buffers are, since the program may have
-    /// freed and reallocated them, and forgets which partitions were stored. Throws ClassedError when a buffer that was host
-    /// memory at initialisation no longer is.
+    /// freed and reallocated them, and forgets which partitions were stored. Throws ClassedError when a buffer that was
+    /// host memory at initialisation no longer is.
     void restart();
     /// Gives the images back.
     void release() noexcept { _images.clear(); }
@@ -113,10 +114,10 @@ class Stage {
         std::int64_t stored;  ///< elements that store() writes, <= count
         std::shared_ptr<const Datatype> type;
         std::int64_t offset;  ///< of its image in the block, the image of what the user's address points at
-        bool mixed;          ///< blocks in different kinds of memory
+        bool mixed;           ///< blocks in different kinds of memory
         gpu::PointerInfo info;
-        /// Of the image when the partition was stored; 0 while it was not. An MPI may say that a partition has arrived and
-        /// still change it before the operation completes (seen in Open MPI 5 with unequal partition counts).
+        /// Of the image when the partition was stored; 0 while it was not. An MPI may say that a partition has arrived
+        /// and still change it before the operation completes (seen in Open MPI 5 with unequal partition counts).
         std::uint64_t stored_checksum = 0;
     };
     struct Image {
@@ -146,20 +147,23 @@ class Stage {
     struct Watched {
         const void* address;
         std::int64_t count;
-        MPI_Datatype type;
+        std::shared_ptr<const Datatype> type;
     };
 
     [[nodiscard]] Placed place(Access access, const void* address, std::int64_t count, MPI_Datatype type, Form form,
                                std::int64_t stored);
     [[nodiscard]] Located locate(const void* address, std::int64_t count, MPI_Datatype type) const;
+    [[nodiscard]] Located locate(const void* address, std::int64_t count, std::shared_ptr<const Datatype> type) const;
     [[nodiscard]] bool may_need_service() const;
     [[nodiscard]] bool may_need_service(MPI_Datatype type) const;
     [[nodiscard]] static std::int64_t extent_of(MPI_Datatype type);
     [[nodiscard]] bool any_block_served(const std::byte* address, std::int64_t count, const Datatype& type) const;
     void check(const void* address, std::int64_t count, const Datatype& type, const Located& located) const;
-    /// Places `blocks` one after another in an image; `offsets` receives where each begins, in bytes. False for host memory.
-    bool place_blocks(Access access, const std::vector<Block>& blocks, bool one_type, std::vector<std::int64_t>& offsets,
-                      std::vector<std::shared_ptr<const Datatype>>& types, std::byte*& base);
+    /// Places `blocks` one after another in an image; `offsets` receives where each begins, in bytes. False for host
+    /// memory.
+    bool place_blocks(Access access, const std::vector<Block>& blocks, bool one_type,
+                      std::vector<std::int64_t>& offsets, std::vector<std::shared_ptr<const Datatype>>& types,
+                      std::byte*& base);
     /// Counts the bytes of a host buffer, which only a report asks for.
     void account_native(std::int64_t count, MPI_Datatype type) const;
     Image& add_image(Access access, Form form, std::size_t bytes);
@@ -181,7 +185,8 @@ class Stage {
 
 template <class Count, class Displacement>
 VectorArgument<Displacement> Stage::blocks(const Access access, const void* const address, const Count* const counts,
-                                           const Displacement* const displacements, const MPI_Datatype type, const int n) {
+                                           const Displacement* const displacements, const MPI_Datatype type,
+                                           const int n) {
     const VectorArgument<Displacement> unchanged{const_cast<void*>(address), displacements, type};
     if (n <= 0 || !may_need_service(type)) {
         for (int i = 0; i < n && counts != nullptr; ++i) {
@@ -218,7 +223,8 @@ VectorArgument<Displacement> Stage::blocks(const Access access, const void* cons
 
 template <class Count, class Displacement>
 TypedVectorArgument<Displacement> Stage::typed_blocks(const Access access, const void* const address,
-                                                      const Count* const counts, const Displacement* const displacements,
+                                                      const Count* const counts,
+                                                      const Displacement* const displacements,
                                                       const MPI_Datatype* const types, const int n) {
     const TypedVectorArgument<Displacement> unchanged{const_cast<void*>(address), displacements, types};
     if (n <= 0 || !may_need_service()) {

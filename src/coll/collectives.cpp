@@ -24,8 +24,9 @@ struct Broadcast {
         } else if (group.is_leaf(root)) {
             data = stage.buffer(Access::out, buffer, count, type);
         }
-        return carry_out(stage, [&] { return below<function>()(data.address, data.count, data.type, root, comm, tail...); },
-                         tail...);
+        return carry_out(
+            stage, [&] { return below<function>()(data.address, data.count, data.type, root, comm, tail...); },
+            tail...);
     }
 };
 
@@ -51,8 +52,8 @@ struct Gather {
         return carry_out(
             stage,
             [&] {
-                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count, received.type,
-                                         root, comm, tail...);
+                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count,
+                                         received.type, root, comm, tail...);
             },
             tail...);
     }
@@ -61,21 +62,22 @@ struct Gather {
 struct GatherV {
     template <Function function, class Count, class Counts, class Displacements, class... Tail>
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
-                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, int root, MPI_Comm comm,
-                   Tail... tail) {
+                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, int root,
+                   MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
         Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
-        auto received = VectorArgument<std::remove_cvref_t<decltype(*displacements)>>{receive_buffer, displacements, receive_type};
+        auto received =
+            VectorArgument<std::remove_cvref_t<decltype(*displacements)>>{receive_buffer, displacements, receive_type};
         if (!in_place && group.is_leaf(root)) {
             sent = stage.buffer(Access::in, send_buffer, send_count, send_type);
         }
         if (group.is_root(root)) {
-            received = stage.blocks(in_place ? Access::inout : Access::out, receive_buffer, receive_counts, displacements,
-                                    receive_type, group.size);
+            received = stage.blocks(in_place ? Access::inout : Access::out, receive_buffer, receive_counts,
+                                    displacements, receive_type, group.size);
         }
         return carry_out(
             stage,
@@ -107,8 +109,8 @@ struct Scatter {
         return carry_out(
             stage,
             [&] {
-                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count, received.type,
-                                         root, comm, tail...);
+                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count,
+                                         received.type, root, comm, tail...);
             },
             tail...);
     }
@@ -116,14 +118,15 @@ struct Scatter {
 
 struct ScatterV {
     template <Function function, class Counts, class Displacements, class Count, class... Tail>
-    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements displacements, MPI_Datatype send_type,
-                   void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
+    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements displacements,
+                   MPI_Datatype send_type, void* receive_buffer, Count receive_count, MPI_Datatype receive_type,
+                   int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
-        auto sent = VectorArgument<std::remove_cvref_t<decltype(*displacements)>>{const_cast<void*>(send_buffer), displacements,
-                                                                                 send_type};
+        auto sent = VectorArgument<std::remove_cvref_t<decltype(*displacements)>>{const_cast<void*>(send_buffer),
+                                                                                  displacements, send_type};
         Argument<Count> received{receive_buffer, receive_count, receive_type};
         if (group.is_root(root)) {
             sent = stage.blocks(Access::in, send_buffer, send_counts, displacements, send_type, group.size);
@@ -163,8 +166,8 @@ struct GatherAll {
         return carry_out(
             stage,
             [&] {
-                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count, received.type,
-                                         comm, tail...);
+                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count,
+                                         received.type, comm, tail...);
             },
             tail...);
     }
@@ -175,7 +178,8 @@ using AllToAll = GatherAll<true>;
 struct AllGatherV {
     template <Function function, class Count, class Counts, class Displacements, class... Tail>
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
-                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
+                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
+                   Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
@@ -200,15 +204,15 @@ struct AllGatherV {
 struct AllToAllV {
     template <Function function, class Counts, class Displacements, class... Tail>
     static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
-                   MPI_Datatype send_type, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
-                   MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
+                   MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
+                   Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
         auto sent = VectorArgument<std::remove_cvref_t<decltype(*send_displacements)>>{const_cast<void*>(send_buffer),
-                                                                                      send_displacements, send_type};
+                                                                                       send_displacements, send_type};
         if (!in_place) {
             sent = stage.blocks(Access::in, send_buffer, send_counts, send_displacements, send_type, group.size);
         }
@@ -226,9 +230,9 @@ struct AllToAllV {
 
 struct AllToAllW {
     template <Function function, class Counts, class Displacements, class Types, class... Tail>
-    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements, Types send_types,
-                   void* receive_buffer, Counts receive_counts, Displacements receive_displacements, Types receive_types,
-                   MPI_Comm comm, Tail... tail) {
+    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
+                   Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
+                   Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
@@ -253,8 +257,8 @@ struct AllToAllW {
 
 struct Reduce {
     template <Function function, class Count, class... Tail>
-    static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op, int root,
-                   MPI_Comm comm, Tail... tail) {
+    static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
+                   int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
@@ -266,10 +270,12 @@ struct Reduce {
             sent = stage.buffer(Access::in, send_buffer, count, type, -1, Form::mirror);
         }
         if (group.is_root(root)) {
-            received = stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Form::mirror);
+            received =
+                stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Form::mirror);
         }
         return carry_out(
-            stage, [&] { return below<function>()(sent.address, received.address, count, type, op, root, comm, tail...); },
+            stage,
+            [&] { return below<function>()(sent.address, received.address, count, type, op, root, comm, tail...); },
             tail...);
     }
 };
@@ -291,17 +297,18 @@ struct ReduceAll {
         constexpr bool partial = function == Function::Exscan || function == Function::Iexscan ||
                                  function == Function::Exscan_c || function == Function::Iexscan_c ||
                                  function == Function::Exscan_init || function == Function::Exscan_init_c;
-        const Argument<Count> received = stage.buffer(in_place || partial ? Access::inout : Access::out, receive_buffer, count,
-                                                      type, -1, Form::mirror);
+        const Argument<Count> received = stage.buffer(in_place || partial ? Access::inout : Access::out, receive_buffer,
+                                                      count, type, -1, Form::mirror);
         return carry_out(
-            stage, [&] { return below<function>()(sent.address, received.address, count, type, op, comm, tail...); }, tail...);
+            stage, [&] { return below<function>()(sent.address, received.address, count, type, op, comm, tail...); },
+            tail...);
     }
 };
 
 struct ReduceScatter {
     template <Function function, class Counts, class... Tail>
-    static int run(Call& call, const void* send_buffer, void* receive_buffer, Counts receive_counts, MPI_Datatype type, MPI_Op op,
-                   MPI_Comm comm, Tail... tail) {
+    static int run(Call& call, const void* send_buffer, void* receive_buffer, Counts receive_counts, MPI_Datatype type,
+                   MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
@@ -314,32 +321,35 @@ struct ReduceScatter {
     }
 
     template <Function function, class Counts, class... Tail>
-    static int reduce_scatter(Stage& stage, const void* send_buffer, void* receive_buffer, Counts counts, std::int64_t total,
-                              std::int64_t mine, MPI_Datatype type, MPI_Op op, MPI_Comm comm, Tail... tail) {
+    static int reduce_scatter(Stage& stage, const void* send_buffer, void* receive_buffer, Counts counts,
+                              std::int64_t total, std::int64_t mine, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                              Tail... tail) {
         const bool in_place = send_buffer == MPI_IN_PLACE;
         void* sent = const_cast<void*>(send_buffer);
         if (!in_place) {
             sent = stage.buffer(Access::in, send_buffer, total, type, -1, Form::mirror).address;
         }
         // In place, the receive buffer holds the input of all ranks' parts, and the result takes the first of them.
-        void* const received = in_place ? stage.buffer(Access::inout, receive_buffer, total, type, -1, Form::mirror, mine).address
-                                        : stage.buffer(Access::out, receive_buffer, mine, type, -1, Form::mirror).address;
-        return carry_out(stage, [&] { return below<function>()(sent, received, counts, type, op, comm, tail...); }, tail...);
+        void* const received =
+            in_place ? stage.buffer(Access::inout, receive_buffer, total, type, -1, Form::mirror, mine).address
+                     : stage.buffer(Access::out, receive_buffer, mine, type, -1, Form::mirror).address;
+        return carry_out(
+            stage, [&] { return below<function>()(sent, received, counts, type, op, comm, tail...); }, tail...);
     }
 };
 
 struct ReduceScatterBlock {
     template <Function function, class Count, class... Tail>
-    static int run(Call& call, const void* send_buffer, void* receive_buffer, Count receive_count, MPI_Datatype type, MPI_Op op,
-                   MPI_Comm comm, Tail... tail) {
+    static int run(Call& call, const void* send_buffer, void* receive_buffer, Count receive_count, MPI_Datatype type,
+                   MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
         int size = 0;
         layer().real.Comm_size(comm, &size);
         const auto mine = static_cast<std::int64_t>(receive_count);
-        return ReduceScatter::reduce_scatter<function>(stage, send_buffer, receive_buffer, receive_count, mine * size, mine,
-                                                       type, op, comm, tail...);
+        return ReduceScatter::reduce_scatter<function>(stage, send_buffer, receive_buffer, receive_count, mine * size,
+                                                       mine, type, op, comm, tail...);
     }
 };
 

@@ -1,7 +1,7 @@
 // Neighbourhood collectives on the staged path.
 //
-// A neighbour may be MPI_PROC_NULL (the edge of a grid): its part of the receive buffer is not written, so receive buffers
-// are copied to their images first.
+// A neighbour may be MPI_PROC_NULL (the edge of a grid): its part of the receive buffer is not written, so receive
+// buffers are copied to their images first.
 
 #include "call/call.h"
 #include "call/stage.h"
@@ -55,8 +55,8 @@ struct Regular {
         return carry_out(
             stage,
             [&] {
-                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count, received.type,
-                                         comm, tail...);
+                return below<function>()(sent.address, sent.count, sent.type, received.address, received.count,
+                                         received.type, comm, tail...);
             },
             tail...);
     }
@@ -67,7 +67,8 @@ using AllToAll = Regular<true>;
 struct AllGatherV {
     template <Function function, class Count, class Counts, class Displacements, class... Tail>
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
-                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
+                   Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
+                   Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
@@ -88,16 +89,16 @@ struct AllGatherV {
 struct AllToAllV {
     template <Function function, class Counts, class Displacements, class... Tail>
     static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
-                   MPI_Datatype send_type, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
-                   MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
+                   MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
+                   Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
         const Neighbours neighbours = neighbours_of(comm);
-        const auto sent = stage.blocks(Access::in, send_buffer, send_counts, send_displacements, send_type,
-                                       neighbours.destinations);
-        const auto received = stage.blocks(Access::inout, receive_buffer, receive_counts, receive_displacements, receive_type,
-                                           neighbours.sources);
+        const auto sent =
+            stage.blocks(Access::in, send_buffer, send_counts, send_displacements, send_type, neighbours.destinations);
+        const auto received = stage.blocks(Access::inout, receive_buffer, receive_counts, receive_displacements,
+                                           receive_type, neighbours.sources);
         return carry_out(
             stage,
             [&] {
@@ -110,9 +111,9 @@ struct AllToAllV {
 
 struct AllToAllW {
     template <Function function, class Counts, class Displacements, class Types, class... Tail>
-    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements, Types send_types,
-                   void* receive_buffer, Counts receive_counts, Displacements receive_displacements, Types receive_types,
-                   MPI_Comm comm, Tail... tail) {
+    static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
+                   Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
+                   Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);

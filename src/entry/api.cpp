@@ -16,10 +16,13 @@ static_assert(static_cast<int>(report::Path::refused) == AWAKEN_PATH_REFUSED);
 static_assert(static_cast<int>(gpu::MemoryKind::managed) == AWAKEN_MEMORY_MANAGED);
 
 AWAKEN_EXPORT const char* awaken_version(void) {
-    return AWAKEN_TEXT(AWAKEN_VERSION_MAJOR) "." AWAKEN_TEXT(AWAKEN_VERSION_MINOR) "." AWAKEN_TEXT(AWAKEN_VERSION_PATCH);
+    return AWAKEN_TEXT(AWAKEN_VERSION_MAJOR) "." AWAKEN_TEXT(AWAKEN_VERSION_MINOR) "." AWAKEN_TEXT(
+        AWAKEN_VERSION_PATCH);
 }
 
-AWAKEN_EXPORT int awaken_is_active(void) { return core::is_installed() ? 1 : 0; }
+AWAKEN_EXPORT int awaken_is_active(void) {
+    return core::is_installed() ? 1 : 0;
+}
 
 AWAKEN_EXPORT enum awaken_memory awaken_memory_of(const void* const pointer) {
     gpu::PointerInfo info;
@@ -27,7 +30,9 @@ AWAKEN_EXPORT enum awaken_memory awaken_memory_of(const void* const pointer) {
     return static_cast<enum awaken_memory>(info.kind);
 }
 
-AWAKEN_EXPORT enum awaken_path awaken_last_path(void) { return static_cast<enum awaken_path>(report::last_path); }
+AWAKEN_EXPORT enum awaken_path awaken_last_path(void) {
+    return static_cast<enum awaken_path>(report::last_path);
+}
 
 AWAKEN_EXPORT int awaken_get_statistics(const enum awaken_path path, struct awaken_statistics* const statistics) {
     const auto index = static_cast<std::size_t>(path);

@@ -72,8 +72,8 @@ const std::vector<loader::Abi>& available() noexcept {
 void install(const loader::Binding& binding) {
     const Core* const core = find(binding.abi);
     if (core == nullptr) {
-        throw Error(std::string("this build of Awaken has no core for the ") + loader::to_string(binding.abi) + " ABI, which " +
-                        binding.path + " has",
+        throw Error(std::string("this build of Awaken has no core for the ") + loader::to_string(binding.abi) +
+                        " ABI, which " + binding.path + " has",
                     "preload the library of an installation that was built with it");
     }
     core->install(binding);
@@ -90,6 +90,8 @@ gpu::Runtime& gpu_in_use() noexcept {
     return core != nullptr ? core->gpu_in_use() : gpu::none();
 }
 
-bool is_installed() noexcept { return installed.load(std::memory_order_acquire) != nullptr; }
+bool is_installed() noexcept {
+    return installed.load(std::memory_order_acquire) != nullptr;
+}
 
 }  // namespace awaken::core

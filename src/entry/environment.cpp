@@ -15,11 +15,14 @@ namespace {
 void started(const bool world_model) {
     Layer& owner = layer();
     owner.mpi_started(world_model);
+    // Again: mpi4py asks which MPI there is before it loads its extension module.
+    loader::withdraw_absent_functions(owner.binding);
     const bool asked_for = owner.settings.gpu == gpu::Choice::cuda || owner.settings.gpu == gpu::Choice::hip;
     if (asked_for) {
         std::string why_not;
         if (gpu::find(owner.settings.gpu, &why_not).vendor() == gpu::Vendor::none) {
-            loader::die(Error(why_not, "install the driver or make it visible to this process, or unset AWAKEN_GPU").what());
+            loader::die(
+                Error(why_not, "install the driver or make it visible to this process, or unset AWAKEN_GPU").what());
         }
     } else if (!owner.settings.report && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
         // No GPU can appear here: the program gets its MPI back, at the cost of a jump.
@@ -58,8 +61,8 @@ struct Finalize {
 };
 
 struct SessionFinalize {
-    template <Function function>
-    static int run(Call&, MPI_Session* session) {
+    template <Function function, class Session>  // an MPI-3 header has no MPI_Session
+    static int run(Call&, Session* session) {
         layer().mpi_stopping(false);
         return below<function>()(session);
     }
@@ -110,14 +113,21 @@ int native_answer(const char* const query) {
     return ask != nullptr ? ask() : 0;
 }
 
-int query_cuda_support() { return serves(gpu::Vendor::cuda) ? 1 : native_answer("MPIX_Query_cuda_support"); }
-int query_rocm_support() { return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_rocm_support"); }
-int query_hip_support() { return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_hip_support"); }
+int query_cuda_support() {
+    return serves(gpu::Vendor::cuda) ? 1 : native_answer("MPIX_Query_cuda_support");
+}
+int query_rocm_support() {
+    return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_rocm_support");
+}
+int query_hip_support() {
+    return serves(gpu::Vendor::hip) ? 1 : native_answer("MPIX_Query_hip_support");
+}
 
 /// MPICH's form; its numbers for the types of GPU.
 int gpu_query_support(const int type, int* const is_supported) {
     constexpr int kCuda = 0, kHip = 2;
-    if (is_supported != nullptr && ((type == kCuda && serves(gpu::Vendor::cuda)) || (type == kHip && serves(gpu::Vendor::hip)))) {
+    if (is_supported != nullptr &&
+        ((type == kCuda && serves(gpu::Vendor::cuda)) || (type == kHip && serves(gpu::Vendor::hip)))) {
         *is_supported = 1;
         return MPI_SUCCESS;
     }

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Reads the mpi.h of each MPI ABI and writes the tables from which the entry points are made.
 
-Usage: generate_functions.py OUTPUT_DIRECTORY ABI=DECLARATIONS ...
+Usage: generate_functions.py SOURCE_DIRECTORY OUTPUT_DIRECTORY ABI=DECLARATIONS ...
 
-DECLARATIONS is the ABI's mpi.h after the preprocessor.
+DECLARATIONS is the ABI's mpi.h after the preprocessor. SOURCE_DIRECTORY is searched for the functions that are
+served, which
+get a number even where no header at hand declares them (a build against one old MPI).
 
 Writes into OUTPUT_DIRECTORY:
   functions.inc        AWAKEN_FUNCTION(index, Send) for every function of any of the ABIs, numbered from 0
@@ -26,6 +28,22 @@ CALLBACKS = re.compile(r"(_FN|_fn|_function|_cb|_FN_NULL)$|^(DUP_FN|NULL_|CONVER
 PASSED_THROUGH = re.compile(r"^T_|^Aint_(add|diff)$|_(c2f|f2c|f082c|c2f08|f2f08|f082f|fromint|toint)$")
 
 
+# Used through the tables where they exist, without being served.
+CALLED = {"Type_get_envelope_c", "Type_get_contents_c"}
+
+
+def served(sources: Path) -> set[str]:
+    """Names in the AWAKEN_SERVE lines of the sources."""
+    names: set[str] = set()
+    for source in sorted(sources.rglob("*.cpp")):
+        text = source.read_text(encoding="utf-8")
+        names |= set(re.findall(r"AWAKEN_SERVE\((\w+),", text))
+        for blocking, nonblocking in re.findall(r"AWAKEN_SERVE_COLLECTIVE\((\w+), (\w+),", text):
+            for name in (blocking, nonblocking, f"{blocking}_init"):
+                names |= {name, f"{name}_c"}
+    return names
+
+
 def declared(declarations: Path) -> set[str]:
     """Names X for which a function PMPI_X is declared."""
     text = declarations.read_text(encoding="utf-8", errors="replace")
@@ -39,19 +57,19 @@ def write_if_changed(path: Path, text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) < 2 or any("=" not in argument for argument in arguments[1:]):
+    if len(arguments) < 3 or any("=" not in argument for argument in arguments[2:]):
         print(__doc__, file=sys.stderr)
         return 2
-    output = Path(arguments[0])
+    output = Path(arguments[1])
     output.mkdir(parents=True, exist_ok=True)
     abis: dict[str, set[str]] = {}
-    for argument in arguments[1:]:
+    for argument in arguments[2:]:
         abi, declarations = argument.split("=", 1)
         abis[abi] = declared(Path(declarations))
         if "Send" not in abis[abi]:
             print(f"generate_functions.py: {declarations} declares no PMPI_Send: not an mpi.h", file=sys.stderr)
             return 1
-    union = sorted(set.union(*abis.values()))
+    union = sorted(set.union(*abis.values()) | served(Path(arguments[0])) | CALLED)
     write_if_changed(
         output / "functions.inc",
         "".join(f"AWAKEN_FUNCTION({index}, {name})\n" for index, name in enumerate(union)),

@@ -38,8 +38,12 @@ void install(const loader::Binding& binding) {
     }
 }
 
-int unsupported_operation_code() noexcept { return MPI_ERR_UNSUPPORTED_OPERATION; }
+int unsupported_operation_code() noexcept {
+    return MPI_ERR_UNSUPPORTED_OPERATION;
+}
 
-gpu::Runtime& gpu_in_use() { return current_layer != nullptr ? current_layer->gpu() : gpu::none(); }
+gpu::Runtime& gpu_in_use() {
+    return current_layer != nullptr ? current_layer->gpu() : gpu::none();
+}
 
 }  // namespace awaken::AWAKEN_ABI

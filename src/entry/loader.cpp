@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
@@ -132,9 +134,9 @@ Abi recognise(void* handle, const LoadedObject& object, const std::string& versi
             return Abi::mpich;
         }
     }
-    throw Error("the MPI library " + object.path + " (" + version + ") is of no ABI that Awaken knows (" +
-                    known_abis() + ")",
-                "use an MPI with one of these ABIs, build Awaken with -DAWAKEN_MPI=<its prefix>, or set AWAKEN=off");
+    throw Error(
+        "the MPI library " + object.path + " (" + version + ") is of no ABI that Awaken knows (" + known_abis() + ")",
+        "use an MPI with one of these ABIs, build Awaken with -DAWAKEN_MPI=<its prefix>, or set AWAKEN=off");
 }
 
 /// The sonames that an object names as needed.
@@ -186,27 +188,55 @@ std::vector<Candidate> find_candidates() {
     return candidates;
 }
 
-/// When the program opened no MPI (it treats our file as its libmpi), the user must say which one to use.
-void open_named_library() {
-    const char* const path = getenv("AWAKEN_MPI");
-    if (path == nullptr || *path == '\0') {
-        throw Error("an MPI function was called, but no MPI library is loaded in this process",
-                    "link the program to a shared MPI library, or name one with AWAKEN_MPI=/path/to/libmpi.so");
+/// Prefix of the program as it was started: /opt/env/bin/python gives /opt/env, also where python is a link to
+/// elsewhere.
+std::string program_prefix() {
+    const auto* const started_as = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+    const std::string path = started_as != nullptr ? started_as : "";
+    const auto file = path.rfind('/');
+    const auto folder = file == std::string::npos || file == 0 ? std::string::npos : path.rfind('/', file - 1);
+    return folder == std::string::npos ? "" : path.substr(0, folder);
+}
+
+/// The library that the program would open next, when it asks for MPI functions before it has opened any: programs that
+/// take our file for their libmpi, and mpi4py, which finds our symbols in the global scope and asks them which MPI it
+/// is. The launcher's variables tell which MPI started the job; a virtual environment's own MPI comes before the
+/// system's.
+void open_likely_library() {
+    if (const char* const path = getenv("AWAKEN_MPI"); path != nullptr && *path != '\0') {
+        if (dlopen(path, RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
+            throw Error("AWAKEN_MPI=" + std::string(path) + " cannot be opened: " + dlerror(),
+                        "give the path of a shared MPI library");
+        }
+        return;
     }
-    if (dlopen(path, RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
-        throw Error("AWAKEN_MPI=" + std::string(path) + " cannot be opened: " + dlerror(),
-                    "give the path of a shared MPI library");
+    const bool by_openmpi = getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+    const std::array<const char*, 3> mpich_first{"libmpi.so.12", "libmpich.so.12", "libmpi.so.40"};
+    const std::array<const char*, 3> openmpi_first{"libmpi.so.40", "libmpi.so.12", "libmpich.so.12"};
+    for (const char* const name : by_openmpi ? openmpi_first : mpich_first) {
+        for (const char* const variable : {"", "VIRTUAL_ENV", "CONDA_PREFIX"}) {
+            const char* const value = *variable != '\0' ? getenv(variable) : nullptr;
+            const std::string prefix = *variable == '\0' ? program_prefix() : value != nullptr ? value : "";
+            if (!prefix.empty() && dlopen((prefix + "/lib/" + name).c_str(), RTLD_LAZY | RTLD_GLOBAL) != nullptr) {
+                return;
+            }
+        }
+        if (dlopen(name, RTLD_LAZY | RTLD_GLOBAL) != nullptr) {
+            return;
+        }
     }
+    throw Error("an MPI function was called, but no MPI library is loaded in this process, and none was found",
+                "link the program to a shared MPI library, or name one with AWAKEN_MPI=/path/to/libmpi.so");
 }
 
 Binding bind(const void* caller) {
     std::vector<Candidate> candidates = find_candidates();
     if (candidates.empty()) {
-        open_named_library();
+        open_likely_library();
         candidates = find_candidates();
         if (candidates.empty()) {
-            throw Error("AWAKEN_MPI=" + std::string(getenv("AWAKEN_MPI")) + " is not an MPI library",
-                        "give the path of a shared library that defines MPI_Init and PMPI_Send");
+            throw Error("the library that was opened as the MPI defines no MPI_Init and PMPI_Send",
+                        "give AWAKEN_MPI the path of a shared MPI library");
         }
     }
     const Candidate* chosen = &candidates.back();  // the one opened last, unless the caller says otherwise
@@ -239,17 +269,37 @@ constexpr std::array<const char*, kFunctions + kExtensions> kNames = {
 };
 
 /// A function that the program's MPI does not have. All MPI functions that can be absent return an error code.
-int absent_in_mpich() { return core::unsupported_operation(Abi::mpich); }
-int absent_in_openmpi() { return core::unsupported_operation(Abi::openmpi); }
-int absent_in_mpi5() { return core::unsupported_operation(Abi::mpi5); }
+int absent_in_mpich() {
+    return core::unsupported_operation(Abi::mpich);
+}
+int absent_in_openmpi() {
+    return core::unsupported_operation(Abi::openmpi);
+}
+int absent_in_mpi5() {
+    return core::unsupported_operation(Abi::mpi5);
+}
 /// An MPI without the query function has no GPU support to speak of.
-int no_gpu_support() { return 0; }
+int no_gpu_support() {
+    return 0;
+}
 
-void* absent(Abi abi) noexcept {
+/// MPI_Abi_get_version of an MPI without that function: by MPI-5, -1 says that the standard ABI is not supported.
+int no_standard_abi(int* const major, int* const minor) {
+    *major = *minor = -1;
+    return 0;
+}
+
+void* absent(const Abi abi, const char* const name) noexcept {
+    if (strcmp(name, "MPI_Abi_get_version") == 0) {
+        return reinterpret_cast<void*>(&no_standard_abi);
+    }
     switch (abi) {
-        case Abi::openmpi: return reinterpret_cast<void*>(&absent_in_openmpi);
-        case Abi::mpi5: return reinterpret_cast<void*>(&absent_in_mpi5);
-        case Abi::mpich: break;
+        case Abi::openmpi:
+            return reinterpret_cast<void*>(&absent_in_openmpi);
+        case Abi::mpi5:
+            return reinterpret_cast<void*>(&absent_in_mpi5);
+        case Abi::mpich:
+            break;
     }
     return reinterpret_cast<void*>(&absent_in_mpich);
 }
@@ -258,16 +308,23 @@ void* absent(Abi abi) noexcept {
 
 const char* to_string(const Abi abi) noexcept {
     switch (abi) {
-        case Abi::mpich: return "MPICH";
-        case Abi::openmpi: return "Open MPI";
-        case Abi::mpi5: return "MPI-5";
+        case Abi::mpich:
+            return "MPICH";
+        case Abi::openmpi:
+            return "Open MPI";
+        case Abi::mpi5:
+            return "MPI-5";
     }
     return "unknown";
 }
 
-const char* name_of(const Function function) noexcept { return kNames[static_cast<std::size_t>(function)]; }
+const char* name_of(const Function function) noexcept {
+    return kNames[static_cast<std::size_t>(function)];
+}
 
-void* Binding::symbol(const char* const name) const noexcept { return dlsym(handle, name); }
+void* Binding::symbol(const char* const name) const noexcept {
+    return dlsym(handle, name);
+}
 
 void* Binding::tool_symbol(const char* const name) const noexcept {
     void* const next = dlsym(RTLD_NEXT, name);
@@ -321,10 +378,133 @@ void pass_everything_through(const Binding& binding) noexcept {
         void* const plain = binding.symbol(name);
         void* const profiling = binding.symbol(profiling_name);
         void* const tool = binding.tool_symbol(name);
-        void* const missing = absent(binding.abi);
-        set_slot(function, tool != nullptr ? tool : plain != nullptr ? plain : missing,
-                 profiling != nullptr ? profiling : plain != nullptr ? plain : missing);
+        void* const missing = absent(binding.abi, name);
+        set_slot(function,
+                 tool != nullptr    ? tool
+                 : plain != nullptr ? plain
+                                    : missing,
+                 profiling != nullptr ? profiling
+                 : plain != nullptr   ? plain
+                                      : missing);
     }
+}
+
+namespace {
+
+#if defined(__x86_64__)
+constexpr unsigned long kAddressRelocations[] = {R_X86_64_GLOB_DAT, R_X86_64_64};
+#else
+constexpr unsigned long kAddressRelocations[] = {R_AARCH64_GLOB_DAT, R_AARCH64_ABS64};
+#endif
+
+/// True for MPI_X, PMPI_X where neither form exists in the MPI.
+bool is_absent(const Binding& binding, const char* const symbol) noexcept {
+    const char* const name = symbol[0] == 'P' ? symbol + 1 : symbol;
+    if (strncmp(name, "MPI_", 4) != 0 || binding.symbol(symbol) != nullptr) {
+        return false;
+    }
+    for (int i = 0; i < kFunctions; ++i) {
+        if (strcmp(kNames[static_cast<std::size_t>(i)], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// Writes null into one slot of an object's relocated data, which the loader has made read-only by now.
+void clear_slot(void** const slot) noexcept {
+    const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    void* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(slot) & ~(page_size - 1));
+    if (mprotect(page, page_size, PROT_READ | PROT_WRITE) == 0) {
+        *slot = nullptr;
+    }
+}
+
+void withdraw_from(const link_map& map, const dl_phdr_info& object, const Binding& binding) noexcept {
+    const char* strings = nullptr;
+    const ElfW(Sym)* symbols = nullptr;
+    const ElfW(Rela)* relocations = nullptr;
+    std::size_t bytes = 0;
+    for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
+        switch (entry->d_tag) {
+            case DT_STRTAB:
+                strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+                break;
+            case DT_SYMTAB:
+                symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
+                break;
+            case DT_RELA:
+                relocations = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr);
+                break;
+            case DT_RELASZ:
+                bytes = entry->d_un.d_val;
+                break;
+            default:
+                break;
+        }
+    }
+    if (strings == nullptr || symbols == nullptr || relocations == nullptr) {
+        return;
+    }
+    bool changed = false;
+    for (std::size_t i = 0; i < bytes / sizeof *relocations; ++i) {
+        const ElfW(Rela) & relocation = relocations[i];
+        const unsigned long type = ELF64_R_TYPE(relocation.r_info);
+        if (type != kAddressRelocations[0] && type != kAddressRelocations[1]) {
+            continue;
+        }
+        const ElfW(Sym) & symbol = symbols[ELF64_R_SYM(relocation.r_info)];
+        if (ELF64_ST_BIND(symbol.st_info) != STB_WEAK || symbol.st_shndx != SHN_UNDEF) {
+            continue;
+        }
+        auto** const slot = reinterpret_cast<void**>(map.l_addr + relocation.r_offset);
+        if (*slot != nullptr && is_absent(binding, strings + symbol.st_name)) {
+            clear_slot(slot);
+            changed = true;
+        }
+    }
+    if (!changed) {
+        return;
+    }
+    // What was read-only after relocation is so again.
+    const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    for (int i = 0; i < object.dlpi_phnum; ++i) {
+        const auto& segment = object.dlpi_phdr[i];
+        if (segment.p_type == PT_GNU_RELRO) {
+            const std::uintptr_t begin = (object.dlpi_addr + segment.p_vaddr) & ~(page_size - 1);
+            const std::uintptr_t end = (object.dlpi_addr + segment.p_vaddr + segment.p_memsz) & ~(page_size - 1);
+            if (end > begin) {
+                mprotect(reinterpret_cast<void*>(begin), end - begin, PROT_READ);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void withdraw_absent_functions(const Binding& binding) noexcept {
+    dl_iterate_phdr(
+        [](dl_phdr_info* object, std::size_t, void* data) {
+            const ElfW(Phdr)* dynamic = nullptr;
+            for (int i = 0; i < object->dlpi_phnum; ++i) {
+                if (object->dlpi_phdr[i].p_type == PT_DYNAMIC) {
+                    dynamic = &object->dlpi_phdr[i];
+                }
+            }
+            if (dynamic == nullptr) {
+                return 0;
+            }
+            // The dynamic section lies inside the object, so its address leads to the object's link map.
+            Dl_info info{};
+            link_map* map = nullptr;
+            const void* const inside = reinterpret_cast<const void*>(object->dlpi_addr + dynamic->p_vaddr);
+            if (dladdr1(inside, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0 && map != nullptr &&
+                strstr(map->l_name, "linux-vdso") == nullptr) {
+                withdraw_from(*map, *object, *static_cast<const Binding*>(data));
+            }
+            return 0;
+        },
+        const_cast<Binding*>(&binding));
 }
 
 namespace {
@@ -336,10 +516,16 @@ Origin find_origin(const void* const address) noexcept {
     if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
         return Origin::program;
     }
+    Dl_info ourselves{};
+    if (dladdr(reinterpret_cast<const void*>(&awaken_resolve), &ourselves) != 0 &&
+        ourselves.dli_fbase == info.dli_fbase) {
+        return Origin::tool;  // a tool below us that left its frame (a tail call) before it called on
+    }
     const char* const slash = strrchr(info.dli_fname, '/');
     const char* const file = slash != nullptr ? slash + 1 : info.dli_fname;
     // Open MPI's plug-ins and base libraries, MPICH's transports.
-    for (const char* const prefix : {"mca_", "libopen-pal", "libopen-rte", "libmca_", "libpmix", "libfabric", "libuc"}) {
+    for (const char* const prefix :
+         {"mca_", "libopen-pal", "libopen-rte", "libmca_", "libpmix", "libfabric", "libuc"}) {
         if (strncmp(file, prefix, strlen(prefix)) == 0) {
             return Origin::mpi_plugin;
         }
@@ -348,9 +534,13 @@ Origin find_origin(const void* const address) noexcept {
     if (object == nullptr) {
         return Origin::program;
     }
-    Dl_info own{};
-    const void* const init = dlsym(object, "MPI_Init");
-    const bool tool = init != nullptr && dladdr(init, &own) != 0 && own.dli_fbase == info.dli_fbase;
+    // A tool may define a few functions only.
+    bool tool = false;
+    for (std::size_t i = 0; i < kNames.size() && !tool; ++i) {
+        Dl_info own{};
+        const void* const defined = dlsym(object, kNames[i]);
+        tool = defined != nullptr && dladdr(defined, &own) != 0 && own.dli_fbase == info.dli_fbase;
+    }
     dlclose(object);
     return tool ? Origin::tool : Origin::program;
 }
@@ -380,7 +570,9 @@ bool from_inside_mpi(const Binding& binding, const void* const return_address) n
     return origin_of(return_address) == Origin::mpi_plugin;
 }
 
-bool from_tool(const void* const return_address) noexcept { return origin_of(return_address) == Origin::tool; }
+bool from_tool(const void* const return_address) noexcept {
+    return origin_of(return_address) == Origin::tool;
+}
 
 void die(const std::string& message) noexcept {
     fprintf(stderr, "awaken: %s\n", message.c_str());
@@ -398,6 +590,7 @@ extern "C" __attribute__((visibility("hidden"))) void awaken_resolve(const void*
             auto* const binding = new loader::Binding(loader::bind(caller));
             loader::bound = binding;
             loader::pass_everything_through(*binding);
+            loader::withdraw_absent_functions(*binding);
             core::install(*binding);
         } catch (const std::exception& error) {
             loader::die(error.what());

@@ -1,8 +1,8 @@
 // Finding the program's MPI and pointing the entry points at the right core.
 //
 // The library is loaded before the program's MPI is known, and the MPI may be opened with RTLD_LOCAL, out of reach of
-// RTLD_NEXT. So nothing is resolved until the first MPI call arrives; then the objects in the process are searched for the
-// one that defines MPI, its ABI is recognised by its symbols and version string, and all slots are filled.
+// RTLD_NEXT. So nothing is resolved until the first MPI call arrives; then the objects in the process are searched for
+// the one that defines MPI, its ABI is recognised by its symbols and version string, and all slots are filled.
 #pragma once
 
 #include <atomic>
@@ -36,10 +36,10 @@ inline constexpr int kExtensions = 0
 /// The MPI library that the program uses.
 struct Binding {
     Abi abi = Abi::mpich;
-    std::string path;             ///< of the library's file
-    std::string version;          ///< first line of MPI_Get_library_version
-    void* handle = nullptr;       ///< from dlopen; kept for the life of the process
-    std::uintptr_t begin = 0;     ///< address range of the library's mapped segments
+    std::string path;          ///< of the library's file
+    std::string version;       ///< first line of MPI_Get_library_version
+    void* handle = nullptr;    ///< from dlopen; kept for the life of the process
+    std::uintptr_t begin = 0;  ///< address range of the library's mapped segments
     std::uintptr_t end = 0;
 
     /// Address of a symbol defined by the library (or by what it depends on); null when it has none.
@@ -49,8 +49,8 @@ struct Binding {
     [[nodiscard]] void* tool_symbol(const char* name) const noexcept;
 };
 
-/// Address of a data object of the program's MPI. A program that is not position-independent has a copy of its own, which
-/// the MPI uses too: that one is found first.
+/// Address of a data object of the program's MPI. A program that is not position-independent has a copy of its own,
+/// which the MPI uses too: that one is found first.
 [[nodiscard]] void* data_symbol(const char* name) noexcept;
 
 /// Points MPI_<function> and PMPI_<function> somewhere. Extensions have one slot.
@@ -65,14 +65,21 @@ struct Service {
 /// Points every slot at the MPI itself: a job without a GPU pays one jump.
 void pass_everything_through(const Binding& binding) noexcept;
 
+/// Makes the functions that the program's MPI lacks look absent to code that asks before it calls (`if (MPI_Send_c)`
+/// with a weak symbol, as mpi4py does): where an object's weak reference was bound to our exported symbol, it becomes
+/// null again. Reaches the objects that are loaded when it is called: at the first MPI call, and when MPI has been
+/// initialised.
+void withdraw_absent_functions(const Binding& binding) noexcept;
+
 /// Whether a call from `return_address` comes from inside the MPI (the library or one of its plug-ins) rather than from
 /// the program. Such calls see their own host buffers and must reach the MPI directly.
 [[nodiscard]] bool from_inside_mpi(const Binding& binding, const void* return_address) noexcept;
-/// Whether the caller is an object that defines MPI functions itself, i.e. a profiling tool. Only asked for nested calls.
+/// Whether the caller is an object that defines MPI functions itself, i.e. a profiling tool, or seems to be ourselves
+/// because a tool left by a tail call. Only asked for nested calls.
 [[nodiscard]] bool from_tool(const void* return_address) noexcept;
 
-/// Prints "awaken: CAUSE: REMEDY" on stderr and ends the process with status 2. For misconfigurations found before MPI is
-/// up, where no error handler exists yet.
+/// Prints "awaken: CAUSE: REMEDY" on stderr and ends the process with status 2. For misconfigurations found before MPI
+/// is up, where no error handler exists yet.
 [[noreturn]] void die(const std::string& message) noexcept;
 
 }  // namespace awaken::loader

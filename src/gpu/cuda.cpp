@@ -3,8 +3,8 @@
 //
 // Contexts. Resources that we make (streams, events, memory, mappings, modules) live in the primary contexts of their
 // devices, which are also what the CUDA runtime, and so nearly every program, uses. What belongs to somebody else's
-// allocation is done in that allocation's context. Each call pushes the context it needs and pops it again, unless it is
-// current already.
+// allocation is done in that allocation's context. Each call pushes the context it needs and pops it again, unless it
+// is current already.
 //
 // Nothing here touches the sticky error of the CUDA runtime library: that is kept above the driver.
 #include <dirent.h>
@@ -29,7 +29,8 @@
 namespace awaken::gpu {
 namespace {
 
-// ---- the driver's binary interface: types and numbers of cuda.h that we rely on --------------------------------------
+// ---- the driver's binary interface: types and numbers of cuda.h that we rely on
+// --------------------------------------
 
 using CuResult = int;
 using CuDevice = int;
@@ -77,7 +78,9 @@ constexpr unsigned kHostPortable = 1;
 constexpr unsigned kHostDeviceMap = 2;
 
 /// The legacy default stream, whatever the caller was compiled with.
-CuStream legacy_stream() noexcept { return reinterpret_cast<CuStream>(std::uintptr_t{1}); }
+CuStream legacy_stream() noexcept {
+    return reinterpret_cast<CuStream>(std::uintptr_t{1});
+}
 
 struct CuUuid {
     unsigned char bytes[16];
@@ -112,55 +115,55 @@ static_assert(sizeof(CuCopy2D) == 16 * sizeof(void*), "layout of CUDA_MEMCPY2D")
 constexpr int kOldestDriver = 11000;
 
 // X(member, symbol, required, result, parameters...)
-#define AWAKEN_CUDA_FUNCTIONS(X)                                                                                         \
-    X(init, "cuInit", true, CuResult, unsigned)                                                                          \
-    X(driver_version, "cuDriverGetVersion", true, CuResult, int*)                                                        \
-    X(error_string, "cuGetErrorString", true, CuResult, CuResult, const char**)                                          \
-    X(device_get, "cuDeviceGet", true, CuResult, CuDevice*, int)                                                         \
-    X(device_count, "cuDeviceGetCount", true, CuResult, int*)                                                            \
-    X(device_name, "cuDeviceGetName", true, CuResult, char*, int, CuDevice)                                              \
-    X(device_uuid_v2, "cuDeviceGetUuid_v2", false, CuResult, CuUuid*, CuDevice)                                          \
-    X(device_uuid, "cuDeviceGetUuid", true, CuResult, CuUuid*, CuDevice)                                                 \
-    X(device_memory, "cuDeviceTotalMem_v2", true, CuResult, std::size_t*, CuDevice)                                      \
-    X(device_attribute, "cuDeviceGetAttribute", true, CuResult, int*, int, CuDevice)                                     \
-    X(device_pci_bus_id, "cuDeviceGetPCIBusId", true, CuResult, char*, int, CuDevice)                                    \
-    X(device_can_access_peer, "cuDeviceCanAccessPeer", true, CuResult, int*, CuDevice, CuDevice)                         \
-    X(primary_retain, "cuDevicePrimaryCtxRetain", true, CuResult, CuContext*, CuDevice)                                  \
-    X(primary_state, "cuDevicePrimaryCtxGetState", true, CuResult, CuDevice, unsigned*, int*)                            \
-    X(context_current, "cuCtxGetCurrent", true, CuResult, CuContext*)                                                    \
-    X(context_device, "cuCtxGetDevice", true, CuResult, CuDevice*)                                                       \
-    X(context_push, "cuCtxPushCurrent_v2", true, CuResult, CuContext)                                                    \
-    X(context_pop, "cuCtxPopCurrent_v2", true, CuResult, CuContext*)                                                     \
-    X(context_enable_peer, "cuCtxEnablePeerAccess", true, CuResult, CuContext, unsigned)                                 \
-    X(pointer_attributes, "cuPointerGetAttributes", true, CuResult, unsigned, const CuPointerAttribute*, void**,         \
-      CuAddress)                                                                                                         \
-    X(set_pointer_attribute, "cuPointerSetAttribute", true, CuResult, const void*, CuPointerAttribute, CuAddress)        \
-    X(memory_allocate, "cuMemAlloc_v2", true, CuResult, CuAddress*, std::size_t)                                         \
-    X(memory_free, "cuMemFree_v2", true, CuResult, CuAddress)                                                            \
-    X(memory_range, "cuMemGetAddressRange_v2", true, CuResult, CuAddress*, std::size_t*, CuAddress)                      \
-    X(host_allocate, "cuMemHostAlloc", true, CuResult, void**, std::size_t, unsigned)                                    \
-    X(host_free, "cuMemFreeHost", true, CuResult, void*)                                                                 \
-    X(host_register, "cuMemHostRegister_v2", true, CuResult, void*, std::size_t, unsigned)                               \
-    X(host_unregister, "cuMemHostUnregister", true, CuResult, void*)                                                     \
-    X(copy_async, "cuMemcpyAsync", true, CuResult, CuAddress, CuAddress, std::size_t, CuStream)                          \
-    X(copy_2d_async, "cuMemcpy2DAsync_v2", true, CuResult, const CuCopy2D*, CuStream)                                    \
-    X(fill_async, "cuMemsetD8Async", true, CuResult, CuAddress, unsigned char, std::size_t, CuStream)                    \
-    X(stream_create, "cuStreamCreate", true, CuResult, CuStream*, unsigned)                                              \
-    X(stream_destroy, "cuStreamDestroy_v2", true, CuResult, CuStream)                                                    \
-    X(stream_query, "cuStreamQuery", true, CuResult, CuStream)                                                           \
-    X(stream_synchronize, "cuStreamSynchronize", true, CuResult, CuStream)                                               \
-    X(stream_wait_event, "cuStreamWaitEvent", true, CuResult, CuStream, CuEvent, unsigned)                               \
-    X(event_create, "cuEventCreate", true, CuResult, CuEvent*, unsigned)                                                 \
-    X(event_destroy, "cuEventDestroy_v2", true, CuResult, CuEvent)                                                       \
-    X(event_record, "cuEventRecord", true, CuResult, CuEvent, CuStream)                                                  \
-    X(event_query, "cuEventQuery", true, CuResult, CuEvent)                                                              \
-    X(ipc_get, "cuIpcGetMemHandle", true, CuResult, CuIpcMemHandle*, CuAddress)                                          \
-    X(ipc_open, "cuIpcOpenMemHandle_v2", true, CuResult, CuAddress*, CuIpcMemHandle, unsigned)                           \
-    X(ipc_close, "cuIpcCloseMemHandle", true, CuResult, CuAddress)                                                       \
-    X(module_load, "cuModuleLoadData", true, CuResult, CuModule*, const void*)                                           \
-    X(module_unload, "cuModuleUnload", true, CuResult, CuModule)                                                         \
-    X(module_function, "cuModuleGetFunction", true, CuResult, CuFunction*, CuModule, const char*)                        \
-    X(launch_kernel, "cuLaunchKernel", true, CuResult, CuFunction, unsigned, unsigned, unsigned, unsigned, unsigned,     \
+#define AWAKEN_CUDA_FUNCTIONS(X)                                                                                     \
+    X(init, "cuInit", true, CuResult, unsigned)                                                                      \
+    X(driver_version, "cuDriverGetVersion", true, CuResult, int*)                                                    \
+    X(error_string, "cuGetErrorString", true, CuResult, CuResult, const char**)                                      \
+    X(device_get, "cuDeviceGet", true, CuResult, CuDevice*, int)                                                     \
+    X(device_count, "cuDeviceGetCount", true, CuResult, int*)                                                        \
+    X(device_name, "cuDeviceGetName", true, CuResult, char*, int, CuDevice)                                          \
+    X(device_uuid_v2, "cuDeviceGetUuid_v2", false, CuResult, CuUuid*, CuDevice)                                      \
+    X(device_uuid, "cuDeviceGetUuid", true, CuResult, CuUuid*, CuDevice)                                             \
+    X(device_memory, "cuDeviceTotalMem_v2", true, CuResult, std::size_t*, CuDevice)                                  \
+    X(device_attribute, "cuDeviceGetAttribute", true, CuResult, int*, int, CuDevice)                                 \
+    X(device_pci_bus_id, "cuDeviceGetPCIBusId", true, CuResult, char*, int, CuDevice)                                \
+    X(device_can_access_peer, "cuDeviceCanAccessPeer", true, CuResult, int*, CuDevice, CuDevice)                     \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", true, CuResult, CuContext*, CuDevice)                              \
+    X(primary_state, "cuDevicePrimaryCtxGetState", true, CuResult, CuDevice, unsigned*, int*)                        \
+    X(context_current, "cuCtxGetCurrent", true, CuResult, CuContext*)                                                \
+    X(context_device, "cuCtxGetDevice", true, CuResult, CuDevice*)                                                   \
+    X(context_push, "cuCtxPushCurrent_v2", true, CuResult, CuContext)                                                \
+    X(context_pop, "cuCtxPopCurrent_v2", true, CuResult, CuContext*)                                                 \
+    X(context_enable_peer, "cuCtxEnablePeerAccess", true, CuResult, CuContext, unsigned)                             \
+    X(pointer_attributes, "cuPointerGetAttributes", true, CuResult, unsigned, const CuPointerAttribute*, void**,     \
+      CuAddress)                                                                                                     \
+    X(set_pointer_attribute, "cuPointerSetAttribute", true, CuResult, const void*, CuPointerAttribute, CuAddress)    \
+    X(memory_allocate, "cuMemAlloc_v2", true, CuResult, CuAddress*, std::size_t)                                     \
+    X(memory_free, "cuMemFree_v2", true, CuResult, CuAddress)                                                        \
+    X(memory_range, "cuMemGetAddressRange_v2", true, CuResult, CuAddress*, std::size_t*, CuAddress)                  \
+    X(host_allocate, "cuMemHostAlloc", true, CuResult, void**, std::size_t, unsigned)                                \
+    X(host_free, "cuMemFreeHost", true, CuResult, void*)                                                             \
+    X(host_register, "cuMemHostRegister_v2", true, CuResult, void*, std::size_t, unsigned)                           \
+    X(host_unregister, "cuMemHostUnregister", true, CuResult, void*)                                                 \
+    X(copy_async, "cuMemcpyAsync", true, CuResult, CuAddress, CuAddress, std::size_t, CuStream)                      \
+    X(copy_2d_async, "cuMemcpy2DAsync_v2", true, CuResult, const CuCopy2D*, CuStream)                                \
+    X(fill_async, "cuMemsetD8Async", true, CuResult, CuAddress, unsigned char, std::size_t, CuStream)                \
+    X(stream_create, "cuStreamCreate", true, CuResult, CuStream*, unsigned)                                          \
+    X(stream_destroy, "cuStreamDestroy_v2", true, CuResult, CuStream)                                                \
+    X(stream_query, "cuStreamQuery", true, CuResult, CuStream)                                                       \
+    X(stream_synchronize, "cuStreamSynchronize", true, CuResult, CuStream)                                           \
+    X(stream_wait_event, "cuStreamWaitEvent", true, CuResult, CuStream, CuEvent, unsigned)                           \
+    X(event_create, "cuEventCreate", true, CuResult, CuEvent*, unsigned)                                             \
+    X(event_destroy, "cuEventDestroy_v2", true, CuResult, CuEvent)                                                   \
+    X(event_record, "cuEventRecord", true, CuResult, CuEvent, CuStream)                                              \
+    X(event_query, "cuEventQuery", true, CuResult, CuEvent)                                                          \
+    X(ipc_get, "cuIpcGetMemHandle", true, CuResult, CuIpcMemHandle*, CuAddress)                                      \
+    X(ipc_open, "cuIpcOpenMemHandle_v2", true, CuResult, CuAddress*, CuIpcMemHandle, unsigned)                       \
+    X(ipc_close, "cuIpcCloseMemHandle", true, CuResult, CuAddress)                                                   \
+    X(module_load, "cuModuleLoadData", true, CuResult, CuModule*, const void*)                                       \
+    X(module_unload, "cuModuleUnload", true, CuResult, CuModule)                                                     \
+    X(module_function, "cuModuleGetFunction", true, CuResult, CuFunction*, CuModule, const char*)                    \
+    X(launch_kernel, "cuLaunchKernel", true, CuResult, CuFunction, unsigned, unsigned, unsigned, unsigned, unsigned, \
       unsigned, unsigned, CuStream, void**, void**)
 
 struct Driver {
@@ -172,23 +175,28 @@ bool bind_driver(const DynamicLibrary& library, Driver& table, std::string& why_
     return library.bind(slots, why_not);
 }
 
-CuAddress device_address(const void* pointer) noexcept { return reinterpret_cast<CuAddress>(pointer); }
-void* host_pointer(CuAddress address) noexcept { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
+CuAddress device_address(const void* pointer) noexcept {
+    return reinterpret_cast<CuAddress>(pointer);
+}
+void* host_pointer(CuAddress address) noexcept {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
 
-// ---- the run-time compiler -------------------------------------------------------------------------------------------
+// ---- the run-time compiler
+// -------------------------------------------------------------------------------------------
 
-#define AWAKEN_NVRTC_FUNCTIONS(X)                                                                                        \
-    X(version, "nvrtcVersion", true, int, int*, int*)                                                                    \
-    X(error_string, "nvrtcGetErrorString", true, const char*, int)                                                       \
-    X(create, "nvrtcCreateProgram", true, int, void**, const char*, const char*, int, const char* const*,                \
-      const char* const*)                                                                                                \
-    X(destroy, "nvrtcDestroyProgram", true, int, void**)                                                                 \
-    X(compile, "nvrtcCompileProgram", true, int, void*, int, const char* const*)                                         \
-    X(log_size, "nvrtcGetProgramLogSize", true, int, void*, std::size_t*)                                                \
-    X(log, "nvrtcGetProgramLog", true, int, void*, char*)                                                                \
-    X(code_size, "nvrtcGetCUBINSize", true, int, void*, std::size_t*)                                                    \
-    X(code, "nvrtcGetCUBIN", true, int, void*, char*)                                                                    \
-    X(portable_size, "nvrtcGetPTXSize", true, int, void*, std::size_t*)                                                  \
+#define AWAKEN_NVRTC_FUNCTIONS(X)                                                                         \
+    X(version, "nvrtcVersion", true, int, int*, int*)                                                     \
+    X(error_string, "nvrtcGetErrorString", true, const char*, int)                                        \
+    X(create, "nvrtcCreateProgram", true, int, void**, const char*, const char*, int, const char* const*, \
+      const char* const*)                                                                                 \
+    X(destroy, "nvrtcDestroyProgram", true, int, void**)                                                  \
+    X(compile, "nvrtcCompileProgram", true, int, void*, int, const char* const*)                          \
+    X(log_size, "nvrtcGetProgramLogSize", true, int, void*, std::size_t*)                                 \
+    X(log, "nvrtcGetProgramLog", true, int, void*, char*)                                                 \
+    X(code_size, "nvrtcGetCUBINSize", true, int, void*, std::size_t*)                                     \
+    X(code, "nvrtcGetCUBIN", true, int, void*, char*)                                                     \
+    X(portable_size, "nvrtcGetPTXSize", true, int, void*, std::size_t*)                                   \
     X(portable, "nvrtcGetPTX", true, int, void*, char*)
 
 constexpr const char* kCompilerStem = "libnvrtc";
@@ -206,9 +214,9 @@ void add_compilers_in(const std::string& directory, std::vector<std::string>& pa
     paths.insert(paths.end(), found.begin(), found.end());
 }
 
-/// Where a compiler may lie, in the order of trust that it fits the CUDA which the program uses: loaded already; beside the
-/// CUDA libraries that are loaded (a toolkit's folder, or the folders that NVIDIA's Python packages share); known to the
-/// loader; in the toolkit that the environment names.
+/// Where a compiler may lie, in the order of trust that it fits the CUDA which the program uses: loaded already; beside
+/// the CUDA libraries that are loaded (a toolkit's folder, or the folders that NVIDIA's Python packages share); known
+/// to the loader; in the toolkit that the environment names.
 std::vector<std::string> compiler_paths() {
     std::vector<std::string> paths;
     std::vector<std::string> directories;
@@ -220,7 +228,8 @@ std::vector<std::string> compiler_paths() {
     for (const std::string& path : loaded_object_paths()) {
         if (is_library_named(path, kCompilerStem)) paths.push_back(path);
         if (path.front() != '/') continue;
-        for (const char* const stem : {"libcudart", "libcublas", "libcublasLt", "libcufft", "libcusparse", "libcurand"}) {
+        for (const char* const stem :
+             {"libcudart", "libcublas", "libcublasLt", "libcufft", "libcusparse", "libcurand"}) {
             if (!is_library_named(path, stem)) continue;
             add_directory(path.substr(0, path.rfind('/')));
             // site-packages/nvidia/<package>/lib/libcudart.so.12: its siblings are site-packages/nvidia/*/lib.
@@ -233,7 +242,8 @@ std::vector<std::string> compiler_paths() {
             }
         }
     }
-    for (const std::string& directory : directories) add_compilers_in(directory, paths);
+    for (const std::string& directory : directories)
+        add_compilers_in(directory, paths);
     paths.insert(paths.end(), std::begin(kCompilerNames), std::end(kCompilerNames));
     for (const char* const variable : {"CUDA_HOME", "CUDA_PATH"}) {
         if (const char* const root = ::secure_getenv(variable); root != nullptr && *root == '/') {
@@ -249,8 +259,9 @@ std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
     const std::vector<std::string> paths = compiler_paths();
     const DynamicLibrary library = DynamicLibrary::open(paths, why_not);
     if (!library) {
-        why_not = "no run-time compiler (libnvrtc) can be loaded; install the package nvidia-cuda-nvrtc or set CUDA_HOME: " +
-                  why_not;
+        why_not =
+            "no run-time compiler (libnvrtc) can be loaded; install the package nvidia-cuda-nvrtc or set CUDA_HOME: " +
+            why_not;
         return nullptr;
     }
     CompilerFunctions table;
@@ -259,7 +270,8 @@ std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
     return std::make_unique<RuntimeCompiler>("NVRTC", library.path(), table);
 }
 
-// ---- the runtime -----------------------------------------------------------------------------------------------------
+// ---- the runtime
+// -----------------------------------------------------------------------------------------------------
 
 class Cuda final : public VendorRuntime {
   public:
@@ -331,11 +343,12 @@ class Cuda final : public VendorRuntime {
             return outcome(code, "cuDeviceGetPCIBusId");
         }
         result.pci_bus_id = text.data();
-        for (char& letter : result.pci_bus_id) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+        for (char& letter : result.pci_bus_id)
+            letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
         CuUuid uuid = {};
         // Version 2 tells the instances of a partitioned GPU (MIG) apart.
-        if (const CuResult code = (_driver.device_uuid_v2 != nullptr ? _driver.device_uuid_v2
-                                                                     : _driver.device_uuid)(&uuid, handle)) {
+        if (const CuResult code =
+                (_driver.device_uuid_v2 != nullptr ? _driver.device_uuid_v2 : _driver.device_uuid)(&uuid, handle)) {
             return outcome(code, "cuDeviceGetUuid");
         }
         std::memcpy(result.uuid, uuid.bytes, sizeof result.uuid);
@@ -381,7 +394,8 @@ class Cuda final : public VendorRuntime {
     // ---- pointers ---------------------------------------------------------------------------------------------------
 
     void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
-        for (std::size_t i = 0; i < pointers.size(); ++i) infos[i] = classify_one(pointers[i]);
+        for (std::size_t i = 0; i < pointers.size(); ++i)
+            infos[i] = classify_one(pointers[i]);
     }
 
     Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept override {
@@ -461,7 +475,8 @@ class Cuda final : public VendorRuntime {
         const Current current(*this, device);
         if (!current.status().ok()) return current.status();
         CuStream result = nullptr;
-        const CuResult code = _driver.stream_create(&result, ordered_after_default ? kStreamDefault : kStreamNonBlocking);
+        const CuResult code =
+            _driver.stream_create(&result, ordered_after_default ? kStreamDefault : kStreamNonBlocking);
         if (code == kSuccess) stream = {result, device};
         return outcome(code, "cuStreamCreate");
     }
@@ -626,8 +641,8 @@ class Cuda final : public VendorRuntime {
                   void** arguments) noexcept override {
         const Current current(*this, kernel.device);
         if (!current.status().ok()) return current.status();
-        return outcome(_driver.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes,
-                                             stream.value, arguments, nullptr),
+        return outcome(_driver.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                             shared_bytes, stream.value, arguments, nullptr),
                        "cuLaunchKernel");
     }
 
@@ -641,15 +656,15 @@ class Cuda final : public VendorRuntime {
             _status = cuda.primary_context(device, context);
             if (_status.ok()) make_current(cuda, context);
         }
-        /// The context that owns the allocation at `pointer`. Pool and virtual memory belong to none; for those it is the
-        /// primary context of `device`, or of the allocation's device if that is -1.
+        /// The context that owns the allocation at `pointer`. Pool and virtual memory belong to none; for those it is
+        /// the primary context of `device`, or of the allocation's device if that is -1.
         Current(Cuda& cuda, const void* pointer, int device) noexcept : _driver(cuda._driver) {
             CuContext context = nullptr;
             int ordinal = -1;
             const CuPointerAttribute attributes[] = {kContextAttribute, kDeviceOrdinalAttribute};
             void* values[] = {&context, &ordinal};
-            const CuResult code = _driver.pointer_attributes(static_cast<unsigned>(std::size(attributes)), attributes, values,
-                                                             device_address(pointer));
+            const CuResult code = _driver.pointer_attributes(static_cast<unsigned>(std::size(attributes)), attributes,
+                                                             values, device_address(pointer));
             if (code != kSuccess) {
                 _status = cuda.outcome(code, "cuPointerGetAttributes");
                 return;
@@ -731,8 +746,8 @@ class Cuda final : public VendorRuntime {
         std::atomic<CuContext>& slot = _primary[static_cast<std::size_t>(device)];
         context = slot.load(std::memory_order_acquire);
         if (context != nullptr) return {};
-        // Two threads may both come here: retaining twice yields the same context and costs one count that is never given
-        // back, as the first is not.
+        // Two threads may both come here: retaining twice yields the same context and costs one count that is never
+        // given back, as the first is not.
         CuDevice handle = 0;
         if (const Status status = device_handle(device, handle); !status.ok()) return status;
         if (const CuResult code = _driver.primary_retain(&context, handle)) {
@@ -785,8 +800,8 @@ class Cuda final : public VendorRuntime {
         // byte, depending on the driver; on a little-endian machine a zeroed int reads both.
         unsigned type = 0;
         unsigned managed = 0;
-        // What decides is asked first: to look for the range of an address that belongs to no allocation doubles the cost of
-        // the query (34 -> 72 ns on a host pointer, driver 580), and most pointers are host pointers.
+        // What decides is asked first: to look for the range of an address that belongs to no allocation doubles the
+        // cost of the query (34 -> 72 ns on a host pointer, driver 580), and most pointers are host pointers.
         if (!query(pointer, {kMemoryTypeAttribute, kIsManagedAttribute}, {&type, &managed})) return info;
         if (managed != 0) {
             info.kind = MemoryKind::managed;
@@ -818,8 +833,10 @@ class Cuda final : public VendorRuntime {
     }
 
     template <std::size_t Count>
-    bool query(const void* pointer, const CuPointerAttribute (&attributes)[Count], void* const (&values)[Count]) const noexcept {
-        return _driver.pointer_attributes(Count, attributes, const_cast<void**>(values), device_address(pointer)) == kSuccess;
+    bool query(const void* pointer, const CuPointerAttribute (&attributes)[Count],
+               void* const (&values)[Count]) const noexcept {
+        return _driver.pointer_attributes(Count, attributes, const_cast<void**>(values), device_address(pointer)) ==
+               kSuccess;
     }
 
     Status load_module(int device, const std::string& code, ModuleHandle& module) noexcept {
@@ -849,8 +866,8 @@ class Cuda final : public VendorRuntime {
             return {kUnsupported, "nvrtcCreateProgram", "there is no run-time compiler (libnvrtc)"};
         }
 
-        // Machine code for this very GPU first; portable code, which the driver translates, when the compiler is older than
-        // the GPU or newer than the driver.
+        // Machine code for this very GPU first; portable code, which the driver translates, when the compiler is older
+        // than the GPU or newer than the driver.
         const struct {
             RuntimeCompiler::Output output;
             std::string architecture;

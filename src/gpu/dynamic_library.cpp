@@ -11,7 +11,8 @@ namespace {
 
 std::string path_of(void* handle, const std::string& fallback) {
     link_map* map = nullptr;
-    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name != nullptr && *map->l_name != '\0') {
+    if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name != nullptr &&
+        *map->l_name != '\0') {
         return map->l_name;
     }
     return fallback;
@@ -107,7 +108,8 @@ bool is_library_named(const std::string& path, const std::string& stem) {
     if (at < path.size() && path[at] == '-') {
         // Wheels add a hash of hexadecimal digits: "-1a2b3c4d". A longer word ("libcuda-gdb.so") is another library.
         const std::size_t hash = ++at;
-        while (at < path.size() && std::isxdigit(static_cast<unsigned char>(path[at])) != 0) ++at;
+        while (at < path.size() && std::isxdigit(static_cast<unsigned char>(path[at])) != 0)
+            ++at;
         if (at == hash) return false;
     }
     if (path.compare(at, 3, ".so") != 0) return false;

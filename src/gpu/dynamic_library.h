@@ -1,7 +1,7 @@
 // Shared libraries found at run time: which are loaded already, opening one, and filling a table of its functions.
 //
-// A vendor's file declares its functions once, as a list that is expanded by AWAKEN_DECLARE_FUNCTION into the members of a
-// table and by AWAKEN_BIND_FUNCTION into the rows that bind() fills; nothing else ever calls dlsym.
+// A vendor's file declares its functions once, as a list that is expanded by AWAKEN_DECLARE_FUNCTION into the members
+// of a table and by AWAKEN_BIND_FUNCTION into the rows that bind() fills; nothing else ever calls dlsym.
 #pragma once
 
 #include <span>
@@ -47,7 +47,8 @@ class DynamicLibrary {
     std::string _path;
 };
 
-/// The loader's count of objects that were ever added to this process: it changes whenever a library was loaded. ~15 ns.
+/// The loader's count of objects that were ever added to this process: it changes whenever a library was loaded. ~15
+/// ns.
 [[nodiscard]] unsigned long long loaded_object_counter() noexcept;
 
 /// Paths of all objects loaded now, in load order, without the unnamed main program.

@@ -1,10 +1,10 @@
 // Which GPU runtime this process uses.
 //
-// The fast path of find() is one atomic load once a runtime was found, and one look at the loader's counter before that.
-// Only when the counter has moved are the loaded objects' names read. A library that is loaded but not yet initialised by
-// the program (Python packages load the CUDA driver on import and initialise it at first use) is kept as a candidate and
-// asked again at each call: that is one driver call that returns at once, and until it answers, no pointer can be a
-// device's anyway.
+// The fast path of find() is one atomic load once a runtime was found, and one look at the loader's counter before
+// that. Only when the counter has moved are the loaded objects' names read. A library that is loaded but not yet
+// initialised by the program (Python packages load the CUDA driver on import and initialise it at first use) is kept as
+// a candidate and asked again at each call: that is one driver call that returns at once, and until it answers, no
+// pointer can be a device's anyway.
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,7 +62,9 @@ namespace {
 
 /// In the order in which they are asked when libraries of both are loaded.
 constexpr std::size_t kVendors = 2;
-const VendorLibrary& vendor_library(std::size_t index) noexcept { return index == 0 ? cuda_library() : hip_library(); }
+const VendorLibrary& vendor_library(std::size_t index) noexcept {
+    return index == 0 ? cuda_library() : hip_library();
+}
 
 class Finder {
   public:
@@ -97,7 +99,8 @@ class Finder {
 
     Runtime& chosen(std::size_t vendor, std::string* why_not) {
         if (Runtime* const runtime = _chosen[vendor].load(std::memory_order_acquire)) return *runtime;
-        if (why_not == nullptr && loaded_object_counter() == _chosen_failed_at[vendor].load(std::memory_order_acquire)) {
+        if (why_not == nullptr &&
+            loaded_object_counter() == _chosen_failed_at[vendor].load(std::memory_order_acquire)) {
             return none();
         }
         const std::lock_guard lock(_mutex);

@@ -8,7 +8,8 @@
 // Rules that hold for each call:
 //  - Any thread may call; the calling thread need not have a current context or device. Whatever context or device was
 //    current when a call is entered is current again when it returns.
-//  - Nothing throws. A call that can fail returns a Status, because failing is often normal (IPC refused, runtime already
+//  - Nothing throws. A call that can fail returns a Status, because failing is often normal (IPC refused, runtime
+//  already
 //    shut down) and the caller has another way; results are written through references only when the Status is ok.
 //  - No sticky error is left behind in the runtime (cudaGetLastError / hipGetLastError of the program stay as they were
 //    as far as the vendor allows it).
@@ -28,7 +29,8 @@ enum class Vendor : std::uint8_t { none, cuda, hip };
 /// "cuda", "hip" or "none".
 [[nodiscard]] const char* to_string(Vendor vendor) noexcept;
 
-/// Outcome of a call. `code` is the vendor's own number (0 is success); `call` the name of the vendor function that failed.
+/// Outcome of a call. `code` is the vendor's own number (0 is success); `call` the name of the vendor function that
+/// failed.
 struct [[nodiscard]] Status {
     int code = 0;
     const char* call = nullptr;         ///< static string; null on success
@@ -66,7 +68,9 @@ struct PointerInfo {
     bool ipc_capable = false;
 
     /// True when the CPU may read and write it directly and nothing has to be copied by the GPU runtime.
-    [[nodiscard]] bool host_accessible() const noexcept { return kind == MemoryKind::host || kind == MemoryKind::pinned; }
+    [[nodiscard]] bool host_accessible() const noexcept {
+        return kind == MemoryKind::host || kind == MemoryKind::pinned;
+    }
 };
 
 struct DeviceInfo {
@@ -87,15 +91,31 @@ struct Versions {
 };
 
 /// Opaque handles. They belong to the Runtime that made them.
-struct StreamHandle { void* value = nullptr; int device = -1; };
-struct EventHandle { void* value = nullptr; int device = -1; };
+struct StreamHandle {
+    void* value = nullptr;
+    int device = -1;
+};
+struct EventHandle {
+    void* value = nullptr;
+    int device = -1;
+};
 /// 64 bytes for both vendors; send it to another process as plain bytes.
-struct IpcMemoryHandle { unsigned char bytes[64] = {}; };
+struct IpcMemoryHandle {
+    unsigned char bytes[64] = {};
+};
 /// A compiled module holding kernels, for one device.
-struct ModuleHandle { void* value = nullptr; int device = -1; };
-struct KernelHandle { void* value = nullptr; int device = -1; };
+struct ModuleHandle {
+    void* value = nullptr;
+    int device = -1;
+};
+struct KernelHandle {
+    void* value = nullptr;
+    int device = -1;
+};
 
-struct Dim3 { unsigned x = 1, y = 1, z = 1; };
+struct Dim3 {
+    unsigned x = 1, y = 1, z = 1;
+};
 
 /// A 2-D copy: `rows` rows of `width` bytes.
 struct Copy2D {
@@ -129,15 +149,15 @@ class Runtime {
     virtual Status enable_peer_access(int device, int peer) noexcept = 0;
 
     // ---- pointers -----------------------------------------------------------------------------------------------
-    /// Classifies each of `pointers` into `infos` (same length). Costs one batched driver query on host memory and two on
-    /// device memory (40 to 100 ns and 80 to 130 ns, growing with what the process has mapped). A pointer that the runtime does not know, and every pointer while the runtime
-    /// is not initialised or already shut down, is host memory. Never initialises a runtime by itself where the vendor
-    /// allows that (CUDA), and leaves no sticky error.
+    /// Classifies each of `pointers` into `infos` (same length). Costs one batched driver query on host memory and two
+    /// on device memory (40 to 100 ns and 80 to 130 ns, growing with what the process has mapped). A pointer that the
+    /// runtime does not know, and every pointer while the runtime is not initialised or already shut down, is host
+    /// memory. Never initialises a runtime by itself where the vendor allows that (CUDA), and leaves no sticky error.
     virtual void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept = 0;
     /// Makes sure that work which the runtime's synchronous-looking calls left behind on this allocation (memset,
     /// device-to-device and pageable copies return early) is over before a later copy reads it, now and for as long as
-    /// the allocation lives. CUDA: SYNC_MEMOPS, set once per allocation identity (cached here). HIP: waits for the legacy
-    /// default stream of the pointer's device. Call before each copy that touches `pointer`.
+    /// the allocation lives. CUDA: SYNC_MEMOPS, set once per allocation identity (cached here). HIP: waits for the
+    /// legacy default stream of the pointer's device. Call before each copy that touches `pointer`.
     virtual Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept = 0;
 
     // ---- memory -------------------------------------------------------------------------------------------------
@@ -173,16 +193,17 @@ class Runtime {
     virtual Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept = 0;
 
     // ---- sharing between processes ------------------------------------------------------------------------------
-    /// Handle of the whole allocation that holds `pointer`; `offset` receives where in it the pointer lies, counted from
-    /// what ipc_open returns in the other process.
+    /// Handle of the whole allocation that holds `pointer`; `offset` receives where in it the pointer lies, counted
+    /// from what ipc_open returns in the other process.
     virtual Status ipc_export(const void* pointer, IpcMemoryHandle& handle, std::size_t& offset) noexcept = 0;
     /// Maps memory of another process into this one for `device`. Fails in the exporting process itself.
     virtual Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept = 0;
     virtual Status ipc_close(void* base) noexcept = 0;
 
     // ---- kernels ------------------------------------------------------------------------------------------------
-    /// Compiles the text of a kernel (CUDA/HIP C++, extern "C" kernels) with the vendor's run-time compiler for `device`
-    /// and loads it. `log` receives the compiler's messages. Fails with kUnsupported when there is no such compiler.
+    /// Compiles the text of a kernel (CUDA/HIP C++, extern "C" kernels) with the vendor's run-time compiler for
+    /// `device` and loads it. `log` receives the compiler's messages. Fails with kUnsupported when there is no such
+    /// compiler.
     virtual Status load_kernels(int device, const char* name, const char* source, ModuleHandle& module,
                                 std::string& log) = 0;
     virtual Status unload_kernels(ModuleHandle module) noexcept = 0;
@@ -192,8 +213,8 @@ class Runtime {
                           void** arguments) noexcept = 0;
 };
 
-/// The vendor whose driver this machine has, judged by device nodes (or AWAKEN_EMULATE) without loading anything; none when
-/// there is none. For questions that programs ask before they have loaded a GPU runtime.
+/// The vendor whose driver this machine has, judged by device nodes (or AWAKEN_EMULATE) without loading anything; none
+/// when there is none. For questions that programs ask before they have loaded a GPU runtime.
 [[nodiscard]] Vendor expected_vendor() noexcept;
 
 /// What the user asked for (AWAKEN_GPU).
@@ -204,17 +225,17 @@ enum class Choice : std::uint8_t {
     none        ///< never look
 };
 
-/// True when this machine could have a GPU at all: a driver's device node exists, a GPU runtime is already loaded in this
-/// process, or the emulated driver was asked for (AWAKEN_EMULATE). When it is false and stays false, an MPI program needs no
-/// service from us, and is given none. Costs a few system calls; ask once.
+/// True when this machine could have a GPU at all: a driver's device node exists, a GPU runtime is already loaded in
+/// this process, or the emulated driver was asked for (AWAKEN_EMULATE). When it is false and stays false, an MPI
+/// program needs no service from us, and is given none. Costs a few system calls; ask once.
 [[nodiscard]] bool driver_present() noexcept;
 
 /// The runtime that this process uses, or the none runtime as long as there is no other.
 ///
-/// With Choice::automatic a vendor's library is used only once the program itself has loaded it; a program may do so late,
-/// so this is asked again for each MPI call: while nothing was found it costs one look at the loader's counter of loaded
-/// objects (15 ns), afterwards one atomic load. Objects live as long as the process.
-/// With Choice::cuda or Choice::hip the library is loaded if need be; not finding it is reported by `why_not`.
+/// With Choice::automatic a vendor's library is used only once the program itself has loaded it; a program may do so
+/// late, so this is asked again for each MPI call: while nothing was found it costs one look at the loader's counter of
+/// loaded objects (15 ns), afterwards one atomic load. Objects live as long as the process. With Choice::cuda or
+/// Choice::hip the library is loaded if need be; not finding it is reported by `why_not`.
 [[nodiscard]] Runtime& find(Choice choice, std::string* why_not = nullptr);
 
 /// The none runtime, e.g. for tests.

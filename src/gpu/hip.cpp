@@ -4,9 +4,9 @@
 // current when they were made. Each call makes the device that it needs current and gives the caller's back.
 //
 // Errors. hipGetLastError() returns the outcome of the thread's last call up to HIP 6, of whatever kind, and its last
-// failure from HIP 7 on. So a failure of ours is cleared before we return, unless the program had a failure pending already
-// (then one stays pending). Up to HIP 6 any call of ours, like any call of anybody, ends the pending failure of an earlier
-// one: a program that wants it must ask before it calls MPI.
+// failure from HIP 7 on. So a failure of ours is cleared before we return, unless the program had a failure pending
+// already (then one stays pending). Up to HIP 6 any call of ours, like any call of anybody, ends the pending failure of
+// an earlier one: a program that wants it must ask before it calls MPI.
 #include <sys/types.h>
 
 #include <algorithm>
@@ -34,53 +34,53 @@ using hip_abi::Result;
 static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
 
 // X(member, symbol, required, result, parameters...)
-#define AWAKEN_HIP_FUNCTIONS(X)                                                                                          \
-    X(init, "hipInit", true, Result, unsigned)                                                                           \
-    X(runtime_version, "hipRuntimeGetVersion", true, Result, int*)                                                       \
-    X(error_string, "hipGetErrorString", true, const char*, Result)                                                      \
-    X(last_error, "hipGetLastError", true, Result)                                                                       \
-    X(peek_error, "hipPeekAtLastError", true, Result)                                                                    \
-    X(device_count, "hipGetDeviceCount", true, Result, int*)                                                             \
-    X(current_device, "hipGetDevice", true, Result, int*)                                                                \
-    X(set_device, "hipSetDevice", true, Result, int)                                                                     \
-    X(device_name, "hipDeviceGetName", true, Result, char*, int, int)                                                    \
-    X(device_uuid, "hipDeviceGetUuid", false, Result, hip_abi::Uuid*, int)                                               \
-    X(device_memory, "hipDeviceTotalMem", true, Result, std::size_t*, int)                                               \
-    X(device_attribute, "hipDeviceGetAttribute", true, Result, int*, int, int)                                           \
-    X(device_pci_bus_id, "hipDeviceGetPCIBusId", true, Result, char*, int, int)                                          \
-    X(device_properties, "hipGetDeviceProperties", true, Result, void*, int)                                             \
-    X(device_properties_r0600, "hipGetDevicePropertiesR0600", false, Result, void*, int)                                 \
-    X(device_can_access_peer, "hipDeviceCanAccessPeer", true, Result, int*, int, int)                                    \
-    X(device_enable_peer, "hipDeviceEnablePeerAccess", true, Result, int, unsigned)                                      \
-    X(pointer_attributes, "hipPointerGetAttributes", true, Result, hip_abi::PointerAttributes*, const void*)             \
-    X(pointer_attribute, "hipPointerGetAttribute", false, Result, void*, int, void*)                                     \
-    X(memory_range, "hipMemGetAddressRange", true, Result, void**, std::size_t*, void*)                                  \
-    X(memory_allocate, "hipMalloc", true, Result, void**, std::size_t)                                                   \
-    X(memory_free, "hipFree", true, Result, void*)                                                                       \
-    X(host_allocate, "hipHostMalloc", true, Result, void**, std::size_t, unsigned)                                       \
-    X(host_free, "hipHostFree", true, Result, void*)                                                                     \
-    X(host_register, "hipHostRegister", true, Result, void*, std::size_t, unsigned)                                      \
-    X(host_unregister, "hipHostUnregister", true, Result, void*)                                                         \
-    X(copy_async, "hipMemcpyAsync", true, Result, void*, const void*, std::size_t, int, hip_abi::Stream)                 \
-    X(copy_2d_async, "hipMemcpy2DAsync", true, Result, void*, std::size_t, const void*, std::size_t, std::size_t,        \
-      std::size_t, int, hip_abi::Stream)                                                                                 \
-    X(fill_async, "hipMemsetAsync", true, Result, void*, int, std::size_t, hip_abi::Stream)                              \
-    X(stream_create, "hipStreamCreateWithFlags", true, Result, hip_abi::Stream*, unsigned)                               \
-    X(stream_destroy, "hipStreamDestroy", true, Result, hip_abi::Stream)                                                 \
-    X(stream_query, "hipStreamQuery", true, Result, hip_abi::Stream)                                                     \
-    X(stream_synchronize, "hipStreamSynchronize", true, Result, hip_abi::Stream)                                         \
-    X(stream_wait_event, "hipStreamWaitEvent", true, Result, hip_abi::Stream, hip_abi::Event, unsigned)                  \
-    X(event_create, "hipEventCreateWithFlags", true, Result, hip_abi::Event*, unsigned)                                  \
-    X(event_destroy, "hipEventDestroy", true, Result, hip_abi::Event)                                                    \
-    X(event_record, "hipEventRecord", true, Result, hip_abi::Event, hip_abi::Stream)                                     \
-    X(event_query, "hipEventQuery", true, Result, hip_abi::Event)                                                        \
-    X(ipc_get, "hipIpcGetMemHandle", true, Result, hip_abi::IpcMemHandle*, void*)                                        \
-    X(ipc_open, "hipIpcOpenMemHandle", true, Result, void**, hip_abi::IpcMemHandle, unsigned)                            \
-    X(ipc_close, "hipIpcCloseMemHandle", true, Result, void*)                                                            \
-    X(module_load, "hipModuleLoadData", true, Result, hip_abi::Module*, const void*)                                     \
-    X(module_unload, "hipModuleUnload", true, Result, hip_abi::Module)                                                   \
-    X(module_function, "hipModuleGetFunction", true, Result, hip_abi::Function*, hip_abi::Module, const char*)           \
-    X(launch_kernel, "hipModuleLaunchKernel", true, Result, hip_abi::Function, unsigned, unsigned, unsigned, unsigned,   \
+#define AWAKEN_HIP_FUNCTIONS(X)                                                                                        \
+    X(init, "hipInit", true, Result, unsigned)                                                                         \
+    X(runtime_version, "hipRuntimeGetVersion", true, Result, int*)                                                     \
+    X(error_string, "hipGetErrorString", true, const char*, Result)                                                    \
+    X(last_error, "hipGetLastError", true, Result)                                                                     \
+    X(peek_error, "hipPeekAtLastError", true, Result)                                                                  \
+    X(device_count, "hipGetDeviceCount", true, Result, int*)                                                           \
+    X(current_device, "hipGetDevice", true, Result, int*)                                                              \
+    X(set_device, "hipSetDevice", true, Result, int)                                                                   \
+    X(device_name, "hipDeviceGetName", true, Result, char*, int, int)                                                  \
+    X(device_uuid, "hipDeviceGetUuid", false, Result, hip_abi::Uuid*, int)                                             \
+    X(device_memory, "hipDeviceTotalMem", true, Result, std::size_t*, int)                                             \
+    X(device_attribute, "hipDeviceGetAttribute", true, Result, int*, int, int)                                         \
+    X(device_pci_bus_id, "hipDeviceGetPCIBusId", true, Result, char*, int, int)                                        \
+    X(device_properties, "hipGetDeviceProperties", true, Result, void*, int)                                           \
+    X(device_properties_r0600, "hipGetDevicePropertiesR0600", false, Result, void*, int)                               \
+    X(device_can_access_peer, "hipDeviceCanAccessPeer", true, Result, int*, int, int)                                  \
+    X(device_enable_peer, "hipDeviceEnablePeerAccess", true, Result, int, unsigned)                                    \
+    X(pointer_attributes, "hipPointerGetAttributes", true, Result, hip_abi::PointerAttributes*, const void*)           \
+    X(pointer_attribute, "hipPointerGetAttribute", false, Result, void*, int, void*)                                   \
+    X(memory_range, "hipMemGetAddressRange", true, Result, void**, std::size_t*, void*)                                \
+    X(memory_allocate, "hipMalloc", true, Result, void**, std::size_t)                                                 \
+    X(memory_free, "hipFree", true, Result, void*)                                                                     \
+    X(host_allocate, "hipHostMalloc", true, Result, void**, std::size_t, unsigned)                                     \
+    X(host_free, "hipHostFree", true, Result, void*)                                                                   \
+    X(host_register, "hipHostRegister", true, Result, void*, std::size_t, unsigned)                                    \
+    X(host_unregister, "hipHostUnregister", true, Result, void*)                                                       \
+    X(copy_async, "hipMemcpyAsync", true, Result, void*, const void*, std::size_t, int, hip_abi::Stream)               \
+    X(copy_2d_async, "hipMemcpy2DAsync", true, Result, void*, std::size_t, const void*, std::size_t, std::size_t,      \
+      std::size_t, int, hip_abi::Stream)                                                                               \
+    X(fill_async, "hipMemsetAsync", true, Result, void*, int, std::size_t, hip_abi::Stream)                            \
+    X(stream_create, "hipStreamCreateWithFlags", true, Result, hip_abi::Stream*, unsigned)                             \
+    X(stream_destroy, "hipStreamDestroy", true, Result, hip_abi::Stream)                                               \
+    X(stream_query, "hipStreamQuery", true, Result, hip_abi::Stream)                                                   \
+    X(stream_synchronize, "hipStreamSynchronize", true, Result, hip_abi::Stream)                                       \
+    X(stream_wait_event, "hipStreamWaitEvent", true, Result, hip_abi::Stream, hip_abi::Event, unsigned)                \
+    X(event_create, "hipEventCreateWithFlags", true, Result, hip_abi::Event*, unsigned)                                \
+    X(event_destroy, "hipEventDestroy", true, Result, hip_abi::Event)                                                  \
+    X(event_record, "hipEventRecord", true, Result, hip_abi::Event, hip_abi::Stream)                                   \
+    X(event_query, "hipEventQuery", true, Result, hip_abi::Event)                                                      \
+    X(ipc_get, "hipIpcGetMemHandle", true, Result, hip_abi::IpcMemHandle*, void*)                                      \
+    X(ipc_open, "hipIpcOpenMemHandle", true, Result, void**, hip_abi::IpcMemHandle, unsigned)                          \
+    X(ipc_close, "hipIpcCloseMemHandle", true, Result, void*)                                                          \
+    X(module_load, "hipModuleLoadData", true, Result, hip_abi::Module*, const void*)                                   \
+    X(module_unload, "hipModuleUnload", true, Result, hip_abi::Module)                                                 \
+    X(module_function, "hipModuleGetFunction", true, Result, hip_abi::Function*, hip_abi::Module, const char*)         \
+    X(launch_kernel, "hipModuleLaunchKernel", true, Result, hip_abi::Function, unsigned, unsigned, unsigned, unsigned, \
       unsigned, unsigned, unsigned, hip_abi::Stream, void**, void**)
 
 struct Functions {
@@ -92,18 +92,19 @@ bool bind_functions(const DynamicLibrary& library, Functions& table, std::string
     return library.bind(slots, why_not);
 }
 
-// ---- the run-time compiler -------------------------------------------------------------------------------------------
+// ---- the run-time compiler
+// -------------------------------------------------------------------------------------------
 
-#define AWAKEN_HIPRTC_FUNCTIONS(X)                                                                                       \
-    X(version, "hiprtcVersion", true, int, int*, int*)                                                                   \
-    X(error_string, "hiprtcGetErrorString", true, const char*, int)                                                      \
-    X(create, "hiprtcCreateProgram", true, int, void**, const char*, const char*, int, const char* const*,               \
-      const char* const*)                                                                                                \
-    X(destroy, "hiprtcDestroyProgram", true, int, void**)                                                                \
-    X(compile, "hiprtcCompileProgram", true, int, void*, int, const char* const*)                                        \
-    X(log_size, "hiprtcGetProgramLogSize", true, int, void*, std::size_t*)                                               \
-    X(log, "hiprtcGetProgramLog", true, int, void*, char*)                                                               \
-    X(code_size, "hiprtcGetCodeSize", true, int, void*, std::size_t*)                                                    \
+#define AWAKEN_HIPRTC_FUNCTIONS(X)                                                                         \
+    X(version, "hiprtcVersion", true, int, int*, int*)                                                     \
+    X(error_string, "hiprtcGetErrorString", true, const char*, int)                                        \
+    X(create, "hiprtcCreateProgram", true, int, void**, const char*, const char*, int, const char* const*, \
+      const char* const*)                                                                                  \
+    X(destroy, "hiprtcDestroyProgram", true, int, void**)                                                  \
+    X(compile, "hiprtcCompileProgram", true, int, void*, int, const char* const*)                          \
+    X(log_size, "hiprtcGetProgramLogSize", true, int, void*, std::size_t*)                                 \
+    X(log, "hiprtcGetProgramLog", true, int, void*, char*)                                                 \
+    X(code_size, "hiprtcGetCodeSize", true, int, void*, std::size_t*)                                      \
     X(code, "hiprtcGetCode", true, int, void*, char*)
 
 constexpr const char* kStem = "libamdhip64";
@@ -122,7 +123,8 @@ std::vector<std::string> compiler_paths() {
         if (!is_library_named(path, kStem)) continue;
         inside.push_back(path);
         if (path.front() != '/') continue;
-        for (const char* const file : kCompilerFiles) beside.push_back(path.substr(0, path.rfind('/') + 1) + file);
+        for (const char* const file : kCompilerFiles)
+            beside.push_back(path.substr(0, path.rfind('/') + 1) + file);
     }
     std::vector<std::string> paths = std::move(loaded);
     paths.insert(paths.end(), beside.begin(), beside.end());
@@ -149,7 +151,8 @@ std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
     return nullptr;
 }
 
-// ---- the runtime -----------------------------------------------------------------------------------------------------
+// ---- the runtime
+// -----------------------------------------------------------------------------------------------------
 
 class Hip final : public VendorRuntime {
   public:
@@ -221,7 +224,8 @@ class Hip final : public VendorRuntime {
             return scope.end(code, "hipDeviceGetPCIBusId");
         }
         result.pci_bus_id = text.data();
-        for (char& letter : result.pci_bus_id) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+        for (char& letter : result.pci_bus_id)
+            letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
         if (_hip.device_uuid != nullptr) {
             hip_abi::Uuid uuid = {};
             if (const Result code = _hip.device_uuid(&uuid, device)) return scope.end(code, "hipDeviceGetUuid");
@@ -241,7 +245,8 @@ class Hip final : public VendorRuntime {
             scope.note_failure();  // unknown to this version: keep the cautious answer
         }
         std::string full_architecture;
-        if (const Result code = architecture(device, full_architecture)) return scope.end(code, "hipGetDeviceProperties");
+        if (const Result code = architecture(device, full_architecture))
+            return scope.end(code, "hipGetDeviceProperties");
         // "gfx90a:sramecc+:xnack-": the features after the name matter to the compiler only.
         result.architecture = full_architecture.substr(0, full_architecture.find(':'));
         info = std::move(result);
@@ -279,7 +284,8 @@ class Hip final : public VendorRuntime {
 
     void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
         Scope scope(*this);
-        for (std::size_t i = 0; i < pointers.size(); ++i) infos[i] = classify_one(pointers[i], scope);
+        for (std::size_t i = 0; i < pointers.size(); ++i)
+            infos[i] = classify_one(pointers[i], scope);
     }
 
     Status order_after_default_stream(const void*, const PointerInfo& info) noexcept override {
@@ -304,7 +310,8 @@ class Hip final : public VendorRuntime {
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
         Scope scope(*this, device);
         if (!scope.status().ok()) return scope.status();
-        if (bytes == 0) return {hip_abi::kErrorInvalidValue, "hipMalloc", "zero bytes"};  // HIP would "succeed" with null
+        if (bytes == 0)
+            return {hip_abi::kErrorInvalidValue, "hipMalloc", "zero bytes"};  // HIP would "succeed" with null
         void* result = nullptr;
         const Result code = _hip.memory_allocate(&result, bytes);
         if (code == kSuccess) pointer = result;
@@ -351,8 +358,8 @@ class Hip final : public VendorRuntime {
         Scope scope(*this, device);
         if (!scope.status().ok()) return scope.status();
         hip_abi::Stream result = nullptr;
-        const Result code = _hip.stream_create(
-            &result, ordered_after_default ? hip_abi::kStreamDefault : hip_abi::kStreamNonBlocking);
+        const Result code =
+            _hip.stream_create(&result, ordered_after_default ? hip_abi::kStreamDefault : hip_abi::kStreamNonBlocking);
         if (code == kSuccess) stream = {result, device};
         return scope.end(code, "hipStreamCreateWithFlags");
     }
@@ -513,8 +520,8 @@ class Hip final : public VendorRuntime {
                   void** arguments) noexcept override {
         Scope scope(*this, kernel.device);
         if (!scope.status().ok()) return scope.status();
-        return scope.end(_hip.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes,
-                                            stream.value, arguments, nullptr),
+        return scope.end(_hip.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                            shared_bytes, stream.value, arguments, nullptr),
                          "hipModuleLaunchKernel");
     }
 
@@ -651,7 +658,8 @@ class Hip final : public VendorRuntime {
         }
         if (kind == MemoryKind::pinned) return info;
         info.device = attributes.device;
-        // An identity is 32 or 64 bits wide, depending on the version; on a little-endian machine a zeroed word reads both.
+        // An identity is 32 or 64 bits wide, depending on the version; on a little-endian machine a zeroed word reads
+        // both.
         std::uint64_t id = 0;
         if (pointer_attribute(&id, hip_abi::kPointerBufferId, pointer, scope)) info.id = id;
         info.ipc_capable = kind == MemoryKind::device && ipc_capable(pointer, scope);
@@ -681,8 +689,7 @@ class Hip final : public VendorRuntime {
         static_assert(kRoom > hip_abi::DeviceProperties::kSize);
         alignas(std::max_align_t) std::array<char, kRoom> properties = {};
         const bool newer = _hip.device_properties_r0600 != nullptr;
-        const Result code =
-            (newer ? _hip.device_properties_r0600 : _hip.device_properties)(properties.data(), device);
+        const Result code = (newer ? _hip.device_properties_r0600 : _hip.device_properties)(properties.data(), device);
         if (code != kSuccess) return code;
         const char* const name = properties.data() + (newer ? hip_abi::DevicePropertiesR0600::kArchitectureOffset
                                                             : hip_abi::DeviceProperties::kArchitectureOffset);

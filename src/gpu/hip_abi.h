@@ -1,5 +1,5 @@
-// The binary interface of the HIP runtime: the numbers and layouts of hip_runtime_api.h that hip.cpp relies on, so that no
-// ROCm is needed to build. tests/unit/gpu_hip_abi.cpp compares them with the real header where one is installed.
+// The binary interface of the HIP runtime: the numbers and layouts of hip_runtime_api.h that hip.cpp relies on, so that
+// no ROCm is needed to build. tests/unit/gpu_hip_abi.cpp compares them with the real header where one is installed.
 #pragma once
 
 #include <cstddef>
@@ -75,8 +75,8 @@ struct IpcMemHandle {
     unsigned char bytes[64];
 };
 
-/// hipDeviceProp_t is only read for gcnArchName, which no attribute tells. Two layouts: that of hipGetDeviceProperties, and
-/// that of hipGetDevicePropertiesR0600, which HIP 6 introduced.
+/// hipDeviceProp_t is only read for gcnArchName, which no attribute tells. Two layouts: that of hipGetDeviceProperties,
+/// and that of hipGetDevicePropertiesR0600, which HIP 6 introduced.
 struct DeviceProperties {
     static constexpr std::size_t kSize = 792;
     static constexpr std::size_t kArchitectureOffset = 396;
@@ -88,7 +88,11 @@ struct DevicePropertiesR0600 {
 inline constexpr std::size_t kArchitectureLength = 256;
 
 /// HIP_VERSION: major * 10000000 + minor * 100000 + patch.
-[[nodiscard]] constexpr int major_version(int version) noexcept { return version / 10000000; }
-[[nodiscard]] constexpr int minor_version(int version) noexcept { return version % 10000000 / 100000; }
+[[nodiscard]] constexpr int major_version(int version) noexcept {
+    return version / 10000000;
+}
+[[nodiscard]] constexpr int minor_version(int version) noexcept {
+    return version % 10000000 / 100000;
+}
 
 }  // namespace awaken::gpu::hip_abi

@@ -6,7 +6,9 @@ namespace {
 
 constexpr const char* kNoRuntime = "there is no GPU runtime in this process";
 
-Status unsupported(const char* call) noexcept { return {kUnsupported, call, kNoRuntime}; }
+Status unsupported(const char* call) noexcept {
+    return {kUnsupported, call, kNoRuntime};
+}
 
 class None final : public Runtime {
   public:
@@ -25,7 +27,8 @@ class None final : public Runtime {
     Status enable_peer_access(int, int) noexcept override { return unsupported("enable_peer_access"); }
 
     void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
-        for (std::size_t i = 0; i < pointers.size(); ++i) infos[i] = PointerInfo{};
+        for (std::size_t i = 0; i < pointers.size(); ++i)
+            infos[i] = PointerInfo{};
     }
     Status order_after_default_stream(const void*, const PointerInfo& info) noexcept override {
         // Host memory has no default stream to wait for.
@@ -55,7 +58,9 @@ class None final : public Runtime {
     Status copy_2d(const Copy2D&, StreamHandle) noexcept override { return unsupported("copy_2d"); }
     Status fill(void*, unsigned char, std::size_t, StreamHandle) noexcept override { return unsupported("fill"); }
 
-    Status ipc_export(const void*, IpcMemoryHandle&, std::size_t&) noexcept override { return unsupported("ipc_export"); }
+    Status ipc_export(const void*, IpcMemoryHandle&, std::size_t&) noexcept override {
+        return unsupported("ipc_export");
+    }
     Status ipc_open(const IpcMemoryHandle&, int, void*&) noexcept override { return unsupported("ipc_open"); }
     Status ipc_close(void*) noexcept override { return unsupported("ipc_close"); }
 
@@ -63,7 +68,9 @@ class None final : public Runtime {
         return unsupported("load_kernels");
     }
     Status unload_kernels(ModuleHandle) noexcept override { return unsupported("unload_kernels"); }
-    Status find_kernel(ModuleHandle, const char*, KernelHandle&) noexcept override { return unsupported("find_kernel"); }
+    Status find_kernel(ModuleHandle, const char*, KernelHandle&) noexcept override {
+        return unsupported("find_kernel");
+    }
     Status launch(KernelHandle, Dim3, Dim3, unsigned, StreamHandle, void**) noexcept override {
         return unsupported("launch");
     }

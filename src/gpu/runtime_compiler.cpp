@@ -84,7 +84,8 @@ bool trusted(int file, mode_t kind) noexcept {
 }
 
 std::string user_cache_directory() {
-    // Values from the environment are used only when absolute (as the XDG specification asks) and never in set-uid programs.
+    // Values from the environment are used only when absolute (as the XDG specification asks) and never in set-uid
+    // programs.
     if (const char* const cache = ::secure_getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
         return std::string(cache) + "/awaken/kernels";
     }
@@ -135,7 +136,8 @@ RuntimeCompiler::Result RuntimeCompiler::compile(const char* name, const char* s
 
     std::vector<const char*> texts;
     texts.reserve(options.size());
-    for (const std::string& option : options) texts.push_back(option.c_str());
+    for (const std::string& option : options)
+        texts.push_back(option.c_str());
     const int compiled = _functions.compile(program, static_cast<int>(texts.size()), texts.data());
 
     // The log is worth having in either case, and failing to get it is no reason to fail.
@@ -160,7 +162,8 @@ RuntimeCompiler::Result RuntimeCompiler::compile(const char* name, const char* s
 KernelCache::KernelCache() : KernelCache(user_cache_directory()) {}
 
 KernelCache::KernelCache(std::string directory) : _directory(std::move(directory)) {
-    while (_directory.size() > 1 && _directory.back() == '/') _directory.pop_back();
+    while (_directory.size() > 1 && _directory.back() == '/')
+        _directory.pop_back();
 }
 
 std::string KernelCache::key(std::span<const std::string_view> parts) {
@@ -192,8 +195,8 @@ bool KernelCache::load(const std::string& key, std::string& code) const {
     const FileDescriptor directory(open_directory(false));
     if (!directory.ok()) return false;
     // O_NONBLOCK: a pipe in the file's place must not make us wait before it is recognised.
-    const FileDescriptor file(::openat(directory.number(), (key + ".bin").c_str(),
-                                       O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    const FileDescriptor file(
+        ::openat(directory.number(), (key + ".bin").c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (!file.ok() || !trusted(file.number(), S_IFREG)) return false;
 
     FileHead head = {};
@@ -217,8 +220,8 @@ void KernelCache::store(const std::string& key, std::string_view code) const {
 
     static std::atomic<unsigned> counter{0};
     const std::string temporary = key + "." + std::to_string(::getpid()) + "." + std::to_string(counter++) + ".tmp";
-    const FileDescriptor file(::openat(directory.number(), temporary.c_str(),
-                                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    const FileDescriptor file(
+        ::openat(directory.number(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file.ok()) return;
 
     std::memcpy(head.magic, kMagic, sizeof kMagic);
@@ -227,7 +230,8 @@ void KernelCache::store(const std::string& key, std::string_view code) const {
     head.checksum = fnv1a(code, kFnvStart);
     const bool written =
         write_exactly(file.number(), &head, sizeof head) && write_exactly(file.number(), code.data(), code.size());
-    if (!written || ::renameat(directory.number(), temporary.c_str(), directory.number(), (key + ".bin").c_str()) != 0) {
+    if (!written ||
+        ::renameat(directory.number(), temporary.c_str(), directory.number(), (key + ".bin").c_str()) != 0) {
         ::unlinkat(directory.number(), temporary.c_str(), 0);
     }
 }

@@ -1,5 +1,5 @@
-// Run-time compilers (NVRTC, HIPRTC) have the same calls under different names; this is their common part, and the cache of
-// what they produced.
+// Run-time compilers (NVRTC, HIPRTC) have the same calls under different names; this is their common part, and the
+// cache of what they produced.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ struct CompilerFunctions {
     int (*log)(Program program, char* text) = nullptr;
     int (*code_size)(Program program, std::size_t* bytes) = nullptr;  ///< of machine code
     int (*code)(Program program, char* bytes) = nullptr;
-    int (*portable_size)(Program program, std::size_t* bytes) = nullptr;  ///< of portable code (PTX); null: there is none
+    int (*portable_size)(Program program,
+                         std::size_t* bytes) = nullptr;  ///< of portable code (PTX); null: there is none
     int (*portable)(Program program, char* bytes) = nullptr;
 };
 
@@ -59,9 +60,9 @@ class RuntimeCompiler {
 /// Compiled kernels on disk, so that only the first run on a machine waits for the compiler.
 ///
 /// The directory is $XDG_CACHE_HOME/awaken/kernels or ~/.cache/awaken/kernels with mode 0700. It is used only when it
-/// belongs to the user and nobody else can write to it; the same holds for each file. A file is written under another name
-/// and renamed, so readers see all or nothing; a file that is damaged all the same is treated as absent. Without a usable
-/// directory nothing is cached and nothing fails.
+/// belongs to the user and nobody else can write to it; the same holds for each file. A file is written under another
+/// name and renamed, so readers see all or nothing; a file that is damaged all the same is treated as absent. Without a
+/// usable directory nothing is cached and nothing fails.
 class KernelCache {
   public:
     /// The user's cache.

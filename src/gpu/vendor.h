@@ -22,8 +22,8 @@ enum class Readiness : std::uint8_t {
 class VendorRuntime : public Runtime {
   public:
     /// Until this has answered `ready` the runtime is handed to nobody. `initialise`: initialise the runtime for the
-    /// program (the user chose it) instead of waiting for the program to do so. `why_not` may be null. Calls that answer
-    /// `ready` must not run at the same time as others.
+    /// program (the user chose it) instead of waiting for the program to do so. `why_not` may be null. Calls that
+    /// answer `ready` must not run at the same time as others.
     virtual Readiness prepare(bool initialise, std::string* why_not) = 0;
 };
 

@@ -84,8 +84,8 @@ bool is_predefined(const int combiner) {
 
 /// Whether the MPI has the large-count queries (some headers declare them, some libraries lack them).
 template <class N>
-constexpr bool has_large_envelope =
-    !std::is_same_v<decltype(N::Type_get_envelope_c), Absent> && !std::is_same_v<decltype(N::Type_get_contents_c), Absent>;
+constexpr bool has_large_envelope = !std::is_same_v<decltype(N::Type_get_envelope_c), Absent> &&
+                                    !std::is_same_v<decltype(N::Type_get_contents_c), Absent>;
 
 template <class N>
 int combiner_of(const N& native, const MPI_Datatype type) {
@@ -137,8 +137,8 @@ Contents contents_of(const N& native, const MPI_Datatype type) {
     contents.integers.resize(static_cast<std::size_t>(n_integers));
     contents.addresses.resize(static_cast<std::size_t>(n_addresses));
     types.resize(static_cast<std::size_t>(n_types));
-    native.Type_get_contents(type, n_integers, n_addresses, n_types, contents.integers.data(), contents.addresses.data(),
-                             types.data());
+    native.Type_get_contents(type, n_integers, n_addresses, n_types, contents.integers.data(),
+                             contents.addresses.data(), types.data());
     adopt_types();
     return contents;
 }
@@ -174,7 +174,8 @@ TypeHandle concatenate(const Native& native, const std::vector<std::pair<MPI_Dat
     }
     const std::vector<int> lengths(blocks.size(), 1);
     MPI_Datatype joined = MPI_DATATYPE_NULL;
-    native.Type_create_struct(static_cast<int>(blocks.size()), lengths.data(), displacements.data(), types.data(), &joined);
+    native.Type_create_struct(static_cast<int>(blocks.size()), lengths.data(), displacements.data(), types.data(),
+                              &joined);
     const TypeHandle guard(native, joined, true);
     MPI_Datatype resized = MPI_DATATYPE_NULL;
     native.Type_create_resized(joined, 0, size, &resized);
@@ -190,7 +191,8 @@ LayoutNode loop(const Layout& element, const MPI_Count offset, const MPI_Count c
     return node;
 }
 
-LayoutNode loop(std::vector<LayoutNode> children, const MPI_Count offset, const MPI_Count count, const MPI_Count stride) {
+LayoutNode loop(std::vector<LayoutNode> children, const MPI_Count offset, const MPI_Count count,
+                const MPI_Count stride) {
     LayoutNode node;
     node.offset = offset;
     node.count = count;
@@ -303,10 +305,16 @@ class Decoder {
                 elements = static_cast<MPI_Count>(n) * block;
                 break;
             }
-            case MPI_COMBINER_STRUCT: return structure(contents, children, lower, extent);
-            case MPI_COMBINER_SUBARRAY: nodes = subarray(contents, first.layout, elements); break;
-            case MPI_COMBINER_DARRAY: nodes = distributed_array(contents, first.layout, elements); break;
-            default: throw unknown(contents.combiner);
+            case MPI_COMBINER_STRUCT:
+                return structure(contents, children, lower, extent);
+            case MPI_COMBINER_SUBARRAY:
+                nodes = subarray(contents, first.layout, elements);
+                break;
+            case MPI_COMBINER_DARRAY:
+                nodes = distributed_array(contents, first.layout, elements);
+                break;
+            default:
+                throw unknown(contents.combiner);
         }
         return finish(std::move(nodes), repeat(_native, first.packed.get(), elements), scattered);
     }
@@ -356,7 +364,8 @@ class Decoder {
             packed_offsets.push_back(packed_size);
             packed_size += static_cast<MPI_Aint>(block * element.size());
         }
-        return {Layout(std::move(nodes), lower, extent), concatenate(_native, blocks, packed_offsets, packed_size), true};
+        return {Layout(std::move(nodes), lower, extent), concatenate(_native, blocks, packed_offsets, packed_size),
+                true};
     }
 
     static std::vector<LayoutNode> subarray(const Contents& contents, const Layout& element, MPI_Count& elements) {
@@ -382,8 +391,8 @@ class Decoder {
 
     static std::vector<LayoutNode> distributed_array(const Contents& contents, const Layout& element,
                                                      MPI_Count& elements) {
-        // Small form: size, rank, ndims, gsizes, distributions, arguments, process grid, order. In the large form gsizes
-        // are counts and the others move up.
+        // Small form: size, rank, ndims, gsizes, distributions, arguments, process grid, order. In the large form
+        // gsizes are counts and the others move up.
         const int rank = contents.integers.at(1);
         const auto dimensions = static_cast<std::size_t>(contents.integers.at(2));
         std::size_t at = 3 + (contents.large ? 0 : dimensions);
@@ -441,7 +450,9 @@ class Decoder {
 
 }  // namespace
 
-Datatype::~Datatype() { release_packed(); }
+Datatype::~Datatype() {
+    release_packed();
+}
 
 void Datatype::release_packed() const noexcept {
     if (_owns_packed.exchange(false)) {

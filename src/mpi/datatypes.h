@@ -11,8 +11,8 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// What the library knows of one datatype. Immutable; shared by the operations that use it, so that the program may free
-/// its handle while they are under way.
+/// What the library knows of one datatype. Immutable; shared by the operations that use it, so that the program may
+/// free its handle while they are under way.
 class Datatype : public std::enable_shared_from_this<Datatype> {
   public:
     Datatype(const Native& native, transfer::Layout memory_layout, MPI_Datatype packed_type, bool owns_packed,
@@ -27,8 +27,9 @@ class Datatype : public std::enable_shared_from_this<Datatype> {
     Datatype& operator=(const Datatype&) = delete;
 
     const transfer::Layout layout;
-    /// A type with the same signature whose elements lie one after another without gaps (extent == size == layout.size()):
-    /// what travels instead, so that the MPI's type checks, counts and element counts stay what the program expects.
+    /// A type with the same signature whose elements lie one after another without gaps (extent == size ==
+    /// layout.size()): what travels instead, so that the MPI's type checks, counts and element counts stay what the
+    /// program expects.
     const MPI_Datatype packed;
     /// True when blocks may lie in unrelated places (built from absolute or irregular byte displacements), so that one
     /// buffer may be part host, part device memory.
@@ -44,8 +45,8 @@ class Datatype : public std::enable_shared_from_this<Datatype> {
     mutable std::atomic<bool> _owns_packed;
 };
 
-/// The datatypes seen so far. A datatype is decoded once, when it is first used with a buffer that needs service, and is
-/// forgotten when the program frees its handle. Thread-safe.
+/// The datatypes seen so far. A datatype is decoded once, when it is first used with a buffer that needs service, and
+/// is forgotten when the program frees its handle. Thread-safe.
 class Datatypes {
   public:
     explicit Datatypes(const Native& native) : _native(native) {}

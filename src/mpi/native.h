@@ -1,6 +1,7 @@
 // The program's MPI as a table of functions, typed by the header of the ABI that this core is compiled for.
 //
-// Everything that includes this file is compiled once per ABI, inside namespace awaken::AWAKEN_ABI (mpich, openmpi, mpi5).
+// Everything that includes this file is compiled once per ABI, inside namespace awaken::AWAKEN_ABI (mpich, openmpi,
+// mpi5).
 #pragma once
 
 #define MPICH_SKIP_MPICXX 1
@@ -19,8 +20,8 @@
 #endif
 
 #ifdef OMPI_PREDEFINED_GLOBAL
-// Open MPI's predefined handles are addresses of objects inside its library, which we do not link to: they are looked up by
-// name when first used. The other ABIs' handles are constants.
+// Open MPI's predefined handles are addresses of objects inside its library, which we do not link to: they are looked
+// up by name when first used. The other ABIs' handles are constants.
 namespace awaken::AWAKEN_ABI {
 
 template <std::size_t size>
@@ -63,8 +64,8 @@ struct Native {
 
     /// Fills the table with the library's PMPI_ functions, for calls of our own.
     void load(const loader::Binding& binding);
-    /// Fills the table with what the program would have reached without us: a profiling tool's MPI_ functions where there
-    /// is one, else the library's.
+    /// Fills the table with what the program would have reached without us: a profiling tool's MPI_ functions where
+    /// there is one, else the library's.
     void load_below(const loader::Binding& binding);
 };
 
@@ -74,11 +75,13 @@ struct NativeMember {
     using Type = Absent;
     static constexpr Absent of(const Native&) { return {}; }
 };
-#define AWAKEN_NATIVE(member)                                              \
-    template <>                                                            \
-    struct NativeMember<Function::member> {                                \
-        using Type = decltype(Native::member);                             \
-        static Type of(const Native& native) { return native.member; }     \
+#define AWAKEN_NATIVE(member)                  \
+    template <>                                \
+    struct NativeMember<Function::member> {    \
+        using Type = decltype(Native::member); \
+        static Type of(const Native& native) { \
+            return native.member;              \
+        }                                      \
     };
 #define AWAKEN_ABSENT(member)
 #include AWAKEN_NATIVE_TABLE

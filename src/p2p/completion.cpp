@@ -1,8 +1,8 @@
 // Waiting for, testing, cancelling and freeing requests.
 //
 // Where none of our operations is under way, these cost one load. Otherwise the MPI completes the native requests that
-// carry our operations in the place of the program's handles, in one call together with all others, and we copy back what
-// has arrived.
+// carry our operations in the place of the program's handles, in one call together with all others, and we copy back
+// what has arrived.
 
 #include <type_traits>
 #include <vector>
@@ -65,7 +65,7 @@ struct Wait {
         if (layer().requests.any() && request != nullptr) {
             Carriers carriers(1, request);
             if (carriers.any()) {
-                MPI_Status own;
+                MPI_Status own{};
                 const int error = below<function>()(carriers.data(), &own);
                 carriers.complete(0, own, error);
                 if (status != MPI_STATUS_IGNORE) {
@@ -84,7 +84,7 @@ struct Test {
         if (layer().requests.any() && request != nullptr) {
             Carriers carriers(1, request);
             if (carriers.any()) {
-                MPI_Status own;
+                MPI_Status own{};
                 const int error = below<function>()(carriers.data(), flag, &own);
                 if (error != MPI_SUCCESS || *flag != 0) {
                     carriers.complete(0, own, error);
@@ -99,8 +99,8 @@ struct Test {
     }
 };
 
-/// A status in a type of this ABI's namespace. MPI_Status itself has one name and a size per ABI, so the linker would take
-/// std::vector<MPI_Status> of two cores for the same class.
+/// A status in a type of this ABI's namespace. MPI_Status itself has one name and a size per ABI, so the linker would
+/// take std::vector<MPI_Status> of two cores for the same class.
 struct StatusSlot {
     MPI_Status value;
 };
@@ -185,7 +185,7 @@ struct WaitAny {
         if (layer().requests.any() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
-                MPI_Status own;
+                MPI_Status own{};
                 const int error = below<function>()(count, carriers.data(), index, &own);
                 if (*index != MPI_UNDEFINED) {
                     carriers.complete(*index, own, error);
@@ -206,7 +206,7 @@ struct TestAny {
         if (layer().requests.any() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
-                MPI_Status own;
+                MPI_Status own{};
                 const int error = below<function>()(count, carriers.data(), index, flag, &own);
                 if (*index != MPI_UNDEFINED && (*flag != 0 || error != MPI_SUCCESS)) {
                     carriers.complete(*index, own, error);
@@ -260,7 +260,7 @@ struct GetStatus {
         if (!layer().requests.any()) {
             return below<function>()(request, flag, status);
         }
-        MPI_Status own;
+        MPI_Status own{};
         const int error = below<function>()(carrier_of(request), flag, &own);
         if (error == MPI_SUCCESS && *flag != 0) {
             store_early(request, own);
@@ -304,7 +304,7 @@ struct GetStatusAny {
         for (int i = 0; i < count; ++i) {
             carriers.push_back(carrier_of(requests[i]));
         }
-        MPI_Status own;
+        MPI_Status own{};
         const int error = below<function>()(count, carriers.data(), index, flag, &own);
         if (error == MPI_SUCCESS && *flag != 0) {
             if (*index != MPI_UNDEFINED) {
@@ -364,7 +364,8 @@ struct Free {
             return below<function>()(request);
         }
         owner.requests.forget(*operation);
-        const bool own_carrier = operation->kind == Operation::Kind::rebinding && operation->carrier != operation->handle;
+        const bool own_carrier =
+            operation->kind == Operation::Kind::rebinding && operation->carrier != operation->handle;
         const bool images_in_use = operation->active && operation->stage.active();
         int error = MPI_SUCCESS;
         if (!images_in_use || own_carrier) {

@@ -1,9 +1,10 @@
 // Persistent and partitioned point-to-point operations.
 //
-// A persistent operation may be initialised long before its buffer holds anything, and the program may free and reallocate
-// the buffer in between. So the native persistent request is made on the program's own buffer, which the MPI does not touch
-// before the start, and every start looks where the buffer is now: host memory starts the native request, any other is
-// carried by a nonblocking operation on a fresh image. The program holds the native request either way.
+// A persistent operation may be initialised long before its buffer holds anything, and the program may free and
+// reallocate the buffer in between. So the native persistent request is made on the program's own buffer, which the MPI
+// does not touch before the start, and every start looks where the buffer is now: host memory starts the native
+// request, any other is carried by a nonblocking operation on a fresh image. The program holds the native request
+// either way.
 //
 // A partitioned operation is matched when it is initialised, so it is bound to its image from then on.
 
@@ -18,18 +19,53 @@ namespace {
 /// The nonblocking function that carries a started persistent operation.
 constexpr Function carrier_of(const Function function) {
     switch (function) {
-        case Function::Send_init: return Function::Isend;
-        case Function::Send_init_c: return Function::Isend_c;
-        case Function::Ssend_init: return Function::Issend;
-        case Function::Ssend_init_c: return Function::Issend_c;
-        case Function::Rsend_init: return Function::Irsend;
-        case Function::Rsend_init_c: return Function::Irsend_c;
-        case Function::Bsend_init: return Function::Ibsend;
-        case Function::Bsend_init_c: return Function::Ibsend_c;
-        case Function::Recv_init: return Function::Irecv;
-        default: return Function::Irecv_c;
+        case Function::Send_init:
+            return Function::Isend;
+        case Function::Send_init_c:
+            return Function::Isend_c;
+        case Function::Ssend_init:
+            return Function::Issend;
+        case Function::Ssend_init_c:
+            return Function::Issend_c;
+        case Function::Rsend_init:
+            return Function::Irsend;
+        case Function::Rsend_init_c:
+            return Function::Irsend_c;
+        case Function::Bsend_init:
+            return Function::Ibsend;
+        case Function::Bsend_init_c:
+            return Function::Ibsend_c;
+        case Function::Recv_init:
+            return Function::Irecv;
+        default:
+            return Function::Irecv_c;
     }
 }
+
+/// The datatype of a persistent operation, which must outlive the program's handle: MPI allows freeing it before the
+/// start.
+class HeldType {
+  public:
+    explicit HeldType(const MPI_Datatype type) : _type(type) {
+        const Native& native = layer().real;
+        int integers = 0, addresses = 0, types = 0, combiner = MPI_COMBINER_NAMED;
+        native.Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+        _owned = combiner != MPI_COMBINER_NAMED && native.Type_dup(type, &_type) == MPI_SUCCESS;
+    }
+    HeldType(const HeldType&) = delete;
+    HeldType& operator=(const HeldType&) = delete;
+    ~HeldType() {
+        if (_owned) {
+            layer().datatypes.forget(_type);
+            layer().real.Type_free(&_type);
+        }
+    }
+    [[nodiscard]] MPI_Datatype get() const noexcept { return _type; }
+
+  private:
+    MPI_Datatype _type;
+    bool _owned = false;
+};
 
 template <bool receives>
 struct PersistentInit {
@@ -45,11 +81,13 @@ struct PersistentInit {
         operation->handle = operation->carrier = *request;
         operation->receives = receives;
         operation->active = false;
+        const auto held = std::make_shared<const HeldType>(type);
         operation->launch = [=](Call& start, Operation& own, int& outcome) {
             start.on(comm);
             Stage stage(start);
             const Argument<Count> argument =
-                stage.buffer(receives ? Access::out : Access::in, const_cast<void*>(static_cast<const void*>(buffer)), count, type);
+                stage.buffer(receives ? Access::out : Access::in, const_cast<void*>(static_cast<const void*>(buffer)),
+                             count, held->get());
             if (!stage.active()) {
                 return false;
             }
@@ -106,8 +144,8 @@ struct StartAll {
         }
         for (int i = 0; i < count; ++i) {
             const auto operation = owner.requests.find(requests[i]);
-            const int error = operation ? start(call, &requests[i], *operation, owner.below.Start)
-                                        : owner.below.Start(&requests[i]);
+            const int error =
+                operation ? start(call, &requests[i], *operation, owner.below.Start) : owner.below.Start(&requests[i]);
             if (error != MPI_SUCCESS) {
                 return error;
             }
@@ -128,8 +166,8 @@ struct PartitionedInit {
         if (peer != MPI_PROC_NULL) {
             stage.partitions(receives ? Access::out : Access::in, buffer, partitions, count, type, argument);
         }
-        const int error = below<function>()(argument.address, partitions, argument.count, argument.type, peer, tag, comm, info,
-                                            request);
+        const int error = below<function>()(argument.address, partitions, argument.count, argument.type, peer, tag,
+                                            comm, info, request);
         if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
             auto operation = std::make_shared<Operation>(Operation::Kind::partitioned, std::move(stage));
             operation->handle = operation->carrier = *request;

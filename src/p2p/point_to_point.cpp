@@ -1,8 +1,8 @@
 // Sends and receives on the staged path.
 //
-// A device buffer is copied to an image in pinned host memory, which the MPI sends like any other buffer; a receive goes
-// into an image that is copied to the device once the status says how much came. Messages look on the wire exactly as
-// without the layer, so matching, order, probing, and peers that run without it need no thought.
+// A device buffer is copied to an image in pinned host memory, which the MPI sends like any other buffer; a receive
+// goes into an image that is copied to the device once the status says how much came. Messages look on the wire exactly
+// as without the layer, so matching, order, probing, and peers that run without it need no thought.
 
 #include "call/call.h"
 #include "call/stage.h"
@@ -20,10 +20,8 @@ bool is_truncation(const int error) {
 
 /// Stores what a blocking receive delivered.
 void store_received(Stage& stage, const int error, const MPI_Status& status) {
-    if (error == MPI_SUCCESS) {
+    if (error == MPI_SUCCESS || is_truncation(error)) {
         stage.store(received_bytes(status));
-    } else if (is_truncation(error)) {
-        stage.store();  // the part that fits is delivered
     }
 }
 
@@ -38,7 +36,8 @@ void track(Stage stage, const bool receives, const MPI_Request request) {
 /// MPI_Send, MPI_Ssend, MPI_Rsend, MPI_Bsend.
 struct BlockingSend {
     template <Function function, class Count>
-    static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm) {
+    static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
+                   MPI_Comm comm) {
         call.on(comm);
         Stage stage(call);
         Argument<Count> sent{const_cast<void*>(buffer), count, type};
@@ -50,12 +49,12 @@ struct BlockingSend {
     }
 };
 
-/// MPI_Isend, MPI_Issend, MPI_Irsend, MPI_Ibsend. The copy to the image ends before the call does, which keeps the order of
-/// messages and lets the program's request be the MPI's own.
+/// MPI_Isend, MPI_Issend, MPI_Irsend, MPI_Ibsend. The copy to the image ends before the call does, which keeps the
+/// order of messages and lets the program's request be the MPI's own.
 struct NonblockingSend {
     template <Function function, class Count>
-    static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm,
-                   MPI_Request* request) {
+    static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
+                   MPI_Comm comm, MPI_Request* request) {
         call.on(comm);
         Stage stage(call);
         Argument<Count> sent{const_cast<void*>(buffer), count, type};
@@ -84,7 +83,7 @@ struct Receive {
         if (!stage.active()) {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
-        MPI_Status own;
+        MPI_Status own{};
         const int error = below<function>()(received.address, received.count, received.type, source, tag, comm, &own);
         store_received(stage, error, own);
         if (status != MPI_STATUS_IGNORE) {
@@ -104,7 +103,8 @@ struct NonblockingReceive {
         if (source != MPI_PROC_NULL) {
             received = stage.buffer(Access::out, buffer, count, type);
         }
-        const int error = below<function>()(received.address, received.count, received.type, source, tag, comm, request);
+        const int error =
+            below<function>()(received.address, received.count, received.type, source, tag, comm, request);
         if (error == MPI_SUCCESS && stage.active()) {
             track(std::move(stage), true, *request);
         }
@@ -112,8 +112,8 @@ struct NonblockingReceive {
     }
 };
 
-/// A message found by MPI_Mprobe or MPI_Improbe. The communicator it belongs to is not known here; errors are raised as the
-/// MPI itself does for a bad message handle, on MPI_COMM_SELF.
+/// A message found by MPI_Mprobe or MPI_Improbe. The communicator it belongs to is not known here; errors are raised as
+/// the MPI itself does for a bad message handle, on MPI_COMM_SELF.
 struct MatchedReceive {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, MPI_Message* message, MPI_Status* status) {
@@ -125,7 +125,7 @@ struct MatchedReceive {
         if (!stage.active()) {
             return below<function>()(buffer, count, type, message, status);
         }
-        MPI_Status own;
+        MPI_Status own{};
         const int error = below<function>()(received.address, received.count, received.type, message, &own);
         store_received(stage, error, own);
         if (status != MPI_STATUS_IGNORE) {
@@ -137,7 +137,8 @@ struct MatchedReceive {
 
 struct NonblockingMatchedReceive {
     template <Function function, class Count>
-    static int run(Call& call, void* buffer, Count count, MPI_Datatype type, MPI_Message* message, MPI_Request* request) {
+    static int run(Call& call, void* buffer, Count count, MPI_Datatype type, MPI_Message* message,
+                   MPI_Request* request) {
         Stage stage(call);
         Argument<Count> received{buffer, count, type};
         if (message != nullptr && *message != MPI_MESSAGE_NO_PROC) {
@@ -154,9 +155,9 @@ struct NonblockingMatchedReceive {
 /// Both halves of a combined send and receive. Two stages, since what was received limits only one of them.
 struct SendReceive {
     template <Function function, class Count>
-    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, int destination, int send_tag,
-                   void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source, int receive_tag,
-                   MPI_Comm comm, MPI_Status* status) {
+    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, int destination,
+                   int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
+                   int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm);
         Stage out(call), in(call);
         Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
@@ -168,10 +169,11 @@ struct SendReceive {
         if (source != MPI_PROC_NULL) {
             received = in.buffer(Access::out, receive_buffer, receive_count, receive_type);
         }
-        MPI_Status own;
+        MPI_Status own{};
         MPI_Status* const asked = in.active() ? &own : status;
-        const int error = below<function>()(sent.address, sent.count, sent.type, destination, send_tag, received.address,
-                                            received.count, received.type, source, receive_tag, comm, asked);
+        const int error =
+            below<function>()(sent.address, sent.count, sent.type, destination, send_tag, received.address,
+                              received.count, received.type, source, receive_tag, comm, asked);
         if (in.active()) {
             store_received(in, error, own);
             if (status != MPI_STATUS_IGNORE) {
@@ -193,9 +195,9 @@ struct SendReceiveReplace {
             return below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, status);
         }
         stage.load();
-        MPI_Status own;
-        const int error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag, source,
-                                            receive_tag, comm, &own);
+        MPI_Status own{};
+        const int error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag,
+                                            source, receive_tag, comm, &own);
         store_received(stage, error, own);
         if (status != MPI_STATUS_IGNORE) {
             *status = own;
@@ -206,9 +208,9 @@ struct SendReceiveReplace {
 
 struct NonblockingSendReceive {
     template <Function function, class Count>
-    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, int destination, int send_tag,
-                   void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source, int receive_tag,
-                   MPI_Comm comm, MPI_Request* request) {
+    static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, int destination,
+                   int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
+                   int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm);
         Stage stage(call);
         Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
@@ -220,8 +222,9 @@ struct NonblockingSendReceive {
             received = stage.buffer(Access::out, receive_buffer, receive_count, receive_type);
         }
         stage.load();
-        const int error = below<function>()(sent.address, sent.count, sent.type, destination, send_tag, received.address,
-                                            received.count, received.type, source, receive_tag, comm, request);
+        const int error =
+            below<function>()(sent.address, sent.count, sent.type, destination, send_tag, received.address,
+                              received.count, received.type, source, receive_tag, comm, request);
         if (error == MPI_SUCCESS && stage.active()) {
             track(std::move(stage), true, *request);
         }
@@ -237,8 +240,8 @@ struct NonblockingSendReceiveReplace {
         Stage stage(call);
         const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);
         stage.load();
-        const int error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag, source,
-                                            receive_tag, comm, request);
+        const int error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag,
+                                            source, receive_tag, comm, request);
         if (error == MPI_SUCCESS && stage.active()) {
             track(std::move(stage), true, *request);
         }

@@ -1,5 +1,5 @@
-// One-sided communication on device memory is not offered yet: it is refused with an MPI error instead of crashing in the
-// MPI's own CPU accesses to the window.
+// One-sided communication on device memory is not offered yet: it is refused with an MPI error instead of crashing in
+// the MPI's own CPU accesses to the window.
 
 #include "call/call.h"
 #include "entry/services.h"
@@ -18,12 +18,13 @@ bool on_device(const void* const pointer) {
 }
 
 [[noreturn]] void refuse(const Call& call, const char* const what) {
-    throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION, std::string(call.name()) + ": " + what + " is device memory",
-                       "one-sided communication needs host memory; use point-to-point or collectives for device memory");
+    throw ClassedError(
+        MPI_ERR_UNSUPPORTED_OPERATION, std::string(call.name()) + ": " + what + " is device memory",
+        "one-sided communication needs host memory; use point-to-point or collectives for device memory");
 }
 
-/// MPI_Win_create(base, size, disp_unit, info, comm, win) is collective: the other ranks must not wait for us, so this rank
-/// takes part with an empty window before it reports its error.
+/// MPI_Win_create(base, size, disp_unit, info, comm, win) is collective: the other ranks must not wait for us, so this
+/// rank takes part with an empty window before it reports its error.
 struct CreateWindow {
     template <Function function, class Unit>
     static int run(Call& call, void* base, MPI_Aint size, Unit unit, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
@@ -79,7 +80,8 @@ struct OneBuffer {
 /// MPI_Get_accumulate(origin, count, type, result, ...).
 struct GetAccumulate {
     template <Function function, class Count, class... Arguments>
-    static int run(Call& call, const void* origin, Count count, MPI_Datatype type, void* result, Arguments... arguments) {
+    static int run(Call& call, const void* origin, Count count, MPI_Datatype type, void* result,
+                   Arguments... arguments) {
         call.on_window(window_of(arguments...));
         if (on_device(origin) || on_device(result)) {
             refuse(call, on_device(origin) ? "the origin buffer" : "the result buffer");

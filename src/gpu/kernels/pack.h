@@ -1,8 +1,8 @@
 // Gathering scattered user memory into a packed buffer and back, for datatypes with gaps.
 //
-// The packed side may be device memory or pinned host memory. Two forms of the user's side: rows at a constant pitch, and a
-// list of blocks. Blocks and rows must not overlap, neither with each other nor with the packed side. Launch with any number
-// of threads in x; all kernels are grid-stride loops.
+// The packed side may be device memory or pinned host memory. Two forms of the user's side: rows at a constant pitch,
+// and a list of blocks. Blocks and rows must not overlap, neither with each other nor with the packed side. Launch with
+// any number of threads in x; all kernels are grid-stride loops.
 #pragma once
 
 #include "portable.h"
@@ -23,16 +23,19 @@ AWAKEN_DEVICE u64 common_unit(u64 bits) {
 }
 
 template <typename Unit>
-AWAKEN_DEVICE void copy_units(device_pointer<u8> target, device_pointer<const u8> source, u64 units, u64 first, u64 step) {
+AWAKEN_DEVICE void copy_units(device_pointer<u8> target, device_pointer<const u8> source, u64 units, u64 first,
+                              u64 step) {
     const device_pointer<Unit> to = pointer_cast<Unit>(target);
     const device_pointer<const Unit> from = pointer_cast<const Unit>(source);
-    for (u64 i = first; i < units; i += step) to[i] = from[i];
+    for (u64 i = first; i < units; i += step)
+        to[i] = from[i];
 }
 
 /// Copies `length` bytes together with other threads: this one takes the units first, first + step, ...
-AWAKEN_DEVICE void copy_run(device_pointer<u8> target, device_pointer<const u8> source, u64 length, u64 first, u64 step) {
-    // Wide units need both addresses aligned, which a few bytes at the start achieve when the addresses agree in their low
-    // bits.
+AWAKEN_DEVICE void copy_run(device_pointer<u8> target, device_pointer<const u8> source, u64 length, u64 first,
+                            u64 step) {
+    // Wide units need both addresses aligned, which a few bytes at the start achieve when the addresses agree in their
+    // low bits.
     const u64 unit = common_unit(address(target) ^ address(source));
     u64 head = (unit - (address(target) & (unit - 1))) & (unit - 1);
     if (head > length) head = length;
@@ -56,11 +59,11 @@ AWAKEN_DEVICE void copy_run(device_pointer<u8> target, device_pointer<const u8> 
     copy_units<u8>(target + done, source + done, length - done, first, step);
 }
 
-/// This thread's share of rows: a unit is copied from (row, column) of one side to that of the other. One division for each
-/// thread, none for each unit.
+/// This thread's share of rows: a unit is copied from (row, column) of one side to that of the other. One division for
+/// each thread, none for each unit.
 template <typename Unit>
-AWAKEN_DEVICE void copy_rows(device_pointer<u8> target, i64 target_pitch, device_pointer<const u8> source, i64 source_pitch,
-                             u64 width, u64 rows) {
+AWAKEN_DEVICE void copy_rows(device_pointer<u8> target, i64 target_pitch, device_pointer<const u8> source,
+                             i64 source_pitch, u64 width, u64 rows) {
     const u64 units_per_row = width / sizeof(Unit);
     const u64 step = total_threads();
     const u64 rows_per_step = step / units_per_row;
@@ -83,8 +86,7 @@ AWAKEN_DEVICE void copy_rows(device_pointer<u8> target, i64 target_pitch, device
 AWAKEN_DEVICE void copy_strided(device_pointer<u8> target, i64 target_pitch, device_pointer<const u8> source,
                                 i64 source_pitch, u64 width, u64 rows) {
     if (width == 0) return;
-    const u64 unit =
-        common_unit(address(target) | address(source) | (u64)target_pitch | (u64)source_pitch | width);
+    const u64 unit = common_unit(address(target) | address(source) | (u64)target_pitch | (u64)source_pitch | width);
     if (unit == 16) {
         copy_rows<Vector16>(target, target_pitch, source, source_pitch, width, rows);
     } else if (unit == 8) {
@@ -110,8 +112,8 @@ AWAKEN_KERNEL(awaken_scatter_strided, device_pointer<u8> user, i64 pitch, u64 wi
     copy_strided(user, pitch, packed, (i64)width, width, rows);
 }
 
-/// Copies `count` blocks at `user` into `packed`. Blocks of threads in x share out the list, those in y one entry: choose
-/// the grid's y for the length of the blocks.
+/// Copies `count` blocks at `user` into `packed`. Blocks of threads in x share out the list, those in y one entry:
+/// choose the grid's y for the length of the blocks.
 AWAKEN_KERNEL(awaken_gather_blocks, device_pointer<const u8> user, device_pointer<const PackBlock> blocks, u64 count,
               device_pointer<u8> packed) {
     const u64 first = (u64)block_index().y * block_size().x + thread_index().x;

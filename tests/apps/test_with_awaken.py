@@ -1,0 +1,62 @@
+"""The programs under apps/, unchanged, on emulated GPUs: they die on a plain MPI and run under `awaken exec`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from app_runs import ABIS, EXAMPLES, PING_PONGS, VENV, mpiexec
+
+AWAKEN = VENV / "bin" / "awaken"
+EMULATOR = VENV / "lib" / "awaken" / "emulator"
+GPUS = ("cuda:2", "hip:2", "hip5:2")
+USES_DEVICE_POINTERS = ("ping_pong_gpu_aware", "point_to_point", "reduce", "unified_memory")
+
+
+@pytest.mark.parametrize("gpus", GPUS)
+@pytest.mark.parametrize("program", ["ping_pong_gpu_aware", "point_to_point", "reduce"])
+def test_a_plain_mpi_dies_of_device_pointers(program: str, gpus: str) -> None:
+    # Small messages: for large ones, MPICH asks the kernel to copy, and ends with the error that it gets.
+    size = ("--max-bytes", "1K") if program.startswith("ping_pong") else ("--count", "10")
+    result = mpiexec("mpich", program, *size, LD_LIBRARY_PATH=str(EMULATOR), AWAKEN_EMULATE=gpus)
+    assert result.status != 0
+    assert "PASS" not in result.out
+    assert "Segmentation fault (signal 11)" in result.out + result.err
+
+
+# What a ROCm release changes has nothing to do with the MPI, so ROCm 5 runs under one.
+@pytest.mark.parametrize(("abi", "gpus"), [*itertools.product(ABIS, GPUS[:2]), ("mpich", "hip5:2")])
+@pytest.mark.parametrize("program", [*PING_PONGS, *EXAMPLES])
+def test_every_program_runs_under_awaken(program: str, abi: str, gpus: str, tmp_path: Path) -> None:
+    report_file = tmp_path / "report.json"
+    is_ping_pong = program.startswith("ping_pong")
+    # Beyond what one staging slice or one eager message holds.
+    arguments = ("--max-bytes", "4M", "--iterations", "2") if is_ping_pong else ("--count", "1048577")
+    variables = {"AWAKEN_EMULATE": gpus, "AWAKEN_REPORT": str(report_file)}
+    result = mpiexec(abi, program, *arguments, before=[AWAKEN, "exec", "--"], **variables)
+    assert result.status == 0, result.err
+    if is_ping_pong:
+        assert result.out.count("Transfer size (B): ") == 20
+        assert len(result.out.splitlines()) == 20
+    else:
+        assert result.out.startswith(f"PASS {program}: ")
+
+    calls = json.loads(report_file.read_text())["calls"]
+    largest = max(call["size_class_bytes"] for call in calls)
+    assert largest >= (4 << 20)
+    paths = {call["path"] for call in calls if call["size_class_bytes"] == largest}
+    if program in USES_DEVICE_POINTERS:
+        assert "refused" not in paths
+        assert paths - {"native"}
+    else:
+        assert paths == {"native"}
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_reduce_runs_on_any_number_of_ranks(ranks: int) -> None:
+    before = [AWAKEN, "exec", "--"]
+    result = mpiexec("mpich", "reduce", "--count", "1000", ranks=ranks, before=before, AWAKEN_EMULATE="cuda:2")
+    assert result.status == 0, result.err
+    assert f"{ranks} ranks" in result.out

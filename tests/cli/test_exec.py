@@ -1,0 +1,411 @@
+"""The native program `awaken`: what it makes of its arguments, the environment and the program that it is to start.
+
+The program is tried in a prefix of its own, with a small library in the place of Awaken's, so that these tests need no
+MPI and show what `awaken exec` alone does. The library writes a word to stderr when it is really loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import harness
+import pytest
+
+LIBRARY = """
+#include <unistd.h>
+const char *awaken_version(void) { return "test"; }
+__attribute__((constructor)) static void loaded(void) { if (write(2, "<preloaded>", 11) != 11) _exit(99); }
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """An installation with a stand-in library."""
+
+    path: Path
+
+    @property
+    def program(self) -> Path:
+        return self.path / "bin" / "awaken"
+
+    @property
+    def library(self) -> Path:
+        return self.path / "lib" / "awaken" / "libawaken.so"
+
+    @property
+    def emulator(self) -> Path:
+        return self.path / "lib" / "awaken" / "emulator"
+
+    def run(self, *arguments: str | Path, cwd: Path | None = None, **variables: str) -> Result:
+        """Runs `awaken` in an environment without AWAKEN_ and LD_ variables but for those given."""
+        return self.run_with(variables, *arguments, cwd=cwd)
+
+    def run_with(self, variables: dict[str, str], *arguments: str | Path, cwd: Path | None = None) -> Result:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWAKEN", "LD_"))}
+        done = subprocess.run(
+            [str(self.program), *map(str, arguments)],
+            env={**environment, **variables},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+
+def compile_c(source: str, output: Path, *flags: str) -> Path:
+    file = output.with_name(output.name + ".c")
+    file.write_text(source)
+    command = [os.environ.get("CC", "cc"), str(file), "-o", str(output), *flags]
+    subprocess.run(command, check=True, timeout=120)
+    return output
+
+
+def make_prefix(path: Path, library: Path) -> Prefix:
+    prefix = Prefix(path)
+    (path / "bin").mkdir(parents=True)
+    prefix.emulator.mkdir(parents=True)
+    shutil.copy2(harness.awaken(), prefix.program)
+    shutil.copy2(library, prefix.library)
+    return prefix
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_c(LIBRARY, tmp_path_factory.mktemp("library") / "libawaken.so", "-shared", "-fPIC")
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, stand_in: Path) -> Prefix:
+    return make_prefix(tmp_path / "prefix", stand_in)
+
+
+def is_one_line(text: str) -> bool:
+    return text.startswith("awaken: ") and text.count("\n") == 1 and text.endswith("\n")
+
+
+def assert_refused(result: Result, status: int, *words: str) -> None:
+    """One line on stderr, with the given words in it, and nothing on stdout."""
+    assert (result.status, result.out) == (status, "")
+    assert is_one_line(result.err), result.err
+    for word in words:
+        assert word in result.err
+
+
+# --------------------------------------------------------------------------------------------- starting the program
+
+
+def test_the_library_is_loaded_and_the_programs_output_and_status_are_its_own(prefix: Prefix) -> None:
+    result = prefix.run("exec", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (result.status, result.out) == (7, "out\n")
+    assert result.err == "<preloaded>err\n"
+
+
+def test_the_separator_may_be_left_out_and_the_programs_options_are_its_own(prefix: Prefix) -> None:
+    result = prefix.run("exec", "printf", "%s|", "--check", "--", "-h")
+    assert (result.status, result.out) == (0, "--check|--|-h|")
+
+
+def test_words_after_the_separator_are_not_options(prefix: Prefix) -> None:
+    assert_refused(prefix.run("exec", "--", "--check"), 127, "--check")
+
+
+def test_the_program_sees_the_name_that_the_user_wrote(prefix: Prefix) -> None:
+    assert prefix.run("exec", "sh", "-c", "cat /proc/$$/cmdline | tr '\\0' '|'; :").out.startswith("sh|-c|")
+
+
+def test_it_replaces_itself(prefix: Prefix) -> None:
+    """Launchers signal the process that they started, so the program must be that process."""
+    command = [str(prefix.program), "exec", "sh", "-c", "echo $$"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        out, _ = process.communicate(timeout=60)
+    assert int(out) == process.pid
+
+
+def test_scripts_run(prefix: Prefix, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/usr/bin/env sh\necho from a script\n")
+    script.chmod(0o755)
+    assert prefix.run("exec", script).out == "from a script\n"
+    without_first_line = tmp_path / "plain"
+    without_first_line.write_text("echo from a plain text\n")
+    without_first_line.chmod(0o755)
+    assert prefix.run("exec", without_first_line).out == "from a plain text\n"
+
+
+def test_the_current_folder_in_path_is_searched(prefix: Prefix, tmp_path: Path) -> None:
+    script = tmp_path / "here"
+    script.write_text("#!/bin/sh\necho found\n")
+    script.chmod(0o755)
+    assert prefix.run("exec", "here", cwd=tmp_path, PATH=f"/nowhere::{os.environ['PATH']}").out == "found\n"
+
+
+# ----------------------------------------------------------------------------------------------------- environment
+
+
+def preload_of(result: Result) -> list[str]:
+    assert result.status == 0, result.err
+    return result.out.strip().split(":")
+
+
+def test_other_preloads_stay_after_ours(prefix: Prefix, tmp_path: Path) -> None:
+    others = [compile_c("int other;", tmp_path / f"other{i}.so", "-shared", "-fPIC") for i in range(2)]
+    shown = prefix.run("exec", "sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD=f"{others[0]} {others[1]}")
+    assert preload_of(shown) == [str(prefix.library), str(others[0]), str(others[1])]
+
+
+def test_the_library_is_never_preloaded_twice(prefix: Prefix, tmp_path: Path) -> None:
+    link = tmp_path / "link.so"
+    link.symlink_to(prefix.library)
+    other = compile_c("int other;", tmp_path / "other.so", "-shared", "-fPIC")
+    for present in (prefix.library, link):
+        shown = prefix.run("exec", "sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD=f"{other}:{present}")
+        assert preload_of(shown) == [str(prefix.library), str(other)]
+    nested = prefix.run("exec", prefix.path / "bin" / "awaken", "exec", "sh", "-c", "echo $LD_PRELOAD")
+    assert preload_of(nested) == [str(prefix.library)]
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "value"),
+    [
+        (["--report"], "AWAKEN_REPORT", "1"),
+        (["--report=out.json"], "AWAKEN_REPORT", "out.json"),
+        (["--check"], "AWAKEN_CHECK", "1"),
+        (["--gpu", "none"], "AWAKEN_GPU", "none"),
+        (["--gpu=none"], "AWAKEN_GPU", "none"),
+        (["--emulate", "cuda:4"], "AWAKEN_EMULATE", "cuda:4"),
+        (["--pinned-pool", "16M"], "AWAKEN_PINNED_POOL", "16M"),
+        (["--gpu", "hip", "--gpu", "none"], "AWAKEN_GPU", "none"),
+    ],
+)
+def test_options_set_their_variable(prefix: Prefix, options: list[str], variable: str, value: str) -> None:
+    result = prefix.run("exec", *options, "sh", "-c", f'echo "${variable}"', AWAKEN_GPU="auto")
+    assert (result.status, result.out) == (0, value + "\n"), result.err
+
+
+@pytest.mark.parametrize("by_option", [True, False])
+def test_the_emulator_comes_first(prefix: Prefix, by_option: bool) -> None:
+    options = ["--emulate", "cuda:2"] if by_option else []
+    variables = {} if by_option else {"AWAKEN_EMULATE": "cuda:2"}
+    show = ["sh", "-c", "echo $LD_LIBRARY_PATH"]
+    assert prefix.run_with(variables, "exec", *options, *show).out == f"{prefix.emulator}\n"
+    shown = prefix.run_with({"LD_LIBRARY_PATH": "/a:/b", **variables}, "exec", *options, *show)
+    assert shown.out == f"{prefix.emulator}:/a:/b\n"
+
+
+def test_without_the_emulator_the_search_path_is_left_alone(prefix: Prefix) -> None:
+    show = ["sh", "-c", 'echo "${LD_LIBRARY_PATH-unset}"']
+    assert prefix.run("exec", *show).out == "unset\n"
+    assert prefix.run("exec", *show, LD_LIBRARY_PATH="/a").out == "/a\n"
+
+
+def test_switched_off_the_program_runs_without_the_library(prefix: Prefix) -> None:
+    result = prefix.run("exec", "sh", "-c", 'echo "${LD_PRELOAD-unset}"', AWAKEN="off")
+    assert (result.status, result.out, result.err) == (0, "unset\n", "")
+
+
+# -------------------------------------------------------------------------------------------- what cannot be started
+
+
+def test_wrong_options_are_refused(prefix: Prefix) -> None:
+    assert_refused(prefix.run("exec", "--nonsense", "true"), 2, "--nonsense", "awaken exec --help")
+    assert_refused(prefix.run("exec", "--check=1", "true"), 2, "--check", "no argument")
+    assert_refused(prefix.run("exec", "--gpu"), 2, "--gpu", "KIND")
+    assert_refused(prefix.run("exec", "--report=", "true"), 2, "--report", "FILE")
+    assert_refused(prefix.run("exec"), 2, "no program")
+    assert_refused(prefix.run("exec", "--check", "--"), 2, "no program")
+    assert_refused(prefix.run("--nonsense"), 2, "--nonsense")
+    assert_refused(prefix.run(), 2, "no command")
+    assert_refused(prefix.run("version", "surplus"), 2, "surplus")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("AWAKEN_GPU", "cud"), ("AWAKEN_PINNED_POOL", "much"), ("AWAKEN_CHEKC", "1"), ("AWAKEN_EMULATE", "voodoo:2")],
+)
+def test_wrong_settings_are_refused_before_the_program_starts(prefix: Prefix, variable: str, value: str) -> None:
+    assert_refused(prefix.run_with({variable: value}, "exec", "echo", "started"), 2, variable)
+
+
+def test_a_missing_program_is_127(prefix: Prefix, tmp_path: Path) -> None:
+    assert_refused(prefix.run("exec", "no-such-program"), 127, "no-such-program", "PATH")
+    assert_refused(prefix.run("exec", "./no-such-program"), 127, "./no-such-program")
+    (tmp_path / "here").write_text("")
+    assert_refused(prefix.run("exec", "here", cwd=tmp_path), 127, "write ./here")
+
+
+def test_a_file_that_may_not_be_executed_is_126(prefix: Prefix, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("#!/bin/sh\n")
+    assert_refused(prefix.run("exec", file), 126, str(file), "chmod +x")
+    assert_refused(prefix.run("exec", "file", PATH=str(tmp_path)), 126, str(file), "chmod +x")
+    assert_refused(prefix.run("exec", tmp_path), 126, "folder")
+
+
+def test_a_script_with_a_missing_interpreter_is_126(prefix: Prefix, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter -x\n")
+    script.chmod(0o755)
+    assert_refused(prefix.run("exec", script), 126, "/no/such/interpreter", str(script))
+
+
+@pytest.mark.parametrize("flags", [["-static"], ["-static-pie"]])
+def test_a_static_program_is_refused(prefix: Prefix, tmp_path: Path, flags: list[str]) -> None:
+    program = compile_c("int main(void) { return 0; }", tmp_path / "static", *flags)
+    assert_refused(prefix.run("exec", program), 126, str(program), "statically linked", "-lawaken")
+    script = tmp_path / "script"
+    script.write_text(f"#!{program}\n")
+    script.chmod(0o755)
+    assert_refused(prefix.run("exec", script), 126, "interpreter", str(script))
+
+
+def patched_copy(program: Path, path: Path, offset: int, value: bytes) -> Path:
+    content = bytearray(program.read_bytes())
+    content[offset : offset + len(value)] = value
+    path.write_bytes(content)
+    path.chmod(0o755)
+    return path
+
+
+def test_programs_of_other_machines_are_refused(prefix: Prefix, tmp_path: Path) -> None:
+    own = compile_c("int main(void) { return 0; }", tmp_path / "own")
+    class_offset, machine_offset = 4, 18  # ELF header: EI_CLASS, e_machine
+    narrow = patched_copy(own, tmp_path / "narrow", class_offset, b"\x01")
+    assert_refused(prefix.run("exec", narrow), 126, str(narrow), "32-bit")
+    foreign = patched_copy(own, tmp_path / "foreign", machine_offset, b"\x15\x00")  # POWER
+    assert_refused(prefix.run("exec", foreign), 126, str(foreign), "another kind of machine")
+    assert prefix.run("exec", own).status == 0
+
+
+def setuid_program(folder: Path) -> Path | None:
+    """A dynamic program that is setuid to somebody else than us: as root one of our own, else the system's su."""
+    if os.geteuid() != 0:
+        su = shutil.which("su", path="/bin:/usr/bin")
+        return Path(su) if su and Path(su).stat().st_mode & stat.S_ISUID else None
+    program = compile_c("int main(void) { return 0; }", folder / "setuid")
+    nobody = 65534
+    os.chown(program, nobody, nobody)
+    program.chmod(0o4755)
+    return program
+
+
+def test_a_setuid_program_is_refused(prefix: Prefix, tmp_path: Path) -> None:
+    program = setuid_program(tmp_path)
+    if program is None:
+        pytest.skip("this machine has no setuid program su")
+    assert_refused(prefix.run("exec", program), 126, str(program), "setuid", "-lawaken")
+
+
+# -------------------------------------------------------------------------------------------------- the installation
+
+
+def test_a_missing_library_says_what_to_do(prefix: Prefix) -> None:
+    prefix.library.unlink()
+    assert_refused(prefix.run("exec", "true"), 2, str(prefix.library), "install Awaken again")
+
+
+def test_another_library_can_be_named(prefix: Prefix, tmp_path: Path, stand_in: Path) -> None:
+    prefix.library.unlink()
+    own = tmp_path / "own.so"
+    shutil.copy2(stand_in, own)
+    assert prefix.run("exec", "true", AWAKEN_LIBRARY=str(own)).err == "<preloaded>"
+    shown = prefix.run("exec", "sh", "-c", "echo $LD_PRELOAD", AWAKEN_LIBRARY="own.so", cwd=tmp_path)
+    assert preload_of(shown) == [str(own)]
+
+
+def test_a_wrong_library_is_refused(prefix: Prefix, tmp_path: Path) -> None:
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    assert_refused(prefix.run("exec", "true", AWAKEN_LIBRARY=str(text)), 2, str(text), "AWAKEN_LIBRARY")
+    other = compile_c("int other;", tmp_path / "other.so", "-shared", "-fPIC")
+    assert_refused(prefix.run("exec", "true", AWAKEN_LIBRARY=str(other)), 2, str(other), "not Awaken's library")
+    missing = tmp_path / "missing.so"
+    assert_refused(prefix.run("exec", "true", AWAKEN_LIBRARY=str(missing)), 2, str(missing), "AWAKEN_LIBRARY")
+
+
+@pytest.mark.parametrize("folder", ["with space", "with:colon"])
+def test_a_path_that_cannot_be_preloaded_is_refused(tmp_path: Path, stand_in: Path, folder: str) -> None:
+    prefix = make_prefix(tmp_path / folder, stand_in)
+    assert_refused(prefix.run("exec", "true"), 2, str(prefix.library), "LD_PRELOAD")
+
+
+def test_a_missing_emulator_says_what_to_do(prefix: Prefix) -> None:
+    prefix.emulator.rmdir()
+    assert_refused(prefix.run("exec", "--emulate", "cuda:1", "true"), 2, str(prefix.emulator), "AWAKEN_BUILD_EMULATOR")
+
+
+# ------------------------------------------------------------------------------------------------- the other commands
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--version"]])
+def test_version_names_the_library(prefix: Prefix, arguments: Sequence[str]) -> None:
+    result = prefix.run(*arguments)
+    assert result.status == 0
+    assert result.out.startswith("awaken ")
+    assert str(prefix.library) in result.out
+
+
+@pytest.mark.parametrize("arguments", [["settings"], ["exec", "--settings"]])
+def test_settings_lists_each_variable_with_its_value(prefix: Prefix, arguments: Sequence[str]) -> None:
+    result = prefix.run(*arguments, AWAKEN_GPU="none")
+    assert result.status == 0
+    assert "AWAKEN_GPU = " in result.out
+    assert "set to:  none" in result.out
+
+
+def test_every_option_is_in_the_help_and_every_variable_of_an_option_is_a_setting(prefix: Prefix) -> None:
+    text = prefix.run("exec", "--help").out
+    settings = prefix.run("settings").out
+    variables = re.findall(r"^  --.*\[(AWAKEN_\w+)\]$", text, re.MULTILINE)
+    assert "AWAKEN_REPORT" in variables
+    for variable in variables:
+        assert f"{variable} = " in settings
+
+
+def test_help_names_the_commands(prefix: Prefix) -> None:
+    for arguments in (["help"], ["--help"], ["-h"]):
+        result = prefix.run(*arguments)
+        assert result.status == 0
+        assert all(command in result.out for command in ("exec", "settings", "version"))
+
+
+def test_other_commands_go_to_the_prefixs_own_python(prefix: Prefix) -> None:
+    python = prefix.path / "bin" / "python3"
+    python.write_text('#!/bin/sh\necho "own:$*"\n')
+    python.chmod(0o755)
+    assert prefix.run("bench", "--list").out == "own:-m awaken bench --list\n"
+
+
+def test_an_unknown_command_is_refused_by_the_python_package(prefix: Prefix) -> None:
+    result = prefix.run("nonsense", PYTHONPATH=str(harness.ROOT / "python"))
+    assert_refused(result, 2, "nonsense", "exec")
+
+
+def test_starting_takes_less_than_five_milliseconds(prefix: Prefix) -> None:
+    """The best of many runs, which a loaded machine cannot spoil; the bare program's own time is taken off."""
+
+    def best_s(command: Sequence[str | Path]) -> float:
+        times = []
+        for _ in range(30):
+            start = time.perf_counter()
+            subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=60)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert best_s([prefix.program, "exec", "/bin/true"]) - best_s(["/bin/true"]) < 0.005

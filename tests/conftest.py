@@ -1,0 +1,66 @@
+"""What all tests share: options, markers, and the fixtures that start rank programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import harness
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also the cases that need many ranks, minutes or gigabytes")
+    parser.addoption("--strict-figures", action="store_true", help="assert the strict figures of the host-cost test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: left out unless --long is given")
+    config.addinivalue_line("markers", "sanitizer: makes sense, and is run, on builds with sanitizers")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--long"):
+        return
+    kept = [item for item in items if item.get_closest_marker("long") is None]
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long") is not None])
+    items[:] = kept
+
+
+@pytest.fixture(scope="session")
+def mpi_named() -> Callable[[str], harness.Mpi]:
+    """An MPI by name; skips the test when it is not installed."""
+
+    def find(name: str) -> harness.Mpi:
+        mpi = harness.mpis()[name]
+        if mpi.missing:
+            pytest.skip(mpi.missing)
+        return mpi
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def awaken_program() -> Path:
+    """The program under test. Its absence is a failure: a suite without it would test nothing."""
+    program = harness.awaken()
+    assert program.exists(), f"{program} does not exist: run `make build`, or set TEST_BUILD_DIR"
+    return program
+
+
+@pytest.fixture(scope="session")
+def rank_program(mpi_named: Callable[[str], harness.Mpi]) -> Callable[[str, str], Path]:
+    """A rank program by MPI and name; skips when that MPI had no part in the build."""
+
+    def find(mpi: str, name: str) -> Path:
+        path = mpi_named(mpi).programs / name
+        if not path.parent.exists():
+            pytest.skip(f"{path.parent} was not built: its MPI was not there when the build was configured")
+        assert path.exists(), f"{path} was not built"
+        return path
+
+    return find

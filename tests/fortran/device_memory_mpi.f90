@@ -1,0 +1,7 @@
+program device_memory_mpi
+    use, intrinsic :: iso_c_binding
+    use mpi
+    implicit none
+    integer :: requests(2)
+    include "device_memory.inc"
+end program

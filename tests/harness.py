@@ -1,0 +1,349 @@
+"""Starting rank programs under the MPIs of this machine, and cleaning up after them.
+
+A run gets a session, a temporary folder and a mark in its environment of its own. When it hangs (its time is up, or a
+program's watch-dog says so), the stacks of its processes are taken with gdb and all of them are killed. When it
+ends, it
+must have left nothing behind: no process, no file in /dev/shm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+MARK = "RANK_TEST_RUN"
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def build_dir() -> Path:
+    """The build under test: TEST_BUILD_DIR, else build/release."""
+    return (ROOT / os.environ.get("TEST_BUILD_DIR", "build/release")).resolve()
+
+
+def awaken() -> Path:
+    """The `awaken` program of the build under test."""
+    return build_dir() / "bin" / "awaken"
+
+
+def sanitizer() -> str:
+    """ "address", "thread", or nothing: how the build under test is instrumented."""
+    cache = build_dir() / "CMakeCache.txt"
+    if not cache.exists():
+        return ""
+    found = re.search(r"^AWAKEN_SANITIZE:[A-Z]+=(.*)$", cache.read_text(), re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """An MPI installation. `name` is also the folder of the test programs that are built for it."""
+
+    name: str
+    mpiexec: Path
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    python: Path | None = None  # an interpreter whose mpi4py uses this MPI
+    missing: str = ""  # why it cannot be used; empty when it can
+
+    @property
+    def programs(self) -> Path:
+        return build_dir() / "tests" / "ranks" / self.name
+
+
+# MPICH needs no setting; its ways to give the processor up (MPIR_CVAR_ENABLE_HEAVY_YIELD) make every wait slower.
+MPICH_ENVIRONMENT: dict[str, str] = {}
+OPENMPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_btl": "self,sm,tcp",
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_osc": "^ucx",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+DEBIAN_OPENMPI_ENVIRONMENT = {
+    **OPENMPI_ENVIRONMENT,
+    "OMPI_MCA_btl": "self,vader,tcp",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+}
+
+
+def _missing(path: Path | None, remedy: str) -> str:
+    return "" if path is not None and path.exists() else remedy
+
+
+@lru_cache(maxsize=1)
+def mpis() -> dict[str, Mpi]:
+    """All MPIs that tests may ask for, whether they are there or not."""
+    mpich = Path(os.environ.get("TEST_MPICH_ROOT", ROOT / ".venv"))
+    openmpi = Path(os.environ.get("TEST_OPENMPI_ROOT", ROOT / ".venv" / "openmpi"))
+    debian_mpich = Path(shutil.which("mpiexec.mpich") or "/usr/bin/mpiexec.mpich")
+    debian_openmpi = Path(shutil.which("mpiexec.openmpi") or "/usr/bin/mpiexec.openmpi")
+    no_mpich = _missing(mpich / "bin" / "mpiexec", f"no {mpich}/bin/mpiexec: run `make setup`")
+    no_openmpi = _missing(openmpi / "bin" / "mpiexec", f"no {openmpi}/bin/mpiexec: run `make setup`")
+    found = [
+        Mpi("mpich", mpich / "bin" / "mpiexec", (), MPICH_ENVIRONMENT, mpich / "bin" / "python", no_mpich),
+        Mpi("mpi5", mpich / "bin" / "mpiexec", (), MPICH_ENVIRONMENT, None, no_mpich),
+        Mpi(
+            "openmpi",
+            openmpi / "bin" / "mpiexec",
+            ("--oversubscribe",),
+            OPENMPI_ENVIRONMENT,
+            openmpi / "bin" / "python",
+            no_openmpi,
+        ),
+        Mpi(
+            "debian-mpich",
+            debian_mpich,
+            (),
+            MPICH_ENVIRONMENT,
+            None,
+            _missing(debian_mpich, "Debian's MPICH is not installed (apt-get install mpich libmpich-dev)"),
+        ),
+        Mpi(
+            "debian-openmpi",
+            debian_openmpi,
+            ("--oversubscribe",),
+            DEBIAN_OPENMPI_ENVIRONMENT,
+            None,
+            _missing(debian_openmpi, "Debian's Open MPI is not installed (apt-get install openmpi-bin libopenmpi-dev)"),
+        ),
+    ]
+    return {mpi.name: mpi for mpi in found}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. `problems` is empty when it ended by itself and left nothing behind."""
+
+    command: str
+    status: int
+    output: str
+    seconds: float
+    problems: tuple[str, ...]
+
+    def explain(self) -> str:
+        lines = [f"$ {self.command}", f"exit status {self.status} after {self.seconds:.1f} s", *self.problems]
+        failures = [line for line in self.output.splitlines() if line.startswith(("FAIL", "HUNG"))]
+        if failures:
+            lines += failures[:60]
+        lines += ["--- end of the output ---", self.output[-6000:]]
+        return "\n".join(lines)
+
+    def check(self) -> None:
+        """Fails the test unless the run succeeded and left nothing behind."""
+        assert self.status == 0 and not self.problems, self.explain()
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours without what a surrounding MPI, a preload or the user's settings of Awaken would bring in."""
+    unwanted = ("AWAKEN", "LD_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "MPIR_", "MPICH_", "HYDRA_", "HYDI_", "TEST_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+
+
+def rank_command(
+    mpi: Mpi,
+    ranks: int,
+    program: Sequence[str | Path],
+    *,
+    with_awaken: bool = True,
+    exec_arguments: Sequence[str] = (),
+) -> list[str]:
+    """mpiexec -n RANKS [awaken exec [ARGUMENTS] --] PROGRAM."""
+    command = [str(mpi.mpiexec), *mpi.arguments, "-n", str(ranks)]
+    if with_awaken:
+        command += [str(awaken()), "exec", *exec_arguments, "--"]
+    return [*command, *map(str, program)]
+
+
+def run_ranks(
+    mpi: Mpi,
+    ranks: int,
+    program: Sequence[str | Path],
+    *,
+    with_awaken: bool = True,
+    emulate: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 120,
+    cwd: Path | None = None,
+) -> Result:
+    """Runs a program on several ranks. `emulate`: cuda:N, hip:N or hip5:N; needs Awaken's driver for device memory."""
+    variables = {**clean_environment(), **mpi.environment, **(environment or {})}
+    if emulate:
+        variables["AWAKEN_EMULATE"] = emulate
+    return run(rank_command(mpi, ranks, program, with_awaken=with_awaken), variables, timeout, cwd)
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], timeout: float, cwd: Path | None = None) -> Result:
+    """Runs a command with the care described at the head of this file."""
+    mark = uuid.uuid4().hex
+    # Open MPI builds socket names below TMPDIR, which must stay under 108 characters.
+    with tempfile.TemporaryDirectory(prefix="aw", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        variables = {**environment, MARK: mark, "TMPDIR": folder}
+        output_file = Path(folder) / "output"
+        before = shared_memory_files()
+        start = time.monotonic()
+        problems: list[str] = []
+        with output_file.open("wb") as sink:
+            process = subprocess.Popen(
+                list(command),
+                env=variables,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            problem = wait(process, output_file, start + timeout)
+            if problem:
+                problems += [problem, stacks(mark, {process.pid})]
+        finally:
+            if process.poll() is None or problems:
+                kill_marked(mark)
+            status = process.wait()
+        if not problems:
+            problems += leftover_processes(mark)
+        kill_marked(mark)
+        problems += leftover_files(before)
+        seconds = time.monotonic() - start
+        output = output_file.read_text(errors="replace")
+    shown = {name: environment[name] for name in sorted(environment) if name.startswith("AWAKEN")}
+    text = " ".join([*(f"{name}={value}" for name, value in shown.items()), *command])
+    return Result(text, status, output, seconds, tuple(problems))
+
+
+def wait(process: subprocess.Popen[bytes], output: Path, deadline: float) -> str:
+    """Waits for the end; what is wrong, when the time is up or a watch-dog has spoken."""
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.2)
+            break
+        if time.monotonic() > deadline:
+            return "the time is up: the program hangs, or the limit is too short"
+        if b"\nHUNG " in b"\n" + output.read_bytes():
+            # Give the other ranks' watch-dogs time to say where they are.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=2)
+            return "a case hangs"
+    return ""
+
+
+def marked_processes(mark: str) -> Iterator[int]:
+    needle = f"{MARK}={mark}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if needle in (entry / "environ").read_bytes().split(b"\0"):
+                yield int(entry.name)
+
+
+def kill_marked(mark: str) -> None:
+    """Ends every process of a run, and those that they start meanwhile."""
+    for _ in range(50):
+        pids = list(marked_processes(mark))
+        if not pids:
+            return
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+def leftover_processes(mark: str) -> list[str]:
+    """Processes of a run that has ended; daemons of a launcher get a moment to notice."""
+    deadline = time.monotonic() + 5
+    pids = list(marked_processes(mark))
+    while pids and time.monotonic() < deadline:
+        time.sleep(0.05)
+        pids = list(marked_processes(mark))
+    return [f"process {pid} is left over: {command_line(pid)}" for pid in pids]
+
+
+def shared_memory_files() -> set[str]:
+    with contextlib.suppress(OSError):
+        return {entry.name for entry in SHARED_MEMORY.iterdir()}
+    return set()
+
+
+def leftover_files(before: set[str]) -> list[str]:
+    """New files in /dev/shm that no live process uses (others may be running MPI programs too)."""
+    new = shared_memory_files() - before
+    if not new:
+        return []
+    used: set[str] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            for line in (entry / "maps").read_text().splitlines():
+                if "/dev/shm/" in line:
+                    used.add(line.split("/dev/shm/", 1)[1].removesuffix(" (deleted)"))
+            for descriptor in (entry / "fd").iterdir():
+                target = str(descriptor.readlink())
+                if target.startswith("/dev/shm/"):
+                    used.add(target.removeprefix("/dev/shm/").removesuffix(" (deleted)"))
+    abandoned = sorted((new - used) & shared_memory_files())
+    return [f"/dev/shm/{name} is left over" for name in abandoned]
+
+
+def stacks(mark: str, ignored: set[int]) -> str:
+    """The stacks of all threads of a run's processes, but for the launcher's."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        return "(install gdb for the stacks of the processes)"
+    parts = []
+    for pid in marked_processes(mark):
+        name = command_line(pid)
+        if pid in ignored or re.search(r"hydra|prted|prterun|orted|mpiexec|mpirun", name.split(" ")[0]):
+            continue
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(
+                [gdb, "-p", str(pid), "-batch", "-nx", "-ex", "set pagination off", "-ex", "thread apply all bt 25"],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            frames = [line for line in done.stdout.splitlines() if line.startswith(("#", "Thread"))]
+            parts.append("\n".join([f"--- process {pid}: {name}", *frames]))
+    return "\n".join(parts)
+
+
+def python_modules(python: Path | None, *modules: str) -> str:
+    """Empty when the interpreter can import the modules, else why not."""
+    if python is None or not python.exists():
+        return f"no interpreter {python}"
+    # Found, not imported: importing mpi4py.MPI would start an MPI.
+    code = "import importlib.util as u, sys; print(' '.join(m for m in sys.argv[1:] if u.find_spec(m) is None))"
+    done = subprocess.run([str(python), "-c", code, *modules], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        return f"{python} does not start: {done.stderr.strip()[-200:]}"
+    return f"{python} lacks {done.stdout.strip()}" if done.stdout.strip() else ""
+
+
+if __name__ == "__main__":
+    for known in mpis().values():
+        sys.stdout.write(f"{known.name:16}{known.missing or known.mpiexec}\n")

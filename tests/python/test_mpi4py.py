@@ -1,0 +1,115 @@
+"""mpi4py under Awaken: arrays on the GPU, and mpi4py's own tests, unchanged, on host memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import pytest
+
+MPIS = ("mpich", "openmpi")
+# The parts of mpi4py's suite that use what the layer serves.
+SELECTED = (
+    "test_p2p_buf",
+    "test_p2p_buf_matched",
+    "test_cco_buf",
+    "test_cco_vec",
+    "test_cco_nb_buf",
+    "test_cco_ngh_buf",
+    "test_datatype",
+    "test_request",
+    "test_grequest",
+    "test_status",
+    "test_errhandler",
+    "test_comm",
+    "test_op",
+)
+
+
+def python_for(mpi: harness.Mpi, *modules: str) -> Path:
+    reason = harness.python_modules(mpi.python, *modules)
+    if reason:
+        pytest.skip(reason)
+    assert mpi.python is not None
+    return mpi.python
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_device_arrays(mpi: str, ranks: int, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    chosen = mpi_named(mpi)
+    python = python_for(chosen, "mpi4py", "numpy")
+    script = Path(__file__).with_name("device_arrays.py")
+    result = harness.run_ranks(chosen, ranks, [python, script], emulate="cuda:2", timeout=120)
+    result.check()
+    assert "ok device arrays" in result.output, result.explain()
+
+
+@pytest.fixture(scope="session")
+def mpi4py_suite() -> Callable[[Path], Path]:
+    """The tests of the installed version of mpi4py, from its source distribution."""
+
+    def fetch(python: Path) -> Path:
+        code = "import importlib.metadata as m; print(m.version('mpi4py'))"
+        version = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+        folder = harness.build_dir() / "mpi4py-suite"
+        suite = folder / f"mpi4py-{version}" / "test"
+        if not suite.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            # Not ":all:", which would also build what mpi4py's build needs.
+            done = subprocess.run(
+                [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "mpi4py",
+                 "--dest", str(folder), f"mpi4py=={version}"],
+                capture_output=True, text=True, timeout=300, check=False,
+            )  # fmt: skip
+            archive = folder / f"mpi4py-{version}.tar.gz"
+            if done.returncode != 0 or not archive.exists():
+                pytest.skip(f"mpi4py's tests could not be downloaded: {done.stderr.strip()[-300:]}")
+            with tarfile.open(archive) as contents:
+                members = [member for member in contents if "/test/" in f"{member.name}/"]
+                contents.extractall(folder, members)
+        return suite
+
+    return fetch
+
+
+def run_suite(
+    mpi: harness.Mpi, suite: Path, arguments: list[str], ranks: int, emulate: str | None, timeout: float
+) -> None:
+    assert mpi.python is not None
+    command = [mpi.python, suite / "main.py", *arguments]
+    result = harness.run_ranks(mpi, ranks, command, emulate=emulate, timeout=timeout, cwd=suite.parent)
+    result.check()
+    assert "OK" in result.output, result.explain()
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_own_suite(
+    mpi: str,
+    awaken_program: Path,
+    mpi_named: Callable[[str], harness.Mpi],
+    mpi4py_suite: Callable[[Path], Path],
+) -> None:
+    chosen = mpi_named(mpi)
+    suite = mpi4py_suite(python_for(chosen, "mpi4py", "numpy"))
+    include = [argument for name in SELECTED for argument in ("-i", name)]
+    # A driver is there and none of the buffers is its memory: the layer looks at every call.
+    run_suite(chosen, suite, [*include, "--no-threads"], 2, "cuda:1", 180)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("emulate", [None, "cuda:1"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_own_suite_whole(
+    mpi: str,
+    emulate: str | None,
+    awaken_program: Path,
+    mpi_named: Callable[[str], harness.Mpi],
+    mpi4py_suite: Callable[[Path], Path],
+) -> None:
+    chosen = mpi_named(mpi)
+    run_suite(chosen, mpi4py_suite(python_for(chosen, "mpi4py", "numpy")), [], 2, emulate, 1800)

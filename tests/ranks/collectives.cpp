@@ -1,0 +1,826 @@
+// Collectives: each one in its blocking, nonblocking and persistent form, on every mix of buffer kinds.
+//
+// A collective is written once, as a function that fills in one call; the three forms share it.
+#include <array>
+
+#include "support.h"
+
+using namespace ranks;
+
+namespace {
+
+/// How a collective is called.
+enum class Form { blocking, nonblocking, persistent };
+
+/// The three forms of one collective for one set of arguments. `start` receives a null pointer for the blocking form.
+struct Forms {
+    std::function<int()> blocking;
+    std::function<int(MPI_Request*)> nonblocking;
+    std::function<int(MPI_Request*)> persistent;
+};
+
+/// Carries one call out. `refresh` gives the buffers new content between two starts of a persistent operation.
+void carry_out(Run& run, Form form, const Forms& forms, const std::function<void(int)>& refresh = nullptr) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    switch (form) {
+        case Form::blocking:
+            OK(forms.blocking());
+            break;
+        case Form::nonblocking:
+            OK(forms.nonblocking(&request));
+            OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+            break;
+        case Form::persistent:
+            OK(forms.persistent(&request));
+            for (int round = 0; round < 2; ++round) {
+                if (round > 0 && refresh) refresh(round);
+                OK(MPI_Start(&request));
+                if (round == 0) {
+                    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+                } else {
+                    for (int flag = 0; flag == 0;)
+                        OK(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
+                }
+            }
+            OK(MPI_Request_free(&request));
+            break;
+    }
+}
+
+#if RANKS_HAVE_MPI4
+#define PERSISTENT(name, ...) \
+    [&](MPI_Request* request) { return MPI_##name##_init(__VA_ARGS__, MPI_INFO_NULL, request); }
+#else
+#define PERSISTENT(name, ...) [&](MPI_Request*) { return MPI_ERR_UNSUPPORTED_OPERATION; }
+#endif
+/// The three forms of MPI_<name> with these arguments.
+#define FORMS(name, ...)                                                                                           \
+    Forms {                                                                                                        \
+        [&] { return MPI_##name(__VA_ARGS__); },                                                                   \
+            [&](MPI_Request* request) { return MPI_I##name(__VA_ARGS__, request); }, PERSISTENT(name, __VA_ARGS__) \
+    }
+
+// MPI_Ibcast and so on: the nonblocking names start with a small letter after the I.
+#define MPI_IBcast MPI_Ibcast
+#define MPI_IReduce MPI_Ireduce
+#define MPI_IAllreduce MPI_Iallreduce
+#define MPI_IGather MPI_Igather
+#define MPI_IGatherv MPI_Igatherv
+#define MPI_IScatter MPI_Iscatter
+#define MPI_IScatterv MPI_Iscatterv
+#define MPI_IAllgather MPI_Iallgather
+#define MPI_IAllgatherv MPI_Iallgatherv
+#define MPI_IAlltoall MPI_Ialltoall
+#define MPI_IAlltoallv MPI_Ialltoallv
+#define MPI_IAlltoallw MPI_Ialltoallw
+#define MPI_IReduce_scatter MPI_Ireduce_scatter
+#define MPI_IReduce_scatter_block MPI_Ireduce_scatter_block
+#define MPI_IScan MPI_Iscan
+#define MPI_IExscan MPI_Iexscan
+#define MPI_INeighbor_allgather MPI_Ineighbor_allgather
+#define MPI_INeighbor_allgatherv MPI_Ineighbor_allgatherv
+#define MPI_INeighbor_alltoall MPI_Ineighbor_alltoall
+#define MPI_INeighbor_alltoallv MPI_Ineighbor_alltoallv
+#define MPI_INeighbor_alltoallw MPI_Ineighbor_alltoallw
+
+const std::vector<int> kCounts = {0, 1, 17, 3000, 60000};
+
+int sum_of(const std::vector<int>& values) {
+    int sum = 0;
+    for (const int value : values)
+        sum += value;
+    return sum;
+}
+
+/// Counts that differ by rank, zero among them, with displacements that leave gaps and are not in order.
+struct Blocks {
+    Blocks(int size, int base, int shift = 0) {
+        int at = 0;
+        counts.resize(static_cast<std::size_t>(size));
+        displacements.resize(static_cast<std::size_t>(size));
+        for (int step = 0; step < size; ++step) {
+            const auto rank = static_cast<std::size_t>((step + 1) % size);
+            counts[rank] = static_cast<int>((rank + static_cast<std::size_t>(shift)) % 3) * base;
+            displacements[rank] = at;
+            at += counts[rank] + 2;
+        }
+        total = static_cast<std::size_t>(at) + 3;
+    }
+    std::vector<int> counts, displacements;
+    std::size_t total = 0;
+};
+
+void broadcast(Run& run, Form form) {
+    for (int root = 0; root < run.size; ++root) {
+        for (const int count : kCounts) {
+            int* data = run.output<int>(static_cast<std::size_t>(count));
+            carry_out(run, form, FORMS(Bcast, data, count, MPI_INT, root, run.comm), [&](int round) {
+                if (count > 0)
+                    run.refill(data, static_cast<std::size_t>(count) * sizeof(int), static_cast<std::uint64_t>(round));
+            });
+        }
+    }
+}
+
+void gather(Run& run, Form form) {
+    for (int root = 0; root < run.size; ++root) {
+        for (const int count : {0, 1, 17, 20000}) {
+            const auto all = static_cast<std::size_t>(count) * static_cast<std::size_t>(run.size);
+            int* out = run.values<int>(static_cast<std::size_t>(count));
+            int* in = run.output<int>(all);
+            const void* receive = run.rank == root ? in : nullptr;
+            auto* target = const_cast<void*>(receive);
+            carry_out(run, form, FORMS(Gather, out, count, MPI_INT, target, count, MPI_INT, root, run.comm));
+            // In place: the root's own part is there already.
+            int* both = run.output<int>(all);
+            const void* source = run.rank == root ? MPI_IN_PLACE : static_cast<const void*>(out);
+            carry_out(run, form, FORMS(Gather, source, count, MPI_INT, both, count, MPI_INT, root, run.comm));
+
+            int* scattered = run.output<int>(static_cast<std::size_t>(count));
+            const void* from = run.rank == root ? in : nullptr;
+            carry_out(run, form, FORMS(Scatter, from, count, MPI_INT, scattered, count, MPI_INT, root, run.comm));
+            int* kept = run.output<int>(static_cast<std::size_t>(count));
+            void* place = run.rank == root ? MPI_IN_PLACE : static_cast<void*>(kept);
+            carry_out(run, form, FORMS(Scatter, from, count, MPI_INT, place, count, MPI_INT, root, run.comm));
+        }
+    }
+}
+
+void gather_varying(Run& run, Form form) {
+    for (int root = 0; root < run.size; ++root) {
+        for (const int base : {1, 500}) {
+            const Blocks blocks(run.size, base);
+            const int mine = blocks.counts[static_cast<std::size_t>(run.rank)];
+            int* out = run.values<int>(static_cast<std::size_t>(mine));
+            int* in = run.output<int>(blocks.total);
+            const int* counts = blocks.counts.data();
+            const int* displacements = blocks.displacements.data();
+            carry_out(run, form,
+                      FORMS(Gatherv, out, mine, MPI_INT, in, counts, displacements, MPI_INT, root, run.comm));
+            const void* source = run.rank == root ? MPI_IN_PLACE : static_cast<const void*>(out);
+            int* both = run.output<int>(blocks.total);
+            carry_out(run, form,
+                      FORMS(Gatherv, source, mine, MPI_INT, both, counts, displacements, MPI_INT, root, run.comm));
+            int* scattered = run.output<int>(static_cast<std::size_t>(mine) + 2);
+            carry_out(run, form,
+                      FORMS(Scatterv, in, counts, displacements, MPI_INT, scattered, mine, MPI_INT, root, run.comm));
+            void* place = run.rank == root ? MPI_IN_PLACE : static_cast<void*>(scattered);
+            carry_out(run, form,
+                      FORMS(Scatterv, both, counts, displacements, MPI_INT, place, mine, MPI_INT, root, run.comm));
+        }
+    }
+}
+
+void allgather(Run& run, Form form) {
+    for (const int count : kCounts) {
+        const auto all = static_cast<std::size_t>(count) * static_cast<std::size_t>(run.size);
+        int* out = run.values<int>(static_cast<std::size_t>(count));
+        int* in = run.output<int>(all);
+        carry_out(run, form, FORMS(Allgather, out, count, MPI_INT, in, count, MPI_INT, run.comm), [&](int round) {
+            if (count > 0)
+                run.refill(out, static_cast<std::size_t>(count) * sizeof(int), static_cast<std::uint64_t>(round));
+        });
+        int* both = run.output<int>(all);
+        carry_out(run, form, FORMS(Allgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, both, count, MPI_INT, run.comm));
+    }
+    for (const int base : {1, 700}) {
+        const Blocks blocks(run.size, base);
+        const int mine = blocks.counts[static_cast<std::size_t>(run.rank)];
+        const int* counts = blocks.counts.data();
+        const int* displacements = blocks.displacements.data();
+        int* out = run.values<int>(static_cast<std::size_t>(mine));
+        int* in = run.output<int>(blocks.total);
+        carry_out(run, form, FORMS(Allgatherv, out, mine, MPI_INT, in, counts, displacements, MPI_INT, run.comm));
+        int* both = run.output<int>(blocks.total);
+        carry_out(
+            run, form,
+            FORMS(Allgatherv, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, both, counts, displacements, MPI_INT, run.comm));
+    }
+}
+
+void alltoall(Run& run, Form form) {
+    for (const int count : {0, 1, 17, 9000}) {
+        const auto all = static_cast<std::size_t>(count) * static_cast<std::size_t>(run.size);
+        int* out = run.values<int>(all);
+        int* in = run.output<int>(all);
+        carry_out(run, form, FORMS(Alltoall, out, count, MPI_INT, in, count, MPI_INT, run.comm));
+#ifdef OPEN_MPI  // Open MPI 5.0.11 has no nonblocking or persistent in-place form
+        if (form != Form::blocking) continue;
+#endif
+        int* both = run.output<int>(all);
+        carry_out(run, form, FORMS(Alltoall, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, both, count, MPI_INT, run.comm));
+    }
+}
+
+/// counts[i][j] from rank i to rank j, known to all.
+int pair_count(int from, int to, int base) {
+    return (from * 2 + to) % 3 * base;
+}
+int symmetric_count(int one, int other, int base) {
+    return (one + other) % 3 * base;
+}
+
+struct Exchange {
+    Exchange(const Run& run, int base, bool symmetric) {
+        int out_at = 0, in_at = 0;
+        for (int peer = 0; peer < run.size; ++peer) {
+            const int out = symmetric ? symmetric_count(run.rank, peer, base) : pair_count(run.rank, peer, base);
+            const int in = symmetric ? out : pair_count(peer, run.rank, base);
+            out_counts.push_back(out);
+            in_counts.push_back(in);
+            out_displacements.push_back(out_at);
+            in_displacements.push_back(in_at);
+            out_at += out + 1;
+            in_at += in + 2;
+        }
+        out_total = static_cast<std::size_t>(out_at);
+        in_total = static_cast<std::size_t>(in_at);
+    }
+    std::vector<int> out_counts, out_displacements, in_counts, in_displacements;
+    std::size_t out_total = 0, in_total = 0;
+};
+
+void alltoall_varying(Run& run, Form form) {
+    for (const int base : {1, 600}) {
+        const Exchange exchange(run, base, false);
+        int* out = run.values<int>(exchange.out_total);
+        int* in = run.output<int>(exchange.in_total);
+        const int* out_counts = exchange.out_counts.data();
+        const int* out_at = exchange.out_displacements.data();
+        const int* in_counts = exchange.in_counts.data();
+        const int* in_at = exchange.in_displacements.data();
+        carry_out(run, form,
+                  FORMS(Alltoallv, out, out_counts, out_at, MPI_INT, in, in_counts, in_at, MPI_INT, run.comm));
+#ifdef OPEN_MPI
+        if (form != Form::blocking) continue;
+#endif
+        const Exchange same(run, base, true);
+        int* both = run.output<int>(same.in_total);
+        const int* counts = same.in_counts.data();
+        const int* at = same.in_displacements.data();
+        carry_out(
+            run, form,
+            FORMS(Alltoallv, MPI_IN_PLACE, nullptr, nullptr, MPI_DATATYPE_NULL, both, counts, at, MPI_INT, run.comm));
+    }
+}
+
+/// Types freed at the end of a scope.
+struct Types {
+    std::vector<MPI_Datatype> list;
+    ~Types() {
+        for (MPI_Datatype& type : list) {
+            if (type != MPI_INT && type != MPI_DOUBLE && type != MPI_SHORT) MPI_Type_free(&type);
+        }
+    }
+};
+
+MPI_Datatype strided(int blocks, MPI_Datatype basic) {
+    MPI_Datatype type;
+    MPI_Type_vector(blocks, 1, 2, basic, &type);
+    MPI_Type_commit(&type);
+    return type;
+}
+
+/// Different types for different peers, displacements in bytes.
+void alltoall_typed(Run& run, Form form) {
+    const auto size = static_cast<std::size_t>(run.size);
+    Types out_types, in_types;
+    std::vector<int> out_counts(size), in_counts(size), out_at(size), in_at(size);
+    constexpr int kBlocks = 40, kSpace = 1000;
+    for (int peer = 0; peer < run.size; ++peer) {
+        const auto index = static_cast<std::size_t>(peer);
+        const bool spread = (run.rank + peer) % 2 == 0;
+        out_types.list.push_back(spread ? strided(kBlocks, MPI_INT) : MPI_INT);
+        out_counts[index] = spread ? 1 : kBlocks;
+        in_types.list.push_back(spread ? MPI_INT : strided(kBlocks, MPI_INT));
+        in_counts[index] = spread ? kBlocks : 1;
+        if ((run.rank + peer) % 5 == 4) out_counts[index] = in_counts[index] = 0;
+        out_at[index] = peer * kSpace;
+        in_at[index] = (run.size - 1 - peer) * kSpace;
+    }
+    std::byte* out = run.input(size * kSpace);
+    std::byte* in = run.input(size * kSpace);
+    const MPI_Datatype* from = out_types.list.data();
+    const MPI_Datatype* to = in_types.list.data();
+    carry_out(run, form,
+              FORMS(Alltoallw, out, out_counts.data(), out_at.data(), from, in, in_counts.data(), in_at.data(), to,
+                    run.comm));
+#ifdef OPEN_MPI
+    if (form != Form::blocking) return;
+#endif
+    Types same;
+    std::vector<int> counts(size), at(size);
+    for (int peer = 0; peer < run.size; ++peer) {
+        same.list.push_back(strided(1 + (run.rank + peer) % 4, MPI_INT));
+        counts[static_cast<std::size_t>(peer)] = 2;
+        at[static_cast<std::size_t>(peer)] = peer * 100;
+    }
+    std::byte* both = run.input(size * 100);
+    const MPI_Datatype* types = same.list.data();
+    carry_out(
+        run, form,
+        FORMS(Alltoallw, MPI_IN_PLACE, nullptr, nullptr, nullptr, both, counts.data(), at.data(), types, run.comm));
+}
+
+/// sum over pairs (a, b): associative, not commutative (composition of x -> a x + b, modulo 2^32).
+struct Affine {
+    unsigned a, b;
+};
+void compose(void* in, void* inout, int* length, MPI_Datatype*) {
+    const auto* left = static_cast<const Affine*>(in);
+    auto* right = static_cast<Affine*>(inout);
+    for (int at = 0; at < *length; ++at) {
+        right[at] = Affine{left[at].a * right[at].a, left[at].a * right[at].b + left[at].b};
+    }
+}
+/// A commutative operation of the user's own.
+void larger_magnitude(void* in, void* inout, int* length, MPI_Datatype*) {
+    const auto* left = static_cast<const int*>(in);
+    auto* right = static_cast<int*>(inout);
+    for (int at = 0; at < *length; ++at)
+        right[at] = std::max(std::abs(left[at]), std::abs(right[at]));
+}
+/// On a type with gaps: adds the two doubles that lie 24 bytes apart, touches nothing else.
+struct Gapped {
+    double first;
+    double untouched[2];
+    double second;
+};
+void add_gapped(void* in, void* inout, int* length, MPI_Datatype*) {
+    const auto* left = static_cast<const Gapped*>(in);
+    auto* right = static_cast<Gapped*>(inout);
+    for (int at = 0; at < *length; ++at) {
+        right[at].first += left[at].first;
+        right[at].second += left[at].second;
+    }
+}
+
+/// A reduction to try: the operation, its type, and how to make a buffer of `count` elements.
+struct Reduction {
+    std::string name;
+    MPI_Op op;
+    MPI_Datatype type;
+    std::size_t bytes;
+    std::function<void*(Run&, std::size_t)> make;
+};
+
+template <class T>
+Reduction reduction(const std::string& name, MPI_Op op, MPI_Datatype type) {
+    return {name, op, type, sizeof(T), [](Run& run, std::size_t count) -> void* { return run.values<T>(count); }};
+}
+
+struct DoubleInt {
+    double value = 0;
+    int index = 0;
+    explicit DoubleInt(std::uint64_t bits) : value(static_cast<double>(bits % 5)), index(static_cast<int>(bits % 7)) {}
+    DoubleInt() = default;
+    static constexpr bool padding(std::size_t byte) { return byte >= 12; }
+};
+struct ShortInt {
+    short value = 0;
+    int index = 0;
+    explicit ShortInt(std::uint64_t bits) : value(static_cast<short>(bits % 5)), index(static_cast<int>(bits % 7)) {}
+    ShortInt() = default;
+    static constexpr bool padding(std::size_t byte) { return byte == 2 || byte == 3; }
+};
+struct FloatComplex {
+    float re = 0, im = 0;
+    explicit FloatComplex(std::uint64_t bits) : re(static_cast<float>(bits % 4)), im(static_cast<float>(bits % 3)) {}
+    FloatComplex() = default;
+};
+
+/// The predefined operations on the types that accelerated libraries lack, and on those they have.
+std::vector<Reduction> predefined() {
+    return {
+        reduction<int>("sum_int", MPI_SUM, MPI_INT),
+        reduction<double>("sum_double", MPI_SUM, MPI_DOUBLE),
+        reduction<float>("prod_float", MPI_PROD, MPI_FLOAT),
+        reduction<double>("max_double", MPI_MAX, MPI_DOUBLE),
+        reduction<std::int64_t>("min_int64", MPI_MIN, MPI_INT64_T),
+        reduction<short>("sum_short", MPI_SUM, MPI_SHORT),
+        reduction<unsigned char>("max_uint8", MPI_MAX, MPI_UINT8_T),
+        reduction<unsigned>("bxor_unsigned", MPI_BXOR, MPI_UNSIGNED),
+        reduction<unsigned char>("band_byte", MPI_BAND, MPI_BYTE),
+        reduction<int>("bor_int", MPI_BOR, MPI_INT),
+        reduction<int>("land_int", MPI_LAND, MPI_INT),
+        reduction<int>("lxor_int", MPI_LXOR, MPI_INT),
+        reduction<bool>("lor_bool", MPI_LOR, MPI_C_BOOL),
+        reduction<long double>("sum_long_double", MPI_SUM, MPI_LONG_DOUBLE),
+        reduction<FloatComplex>("sum_complex", MPI_SUM, MPI_C_FLOAT_COMPLEX),
+        reduction<FloatComplex>("prod_complex", MPI_PROD, MPI_C_FLOAT_COMPLEX),
+        reduction<DoubleInt>("minloc_double_int", MPI_MINLOC, MPI_DOUBLE_INT),
+        reduction<DoubleInt>("maxloc_double_int", MPI_MAXLOC, MPI_DOUBLE_INT),
+        reduction<ShortInt>("maxloc_short_int", MPI_MAXLOC, MPI_SHORT_INT),
+    };
+}
+
+/// The user's operations live while the program's cases run.
+struct UserOperations {
+    UserOperations() {
+        MPI_Op_create(compose, 0, &ordered);
+        MPI_Op_create(larger_magnitude, 1, &commutative);
+        MPI_Op_create(add_gapped, 1, &gapped);
+        MPI_Type_contiguous(2, MPI_UNSIGNED, &affine);
+        MPI_Type_commit(&affine);
+        const int lengths[] = {1, 1};
+        const MPI_Aint displacements[] = {offsetof(Gapped, first), offsetof(Gapped, second)};
+        const MPI_Datatype members[] = {MPI_DOUBLE, MPI_DOUBLE};
+        MPI_Type_create_struct(2, lengths, displacements, members, &with_gaps);
+        MPI_Type_commit(&with_gaps);
+    }
+    ~UserOperations() {
+        MPI_Op_free(&ordered);
+        MPI_Op_free(&commutative);
+        MPI_Op_free(&gapped);
+        MPI_Type_free(&affine);
+        MPI_Type_free(&with_gaps);
+    }
+    UserOperations(const UserOperations&) = delete;
+    UserOperations& operator=(const UserOperations&) = delete;
+
+    [[nodiscard]] std::vector<Reduction> list() const {
+        Reduction in_order = reduction<unsigned>("user_ordered", ordered, affine);
+        in_order.bytes = sizeof(Affine);
+        in_order.make = [](Run& run, std::size_t count) -> void* { return run.values<unsigned>(2 * count); };
+        Reduction gaps = reduction<double>("user_type_with_gaps", gapped, with_gaps);
+        gaps.bytes = sizeof(Gapped);
+        gaps.make = [](Run& run, std::size_t count) -> void* { return run.values<double>(4 * count); };
+        return {in_order, reduction<int>("user_commutative", commutative, MPI_INT), gaps};
+    }
+
+    MPI_Op ordered = MPI_OP_NULL, commutative = MPI_OP_NULL, gapped = MPI_OP_NULL;
+    MPI_Datatype affine = MPI_DATATYPE_NULL, with_gaps = MPI_DATATYPE_NULL;
+};
+
+void reduce(Run& run, Form form, const Reduction& test, const std::vector<int>& counts) {
+    const MPI_Op op = test.op;
+    const MPI_Datatype type = test.type;
+    for (const int count : counts) {
+        const auto length = static_cast<std::size_t>(count);
+        for (int root = 0; root < run.size; root += std::max(1, run.size - 1)) {
+            void* out = test.make(run, length);
+            void* in = test.make(run, length);
+            void* target = run.rank == root ? in : nullptr;
+            carry_out(run, form, FORMS(Reduce, out, target, count, type, op, root, run.comm));
+            const void* source = run.rank == root ? MPI_IN_PLACE : out;
+            void* both = test.make(run, length);
+            carry_out(run, form, FORMS(Reduce, source, both, count, type, op, root, run.comm));
+        }
+        void* out = test.make(run, length);
+        void* in = test.make(run, length);
+        carry_out(run, form, FORMS(Allreduce, out, in, count, type, op, run.comm), [&](int) {
+            const std::vector<std::byte> first = run.load(out, length == 0 ? 0 : test.bytes);
+            if (length > 1) run.store(static_cast<std::byte*>(out) + test.bytes, first.data(), test.bytes);
+        });
+        void* both = test.make(run, length);
+        carry_out(run, form, FORMS(Allreduce, MPI_IN_PLACE, both, count, type, op, run.comm));
+    }
+}
+
+void scans(Run& run, Form form, const Reduction& test) {
+    const MPI_Op op = test.op;
+    const MPI_Datatype type = test.type;
+    for (const int count : {0, 1, 17, 5000}) {
+        const auto length = static_cast<std::size_t>(count);
+        void* out = test.make(run, length);
+        void* in = test.make(run, length);
+        carry_out(run, form, FORMS(Scan, out, in, count, type, op, run.comm));
+        void* both = test.make(run, length);
+        carry_out(run, form, FORMS(Scan, MPI_IN_PLACE, both, count, type, op, run.comm));
+        // Rank 0's result of Exscan is undefined; MPIs leave it alone or not.
+        void* before = run.rank == 0 ? run.transient(length * test.bytes) : test.make(run, length);
+        carry_out(run, form, FORMS(Exscan, out, before, count, type, op, run.comm));
+        void* place = test.make(run, length);
+        carry_out(run, form, FORMS(Exscan, MPI_IN_PLACE, place, count, type, op, run.comm));
+    }
+}
+
+void reduce_scatter(Run& run, Form form, const Reduction& test) {
+    const MPI_Op op = test.op;
+    const MPI_Datatype type = test.type;
+    const auto size = static_cast<std::size_t>(run.size);
+    for (const int count : {0, 1, 17, 3000}) {
+        const auto length = static_cast<std::size_t>(count);
+        void* out = test.make(run, length * size);
+        void* in = test.make(run, length);
+        carry_out(run, form, FORMS(Reduce_scatter_block, out, in, count, type, op, run.comm));
+        // In place: what is behind the own block afterwards is not defined by MPI, so only the block is noted.
+        void* both = run.transient(0);
+        both = nullptr;
+        {
+            const std::vector<std::byte> image = run.load(out, length * size * test.bytes);
+            std::byte* place = run.transient(length * size * test.bytes);
+            if (!image.empty()) run.store(place, image.data(), image.size());
+            both = place;
+        }
+        if (form != Form::persistent) {  // the second start would reduce what the first left undefined
+            carry_out(run, form, FORMS(Reduce_scatter_block, MPI_IN_PLACE, both, count, type, op, run.comm));
+            if (count > 0) run.note_bytes(format("own block of %d", count), both, length * test.bytes);
+        }
+        std::vector<int> counts(size);
+        for (std::size_t rank = 0; rank < size; ++rank)
+            counts[rank] = static_cast<int>(rank % 3) * count;
+        const auto total = static_cast<std::size_t>(sum_of(counts));
+        const auto mine = static_cast<std::size_t>(counts[static_cast<std::size_t>(run.rank)]);
+        void* varying_out = test.make(run, total);
+        void* varying_in = test.make(run, mine);
+        carry_out(run, form, FORMS(Reduce_scatter, varying_out, varying_in, counts.data(), type, op, run.comm));
+    }
+}
+
+/// Two groups: even and odd ranks.
+class Intercommunicator {
+  public:
+    explicit Intercommunicator(const Run& run) : left(run.rank % 2 == 0) {
+        MPI_Comm_split(run.comm, run.rank % 2, run.rank, &_local);
+        MPI_Intercomm_create(_local, 0, run.comm, left ? 1 : 0, 5, &comm);
+        MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+        MPI_Comm_rank(comm, &rank);
+        MPI_Comm_size(comm, &local_size);
+        MPI_Comm_remote_size(comm, &remote_size);
+    }
+    ~Intercommunicator() {
+        MPI_Comm_free(&comm);
+        MPI_Comm_free(&_local);
+    }
+    Intercommunicator(const Intercommunicator&) = delete;
+    Intercommunicator& operator=(const Intercommunicator&) = delete;
+
+    MPI_Comm comm = MPI_COMM_NULL;
+    bool left;
+    int rank = 0, local_size = 0, remote_size = 0;
+
+  private:
+    MPI_Comm _local = MPI_COMM_NULL;
+};
+
+void intercommunicators(Run& run, Form form) {
+    const Intercommunicator inter(run);
+    const auto local = static_cast<std::size_t>(inter.local_size);
+    const auto remote = static_cast<std::size_t>(inter.remote_size);
+    // Point-to-point on it.
+    std::byte* message = run.input(6000);
+    if (form == Form::blocking && inter.rank == 0) {
+        std::byte* answer = run.input(6000);
+        MPI_Status status;
+        OK(MPI_Sendrecv(message, 6000, MPI_BYTE, 0, 3, answer, 6000, MPI_BYTE, 0, 3, inter.comm, &status));
+        run.note_status("across", status, MPI_BYTE);
+    }
+    for (const int count : {1, 900}) {
+        const auto length = static_cast<std::size_t>(count);
+        int* data = run.values<int>(length);
+        int root = inter.left ? (inter.rank == 0 ? MPI_ROOT : MPI_PROC_NULL) : 0;
+        carry_out(run, form, FORMS(Bcast, data, count, MPI_INT, root, inter.comm));
+        int* out = run.values<int>(length * std::max(local, remote));
+        int* in = run.output<int>(length * remote);
+        carry_out(run, form, FORMS(Allgather, out, count, MPI_INT, in, count, MPI_INT, inter.comm));
+        int* reduced = run.output<int>(length);
+        carry_out(run, form, FORMS(Allreduce, out, reduced, count, MPI_INT, MPI_SUM, inter.comm));
+        int* exchanged = run.output<int>(length * remote);
+        carry_out(run, form, FORMS(Alltoall, out, count, MPI_INT, exchanged, count, MPI_INT, inter.comm));
+        int* gathered = run.output<int>(length * remote);
+        carry_out(run, form, FORMS(Gather, out, count, MPI_INT, gathered, count, MPI_INT, root, inter.comm));
+        int* one = run.output<int>(length);
+        carry_out(run, form, FORMS(Reduce, out, one, count, MPI_INT, MPI_MAX, root, inter.comm));
+        int* scattered = run.output<int>(length);
+        carry_out(run, form, FORMS(Scatter, out, count, MPI_INT, scattered, count, MPI_INT, root, inter.comm));
+    }
+}
+
+/// A ring with its two neighbours, and a graph in which ranks have different numbers of neighbours.
+void neighbours(Run& run, Form form, bool graph) {
+    MPI_Comm comm;
+    int in_degree = 2, out_degree = 2;
+    if (graph) {
+        std::vector<int> sources, destinations;
+        for (int peer = 0; peer < run.size; ++peer) {
+            if ((peer + run.rank) % 3 != 1) destinations.push_back(peer);
+            if ((run.rank + peer) % 3 != 1) sources.push_back(peer);
+        }
+        in_degree = static_cast<int>(sources.size());
+        out_degree = static_cast<int>(destinations.size());
+        OK(MPI_Dist_graph_create_adjacent(run.comm, in_degree, sources.data(), MPI_UNWEIGHTED, out_degree,
+                                          destinations.data(), MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &comm));
+    } else {
+        const int dimension = run.size, periodic = run.size > 2 ? 1 : 0;
+        OK(MPI_Cart_create(run.comm, 1, &dimension, &periodic, 0, &comm));
+    }
+    const auto ins = static_cast<std::size_t>(in_degree), outs = static_cast<std::size_t>(out_degree);
+    for (const int count : {0, 1, 4000}) {
+        const auto length = static_cast<std::size_t>(count);
+        int* out = run.values<int>(length);
+        int* in = run.output<int>(length * ins);
+        carry_out(run, form, FORMS(Neighbor_allgather, out, count, MPI_INT, in, count, MPI_INT, comm));
+        int* each = run.values<int>(length * outs);
+        int* received = run.output<int>(length * ins);
+        carry_out(run, form, FORMS(Neighbor_alltoall, each, count, MPI_INT, received, count, MPI_INT, comm));
+
+        std::vector<int> in_counts(ins, count), in_at(ins), out_counts(outs, count), out_at(outs);
+        for (std::size_t at = 0; at < ins; ++at)
+            in_at[at] = static_cast<int>(at) * (count + 3) + 1;
+        for (std::size_t at = 0; at < outs; ++at)
+            out_at[at] = static_cast<int>(at) * (count + 1);
+        int* gapped = run.output<int>((length + 3) * ins + 4);
+        carry_out(
+            run, form,
+            FORMS(Neighbor_allgatherv, out, count, MPI_INT, gapped, in_counts.data(), in_at.data(), MPI_INT, comm));
+        int* spaced = run.values<int>((length + 1) * outs + 1);
+        int* gapped2 = run.output<int>((length + 3) * ins + 4);
+        carry_out(run, form,
+                  FORMS(Neighbor_alltoallv, spaced, out_counts.data(), out_at.data(), MPI_INT, gapped2,
+                        in_counts.data(), in_at.data(), MPI_INT, comm));
+
+        std::vector<MPI_Aint> in_bytes(ins), out_bytes(outs);
+        Types in_types, out_types;
+        for (std::size_t at = 0; at < ins; ++at) {
+            in_bytes[at] = static_cast<MPI_Aint>(in_at[at]) * 4;
+            in_types.list.push_back(MPI_INT);
+        }
+        for (std::size_t at = 0; at < outs; ++at) {
+            out_bytes[at] = static_cast<MPI_Aint>(at * (2 * length + 2)) * 4;
+            MPI_Datatype type;
+            MPI_Type_create_resized(MPI_INT, 0, 8, &type);
+            MPI_Type_commit(&type);
+            out_types.list.push_back(type);
+        }
+        int* wide = run.values<int>((2 * length + 2) * outs + 1);
+        int* gapped3 = run.output<int>((length + 3) * ins + 4);
+        const MPI_Datatype* from = out_types.list.data();
+        const MPI_Datatype* to = in_types.list.data();
+        carry_out(run, form,
+                  FORMS(Neighbor_alltoallw, wide, out_counts.data(), out_bytes.data(), from, gapped3, in_counts.data(),
+                        in_bytes.data(), to, comm));
+    }
+    OK(MPI_Comm_free(&comm));
+}
+
+void reduce_local(Run& run, const Reduction& test) {
+    for (const int count : {0, 1, 17, 20000}) {
+        void* in = test.make(run, static_cast<std::size_t>(count));
+        void* both = test.make(run, static_cast<std::size_t>(count));
+        OK(MPI_Reduce_local(in, both, count, test.type, test.op));
+    }
+}
+
+/// Host memory on some ranks and device memory on others, whatever the mix says: the agreement must not look at one
+/// rank.
+void one_rank_differs(Run& run) {
+    for (int odd = 0; odd < run.size; ++odd) {
+        const Kind kind = run.rank == odd ? Kind::device : Kind::host;
+        const Kind other = run.rank == odd ? Kind::host : Kind::device;
+        for (const Kind mine : {kind, other}) {
+            auto* data = reinterpret_cast<int*>(run.input_of(mine, 4000));
+            auto* result = reinterpret_cast<int*>(run.input_of(mine == Kind::host ? Kind::device : Kind::host, 4000));
+            OK(MPI_Allreduce(data, result, 1000, MPI_INT, MPI_BXOR, run.comm));
+            OK(MPI_Bcast(data, 1000, MPI_INT, odd, run.comm));
+            OK(MPI_Alltoall(data, 1, MPI_INT, result, 1, MPI_INT, run.comm));
+            OK(MPI_Barrier(run.comm));
+        }
+    }
+}
+
+/// Several nonblocking collectives in flight with point-to-point among them, completed in another order.
+void overlapped(Run& run) {
+    const Ring ring(run);
+    std::vector<MPI_Request> requests;
+    int* a = run.values<int>(5000);
+    int* b = run.output<int>(5000);
+    int* c = run.values<int>(300);
+    int* d = run.output<int>(300 * static_cast<std::size_t>(run.size));
+    int* e = run.output<int>(70000);
+    int* f = run.values<int>(1000);
+    int* g = run.output<int>(1000);
+    MPI_Request request;
+    OK(MPI_Iallreduce(a, b, 5000, MPI_INT, MPI_SUM, run.comm, &request));
+    requests.push_back(request);
+    OK(MPI_Irecv(g, 1000, MPI_INT, ring.previous, 1, run.comm, &request));
+    requests.push_back(request);
+    OK(MPI_Iallgather(c, 300, MPI_INT, d, 300, MPI_INT, run.comm, &request));
+    requests.push_back(request);
+    OK(MPI_Isend(f, 1000, MPI_INT, ring.next, 1, run.comm, &request));
+    requests.push_back(request);
+    OK(MPI_Ibcast(e, 70000, MPI_INT, 0, run.comm, &request));
+    requests.push_back(request);
+    OK(MPI_Ibarrier(run.comm, &request));
+    requests.push_back(request);
+    std::rotate(requests.begin(), requests.begin() + run.rank % 3, requests.end());
+    OK(MPI_Wait(&requests.back(), MPI_STATUS_IGNORE));
+    requests.pop_back();
+    OK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+}
+
+#if RANKS_HAVE_LARGE_COUNT
+void large_count_forms(Run& run) {
+    const auto size = static_cast<std::size_t>(run.size);
+    const MPI_Count count = 2001;
+    int* a = run.values<int>(2001);
+    int* b = run.output<int>(2001);
+    OK(MPI_Bcast_c(a, count, MPI_INT, 0, run.comm));
+    OK(MPI_Allreduce_c(a, b, count, MPI_INT, MPI_SUM, run.comm));
+    OK(MPI_Allreduce_c(MPI_IN_PLACE, b, count, MPI_INT, MPI_SUM, run.comm));
+    OK(MPI_Reduce_c(a, b, count, MPI_INT, MPI_SUM, 0, run.comm));
+    OK(MPI_Scan_c(a, b, count, MPI_INT, MPI_SUM, run.comm));
+    int* all = run.output<int>(2001 * size);
+    OK(MPI_Allgather_c(a, count, MPI_INT, all, count, MPI_INT, run.comm));
+    OK(MPI_Gather_c(a, count, MPI_INT, all, count, MPI_INT, run.size - 1, run.comm));
+    OK(MPI_Scatter_c(all, count, MPI_INT, b, count, MPI_INT, run.size - 1, run.comm));
+    int* exchanged = run.output<int>(2001 * size);
+    OK(MPI_Alltoall_c(all, count, MPI_INT, exchanged, count, MPI_INT, run.comm));
+    std::vector<MPI_Count> counts(size, 500);
+    std::vector<MPI_Aint> at(size);
+    for (std::size_t rank = 0; rank < size; ++rank)
+        at[rank] = static_cast<MPI_Aint>(rank) * 600;
+    OK(MPI_Allgatherv_c(a, 500, MPI_INT, exchanged, counts.data(), at.data(), MPI_INT, run.comm));
+    OK(MPI_Alltoallv_c(all, counts.data(), at.data(), MPI_INT, exchanged, counts.data(), at.data(), MPI_INT, run.comm));
+    OK(MPI_Reduce_scatter_block_c(all, b, 2001, MPI_INT, MPI_SUM, run.comm));
+    OK(MPI_Reduce_scatter_c(all, b, counts.data(), MPI_INT, MPI_SUM, run.comm));
+    OK(MPI_Reduce_local_c(a, b, count, MPI_INT, MPI_SUM));
+    MPI_Request request;
+    OK(MPI_Iallreduce_c(a, b, count, MPI_INT, MPI_MAX, run.comm, &request));
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    OK(MPI_Allreduce_init_c(a, b, count, MPI_INT, MPI_MAX, run.comm, MPI_INFO_NULL, &request));
+    OK(MPI_Start(&request));
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    OK(MPI_Request_free(&request));
+}
+#endif
+
+/// Collective operations on a group that only some ranks belong to, and on several communicators in turn.
+void sub_communicators(Run& run) {
+    MPI_Comm half, reversed;
+    OK(MPI_Comm_split(run.comm, run.rank % 2 == 0 ? 0 : MPI_UNDEFINED, run.rank, &half));
+    OK(MPI_Comm_split(run.comm, 0, run.size - run.rank, &reversed));
+    int* a = run.values<int>(700);
+    int* b = run.output<int>(700);
+    int* c = run.output<int>(700);
+    for (int round = 0; round < 3; ++round) {
+        if (half != MPI_COMM_NULL) OK(MPI_Allreduce(a, b, 700, MPI_INT, MPI_SUM, half));
+        OK(MPI_Scan(a, c, 700, MPI_INT, MPI_SUM, reversed));
+        OK(MPI_Bcast(a, 700, MPI_INT, round % run.size, reversed));
+    }
+    if (half != MPI_COMM_NULL) OK(MPI_Comm_free(&half));
+    OK(MPI_Comm_free(&reversed));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Suite suite(argc, argv);
+    MPI_Init(&argc, &argv);
+    int status = 0;
+    {
+        const UserOperations user;
+        const std::vector<Reduction> users = user.list();
+        std::vector<std::pair<std::string, Form>> forms = {{"", Form::blocking}, {"_nonblocking", Form::nonblocking}};
+        if (RANKS_HAVE_MPI4) forms.emplace_back("_persistent", Form::persistent);
+        for (const auto& [ending, the_form] : forms) {
+            const Form form = the_form;
+            suite.add("bcast" + ending, [form](Run& run) { broadcast(run, form); });
+            suite.add("gather_scatter" + ending, [form](Run& run) { gather(run, form); });
+            suite.add("gatherv_scatterv" + ending, [form](Run& run) { gather_varying(run, form); });
+            suite.add("allgather" + ending, [form](Run& run) { allgather(run, form); });
+            suite.add("alltoall" + ending, [form](Run& run) { alltoall(run, form); });
+            suite.add("alltoallv" + ending, [form](Run& run) { alltoall_varying(run, form); });
+            suite.add("alltoallw" + ending, [form](Run& run) { alltoall_typed(run, form); });
+            suite.add("neighbours_ring" + ending, [form](Run& run) { neighbours(run, form, false); });
+            suite.add("neighbours_graph" + ending, [form](Run& run) { neighbours(run, form, true); });
+            for (const Reduction& test : predefined()) {
+                const bool common = test.name == "sum_int" || test.name == "sum_double";
+                if (form != Form::blocking && !common && test.name != "maxloc_double_int") continue;
+                const std::vector<int> counts = common ? kCounts : std::vector<int>{1, 50};
+                suite.add("reduce_" + test.name + ending,
+                          [form, test, counts](Run& run) { reduce(run, form, test, counts); });
+            }
+            for (const Reduction& test : users) {
+                suite.add("reduce_" + test.name + ending,
+                          [form, test](Run& run) { reduce(run, form, test, {0, 1, 17, 4000}); });
+            }
+            const std::vector<Reduction> scanned = {predefined().front(), users[0], users[2]};
+            for (const Reduction& test : scanned) {
+                suite.add("scan_" + test.name + ending, [form, test](Run& run) { scans(run, form, test); });
+                suite.add("reduce_scatter_" + test.name + ending,
+                          [form, test](Run& run) { reduce_scatter(run, form, test); });
+            }
+#ifdef OPEN_MPI
+            // Open MPI's nonblocking collectives on intercommunicators are not persistent (coll/libnbc has none).
+            if (form == Form::persistent) continue;
+#endif
+            suite.add("intercommunicators" + ending, [form](Run& run) { intercommunicators(run, form); });
+        }
+        for (const Reduction& test : predefined()) {
+            suite.add("reduce_local_" + test.name, [test](Run& run) { reduce_local(run, test); }, 1);
+        }
+        for (const Reduction& test : users) {
+            suite.add("reduce_local_" + test.name, [test](Run& run) { reduce_local(run, test); }, 1);
+        }
+        suite.add("one_rank_differs", one_rank_differs);
+        suite.add("overlapped", overlapped);
+        suite.add("sub_communicators", sub_communicators);
+#if RANKS_HAVE_LARGE_COUNT
+        suite.add("large_count_forms", large_count_forms);
+#endif
+        status = suite.run();
+    }
+    MPI_Finalize();
+    return status;
+}

@@ -1,0 +1,423 @@
+// Memory of every kind that a GPU program may hand to MPI, allocated through the GPU runtime found at run time.
+//
+// The declarations are our own and minimal, so the test programs build without CUDA and ROCm, and they do not use the
+// library's own GPU interface: a mistake there must not hide itself.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace ranks {
+
+/// Kinds of buffers that the tests mix. `interior` is device memory whose pointer does not start its allocation.
+enum class Kind { host, device, managed, pinned, registered, pool, interior };
+inline constexpr int kKinds = 7;
+
+inline const char* to_string(Kind kind) {
+    switch (kind) {
+        case Kind::host:
+            return "host";
+        case Kind::device:
+            return "device";
+        case Kind::managed:
+            return "managed";
+        case Kind::pinned:
+            return "pinned";
+        case Kind::registered:
+            return "registered";
+        case Kind::pool:
+            return "pool";
+        case Kind::interior:
+            return "interior";
+    }
+    return "unknown";
+}
+
+/// Whether the CPU of a machine without special hardware may load and store memory of this kind.
+inline bool host_accessible(Kind kind) {
+    return kind == Kind::host || kind == Kind::pinned || kind == Kind::registered;
+}
+
+/// What the tests need of a GPU runtime. Failures throw std::runtime_error: without memory there is no test.
+class Gpu {
+  public:
+    virtual ~Gpu() = default;
+    [[nodiscard]] virtual bool present() const { return true; }
+    [[nodiscard]] virtual int device_count() = 0;
+    virtual void use_device(int device) = 0;
+    /// Any kind; `interior` is allocated like `device`.
+    virtual void* allocate(Kind kind, std::size_t bytes) = 0;
+    virtual void free(Kind kind, void* pointer) = 0;
+    /// Complete on return.
+    virtual void write(void* destination, const void* source, std::size_t bytes) = 0;
+    virtual void read(void* destination, const void* source, std::size_t bytes) = 0;
+    /// These two look synchronous and are not: they return before the device is done.
+    virtual void memset(void* destination, int value, std::size_t bytes) = 0;
+    virtual void copy_on_device(void* destination, const void* source, std::size_t bytes) = 0;
+    virtual void synchronize() = 0;
+    /// The calling thread's current device or context, as text.
+    [[nodiscard]] virtual std::string current() = 0;
+    /// Leaves the calling thread without a current context where the runtime has such a state.
+    virtual void leave() = 0;
+    /// Destroys the state of the current device, as programs do before they exit.
+    virtual void reset() = 0;
+
+    /// `runtime`: "cuda", "hip", "none", or "auto" (what AWAKEN_EMULATE names, else whatever library can be loaded).
+    static std::unique_ptr<Gpu> open(const std::string& runtime);
+
+  protected:
+    static void* host_memory(std::size_t bytes) {
+        // Whole pages of its own: a registration covers pages, and must not cover a neighbour's.
+        const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
+        void* pointer = std::aligned_alloc(4096, rounded == 0 ? 4096 : rounded);
+        if (pointer == nullptr) throw std::runtime_error("out of host memory");
+        return pointer;
+    }
+};
+
+/// No GPU: every kind is ordinary memory.
+class NoGpu : public Gpu {
+  public:
+    bool present() const override { return false; }
+    int device_count() override { return 0; }
+    void use_device(int) override {}
+    void* allocate(Kind, std::size_t bytes) override { return host_memory(bytes); }
+    void free(Kind, void* pointer) override { std::free(pointer); }
+    void write(void* destination, const void* source, std::size_t bytes) override {
+        std::memcpy(destination, source, bytes);
+    }
+    void read(void* destination, const void* source, std::size_t bytes) override {
+        std::memcpy(destination, source, bytes);
+    }
+    void memset(void* destination, int value, std::size_t bytes) override { std::memset(destination, value, bytes); }
+    void copy_on_device(void* destination, const void* source, std::size_t bytes) override {
+        std::memmove(destination, source, bytes);
+    }
+    void synchronize() override {}
+    std::string current() override { return "no GPU"; }
+    void leave() override {}
+    void reset() override {}
+};
+
+/// A library opened at run time, with functions found by name.
+class Library {
+  public:
+    explicit Library(std::initializer_list<const char*> names) {
+        std::string tried;
+        for (const char* name : names) {
+            _handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+            if (_handle != nullptr) return;
+            tried += std::string(tried.empty() ? "" : ", ") + name;
+        }
+        throw std::runtime_error("no GPU runtime found, tried " + tried);
+    }
+    template <class Function>
+    void find(Function*& function, const char* name) const {
+        function = reinterpret_cast<Function*>(dlsym(_handle, name));
+        if (function == nullptr) throw std::runtime_error(std::string("the GPU runtime has no ") + name);
+    }
+
+  private:
+    void* _handle = nullptr;
+};
+
+/// Through the CUDA driver.
+class CudaGpu : public Gpu {
+  public:
+    CudaGpu() : _library({"libcuda.so.1"}) {
+        _library.find(_init, "cuInit");
+        _library.find(_count, "cuDeviceGetCount");
+        _library.find(_retain, "cuDevicePrimaryCtxRetain");
+        _library.find(_reset, "cuDevicePrimaryCtxReset_v2");
+        _library.find(_set_current, "cuCtxSetCurrent");
+        _library.find(_get_current, "cuCtxGetCurrent");
+        _library.find(_synchronize, "cuCtxSynchronize");
+        _library.find(_alloc, "cuMemAlloc_v2");
+        _library.find(_free, "cuMemFree_v2");
+        _library.find(_alloc_managed, "cuMemAllocManaged");
+        _library.find(_host_alloc, "cuMemHostAlloc");
+        _library.find(_host_free, "cuMemFreeHost");
+        _library.find(_register, "cuMemHostRegister_v2");
+        _library.find(_unregister, "cuMemHostUnregister");
+        _library.find(_alloc_async, "cuMemAllocAsync");
+        _library.find(_free_async, "cuMemFreeAsync");
+        _library.find(_to_device, "cuMemcpyHtoD_v2");
+        _library.find(_to_host, "cuMemcpyDtoH_v2");
+        _library.find(_on_device, "cuMemcpyDtoD_v2");
+        _library.find(_memset, "cuMemsetD8_v2");
+        check(_init(0), "cuInit");
+        check(_count(&_devices), "cuDeviceGetCount");
+    }
+    int device_count() override { return _devices; }
+    void use_device(int device) override {
+        void* context = nullptr;
+        check(_retain(&context, device), "cuDevicePrimaryCtxRetain");
+        check(_set_current(context), "cuCtxSetCurrent");
+        _device = device;
+        _context = context;
+    }
+    void* allocate(Kind kind, std::size_t bytes) override {
+        std::uint64_t device = 0;
+        void* host = nullptr;
+        switch (kind) {
+            case Kind::host:
+                return host_memory(bytes);
+            case Kind::device:
+            case Kind::interior:
+                check(_alloc(&device, bytes), "cuMemAlloc");
+                break;
+            case Kind::managed:
+                check(_alloc_managed(&device, bytes, 1), "cuMemAllocManaged");
+                break;
+            case Kind::pool:
+                check(_alloc_async(&device, bytes, nullptr), "cuMemAllocAsync");
+                check(_synchronize(), "cuCtxSynchronize");
+                break;
+            case Kind::pinned:
+                check(_host_alloc(&host, bytes, 0), "cuMemHostAlloc");
+                return host;
+            case Kind::registered:
+                host = host_memory(bytes);
+                check(_register(host, bytes, 0), "cuMemHostRegister");
+                return host;
+        }
+        return reinterpret_cast<void*>(device);
+    }
+    void free(Kind kind, void* pointer) override {
+        const auto device = reinterpret_cast<std::uint64_t>(pointer);
+        switch (kind) {
+            case Kind::host:
+                std::free(pointer);
+                break;
+            case Kind::device:
+            case Kind::interior:
+            case Kind::managed:
+                check(_free(device), "cuMemFree");
+                break;
+            case Kind::pool:
+                check(_free_async(device, nullptr), "cuMemFreeAsync");
+                check(_synchronize(), "cuCtxSynchronize");
+                break;
+            case Kind::pinned:
+                check(_host_free(pointer), "cuMemFreeHost");
+                break;
+            case Kind::registered:
+                check(_unregister(pointer), "cuMemHostUnregister");
+                std::free(pointer);
+                break;
+        }
+    }
+    void write(void* destination, const void* source, std::size_t bytes) override {
+        if (bytes == 0) return;
+        check(_to_device(reinterpret_cast<std::uint64_t>(destination), source, bytes), "cuMemcpyHtoD");
+        check(_synchronize(), "cuCtxSynchronize");  // the copy from pageable memory may return early
+    }
+    void read(void* destination, const void* source, std::size_t bytes) override {
+        if (bytes == 0) return;
+        check(_to_host(destination, reinterpret_cast<std::uint64_t>(source), bytes), "cuMemcpyDtoH");
+    }
+    void memset(void* destination, int value, std::size_t bytes) override {
+        check(_memset(reinterpret_cast<std::uint64_t>(destination), static_cast<unsigned char>(value), bytes),
+              "cuMemsetD8");
+    }
+    void copy_on_device(void* destination, const void* source, std::size_t bytes) override {
+        check(_on_device(reinterpret_cast<std::uint64_t>(destination), reinterpret_cast<std::uint64_t>(source), bytes),
+              "cuMemcpyDtoD");
+    }
+    void synchronize() override { check(_synchronize(), "cuCtxSynchronize"); }
+    std::string current() override {
+        void* context = nullptr;
+        check(_get_current(&context), "cuCtxGetCurrent");
+        char text[64];
+        std::snprintf(text, sizeof text, "context %p", context);
+        return text;
+    }
+    void leave() override { check(_set_current(nullptr), "cuCtxSetCurrent"); }
+    void reset() override { check(_reset(_device), "cuDevicePrimaryCtxReset"); }
+
+  private:
+    static void check(int code, const char* call) {
+        if (code != 0) throw std::runtime_error(std::string(call) + " failed with code " + std::to_string(code));
+    }
+    Library _library;
+    int _devices = 0;
+    int _device = 0;
+    void* _context = nullptr;
+    int (*_init)(unsigned) = nullptr;
+    int (*_count)(int*) = nullptr;
+    int (*_retain)(void**, int) = nullptr;
+    int (*_reset)(int) = nullptr;
+    int (*_set_current)(void*) = nullptr;
+    int (*_get_current)(void**) = nullptr;
+    int (*_synchronize)() = nullptr;
+    int (*_alloc)(std::uint64_t*, std::size_t) = nullptr;
+    int (*_free)(std::uint64_t) = nullptr;
+    int (*_alloc_managed)(std::uint64_t*, std::size_t, unsigned) = nullptr;
+    int (*_host_alloc)(void**, std::size_t, unsigned) = nullptr;
+    int (*_host_free)(void*) = nullptr;
+    int (*_register)(void*, std::size_t, unsigned) = nullptr;
+    int (*_unregister)(void*) = nullptr;
+    int (*_alloc_async)(std::uint64_t*, std::size_t, void*) = nullptr;
+    int (*_free_async)(std::uint64_t, void*) = nullptr;
+    int (*_to_device)(std::uint64_t, const void*, std::size_t) = nullptr;
+    int (*_to_host)(void*, std::uint64_t, std::size_t) = nullptr;
+    int (*_on_device)(std::uint64_t, std::uint64_t, std::size_t) = nullptr;
+    int (*_memset)(std::uint64_t, unsigned char, std::size_t) = nullptr;
+};
+
+/// Through the HIP runtime of ROCm 5, 6 or 7.
+class HipGpu : public Gpu {
+  public:
+    explicit HipGpu(std::initializer_list<const char*> names) : _library(names) {
+        _library.find(_count, "hipGetDeviceCount");
+        _library.find(_set_device, "hipSetDevice");
+        _library.find(_get_device, "hipGetDevice");
+        _library.find(_reset, "hipDeviceReset");
+        _library.find(_synchronize, "hipDeviceSynchronize");
+        _library.find(_malloc, "hipMalloc");
+        _library.find(_free, "hipFree");
+        _library.find(_malloc_managed, "hipMallocManaged");
+        _library.find(_host_malloc, "hipHostMalloc");
+        _library.find(_host_free, "hipHostFree");
+        _library.find(_register, "hipHostRegister");
+        _library.find(_unregister, "hipHostUnregister");
+        _library.find(_malloc_async, "hipMallocAsync");
+        _library.find(_free_async, "hipFreeAsync");
+        _library.find(_memcpy, "hipMemcpy");
+        _library.find(_memset, "hipMemset");
+        check(_count(&_devices), "hipGetDeviceCount");
+    }
+    int device_count() override { return _devices; }
+    void use_device(int device) override { check(_set_device(device), "hipSetDevice"); }
+    void* allocate(Kind kind, std::size_t bytes) override {
+        void* pointer = nullptr;
+        switch (kind) {
+            case Kind::host:
+                return host_memory(bytes);
+            case Kind::device:
+            case Kind::interior:
+                check(_malloc(&pointer, bytes), "hipMalloc");
+                break;
+            case Kind::managed:
+                check(_malloc_managed(&pointer, bytes, 1), "hipMallocManaged");
+                break;
+            case Kind::pool:
+                check(_malloc_async(&pointer, bytes, nullptr), "hipMallocAsync");
+                check(_synchronize(), "hipDeviceSynchronize");
+                break;
+            case Kind::pinned:
+                check(_host_malloc(&pointer, bytes, 0), "hipHostMalloc");
+                break;
+            case Kind::registered:
+                pointer = host_memory(bytes);
+                check(_register(pointer, bytes, 0), "hipHostRegister");
+                break;
+        }
+        return pointer;
+    }
+    void free(Kind kind, void* pointer) override {
+        switch (kind) {
+            case Kind::host:
+                std::free(pointer);
+                break;
+            case Kind::device:
+            case Kind::interior:
+            case Kind::managed:
+                check(_free(pointer), "hipFree");
+                break;
+            case Kind::pool:
+                check(_free_async(pointer, nullptr), "hipFreeAsync");
+                check(_synchronize(), "hipDeviceSynchronize");
+                break;
+            case Kind::pinned:
+                check(_host_free(pointer), "hipHostFree");
+                break;
+            case Kind::registered:
+                check(_unregister(pointer), "hipHostUnregister");
+                std::free(pointer);
+                break;
+        }
+    }
+    void write(void* destination, const void* source, std::size_t bytes) override {
+        if (bytes == 0) return;
+        check(_memcpy(destination, source, bytes, kHostToDevice), "hipMemcpy");
+        check(_synchronize(), "hipDeviceSynchronize");  // the copy from pageable memory may return early
+    }
+    void read(void* destination, const void* source, std::size_t bytes) override {
+        if (bytes != 0) check(_memcpy(destination, source, bytes, kDeviceToHost), "hipMemcpy");
+    }
+    void memset(void* destination, int value, std::size_t bytes) override {
+        check(_memset(destination, value, bytes), "hipMemset");
+    }
+    void copy_on_device(void* destination, const void* source, std::size_t bytes) override {
+        check(_memcpy(destination, source, bytes, kDeviceToDevice), "hipMemcpy");
+    }
+    void synchronize() override { check(_synchronize(), "hipDeviceSynchronize"); }
+    std::string current() override {
+        int device = -1;
+        check(_get_device(&device), "hipGetDevice");
+        return "device " + std::to_string(device);
+    }
+    void leave() override {}
+    void reset() override { check(_reset(), "hipDeviceReset"); }
+
+  private:
+    static constexpr int kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;
+    static void check(int code, const char* call) {
+        if (code != 0) throw std::runtime_error(std::string(call) + " failed with code " + std::to_string(code));
+    }
+    Library _library;
+    int _devices = 0;
+    int (*_count)(int*) = nullptr;
+    int (*_set_device)(int) = nullptr;
+    int (*_get_device)(int*) = nullptr;
+    int (*_reset)() = nullptr;
+    int (*_synchronize)() = nullptr;
+    int (*_malloc)(void**, std::size_t) = nullptr;
+    int (*_free)(void*) = nullptr;
+    int (*_malloc_managed)(void**, std::size_t, unsigned) = nullptr;
+    int (*_host_malloc)(void**, std::size_t, unsigned) = nullptr;
+    int (*_host_free)(void*) = nullptr;
+    int (*_register)(void*, std::size_t, unsigned) = nullptr;
+    int (*_unregister)(void*) = nullptr;
+    int (*_malloc_async)(void**, std::size_t, void*) = nullptr;
+    int (*_free_async)(void*, void*) = nullptr;
+    int (*_memcpy)(void*, const void*, std::size_t, int) = nullptr;
+    int (*_memset)(void*, int, std::size_t) = nullptr;
+};
+
+inline std::unique_ptr<Gpu> Gpu::open(const std::string& runtime) {
+    const char* emulate = std::getenv("AWAKEN_EMULATE");
+    const std::string emulated = emulate == nullptr ? "" : std::string(emulate);
+    if (runtime == "none") return std::make_unique<NoGpu>();
+    if (runtime == "cuda") return std::make_unique<CudaGpu>();
+    if (runtime == "hip") {
+        if (emulated.rfind("hip5", 0) == 0)
+            return std::make_unique<HipGpu>(std::initializer_list<const char*>{"libamdhip64.so.5"});
+        return std::make_unique<HipGpu>(
+            std::initializer_list<const char*>{"libamdhip64.so.6", "libamdhip64.so.7", "libamdhip64.so.5"});
+    }
+    if (runtime != "auto") throw std::runtime_error("--gpu=" + runtime + " is not one of auto, cuda, hip, none");
+    if (emulated.rfind("cuda", 0) == 0) return open("cuda");
+    if (emulated.rfind("hip", 0) == 0) return open("hip");
+    try {
+        return open("cuda");
+    } catch (const std::runtime_error&) {
+    }
+    try {
+        return open("hip");
+    } catch (const std::runtime_error&) {
+        return open("none");
+    }
+}
+
+}  // namespace ranks

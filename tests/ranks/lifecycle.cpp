@@ -1,0 +1,259 @@
+// Programs that begin or end in an unusual way, one per run:
+//
+//     lifecycle late-load         the GPU runtime is loaded long after MPI_Init
+//     lifecycle early-load        ... and before it
+//     lifecycle reset             the device is reset before MPI_Finalize
+//     lifecycle sessions-only     MPI_Init is never called
+//     lifecycle threads           MPI_THREAD_MULTIPLE: four threads, each with its communicator, device buffers
+//     lifecycle shared-threads    ... and all on one communicator, told apart by tags
+//     lifecycle level=N           MPI_Init_thread(N): prints what was provided
+//     lifecycle host              no GPU use at all: no thread, no descriptor may remain
+//
+// Each prints `ok NAME` on rank 0, or `FAIL NAME: why`, and exits non-zero then.
+#include <dirent.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "support.h"
+
+using namespace ranks;
+
+namespace {
+
+std::atomic<int> failures{0};
+
+void check(bool condition, const std::string& what) {
+    if (condition) return;
+    ++failures;
+    std::fprintf(stderr, "FAIL lifecycle: %s\n", what.c_str());
+}
+
+void check_mpi(int code, const char* call) {
+    if (code != MPI_SUCCESS) check(false, std::string(call) + ": " + error_text(code));
+}
+#define MPI(call) check_mpi(call, #call)
+
+std::set<std::string> entries(const char* folder) {
+    std::set<std::string> names;
+    if (DIR* const directory = opendir(folder)) {
+        while (const dirent* const entry = readdir(directory))
+            names.insert(entry->d_name);
+        closedir(directory);
+    }
+    return names;
+}
+
+/// Sends `rounds` messages around the ring and reduces them, on device memory where there is a GPU, and checks the
+/// data.
+void traffic(Gpu& gpu, MPI_Comm comm, int rounds, int tag = 3) {
+    int rank = 0, size = 0;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    constexpr std::size_t kCount = 5000;
+    Buffer out(gpu, Kind::device, kCount * sizeof(int)), in(gpu, Kind::device, kCount * sizeof(int));
+    for (int round = 0; round < rounds; ++round) {
+        std::vector<int> values(kCount, rank * 1000 + round);
+        out.write(values.data(), kCount * sizeof(int));
+        MPI_Request request;
+        MPI(MPI_Irecv(in.data(), kCount, MPI_INT, previous, tag, comm, &request));
+        MPI(MPI_Send(out.data(), kCount, MPI_INT, next, tag, comm));
+        MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        const std::vector<std::byte> image = in.read();
+        std::memcpy(values.data(), image.data(), image.size());
+        for (const int value : values) {
+            if (value != previous * 1000 + round) {
+                check(false, format("round %d: %d instead of %d", round, value, previous * 1000 + round));
+                break;
+            }
+        }
+    }
+    check(out.guard_damage().empty() && in.guard_damage().empty(), "guard bytes overwritten");
+}
+
+void reduction(Gpu& gpu, MPI_Comm comm) {
+    int rank = 0, size = 0;
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    constexpr int kCount = 3000;
+    Buffer data(gpu, Kind::device, kCount * sizeof(int));
+    std::vector<int> values(kCount, rank + 1);
+    data.write(values.data(), kCount * sizeof(int));
+    MPI(MPI_Allreduce(MPI_IN_PLACE, data.data(), kCount, MPI_INT, MPI_SUM, comm));
+    const std::vector<std::byte> image = data.read();
+    std::memcpy(values.data(), image.data(), image.size());
+    check(values.front() == size * (size + 1) / 2 && values.back() == values.front(), "wrong sum");
+}
+
+std::unique_ptr<Gpu> open_gpu(const std::string& name, int rank) {
+    std::unique_ptr<Gpu> gpu = Gpu::open(name);
+    if (gpu->device_count() > 0) gpu->use_device(rank % gpu->device_count());
+    return gpu;
+}
+
+void threads(const std::string& gpu_name, int rank, bool shared) {
+    constexpr int kThreads = 4;
+    const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
+    std::vector<MPI_Comm> comms(kThreads, MPI_COMM_WORLD);
+    if (!shared) {
+        for (MPI_Comm& comm : comms)
+            MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    }
+    std::vector<std::thread> workers;
+    for (int index = 0; index < kThreads; ++index) {
+        workers.emplace_back([&, index] {
+            try {
+                // A new thread has no current context; the buffers' memory belongs to the rank's device.
+                if (gpu->device_count() > 0) gpu->use_device(rank % gpu->device_count());
+                MPI_Comm comm = comms[static_cast<std::size_t>(index)];
+                for (int round = 0; round < 10; ++round) {
+                    traffic(*gpu, comm, 4, 10 + index);
+                    // Collectives of several threads on one communicator are not legal.
+                    if (!shared) reduction(*gpu, comm);
+                }
+            } catch (const std::exception& error) {
+                check(false, error.what());
+            }
+        });
+    }
+    for (std::thread& worker : workers)
+        worker.join();
+    if (!shared) {
+        for (MPI_Comm& comm : comms)
+            MPI(MPI_Comm_free(&comm));
+    }
+}
+
+#if RANKS_HAVE_MPI4
+int sessions_only(const std::string& gpu_name) {
+    MPI_Session session;
+    MPI_Group group;
+    MPI_Comm comm;
+    MPI(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session));
+    MPI(MPI_Group_from_session_pset(session, "mpi://WORLD", &group));
+    MPI(MPI_Comm_create_from_group(group, "awaken.lifecycle", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm));
+    MPI(MPI_Group_free(&group));
+    int rank = 0;
+    MPI_Comm_rank(comm, &rank);
+    {
+        const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
+        traffic(*gpu, comm, 5);
+        reduction(*gpu, comm);
+        // Requests of every sort need whatever the layer builds at the start.
+        Buffer out(*gpu, Kind::device, 800), in(*gpu, Kind::device, 800);
+        MPI_Request requests[2];
+        MPI(MPI_Recv_init(in.data(), 800, MPI_BYTE, rank, 1, comm, &requests[0]));
+        MPI(MPI_Send_init(out.data(), 800, MPI_BYTE, rank, 1, comm, &requests[1]));
+        for (int round = 0; round < 3; ++round) {
+            MPI(MPI_Startall(2, requests));
+            MPI(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        }
+        MPI(MPI_Request_free(&requests[0]));
+        MPI(MPI_Request_free(&requests[1]));
+        check(in.read() == out.read(), "the persistent message to myself");
+    }
+    MPI(MPI_Comm_free(&comm));
+    MPI(MPI_Session_finalize(&session));
+    if (rank == 0 && failures == 0) std::printf("ok sessions-only\n");
+    return failures == 0 ? 0 : 1;
+}
+#endif
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string mode = argc > 1 ? argv[1] : "";
+    std::string gpu_name = "auto";
+    if (argc > 2 && std::strncmp(argv[2], "--gpu=", 6) == 0) gpu_name = argv[2] + 6;
+    std::snprintf(detail::running_case, sizeof detail::running_case, "%s", mode.c_str());
+    signal(SIGALRM, detail::say_what_hangs);
+    alarm(60);
+
+#if RANKS_HAVE_MPI4
+    if (mode == "sessions-only") return sessions_only(gpu_name);
+#endif
+    const std::set<std::string> threads_before = entries("/proc/self/task");
+    const std::set<std::string> descriptors_before = entries("/proc/self/fd");
+    std::unique_ptr<Gpu> early;
+    if (mode == "early-load") early = open_gpu(gpu_name, 0);
+    int initialised = -1, finalised = -1;
+    MPI(MPI_Initialized(&initialised));
+    MPI(MPI_Finalized(&finalised));
+    check(initialised == 0 && finalised == 0, "neither initialised nor finalised at the start");
+
+    int wanted = MPI_THREAD_SINGLE, provided = -1;
+    const bool threaded = mode == "threads" || mode == "shared-threads";
+    if (mode.rfind("level=", 0) == 0) {
+        const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+        wanted = levels[std::stoi(mode.substr(6)) % 4];
+        MPI(MPI_Init_thread(&argc, &argv, wanted, &provided));
+    } else if (threaded) {
+        wanted = MPI_THREAD_MULTIPLE;
+        MPI(MPI_Init_thread(&argc, &argv, wanted, &provided));
+    } else {
+        MPI(MPI_Init(&argc, &argv));
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    detail::running_rank = rank;
+    bool known = true;
+    try {
+        NoGpu host;
+        if (mode == "late-load") {
+            traffic(host, MPI_COMM_WORLD, 3);
+            reduction(host, MPI_COMM_WORLD);
+            const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
+            traffic(*gpu, MPI_COMM_WORLD, 3);
+            reduction(*gpu, MPI_COMM_WORLD);
+        } else if (mode == "early-load") {
+            if (early->device_count() > 0) early->use_device(rank % early->device_count());
+            traffic(*early, MPI_COMM_WORLD, 3);
+            reduction(*early, MPI_COMM_WORLD);
+        } else if (mode == "reset") {
+            const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
+            traffic(*gpu, MPI_COMM_WORLD, 3);
+            reduction(*gpu, MPI_COMM_WORLD);
+            MPI(MPI_Barrier(MPI_COMM_WORLD));
+            gpu->reset();
+            // Host memory still works.
+            traffic(host, MPI_COMM_WORLD, 2);
+        } else if (threaded) {
+            if (provided == MPI_THREAD_MULTIPLE) {
+                threads(gpu_name, rank, mode == "shared-threads");
+            } else if (rank == 0) {
+                std::printf("skip %s: the MPI does not provide MPI_THREAD_MULTIPLE\n", mode.c_str());
+            }
+        } else if (mode.rfind("level=", 0) == 0) {
+            int queried = -1, main_thread = 0;
+            MPI(MPI_Query_thread(&queried));
+            MPI(MPI_Is_thread_main(&main_thread));
+            check(queried == provided && main_thread != 0, "Query_thread agrees with Init_thread");
+            if (rank == 0) std::printf("wanted %d provided %d\n", wanted, provided);
+        } else if (mode == "host") {
+            traffic(host, MPI_COMM_WORLD, 10);
+            reduction(host, MPI_COMM_WORLD);
+        } else {
+            known = false;
+            std::fprintf(stderr, "lifecycle: unknown mode %s\n", mode.c_str());
+        }
+    } catch (const std::exception& error) {
+        check(false, error.what());
+    }
+    int mine = failures, sum = 0;
+    MPI_Allreduce(&mine, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI(MPI_Finalize());
+    MPI(MPI_Initialized(&initialised));
+    MPI(MPI_Finalized(&finalised));
+    check(initialised == 1 && finalised == 1, "initialised and finalised at the end");
+    if (mode == "host" && rank == 0) {
+        // Compared by the caller with a run of the same program without the layer.
+        std::printf("threads left %zu descriptors left %zu\n",
+                    entries("/proc/self/task").size() - threads_before.size(),
+                    entries("/proc/self/fd").size() - descriptors_before.size());
+    }
+    if (rank == 0 && sum == 0 && failures == 0 && known) std::printf("ok %s\n", mode.c_str());
+    return sum == 0 && failures == 0 && known ? 0 : 1;
+}

@@ -1,0 +1,63 @@
+"""Programs that begin or end in an unusual way: tests/ranks/lifecycle.cpp, one mode per run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import pytest
+
+MODES = ("late-load", "early-load", "reset", "sessions-only", "threads", "shared-threads")
+MPIS = ("mpich", "openmpi")
+
+
+def run(mpi: harness.Mpi, program: Path, mode: str, emulate: str | None, with_awaken: bool = True) -> harness.Result:
+    gpu = "none" if emulate is None else "cuda" if emulate.startswith("cuda") else "hip"
+    result = harness.run_ranks(
+        mpi, 2, [program, mode, f"--gpu={gpu}"], emulate=emulate, with_awaken=with_awaken, timeout=90
+    )
+    result.check()
+    assert f"ok {mode}" in result.output, result.explain()
+    return result
+
+
+@pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mode", MODES)
+def test_lifecycle(
+    mode: str,
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    run(mpi_named(mpi), rank_program(mpi, "lifecycle"), mode, emulate)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_thread_level_is_the_mpis_own(
+    mpi: str, awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    program = rank_program(mpi, "lifecycle")
+    for level in range(4):
+        answers = [
+            re.findall(r"wanted.*", run(mpi_named(mpi), program, f"level={level}", None, with_awaken).output)
+            for with_awaken in (False, True)
+        ]
+        assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_host_program_keeps_nothing(
+    mpi: str, awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """No thread and no descriptor more than without the layer, after MPI_Finalize."""
+    program = rank_program(mpi, "lifecycle")
+    answers = [
+        re.findall(r"threads left.*", run(mpi_named(mpi), program, "host", None, with_awaken).output)
+        for with_awaken in (False, True)
+    ]
+    assert answers[0] == answers[1]

@@ -1,0 +1,124 @@
+"""The rank programs, each under the MPIs and GPU runtimes that together reach every path.
+
+By default every program runs on two ranks under each ABI and each vendor once, and the collectives on three; --long
+adds
+all combinations on up to eight ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import pytest
+
+PROGRAMS = ("point_to_point", "requests", "datatypes", "collectives", "environment")
+EMULATIONS = ("cuda:2", "hip:2", "hip5:2")
+
+# (MPI, emulated runtime or None for a machine without a GPU, program, ranks, more arguments)
+Case = tuple[str, "str | None", str, int, tuple[str, ...]]
+
+DEFAULT: tuple[Case, ...] = (
+    *(("mpich", "cuda:2", program, 2, ()) for program in PROGRAMS),
+    *(("openmpi", "hip:2", program, 2, ()) for program in PROGRAMS),
+    *(("mpi5", "cuda:1", program, 2, ("--mix=device",)) for program in PROGRAMS),
+    *(("mpich", "hip5:2", program, 2, ("--mix=drawn-0",)) for program in PROGRAMS),
+    *(("debian-mpich", "cuda:2", program, 2, ("--mix=drawn-1",)) for program in PROGRAMS),
+    *(("debian-openmpi", "hip:1", program, 2, ("--mix=drawn-1",)) for program in PROGRAMS),
+    ("mpich", "hip:2", "collectives", 3, ("--mix=drawn-2",)),
+    ("openmpi", "cuda:2", "collectives", 3, ("--mix=drawn-2",)),
+    ("openmpi", "cuda:2", "datatypes", 3, ("--mix=drawn-1",)),
+    ("openmpi", "cuda:2", "point_to_point", 4, ("--mix=drawn-1",)),
+    # No GPU anywhere: the layer must not be noticed.
+    *((mpi, None, program, 2, ("--mix=device",)) for mpi in ("mpich", "openmpi") for program in PROGRAMS[:4]),
+)
+
+LONG: tuple[Case, ...] = tuple(
+    (mpi, emulate, program, ranks, ("--long",) if ranks == 2 else (f"--mix={mix}",))
+    for mpi in ("mpich", "mpi5", "openmpi", "debian-mpich", "debian-openmpi")
+    for emulate in EMULATIONS
+    for program in PROGRAMS
+    for ranks, mix in ((2, ""), (5, "drawn-0"), (8, "device"))
+)
+
+
+def name(case: Case) -> str:
+    mpi, emulate, program, ranks, arguments = case
+    return "-".join(
+        [program, mpi, (emulate or "no_gpu").replace(":", "x"), str(ranks), *(a.strip("-") for a in arguments)]
+    )
+
+
+# Cases that older MPIs fail with host buffers and without Awaken.
+NATIVE_BUGS = {
+    # MPICH 4.0.2 crashes in MPI_Reduce, writes past a block of MPI_Ialltoallw, and fails to spawn over UCX.
+    ("debian-mpich", "collectives"): ("reduce_", "alltoallw_nonblocking"),
+    ("debian-mpich", "environment"): ("spawned",),
+    # Open MPI 4.1.4 sends the first round's data again when a persistent buffered send is restarted.
+    ("debian-openmpi", "requests"): ("bsend_init",),
+}
+
+
+def arguments_for(case: Case) -> list[str]:
+    mpi, emulate, program, _, arguments = case
+    exceptions = [f"--except={text}" for text in NATIVE_BUGS.get((mpi, program), ())]
+    # Asked for by name, so that a driver that is not found fails the test instead of making it one of host memory.
+    gpu = "none" if emulate is None else "cuda" if emulate.startswith("cuda") else "hip"
+    return [f"--gpu={gpu}", *arguments, *exceptions]
+
+
+def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
+    result = harness.run_ranks(
+        mpi, case[3], [program, *arguments_for(case)], emulate=case[1], timeout=timeout, environment={}
+    )
+    result.check()
+    assert "\nok " in result.output, f"no case ran\n{result.explain()}"
+
+
+@pytest.mark.parametrize("case", DEFAULT, ids=name)
+def test_ranks(
+    case: Case,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    check(case, rank_program(case[0], case[2]), mpi_named(case[0]), 240)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", LONG, ids=name)
+def test_ranks_long(
+    case: Case,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    check(case, rank_program(case[0], case[2]), mpi_named(case[0]), 1800)
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_ranks_linked(
+    mpi: str, program: str, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """Linked with the library instead of preloading it, which is also the form that sanitizers need."""
+    path = rank_program(mpi, f"{program}_linked")
+    environment = {"LD_LIBRARY_PATH": str(harness.build_dir() / "lib" / "awaken" / "emulator")}
+    if harness.sanitizer() == "address":
+        # The MPIs keep what they allocated; a leak of ours shows in the unit tests.
+        environment["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=0"
+    if harness.sanitizer() == "thread":
+        environment["TSAN_OPTIONS"] = f"suppressions={harness.TESTS / 'tsan.supp'}:halt_on_error=0"
+    timeout = 900 if harness.sanitizer() else 240
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        [path, "--gpu=cuda", "--mix=drawn-1", f"--watchdog={300 if harness.sanitizer() else 60}"],
+        with_awaken=False,
+        emulate="cuda:2",
+        environment=environment,
+        timeout=timeout,
+    )
+    result.check()

@@ -1,0 +1,38 @@
+"""The unit tests: every GoogleTest program of the build, as one test each."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import harness
+import pytest
+
+
+def programs() -> list[Path]:
+    folders = [harness.build_dir() / "tests" / "unit", harness.build_dir() / "bin"]
+    found = [path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*_test")) if path.is_file()]
+    return [path for path in found if path.stat().st_mode & 0o111]
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("program", programs(), ids=lambda path: path.name)
+def test_unit(program: Path) -> None:
+    done = subprocess.run(
+        [str(program), "--gtest_brief=1"],
+        env=harness.clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    # A program whose tests were all filtered or forgotten succeeds too.
+    assert "[  PASSED  ] 0 tests" not in done.stdout, "the program holds no test"
+
+
+@pytest.mark.sanitizer
+def test_unit_programs_were_built() -> None:
+    if "gtest" not in (harness.build_dir() / "build.ninja").read_text():
+        pytest.skip("GoogleTest was not found when the build was configured (apt-get install libgtest-dev)")
+    assert programs(), f"no *_test program in {harness.build_dir()}"

@@ -1,0 +1,58 @@
+"""Another profiling tool below Awaken, and programs that open libmpi in a scope of their own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import pytest
+
+FOLDER = Path(__file__).resolve().parent
+MPIS = ("mpich", "openmpi", "debian-mpich", "debian-openmpi")
+
+
+def compiler(mpi: harness.Mpi) -> str:
+    name = {"debian-mpich": "mpicc.mpich", "debian-openmpi": "mpicc.openmpi"}.get(mpi.name, "mpicc")
+    path = mpi.mpiexec.with_name(name)
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    return str(path)
+
+
+def build(mpi: harness.Mpi, output: Path, *arguments: str) -> Path:
+    command = [compiler(mpi), "-O1", "-Wall", *arguments, "-o", str(output), "-ldl"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_tool_below(mpi: str, tmp_path: Path, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    chosen = mpi_named(mpi)
+    libraries = f"-Wl,-rpath,{chosen.mpiexec.parents[1] / 'lib'}"
+    tool = build(chosen, tmp_path / "libcount.so", "-shared", "-fPIC", str(FOLDER / "count_sends.c"), libraries)
+    program = build(chosen, tmp_path / "program", "-DPLUGIN_MAIN", str(FOLDER / "plugin.c"), libraries)
+    # The shell between awaken and the program puts the tool behind Awaken's library in the list of preloads.
+    script = f'LD_PRELOAD="$LD_PRELOAD:{tool}" exec {program}'
+    result = harness.run_ranks(chosen, 2, ["/bin/sh", "-c", script], emulate="cuda:1", timeout=60)
+    result.check()
+    assert "ok plugin" in result.output, result.explain()
+    counted = {int(rank): (int(sends), int(size)) for rank, sends, size in
+               re.findall(r"tool: rank (\d+) sends (\d+) bytes (\d+)", result.output)}  # fmt: skip
+    assert counted == {0: (7, 7 * 4000), 1: (0, 0)}, result.explain()
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_local_scope(mpi: str, tmp_path: Path, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    chosen = mpi_named(mpi)
+    libraries = f"-Wl,-rpath,{chosen.mpiexec.parents[1] / 'lib'}"
+    plugin = build(chosen, tmp_path / "plugin.so", "-shared", "-fPIC", str(FOLDER / "plugin.c"), libraries)
+    host = tmp_path / "host"
+    done = subprocess.run(["cc", FOLDER / "host.c", "-o", host, "-ldl"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = harness.run_ranks(chosen, 2, [host, plugin], emulate="cuda:1", timeout=60)
+    result.check()
+    assert "ok plugin" in result.output, result.explain()

@@ -1,0 +1,203 @@
+// What the interface makes of calls that fail, with failures injected into the emulated driver. Each case runs in a
+// process of its own, because the driver reads its environment once.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "gpu/gpu.h"
+
+namespace awaken::gpu {
+namespace {
+
+/// Ends a process that was made for one case, without exit handlers.
+[[noreturn]] void leave_process() {
+    std::fflush(nullptr);
+    std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+constexpr std::size_t kBytes = std::size_t{1} << 20;
+
+/// As a program would load the emulated driver: "cuda:2" or "hip6:2".
+void load_driver(const std::string& form, const std::string& faults) {
+    ::setenv("AWAKEN_EMULATE", form.c_str(), 1);
+    ::setenv("AWAKEN_EMULATE_FAULTS", faults.c_str(), 1);
+    const std::string file = form.starts_with("cuda") ? "libcuda.so.1" : "libamdhip64.so." + form.substr(3, 1);
+    EXPECT_NE(dlopen((AWAKEN_EMULATOR_DIRECTORY "/" + file).c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
+}
+
+class FaultTest : public ::testing::TestWithParam<const char*> {
+  protected:
+    static bool cuda() { return std::strncmp(GetParam(), "cuda", 4) == 0; }
+
+    /// Runs `scenario` with a runtime that fails as `faults` says.
+    static void with_faults(const std::string& faults, const std::function<void(Runtime&)>& scenario) {
+        const auto run = [&] {
+            load_driver(GetParam(), faults);
+            std::string why_not;
+            Runtime& runtime = find(cuda() ? Choice::cuda : Choice::hip, &why_not);
+            EXPECT_NE(runtime.vendor(), Vendor::none) << why_not;
+            if (!HasFailure()) scenario(runtime);
+            leave_process();
+        };
+        EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+    }
+
+    /// A failure that says which vendor function refused, and why.
+    static void expect_refused(const Status& status, const char* function) {
+        EXPECT_GT(status.code, 0);
+        ASSERT_NE(status.call, nullptr);
+        EXPECT_NE(std::string(status.call).find(function), std::string::npos) << status.message();
+        ASSERT_NE(status.description, nullptr);
+        EXPECT_STRNE(status.description, "");
+    }
+};
+
+TEST_P(FaultTest, ExportRefused) {
+    with_faults("ipc-export", [](Runtime& runtime) {
+        void* memory = nullptr;
+        ASSERT_TRUE(runtime.allocate(0, kBytes, memory).ok());
+        IpcMemoryHandle handle;
+        std::size_t offset = 42;
+        expect_refused(runtime.ipc_export(memory, handle, offset), "IpcGetMemHandle");
+        EXPECT_EQ(offset, 42U);
+    });
+}
+
+TEST_P(FaultTest, NoPinnedMemory) {
+    with_faults("pinned-oom", [](Runtime& runtime) {
+        void* memory = nullptr;
+        expect_refused(runtime.allocate_pinned(kBytes, memory), cuda() ? "cuMemHostAlloc" : "hipHostMalloc");
+        EXPECT_EQ(memory, nullptr);
+    });
+}
+
+TEST_P(FaultTest, RegisteringRefused) {
+    with_faults("register", [](Runtime& runtime) {
+        alignas(4096) static char memory[4096];
+        expect_refused(runtime.register_host(memory, sizeof memory), "HostRegister");
+        const void* const pointer = memory;
+        PointerInfo info;
+        runtime.classify({&pointer, 1}, &info);
+        EXPECT_EQ(info.kind, MemoryKind::host);
+    });
+}
+
+TEST_P(FaultTest, NoDeviceMemory) {
+    with_faults("oom", [](Runtime& runtime) {
+        void* memory = nullptr;
+        const Status status = runtime.allocate(0, kBytes, memory);
+        expect_refused(status, cuda() ? "cuMemAlloc" : "hipMalloc");
+        EXPECT_EQ(status.code, 2);
+        EXPECT_EQ(memory, nullptr);
+    });
+}
+
+TEST_P(FaultTest, NoPeerAccess) {
+    with_faults("no-peer", [](Runtime& runtime) {
+        bool can = true;
+        ASSERT_TRUE(runtime.can_access_peer(0, 1, can).ok());
+        EXPECT_FALSE(can);
+        expect_refused(runtime.enable_peer_access(0, 1), "EnablePeerAccess");
+    });
+}
+
+TEST_P(FaultTest, AnAsynchronousErrorComesOutOfTheStream) {
+    with_faults("copy-error=1", [](Runtime& runtime) {
+        void* memory = nullptr;
+        void* pinned = nullptr;
+        StreamHandle stream;
+        ASSERT_TRUE(runtime.allocate(0, kBytes, memory).ok());
+        ASSERT_TRUE(runtime.allocate_pinned(kBytes, pinned).ok());
+        ASSERT_TRUE(runtime.create_stream(0, true, stream).ok());
+        Status status = runtime.copy(memory, pinned, kBytes, stream);
+        for (bool done = false; status.ok() && !done;)
+            status = runtime.query_stream(stream, done);
+        EXPECT_FALSE(status.ok());
+        EXPECT_FALSE(status.message().empty());
+    });
+}
+
+Runtime* runtime_at_exit = nullptr;
+void* memory_at_exit = nullptr;
+
+/// An exit handler that runs after the driver's own.
+void after_the_driver() {
+    const void* const pointer = memory_at_exit;
+    PointerInfo info;
+    info.kind = MemoryKind::device;
+    runtime_at_exit->classify({&pointer, 1}, &info);
+    EXPECT_EQ(info.kind, MemoryKind::host);
+    const Status status = runtime_at_exit->free(memory_at_exit);
+    EXPECT_EQ(status.code, kShutDown) << status.message();
+    leave_process();
+}
+
+TEST_P(FaultTest, AfterShutDownThereIsNothingToFree) {
+    const auto run = [] {
+        std::atexit(&after_the_driver);
+        load_driver(GetParam(), "shutdown");
+        runtime_at_exit = &find(cuda() ? Choice::cuda : Choice::hip);
+        EXPECT_NE(runtime_at_exit->vendor(), Vendor::none);
+        EXPECT_TRUE(runtime_at_exit->allocate(0, kBytes, memory_at_exit).ok());
+        std::exit(2);  // the handler decides
+    };
+    EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_P(FaultTest, TheProgramsPendingErrorIsNeitherMadeNorSwallowed) {
+    if (cuda()) GTEST_SKIP() << "the CUDA driver keeps no pending error";
+    with_faults("", [](Runtime& runtime) {
+        void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+        ASSERT_NE(library, nullptr);
+        const auto peek = reinterpret_cast<int (*)()>(dlsym(library, "hipPeekAtLastError"));
+        const auto get = reinterpret_cast<int (*)()>(dlsym(library, "hipGetLastError"));
+        const auto set_device = reinterpret_cast<int (*)(int)>(dlsym(library, "hipSetDevice"));
+        int variable = 0;
+        const void* const pointer = &variable;
+        PointerInfo info;
+        IpcMemoryHandle handle;
+        void* base = nullptr;
+        static_cast<void>(get());
+
+        runtime.classify({&pointer, 1}, &info);  // a failure in HIP 5
+        EXPECT_FALSE(runtime.ipc_open(handle, 0, base).ok());
+        EXPECT_TRUE(runtime.enable_peer_access(0, 1).ok());
+        EXPECT_TRUE(runtime.enable_peer_access(0, 1).ok());  // "already enabled" inside
+        EXPECT_EQ(peek(), 0);
+
+        if (runtime.versions().driver < 70000000) return;  // a later call of any kind ends it there
+        const int failure = set_device(9999);
+        EXPECT_NE(failure, 0);
+        runtime.classify({&pointer, 1}, &info);
+        EXPECT_TRUE(runtime.enable_peer_access(1, 0).ok());
+        EXPECT_EQ(get(), failure);
+    });
+}
+
+TEST(Fault, TheUserChoosesARuntimeWithoutDevices) {
+    const auto run = [] {
+        load_driver("hip6:1", "");
+        load_driver("cuda:1", "");  // the first call into either decides what there is
+        std::string why_not;
+        EXPECT_EQ(&find(Choice::hip, &why_not), &none());
+        EXPECT_NE(why_not.find("libamdhip64"), std::string::npos) << why_not;
+        EXPECT_EQ(find(Choice::cuda, &why_not).vendor(), Vendor::cuda) << why_not;
+        leave_process();
+    };
+    EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Vendors, FaultTest, ::testing::Values("cuda:2", "hip5:2", "hip6:2", "hip7:2"),
+                         [](const auto& form) {
+                             std::string name = form.param;
+                             return name.substr(0, name.find(':'));
+                         });
+
+}  // namespace
+}  // namespace awaken::gpu

@@ -1,0 +1,180 @@
+#include "transfer/pinned_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "fake_gpu.h"
+
+namespace awaken::transfer {
+namespace {
+
+using test::FakeGpu;
+
+TEST(PinnedPool, RoundsToPowersOfTwoAndReuses) {
+    FakeGpu gpu;
+    PinnedPool pool(1 << 20);
+    std::byte* first = nullptr;
+    {
+        const StagingBlock block = pool.acquire(gpu, 5000);
+        EXPECT_TRUE(block.pinned());
+        EXPECT_EQ(block.size(), 5000U);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block.data()) % 64, 0U);
+        EXPECT_EQ(pool.statistics().pinned_bytes, 8192U);
+        std::memset(block.data(), 1, block.size());
+        first = block.data();
+    }
+    EXPECT_EQ(pool.statistics().pinned_bytes, 8192U) << "free blocks are kept";
+    const StagingBlock again = pool.acquire(gpu, 8192);
+    EXPECT_EQ(again.data(), first);
+    EXPECT_EQ(gpu.calls("allocate_pinned"), 1);
+    const StagingBlock small = pool.acquire(gpu, 0);
+    EXPECT_NE(small.data(), nullptr);
+    EXPECT_EQ(pool.statistics().pinned_bytes, 8192U + 4096U);
+}
+
+TEST(PinnedPool, OverflowsIntoOrdinaryMemoryAndComesBack) {
+    FakeGpu gpu;
+    PinnedPool pool(16384);
+    StagingBlock a = pool.acquire(gpu, 8192);
+    StagingBlock b = pool.acquire(gpu, 8192);
+    StagingBlock c = pool.acquire(gpu, 100);
+    EXPECT_TRUE(a.pinned() && b.pinned());
+    EXPECT_FALSE(c.pinned());
+    std::memset(c.data(), 1, c.size());
+    EXPECT_EQ(pool.statistics().overflow_blocks, 1U);
+    EXPECT_EQ(pool.statistics().overflow_bytes, 100U);
+    EXPECT_GE(pool.statistics().overflow_peak_bytes, 100U);
+    a.release();
+    c = pool.acquire(gpu, 100);
+    EXPECT_TRUE(c.pinned()) << "the free block of another size made room";
+    EXPECT_EQ(pool.statistics().pinned_bytes, 8192U + 4096U);
+    EXPECT_EQ(pool.statistics().pinned_peak_bytes, 16384U);
+}
+
+TEST(PinnedPool, RequestBeyondTheLimitLeavesTheFreeBlocksAlone) {
+    FakeGpu gpu;
+    PinnedPool pool(16384);
+    pool.acquire(gpu, 8192).release();
+    const StagingBlock big = pool.acquire(gpu, 16385);
+    EXPECT_FALSE(big.pinned());
+    EXPECT_EQ(gpu.calls("free_pinned"), 0);
+    EXPECT_EQ(pool.statistics().pinned_bytes, 8192U);
+}
+
+TEST(PinnedPool, BlocksStayWithinTheLimitWhateverIsAskedFor) {
+    FakeGpu gpu;
+    constexpr std::size_t kLimit = 256 << 10;
+    PinnedPool pool(kLimit);
+    std::mt19937 random(7);
+    std::vector<StagingBlock> lent;
+    for (int i = 0; i < 2000; ++i) {
+        if (lent.size() > 20 || (!lent.empty() && random() % 2 == 0)) {
+            std::swap(lent[random() % lent.size()], lent.back());
+            lent.pop_back();
+        } else {
+            lent.push_back(pool.acquire(gpu, std::size_t{1} << (random() % 20)));
+            lent.back().data()[lent.back().size() - 1] = std::byte{1};
+        }
+        ASSERT_LE(gpu.live_bytes(gpu::MemoryKind::pinned), kLimit);
+        ASSERT_EQ(gpu.live_bytes(gpu::MemoryKind::pinned), pool.statistics().pinned_bytes);
+    }
+    lent.clear();
+    pool.trim();
+    EXPECT_EQ(gpu.live_bytes(gpu::MemoryKind::pinned), 0U);
+    EXPECT_EQ(pool.statistics().pinned_bytes, 0U);
+    pool.trim();
+}
+
+TEST(PinnedPool, RefusedPinningIsServedFromOrdinaryMemory) {
+    FakeGpu gpu;
+    PinnedPool pool(1 << 20);
+    gpu.fail("allocate_pinned");
+    EXPECT_FALSE(pool.acquire(gpu, 4096).pinned());
+    EXPECT_EQ(pool.statistics().pinned_bytes, 0U);
+    EXPECT_TRUE(pool.acquire(gpu, 4096).pinned()) << "one refusal is not for ever";
+}
+
+TEST(PinnedPool, SurvivesTheRuntime) {
+    FakeGpu gpu;
+    {
+        PinnedPool pool(1 << 20);
+        StagingBlock lent = pool.acquire(gpu, 4096);
+        pool.acquire(gpu, 8192).release();
+        gpu.shut_down();
+        lent.release();
+        pool.trim();
+        EXPECT_EQ(pool.statistics().pinned_bytes, 0U);
+        const StagingBlock ordinary = pool.acquire(gpu, 4096);
+        EXPECT_FALSE(ordinary.pinned());
+        std::memset(ordinary.data(), 1, ordinary.size());
+    }
+}
+
+TEST(PinnedPool, MovingLeavesNothingBehind) {
+    FakeGpu gpu;
+    PinnedPool pool(8192);
+    StagingBlock a = pool.acquire(gpu, 4096);
+    StagingBlock b = std::move(a);
+    EXPECT_EQ(a.data(), nullptr);  // NOLINT(bugprone-use-after-move): the empty state is what is tested
+    EXPECT_EQ(a.size(), 0U);
+    a.release();
+    b = pool.acquire(gpu, 4096);
+    StagingBlock& self = b;
+    b = std::move(self);
+    EXPECT_NE(b.data(), nullptr);
+    EXPECT_TRUE(pool.acquire(gpu, 4096).pinned()) << "the overwritten block went back";
+}
+
+TEST(PinnedPool, ASecondRuntimeTakesOverWhenTheFirstHasNothingOnLoan) {
+    FakeGpu first, second;
+    PinnedPool pool(1 << 20);
+    StagingBlock lent = pool.acquire(first, 4096);
+    EXPECT_FALSE(pool.acquire(second, 4096).pinned());
+    lent.release();
+    lent = pool.acquire(second, 4096);
+    EXPECT_TRUE(lent.pinned());
+    EXPECT_EQ(first.live_bytes(gpu::MemoryKind::pinned), 0U);
+}
+
+TEST(PinnedPool, NoMemoryAtAllIsAnErrorWithARemedy) {
+    FakeGpu gpu;
+    PinnedPool pool(4096);
+    for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX / 2}) {
+        try {
+            (void)pool.acquire(gpu, bytes);
+            FAIL() << "an impossible request was served";
+        } catch (const Error& error) {
+            EXPECT_NE(error.cause().find(std::to_string(bytes)), std::string::npos);
+            EXPECT_FALSE(error.remedy().empty());
+        }
+    }
+    EXPECT_EQ(pool.statistics().overflow_blocks, 0U);
+}
+
+TEST(PinnedPool, ThreadsShareIt) {
+    FakeGpu gpu;
+    PinnedPool pool(64 << 10);
+    const auto work = [&pool, &gpu](const unsigned seed) {
+        std::mt19937 random(seed);
+        for (int i = 0; i < 300; ++i) {
+            const StagingBlock block = pool.acquire(gpu, 1 + random() % (24 << 10));
+            const auto mark = static_cast<std::byte>(random());
+            block.data()[0] = block.data()[block.size() - 1] = mark;
+            std::this_thread::yield();
+            ASSERT_EQ(block.data()[0], mark) << "two threads hold one block";
+        }
+    };
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < 4; ++i)
+        threads.emplace_back(work, i);
+    for (auto& thread : threads)
+        thread.join();
+    EXPECT_LE(gpu.live_bytes(gpu::MemoryKind::pinned), 64U << 10);
+}
+
+}  // namespace
+}  // namespace awaken::transfer
