@@ -4,7 +4,7 @@
 // carry our operations in the place of the program's handles, in one call together with all others, and we copy back
 // what has arrived.
 
-#include <type_traits>
+#include <algorithm>
 #include <vector>
 
 #include "call/call.h"
@@ -110,8 +110,11 @@ static_assert(sizeof(StatusSlot) == sizeof(MPI_Status), "an array of slots is an
 class Statuses {
   public:
     Statuses(const int count, MPI_Status* const given) : _given(given) {
+        const auto n = static_cast<std::size_t>(count > 0 ? count : 0);
         if (given == MPI_STATUSES_IGNORE) {
-            _own.resize(static_cast<std::size_t>(count > 0 ? count : 0));
+            _own.resize(n);
+        } else {
+            std::fill_n(given, n, MPI_Status{});  // what an MPI leaves alone on an error counts as nothing received
         }
     }
     [[nodiscard]] MPI_Status* data() noexcept { return _own.empty() ? _given : &_own.front().value; }

@@ -19,9 +19,11 @@ class ProcessMemory {
         if (address - _heap_begin < _heap_size.load(std::memory_order_relaxed)) {
             return true;
         }
-        // The stack grows downwards: what is in use lies between this frame and its end.
+        // The stack grows downwards: what is in use lies between this frame, with a page for the locals around it, and
+        // its end.
+        constexpr std::uintptr_t kLocals = 4096;
         const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-        return frame >= _stack_begin && address >= frame && address < _stack_end;
+        return frame >= _stack_begin && address + kLocals >= frame && address < _stack_end;
     }
 
     /// The driver said that `pointer` is host memory: the heap may have grown over it. Asking for the heap's end each
