@@ -142,21 +142,37 @@ bool Stage::any_block_served(const std::byte* const address, const std::int64_t 
 
 void Stage::check(const void* const address, const std::int64_t count, const Datatype& type,
                   const Located& located) const {
-    if (located.mixed) {
+    const Layout& layout = type.layout;
+    if (!located.mixed) {
+        const Layout::Span span = layout.span(count);
+        check_range(address, span.begin, span.end - span.begin, located.info);
         return;
     }
-    const Layout::Span span = type.layout.span(count);
-    const auto first = reinterpret_cast<std::uintptr_t>(address) + static_cast<std::uintptr_t>(span.begin);
-    const auto length = static_cast<std::uint64_t>(span.end - span.begin);
+    // Its parts lie in different allocations (or some in none): each for itself.
+    layout.for_each_block(count, count * layout.size(), [&](const StridedBlock& block) {
+        for (std::int64_t row = 0; row < block.rows; ++row) {
+            const std::int64_t offset = block.offset + row * block.pitch;
+            const void* const first = static_cast<const std::byte*>(address) + offset;
+            gpu::PointerInfo info;
+            _layer->gpu().classify({&first, 1}, &info);
+            check_range(address, offset, block.width, info);
+        }
+    });
+}
+
+void Stage::check_range(const void* const address, const std::int64_t offset, const std::int64_t bytes,
+                        const gpu::PointerInfo& info) const {
+    const auto first = reinterpret_cast<std::uintptr_t>(address) + static_cast<std::uintptr_t>(offset);
+    const auto length = static_cast<std::uint64_t>(bytes);
     char text[256];
-    if (located.info.base != 0) {
-        const std::uint64_t available = located.info.base + located.info.size - first;
-        if (first < located.info.base || length > available) {
+    if (info.base != 0) {
+        const std::uint64_t available = info.base + info.size - first;
+        if (first < info.base || length > available) {
             snprintf(text, sizeof text,
                      "%s: the buffer at %p spans %llu bytes, but its %s allocation of %zu bytes ends %llu bytes after "
                      "its start",
-                     _function, address, static_cast<unsigned long long>(length), gpu::to_string(located.info.kind),
-                     located.info.size, static_cast<unsigned long long>(available));
+                     _function, address, static_cast<unsigned long long>(length), gpu::to_string(info.kind), info.size,
+                     static_cast<unsigned long long>(available));
             throw ClassedError(MPI_ERR_BUFFER, text, "pass a count that fits, or allocate more");
         }
         return;
@@ -167,7 +183,7 @@ void Stage::check(const void* const address, const std::int64_t count, const Dat
                      "%s: the buffer at %p (%llu bytes) is neither device memory nor readable host memory at %p",
                      _function, address, static_cast<unsigned long long>(length), reinterpret_cast<void*>(end));
             throw ClassedError(MPI_ERR_BUFFER, text,
-                               "it was most likely freed, or never allocated; check the pointer and the count");
+                               "it was freed, or never allocated that far; check the pointer, the count and the type");
         }
     }
 }
@@ -176,9 +192,10 @@ Stage::Image& Stage::add_image(const Access access, const Form form, const std::
     Image image{_layer->pool.acquire(_layer->gpu(), bytes), {}, access, form};
     const bool pinned = image.block.pinned();
     if (!pinned) {
-        _layer->ledger.add_fallback(_function, "pinned pool of " +
-                                                   std::to_string(_layer->settings.pinned_pool_bytes >> 20) +
-                                                   " MiB full: used ordinary host memory (AWAKEN_PINNED_POOL)");
+        _layer->ledger.add_fallback(
+            _function,
+            "no pinned memory (the pool of " + std::to_string(_layer->settings.pinned_pool_bytes >> 20) +
+                " MiB is full, or the runtime would not pin): used ordinary host memory (AWAKEN_PINNED_POOL)");
     }
     _call->account(pinned ? report::Path::staged : report::Path::staged_large, static_cast<std::int64_t>(bytes));
     _images.push_back(std::move(image));

@@ -159,6 +159,8 @@ class Stage {
     [[nodiscard]] static std::int64_t extent_of(MPI_Datatype type);
     [[nodiscard]] bool any_block_served(const std::byte* address, std::int64_t count, const Datatype& type) const;
     void check(const void* address, std::int64_t count, const Datatype& type, const Located& located) const;
+    /// One stretch of memory, `offset` bytes from the argument.
+    void check_range(const void* address, std::int64_t offset, std::int64_t bytes, const gpu::PointerInfo& info) const;
     /// Places `blocks` one after another in an image; `offsets` receives where each begins, in bytes. False for host
     /// memory.
     bool place_blocks(Access access, const std::vector<Block>& blocks, bool one_type,

@@ -1,0 +1,196 @@
+"""The library as a file, its errors at start, its checks, and injected faults of the GPU driver."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import pytest
+
+FAKE_MPI = r"""
+#include <string.h>
+int %(extra)s;
+int PMPI_Init(int* c, char*** v) { (void)c; (void)v; return 0; }
+int MPI_Init(int* c, char*** v) { return PMPI_Init(c, v); }
+int PMPI_Send(void) { return 0; }
+int PMPI_Get_library_version(char* text, int* length) {
+    strcpy(text, "%(version)s");
+    *length = (int)strlen(text);
+    return 0;
+}
+"""
+FAKE_PROGRAM = "int MPI_Init(int*, char***); int main(void) { return MPI_Init(0, 0); }\n"
+
+
+def library() -> Path:
+    return harness.build_dir() / "lib" / "awaken" / "libawaken.so"
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} (binutils) is not installed")
+    return found
+
+
+def output_of(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.skipif(harness.sanitizer() != "", reason="a sanitizer's run-time library is needed")
+def test_needs_nothing_but_libc() -> None:
+    needed = re.findall(r"NEEDED.*\[(.*)\]", output_of(tool("readelf"), "-d", library()))
+    assert needed, "no dynamic section"
+    assert all(re.match(r"libc\.so|ld-linux", name) for name in needed), needed
+
+
+def test_exports_only_what_programs_call() -> None:
+    names = re.findall(r" [A-Z] (\S+)$", output_of(tool("nm"), "-D", "--defined-only", library()), re.M)
+    assert {"MPI_Send", "PMPI_Send", "MPI_Send_c", "MPIX_Query_cuda_support", "awaken_version"} <= set(names)
+    assert [name for name in names if not re.match(r"P?MPI_|MPIX_|awaken_", name)] == []
+
+
+def test_no_template_is_shared_between_abis() -> None:
+    """MPI_Status has one name and a size per ABI: std::vector<MPI_Status> of two cores would be merged."""
+    symbols = output_of(tool("nm"), "-C", library()).splitlines()
+    assert any("awaken::mpich::" in symbol for symbol in symbols), "the library is stripped: this test sees nothing"
+    assert [symbol for symbol in symbols if re.search(r"\bstd::\w+<[^()]*\bMPI_Status\b", symbol)] == []
+
+
+def start_program(tmp_path: Path, awaken: Path, version: str, extra: str, **environment: str) -> tuple[int, str]:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    (tmp_path / "mpi.c").write_text(FAKE_MPI % {"version": version, "extra": extra})
+    (tmp_path / "program.c").write_text(FAKE_PROGRAM)
+    mpi, program = tmp_path / "libmpi.so.99", tmp_path / "program"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wl,-soname,libmpi.so.99", tmp_path / "mpi.c", "-o", mpi], check=True
+    )
+    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    run = subprocess.run(
+        [awaken, "exec", "--", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return run.returncode, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "extra", "words"),
+    [
+        ("Acme MPI 3.0", "acme", ["Acme MPI 3.0", "of no ABI that Awaken knows", "AWAKEN_MPI"]),
+        ("Open MPI v2.1.0", "ompi_mpi_comm_world", ["Open MPI v2.1.0", "use Open MPI 3 or later"]),
+    ],
+)
+def test_an_unknown_mpi_is_named(
+    tmp_path: Path, awaken_program: Path, version: str, extra: str, words: list[str]
+) -> None:
+    status, errors = start_program(tmp_path, awaken_program, version, extra)
+    assert status == 2 and all(word in errors for word in words), errors
+
+
+def test_switched_off_any_mpi_will_do(tmp_path: Path, awaken_program: Path) -> None:
+    assert start_program(tmp_path, awaken_program, "Acme MPI 3.0", "acme", AWAKEN="0") == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"AWAKEN_GPU": "cud"}, ["AWAKEN_GPU", "cud", "auto"]),
+        ({"AWAKEN_REPROT": "1"}, ["AWAKEN_REPROT", "AWAKEN_REPORT"]),
+        ({"AWAKEN_PINNED_POOL": "64X"}, ["AWAKEN_PINNED_POOL", "64X"]),
+    ],
+)
+def test_wrong_settings_stop_a_preloaded_program(
+    environment: dict[str, str], words: list[str], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """Preloaded by hand, without `awaken exec` looking first."""
+    mpi = mpi_named("mpich")
+    run = subprocess.run(
+        [mpi.programs / "host_probe"],
+        env={**os.environ, **environment, "LD_PRELOAD": str(library())},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 2 and run.stderr.startswith("awaken: "), (run.returncode, run.stderr)
+    assert all(word in run.stderr for word in words), run.stderr
+
+
+@pytest.mark.parametrize("kind", ["cuda", "hip"])
+def test_a_gpu_that_is_asked_for_must_be_there(
+    kind: str, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    if Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists():
+        pytest.skip("this machine has a GPU driver")
+    mpi = mpi_named("mpich")
+    run = subprocess.run(
+        [awaken_program, "exec", "--gpu", kind, "--", mpi.programs / "host_probe"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode != 0
+    assert re.search(r"awaken: .*(libcuda|libamdhip64).*: .*AWAKEN_GPU", run.stderr), run.stderr
+
+
+@pytest.mark.parametrize("emulate", ["cuda:1", "hip5:1", "hip:1"])
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi", "mpi5"])
+def test_buffer_check_and_public_interface(
+    mpi: str, emulate: str, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    chosen = mpi_named(mpi)
+    result = harness.run_ranks(
+        chosen,
+        1,
+        [chosen.programs / "buffer_check"],
+        emulate=emulate,
+        environment={"AWAKEN_CHECK": "1"},
+        timeout=60,
+    )
+    result.check()
+    assert result.output.count("\nok ") >= 9, result.explain()
+
+
+@pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
+def test_without_pinned_memory_ordinary_memory_serves(
+    emulate: str, tmp_path: Path, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    report = tmp_path / "report.json"
+    result = harness.run_ranks(
+        mpi_named("mpich"),
+        2,
+        [harness.build_dir() / "apps" / "mpich" / "ping_pong_gpu_aware", "--max-bytes", "1M"],
+        emulate=emulate,
+        environment={"AWAKEN_EMULATE_FAULTS": "pinned-oom", "AWAKEN_REPORT": str(report)},
+        timeout=120,
+    )
+    result.check()
+    assert "used ordinary host memory" in report.read_text()
+
+
+@pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_a_failing_copy_is_an_mpi_error(
+    mpi: str, emulate: str, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """The program's error handler hears of it: no crash, no hang, no silent wrong data."""
+    # The first copy of each process is the program's own, the second is the layer's.
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        [harness.build_dir() / "apps" / mpi / "point_to_point"],
+        emulate=emulate,
+        environment={"AWAKEN_EMULATE_FAULTS": "copy-error=2"},
+        timeout=60,
+    )
+    assert result.status != 0, result.explain()
+    assert not re.search(r"signal 11|Segmentation", result.output), result.explain()
+    assert "awaken: copying " in result.output, result.explain()
