@@ -71,12 +71,12 @@ class Finder {
     Runtime& automatic(std::string* why_not) {
         if (Runtime* const runtime = _automatic.load(std::memory_order_acquire)) return *runtime;
         if (why_not == nullptr && !_waiting.load(std::memory_order_acquire) &&
-            loaded_object_counter() == _scanned_at.load(std::memory_order_acquire)) {
+            loaded_object_counter() == _settled_at.load(std::memory_order_acquire)) {
             return none();
         }
         const std::lock_guard lock(_mutex);
         if (Runtime* const runtime = _automatic.load(std::memory_order_relaxed)) return *runtime;
-        scan();
+        const unsigned long long counter = scan();
         bool waiting = false;
         std::string reasons;
         for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
@@ -91,6 +91,8 @@ class Finder {
             }
         }
         _waiting.store(waiting, std::memory_order_release);
+        // Last: a thread that sees this takes "none" for the answer without asking.
+        _settled_at.store(counter, std::memory_order_release);
         if (why_not != nullptr) {
             *why_not = reasons.empty() ? "the program has loaded no GPU runtime (libcuda or libamdhip64)" : reasons;
         }
@@ -184,10 +186,11 @@ class Finder {
         return _candidates.emplace_back(std::move(candidate));
     }
 
-    /// Looks for vendors' libraries among the loaded objects, if anything was loaded since the last time.
-    void scan() {
+    /// Looks for vendors' libraries among the loaded objects, if anything was loaded since the last time. Returns the
+    /// loader's counter at which the candidates are complete.
+    unsigned long long scan() {
         const unsigned long long counter = loaded_object_counter();
-        if (counter == _scanned_at.load(std::memory_order_relaxed)) return;
+        if (counter == _scanned_at) return counter;
         // What was loaded since may be what was missing.
         for (Candidate& candidate : _candidates) {
             if (candidate.runtime != nullptr && candidate.readiness == Readiness::no_device) {
@@ -200,16 +203,19 @@ class Finder {
                 if (const DynamicLibrary library = DynamicLibrary::open_loaded(path)) add(vendor, library);
             }
         }
-        _scanned_at.store(counter, std::memory_order_release);
+        _scanned_at = counter;
+        return counter;
     }
 
     std::atomic<Runtime*> _automatic{nullptr};
-    std::atomic<unsigned long long> _scanned_at{0};  ///< the loader's counter at the last scan; 0: none yet
-    std::atomic<bool> _waiting{false};               ///< a loaded runtime waits for the program to initialise it
+    /// The loader's counter when the candidates were last asked in vain; 0: never.
+    std::atomic<unsigned long long> _settled_at{0};
+    std::atomic<bool> _waiting{false};  ///< a loaded runtime waits for the program to initialise it
     std::array<std::atomic<Runtime*>, kVendors> _chosen = {};
     std::array<std::atomic<unsigned long long>, kVendors> _chosen_failed_at = {};
     std::mutex _mutex;
-    std::deque<Candidate> _candidates;  ///< in load order
+    unsigned long long _scanned_at = 0;  ///< the loader's counter at the last scan; 0: none yet
+    std::deque<Candidate> _candidates;   ///< in load order
 };
 
 Finder& finder() {

@@ -18,6 +18,7 @@ EXPORT int cuInit(unsigned) {
 }
 EXPORT int cuDeviceGetCount(int* count) {
     ++fake_driver.count_calls;
+    if (void (*const hook)() = fake_driver.while_counting) hook();
     if (!fake_driver.initialised) return 3;  // CUDA_ERROR_NOT_INITIALIZED
     *count = fake_driver.devices;
     return fake_driver.devices > 0 ? 0 : 100;  // CUDA_ERROR_NO_DEVICE
@@ -50,6 +51,7 @@ UNUSED(cuDeviceCanAccessPeer)
 UNUSED(cuDevicePrimaryCtxRetain)
 UNUSED(cuDevicePrimaryCtxGetState)
 UNUSED(cuCtxGetCurrent)
+UNUSED(cuCtxSetCurrent)
 UNUSED(cuCtxGetDevice)
 UNUSED(cuCtxPushCurrent_v2)
 UNUSED(cuCtxPopCurrent_v2)

@@ -12,4 +12,5 @@ struct FakeDriver {
     std::atomic<int> init_calls = 0;
     std::atomic<int> count_calls = 0;
     std::atomic<int> attribute_calls = 0;
+    std::atomic<void (*)()> while_counting = nullptr;  ///< called in the middle of cuDeviceGetCount, if any
 };

@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -166,6 +168,25 @@ TEST(Find, ManyThreadsFindTheSame) {
             thread.join();
         for (const Runtime* const runtime : found)
             EXPECT_EQ(runtime, found.front());
+    });
+}
+
+// The first thread that asks is still talking to the driver when the second one asks: the second must not take "not yet
+// found" for "none", or it would hand a device pointer to the MPI.
+TEST(Find, AThreadWaitsForTheAnswerThatAnotherIsGetting) {
+    in_own_process([] {
+        FakeDriver* const driver = load_driver();
+        driver->initialised = true;
+        static std::future<Vendor> second;  // static: the hook is a plain function
+        driver->while_counting = [] {
+            if (second.valid()) return;
+            second = std::async(std::launch::async, [] { return find(Choice::automatic).vendor(); });
+            // Long enough for an answer that does not wait; one that waits gets it when this returns.
+            EXPECT_EQ(second.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
+        };
+        EXPECT_EQ(find(Choice::automatic).vendor(), Vendor::cuda);
+        ASSERT_TRUE(second.valid());
+        EXPECT_EQ(second.get(), Vendor::cuda);
     });
 }
 
