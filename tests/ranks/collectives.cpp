@@ -562,7 +562,7 @@ void intercommunicators(Run& run, Form form) {
     std::byte* message = run.input(6000);
     if (form == Form::blocking && inter.rank == 0) {
         std::byte* answer = run.input(6000);
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Sendrecv(message, 6000, MPI_BYTE, 0, 3, answer, 6000, MPI_BYTE, 0, 3, inter.comm, &status));
         run.note_status("across", status, MPI_BYTE);
     }

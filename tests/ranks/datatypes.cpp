@@ -151,7 +151,7 @@ void same_type(Run& run, const Named& named) {
     const Pair pair(run);
     const Type type = named.create();
     for (const int count : {1, 2, 5}) {
-        MPI_Status status;
+        MPI_Status status{};
         std::byte* out = typed_buffer(run, type, count);
         std::byte* in = typed_buffer(run, type, count);
         OK(MPI_Sendrecv(out, count, type, ring.next, kTag, in, count, type, ring.previous, kTag, run.comm, &status));
@@ -192,7 +192,7 @@ void other_type(Run& run, const Named& named) {
     for (const bool typed_sender : {true, false}) {
         // 1: contiguous basic elements; 2: a strided type for three elements at once.
         for (const int other : {1, 2}) {
-            MPI_Status status;
+            MPI_Status status{};
             const bool typed = pair.sender == typed_sender;
             const MPI_Datatype mine = typed ? MPI_Datatype(type) : other == 1 ? named.basic : MPI_Datatype(strided);
             const int count = typed ? 3 : other == 1 ? 3 * elements : 1;
@@ -216,7 +216,7 @@ void partial(Run& run, const Named& named) {
     const int elements = size / basic_size;
     for (const int sent : {1, elements - 1, elements, elements + 1, 2 * elements + elements / 2}) {
         if (sent < 1) continue;
-        MPI_Status status;
+        MPI_Status status{};
         if (pair.sender) {
             std::byte* buffer = typed_buffer(run, named.basic, sent);
             OK(MPI_Send(buffer, sent, named.basic, pair.peer, kTag, run.comm));
@@ -280,7 +280,7 @@ void bottom(Run& run) {
         });
     };
     const Type from = scattered(false), to = scattered(true);
-    MPI_Status status;
+    MPI_Status status{};
     OK(MPI_Sendrecv(MPI_BOTTOM, 1, from, ring.next, kTag, MPI_BOTTOM, 1, to, ring.previous, kTag, run.comm, &status));
     note(run, "absolute both", status, to);
     std::byte* plain = run.input(590 * sizeof(double));

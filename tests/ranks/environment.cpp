@@ -302,7 +302,7 @@ void spawned(Run& run) {
     OK(MPI_Comm_set_errhandler(children, MPI_ERRORS_RETURN));
     if (run.rank == 0) {
         OK(MPI_Send(buffer, kSpawnBytes, MPI_BYTE, 0, kTag, children));
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Recv(buffer, kSpawnBytes, MPI_BYTE, 0, kTag, children, &status));
         run.note_status("from the child", status, MPI_BYTE);
     }

@@ -54,7 +54,7 @@ void blocking_mode(Run& run, BlockingSend send, bool buffered) {
             }
         } else if (pair.receiver) {
             MPI_Request request;
-            MPI_Status status;
+            MPI_Status status{};
             OK(MPI_Irecv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
             say_ready(run, pair);
             OK(MPI_Wait(&request, &status));
@@ -141,7 +141,7 @@ void wildcards_from_many(Run& run) {
         for (int message = 0; message < 3 * (run.size - 1); ++message) {
             // Which message comes is the scheduler's choice, so the content goes by source and tag.
             std::byte* buffer = run.transient(kBytes);
-            MPI_Status status;
+            MPI_Status status{};
             OK(MPI_Recv(buffer, kBytes, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, run.comm, &status));
             const std::string name = format("from %d tag %d", status.MPI_SOURCE, status.MPI_TAG);
             run.note_status(name, status, MPI_BYTE);
@@ -162,7 +162,7 @@ void self_messages(Run& run) {
         std::byte* in = run.input(size);
         MPI_Request request;
         OK(MPI_Isend(out, bytes, MPI_BYTE, run.rank, kTag, run.comm, &request));
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Recv(in, bytes, MPI_BYTE, run.rank, kTag, run.comm, &status));
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         run.note_status("from myself", status, MPI_BYTE);
@@ -188,7 +188,7 @@ void self_messages(Run& run) {
 
 void proc_null(Run& run) {
     std::byte* buffer = run.input(4096);
-    MPI_Status status;
+    MPI_Status status{};
     OK(MPI_Send(buffer, 4096, MPI_BYTE, MPI_PROC_NULL, kTag, run.comm));
     OK(MPI_Ssend(buffer, 4096, MPI_BYTE, MPI_PROC_NULL, kTag, run.comm));
     OK(MPI_Recv(buffer, 4096, MPI_BYTE, MPI_PROC_NULL, kTag, run.comm, &status));
@@ -201,7 +201,7 @@ void proc_null(Run& run) {
     MPI_Request requests[2];
     OK(MPI_Isend(buffer, 4096, MPI_BYTE, MPI_PROC_NULL, kTag, run.comm, &requests[0]));
     OK(MPI_Irecv(buffer, 4096, MPI_BYTE, MPI_PROC_NULL, kTag, run.comm, &requests[1]));
-    MPI_Status statuses[2];
+    MPI_Status statuses[2]{};
     OK(MPI_Waitall(2, requests, statuses));
     run.note_status("irecv", statuses[1], MPI_BYTE);
     OK(MPI_Probe(MPI_PROC_NULL, kTag, run.comm, &status));
@@ -224,7 +224,7 @@ void zero_counts(Run& run) {
     const Ring ring(run);
     std::byte* out = run.input(64);
     std::byte* in = run.input(64);
-    MPI_Status status;
+    MPI_Status status{};
     OK(MPI_Sendrecv(nullptr, 0, MPI_DOUBLE, ring.next, kTag, nullptr, 0, MPI_DOUBLE, ring.previous, kTag, run.comm,
                     &status));
     run.note_status("null", status, MPI_DOUBLE);
@@ -282,7 +282,7 @@ void shorter_than_the_buffer(Run& run) {
     for (const auto& [sent, room] :
          std::vector<std::pair<int, int>>{{8, 1024}, {100, 128}, {1, 100000}, {70000, 1 << 20}}) {
         std::byte* buffer = run.input(static_cast<std::size_t>(room));
-        MPI_Status status;
+        MPI_Status status{};
         if (pair.sender) {
             OK(MPI_Send(buffer, sent, MPI_BYTE, pair.peer, kTag, run.comm));
         } else if (pair.receiver) {
@@ -342,7 +342,7 @@ void exchanges(Run& run) {
         const auto size = static_cast<std::size_t>(bytes);
         std::byte* out = run.input(size);
         std::byte* in = run.input(size + 16);
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Sendrecv(out, bytes, MPI_BYTE, ring.next, kTag, in, bytes + 16, MPI_BYTE, ring.previous, MPI_ANY_TAG,
                         run.comm, &status));
         run.note_status(format("sendrecv %d", bytes), status, MPI_BYTE);
@@ -367,7 +367,7 @@ void blocking_receives_of_every_size(Run& run) {
     const Pair pair(run);
     for (const int bytes : kSizes) {
         std::byte* buffer = run.input(static_cast<std::size_t>(bytes));
-        MPI_Status status;
+        MPI_Status status{};
         if (pair.sender) {
             OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
             OK(MPI_Recv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &status));
@@ -423,7 +423,7 @@ void large_count_forms(Run& run) {
     const Ring ring(run);
     const MPI_Count count = 30001;
     const auto bytes = static_cast<std::size_t>(count) * sizeof(int);
-    MPI_Status status;
+    MPI_Status status{};
     std::byte* out = run.input(bytes);
     std::byte* in = run.input(bytes);
     MPI_Request requests[2];
@@ -464,7 +464,7 @@ void more_than_two_gibibytes(Run& run) {
     constexpr MPI_Count kBytes = (MPI_Count{2} << 30) + 8;
     if (!pair.active) return;
     std::byte* buffer = run.input(static_cast<std::size_t>(kBytes));
-    MPI_Status status;
+    MPI_Status status{};
     if (pair.sender) OK(MPI_Send_c(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm));
     if (pair.receiver) {
         OK(MPI_Recv_c(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &status));
@@ -478,7 +478,7 @@ void more_than_two_gibibytes(Run& run) {
 void add_probing(Suite& suite) {
     suite.add("probe", [](Run& run) {
         probed(run, [&](const Pair& pair, int) {
-            MPI_Status status;
+            MPI_Status status{};
             int count = 0;
             OK(MPI_Probe(pair.peer, kTag, run.comm, &status));
             MPI_Get_count(&status, MPI_BYTE, &count);
@@ -493,7 +493,7 @@ void add_probing(Suite& suite) {
         OK(MPI_Iprobe(MPI_ANY_SOURCE, 999, run.comm, &flag, MPI_STATUS_IGNORE));
         run.note("nothing there", flag);
         probed(run, [&](const Pair&, int) {
-            MPI_Status status;
+            MPI_Status status{};
             int found = 0, count = 0;
             while (found == 0)
                 OK(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, run.comm, &found, &status));
@@ -505,7 +505,7 @@ void add_probing(Suite& suite) {
     });
     suite.add("mprobe", [](Run& run) {
         probed(run, [&](const Pair&, int) {
-            MPI_Status status;
+            MPI_Status status{};
             MPI_Message message;
             int count = 0;
             OK(MPI_Mprobe(MPI_ANY_SOURCE, kTag, run.comm, &message, &status));
@@ -518,7 +518,7 @@ void add_probing(Suite& suite) {
     });
     suite.add("improbe", [](Run& run) {
         probed(run, [&](const Pair& pair, int) {
-            MPI_Status status;
+            MPI_Status status{};
             MPI_Message message;
             int found = 0, count = 0;
             while (found == 0)
@@ -542,7 +542,7 @@ void add_probing(Suite& suite) {
                 OK(MPI_Send(buffers[tag], 100 * tag + 100, MPI_BYTE, pair.peer, tag, run.comm));
         } else if (pair.receiver) {
             MPI_Message message;
-            MPI_Status status;
+            MPI_Status status{};
             OK(MPI_Mprobe(pair.peer, 3, run.comm, &message, &status));
             OK(MPI_Probe(pair.peer, 4, run.comm, &status));
             run.note_status("tag 4", status, MPI_BYTE);

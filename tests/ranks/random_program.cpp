@@ -366,7 +366,7 @@ class Program {
                     auto& request = requests[static_cast<std::size_t>(at)];
                     if (indices[static_cast<std::size_t>(at)] != 0) continue;
                     int flag = 0;
-                    MPI_Status status;
+                    MPI_Status status{};
                     MPI_Test(&request, &flag, &status);
                     if (flag == 0) continue;
                     indices[static_cast<std::size_t>(at)] = 1;
@@ -376,7 +376,7 @@ class Program {
                 break;
             default:
                 for (int at = 0; at < length; ++at) {
-                    MPI_Status status;
+                    MPI_Status status{};
                     MPI_Wait(&requests[static_cast<std::size_t>(at)], &status);
                     finish(at, status);
                 }
@@ -456,7 +456,7 @@ class Program {
         const int source = open_source ? MPI_ANY_SOURCE : from;
         const int tag = open_tag ? MPI_ANY_TAG : _event;
         Pending pending{MPI_REQUEST_NULL, side.type, false};
-        MPI_Status status;
+        MPI_Status status{};
         MPI_Message matched;
         int flag = 0;
         switch (mode) {
@@ -512,7 +512,7 @@ class Program {
         const int to = (me + step) % group.size(), from = (me + group.size() - step) % group.size();
         say("exchange", to, from);
         Random random = own_random(10 + _rank);
-        MPI_Status status;
+        MPI_Status status{};
         const Side out = random_side(random, basic, elements);
         if (replace) {
             MPI_Sendrecv_replace(out.address, out.count, out.type, to, _event, from, _event, group.comm, &status);

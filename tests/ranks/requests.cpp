@@ -50,7 +50,7 @@ void expect_all_null(Run& run, const Batch& batch) {
 void wait_each(Run& run) {
     Batch batch = start_batch(run, 9);
     for (std::size_t index = batch.requests.size(); index-- > 0;) {
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Wait(&batch.requests[index], &status));
         note_receive(run, batch, index, status);
     }
@@ -65,7 +65,7 @@ void test_each(Run& run) {
         for (std::size_t index = 0; index < batch.requests.size(); ++index) {
             if (done[index]) continue;
             int flag = 0;
-            MPI_Status status;
+            MPI_Status status{};
             OK(MPI_Test(&batch.requests[index], &flag, &status));
             if (flag == 0) continue;
             done[index] = true;
@@ -81,7 +81,7 @@ void wait_any(Run& run) {
     const int count = static_cast<int>(batch.requests.size());
     for (;;) {
         int index = -1;
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Waitany(count, batch.requests.data(), &index, &status));
         if (index == MPI_UNDEFINED) break;
         note_receive(run, batch, static_cast<std::size_t>(index), status);
@@ -94,7 +94,7 @@ void test_any(Run& run) {
     const int count = static_cast<int>(batch.requests.size());
     for (;;) {
         int index = -1, flag = 0;
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Testany(count, batch.requests.data(), &index, &flag, &status));
         if (flag == 0) continue;
         if (index == MPI_UNDEFINED) break;
@@ -158,7 +158,7 @@ void statuses_ignored(Run& run) {
 }
 
 void null_and_inactive(Run& run) {
-    MPI_Status status;
+    MPI_Status status{};
     MPI_Request request = MPI_REQUEST_NULL;
     int flag = 0, index = 0;
     OK(MPI_Wait(&request, &status));
@@ -192,12 +192,12 @@ void get_status(Run& run) {
     Batch batch = start_batch(run, 6);
     for (std::size_t index = 0; index < batch.requests.size(); ++index) {
         if (batch.requests[index] == MPI_REQUEST_NULL) continue;
-        MPI_Status status;
+        MPI_Status status{};
         for (int flag = 0; flag == 0;)
             OK(MPI_Request_get_status(batch.requests[index], &flag, &status));
         note_receive(run, batch, index, status);
         run.expect(batch.requests[index] != MPI_REQUEST_NULL, "Request_get_status keeps the request");
-        MPI_Status again;
+        MPI_Status again{};
         OK(MPI_Wait(&batch.requests[index], &again));
         note_receive(run, batch, index, again);
     }
@@ -229,7 +229,7 @@ void handles_as_integers(Run& run) {
     for (std::size_t index = 0; index < stored.size(); ++index) {
         MPI_Request request = from_integer(stored[index]);
         run.expect(request == batch.requests[index], "a handle comes back from its integer");
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Wait(&request, &status));
         note_receive(run, batch, index, status);
     }
@@ -302,7 +302,7 @@ void cancelled_receive(Run& run) {
     std::byte* second = run.input(1000);
     if (pair.receiver) {
         MPI_Request request;
-        MPI_Status status;
+        MPI_Status status{};
         OK(MPI_Irecv(buffer, 1000, MPI_BYTE, pair.peer, kTag, run.comm, &request));
         OK(MPI_Cancel(&request));
         OK(MPI_Wait(&request, &status));
@@ -367,7 +367,7 @@ void persistent(Run& run, PersistentSend init, bool buffered) {
                 OK(MPI_Start(&request));
                 OK(MPI_Send(nullptr, 0, MPI_BYTE, pair.peer, kTag + 1, run.comm));
             }
-            MPI_Status status;
+            MPI_Status status{};
             if (round % 2 == 0) {
                 OK(MPI_Wait(&request, &status));
             } else {
@@ -469,7 +469,7 @@ void errors_in_statuses(Run& run) {
         OK(MPI_Send(second, 500, MPI_BYTE, pair.peer, kTag + 1, run.comm));
     } else if (pair.receiver) {
         MPI_Request requests[2];
-        MPI_Status statuses[2];
+        MPI_Status statuses[2]{};
         OK(MPI_Irecv(first, 100, MPI_BYTE, pair.peer, kTag, run.comm, &requests[0]));
         OK(MPI_Irecv(second, 2000, MPI_BYTE, pair.peer, kTag + 1, run.comm, &requests[1]));
         OK(MPI_Send(nullptr, 0, MPI_BYTE, pair.peer, kTag + 9, run.comm));
