@@ -1,0 +1,198 @@
+"""What is installed works from outside: linking with pkg-config and CMake, a build for a cluster's own MPI, a wheel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import harness
+import pytest
+
+pytestmark = pytest.mark.skipif(harness.sanitizer() != "", reason="instrumented libraries need an instrumented program")
+
+# Device memory in an MPI call, from a C program that calls Awaken's own interface too.
+PROGRAM = r"""
+#include <awaken/awaken.h>
+#include <mpi.h>
+#include <stdio.h>
+
+int cuInit(unsigned);
+int cuDevicePrimaryCtxRetain(void**, int);
+int cuCtxSetCurrent(void*);
+int cuMemAlloc_v2(unsigned long long*, size_t);
+int cuMemcpyDtoH_v2(void*, unsigned long long, size_t);
+int cuMemcpyHtoD_v2(unsigned long long, const void*, size_t);
+
+int main(int argc, char** argv) {
+    void* context = 0;
+    unsigned long long device = 0;
+    int rank = 0, size = 0, value = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
+    if (cuMemAlloc_v2(&device, sizeof value)) return 3;
+    value = rank + 1;
+    cuMemcpyHtoD_v2(device, &value, sizeof value);
+    MPI_Allreduce(MPI_IN_PLACE, (void*)device, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    cuMemcpyDtoH_v2(&value, device, sizeof value);
+    if (rank == 0) printf("sum %d version %s\n", value, awaken_version());
+    MPI_Finalize();
+    return value == size * (size + 1) / 2 ? 0 : 1;
+}
+"""
+
+
+def command(*words: str | Path, timeout_s: float = 120, **environment: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**harness.clean_environment(), **environment},
+        check=False,
+    )
+    assert done.returncode == 0, f"$ {' '.join(map(str, words))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The build under test, installed into a folder that it was not configured for."""
+    folder = tmp_path_factory.mktemp("prefix") / "a prefix"
+    command(tool("cmake"), "--install", harness.build_dir(), "--prefix", folder)
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    file = tmp_path / "program.c"
+    file.write_text(PROGRAM)
+    return file
+
+
+def check_run(mpi: harness.Mpi, program: Path, prefix: Path) -> None:
+    emulator = prefix / "lib" / "awaken" / "emulator"
+    output = command(
+        "timeout", "60", mpi.mpiexec, *mpi.arguments, "-n", "2", program,
+        AWAKEN_EMULATE="cuda:2", LD_LIBRARY_PATH=str(emulator), **dict(mpi.environment),
+    )  # fmt: skip
+    assert "sum 3 version " in output
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_pkg_config(
+    mpi: str, prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    used = mpi_named(mpi)
+    moved = prefix.parent / "moved"  # pkg-config files know no quoting of blanks that every reader understands
+    if not moved.exists():
+        moved.symlink_to(prefix)
+    flags = command(
+        tool("pkg-config"), "--cflags", "--libs", "awaken", PKG_CONFIG_PATH=str(moved / "lib" / "pkgconfig")
+    ).split()
+    program = tmp_path / "program"
+    emulator = prefix / "lib" / "awaken" / "emulator"
+    command(used.mpiexec.parent / "mpicc", source, "-o", program, *flags, f"-L{emulator}", "-l:libcuda.so.1")
+    check_run(used, program, prefix)
+
+
+def test_plain_link_option(prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    """-lawaken with the prefix's lib folder, as the README says."""
+    used = mpi_named("mpich")
+    lib = prefix / "lib"
+    program = tmp_path / "program"
+    command(
+        used.mpiexec.parent / "mpicc", source, "-o", program, f"-I{prefix}/include", f"-L{lib}",
+        f"-Wl,-rpath,{lib}/awaken", "-Wl,--no-as-needed", "-lawaken",
+        f"-L{lib}/awaken/emulator", "-l:libcuda.so.1",
+    )  # fmt: skip
+    check_run(used, program, prefix)
+
+
+def test_cmake_package(prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    used = mpi_named("mpich")
+    (source.parent / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(outside LANGUAGES C)\n"
+        "find_package(awaken REQUIRED)\n"
+        "add_executable(program program.c)\n"
+        "target_link_libraries(program PRIVATE awaken::awaken ${DRIVER})\n"
+    )
+    build = tmp_path / "build"
+    driver = prefix / "lib" / "awaken" / "emulator" / "libcuda.so.1"
+    command(
+        tool("cmake"), "-S", source.parent, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DCMAKE_C_COMPILER={used.mpiexec.parent / 'mpicc'}", f"-DDRIVER={driver}",
+    )  # fmt: skip
+    command(tool("cmake"), "--build", build)
+    check_run(used, build / "program", prefix)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mpi", ["debian-mpich", "debian-openmpi"])
+def test_own_mpi(mpi: str, tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    """-DAWAKEN_MPI=<mpicc>: without wheels or network, for the MPI of this machine alone."""
+    used = mpi_named(mpi)
+    compiler = tool(f"mpicc.{mpi.removeprefix('debian-')}")
+    build, prefix = tmp_path / "build", tmp_path / "prefix"
+    abi = "mpich" if "mpich" in mpi else "openmpi"
+    command(
+        tool("cmake"), "-S", harness.ROOT, "-B", build, "-GNinja", "-DCMAKE_BUILD_TYPE=Release",
+        f"-DAWAKEN_MPI={compiler}", f"-DAWAKEN_ABIS={abi}", "-DAWAKEN_BUILD_TESTS=OFF", "-DAWAKEN_BUILD_APPS=OFF",
+        "-DAWAKEN_MPICH_ROOT=/nonexistent", "-DAWAKEN_OPENMPI_ROOT=/nonexistent",
+    )  # fmt: skip
+    command(tool("cmake"), "--build", build, "--parallel", str(os.cpu_count() or 2), timeout_s=1200)
+    command(tool("cmake"), "--install", build, "--prefix", prefix)
+    program = tmp_path / "program"
+    emulator = prefix / "lib" / "awaken" / "emulator"
+    flags = ["-I", prefix / "include", f"-L{prefix}/lib/awaken", f"-Wl,-rpath,{prefix}/lib/awaken"]
+    link: Sequence[str | Path] = ["-Wl,--no-as-needed", "-lawaken", f"-L{emulator}", "-l:libcuda.so.1"]
+    command(compiler, source, "-o", program, *flags, *link)
+    check_run(used, program, prefix)
+
+
+@pytest.mark.long
+def test_wheel(tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    """`pip install .` gives the `awaken` command, the library and the emulator."""
+    used = mpi_named("mpich")
+    environment = tmp_path / "venv"
+    command(sys.executable, "-m", "venv", "--without-pip", environment)
+    index = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    # From a copy, so that the tree under test is not built in.
+    tree = tmp_path / "tree"
+    shutil.copytree(harness.ROOT, tree, ignore=shutil.ignore_patterns("build", ".venv", ".git", ".hw"))
+    command(
+        sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", tree,
+        timeout_s=1800, **index,
+    )  # fmt: skip
+    awaken = environment / "bin" / "awaken"
+    assert "awaken " in command(awaken, "version")
+    program = tmp_path / "program"
+    emulator = environment / "lib" / "awaken" / "emulator"
+    command(
+        used.mpiexec.parent / "mpicc", source, "-o", program, "-I", environment / "include",
+        f"-L{environment}/lib/awaken", f"-Wl,-rpath,{environment}/lib/awaken", "-lawaken",
+        f"-L{emulator}", "-l:libcuda.so.1",
+    )  # fmt: skip
+    check_run(used, program, environment)
+    # And unlinked, through the command.
+    preloaded = tmp_path / "preloaded"
+    plain = source.with_name("plain.c")
+    plain.write_text(PROGRAM.replace("#include <awaken/awaken.h>\n", "").replace("awaken_version()", '"none"'))
+    command(used.mpiexec.parent / "mpicc", plain, "-o", preloaded, f"-L{emulator}", "-l:libcuda.so.1")
+    output = command(
+        "timeout", "60", used.mpiexec, "-n", "2", awaken, "exec", "--emulate", "cuda:2", "--", preloaded,
+        LD_LIBRARY_PATH=str(emulator),
+    )  # fmt: skip
+    assert "sum 3 version none" in output
