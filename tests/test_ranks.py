@@ -115,6 +115,9 @@ def test_ranks_linked(
         environment["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=0"
     if harness.sanitizer() == "thread":
         environment["TSAN_OPTIONS"] = f"suppressions={harness.TESTS / 'tsan.supp'}:halt_on_error=0"
+    if harness.sanitizer():
+        # PMIx wants its shared memory at an address that the sanitizers' shadow memory takes.
+        environment["PMIX_MCA_gds"] = "hash"
     timeout = 900 if harness.sanitizer() else 240
     result = harness.run_ranks(
         mpi_named(mpi),

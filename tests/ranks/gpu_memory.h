@@ -93,10 +93,10 @@ class NoGpu : public Gpu {
     void* allocate(Kind, std::size_t bytes) override { return host_memory(bytes); }
     void free(Kind, void* pointer) override { std::free(pointer); }
     void write(void* destination, const void* source, std::size_t bytes) override {
-        std::memcpy(destination, source, bytes);
+        if (bytes != 0) std::memcpy(destination, source, bytes);
     }
     void read(void* destination, const void* source, std::size_t bytes) override {
-        std::memcpy(destination, source, bytes);
+        if (bytes != 0) std::memcpy(destination, source, bytes);
     }
     void memset(void* destination, int value, std::size_t bytes) override { std::memset(destination, value, bytes); }
     void copy_on_device(void* destination, const void* source, std::size_t bytes) override {

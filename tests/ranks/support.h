@@ -197,14 +197,14 @@ class Buffer {
     static std::byte guard(std::size_t at) { return static_cast<std::byte>(0xa5 ^ (at * 7)); }
     void store(void* destination, const void* source, std::size_t bytes) {
         if (host_accessible(_kind)) {
-            std::memcpy(destination, source, bytes);
+            if (bytes != 0) std::memcpy(destination, source, bytes);
         } else {
             _gpu->write(destination, source, bytes);
         }
     }
     void load(void* destination, const void* source, std::size_t bytes) const {
         if (host_accessible(_kind)) {
-            std::memcpy(destination, source, bytes);
+            if (bytes != 0) std::memcpy(destination, source, bytes);
         } else {
             _gpu->read(destination, source, bytes);
         }
