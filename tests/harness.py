@@ -60,6 +60,11 @@ class Mpi:
     missing: str = ""  # why it cannot be used; empty when it can
 
     @property
+    def foreign_files(self) -> tuple[str, ...]:
+        """How names in /dev/shm begin that this MPI never makes: what others' killed programs left is not a run's."""
+        return ("mpich_",) if "openmpi" in self.name else ()
+
+    @property
     def programs(self) -> Path:
         return build_dir() / "tests" / "ranks" / self.name
 
@@ -185,10 +190,17 @@ def run_ranks(
     variables = {**clean_environment(), **mpi.environment, **(environment or {})}
     if emulate:
         variables["AWAKEN_EMULATE"] = emulate
-    return run(rank_command(mpi, ranks, program, with_awaken=with_awaken), variables, timeout, cwd)
+    command = rank_command(mpi, ranks, program, with_awaken=with_awaken)
+    return run(command, variables, timeout, cwd, mpi.foreign_files)
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], timeout: float, cwd: Path | None = None) -> Result:
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout: float,
+    cwd: Path | None = None,
+    foreign_files: tuple[str, ...] = (),
+) -> Result:
     """Runs a command with the care described at the head of this file."""
     mark = uuid.uuid4().hex
     # Open MPI builds socket names below TMPDIR, which must stay under 108 characters.
@@ -219,7 +231,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], timeout: float, 
         if not problems:
             problems += leftover_processes(mark)
         kill_marked(mark)
-        problems += leftover_files(before)
+        problems += leftover_files(before, foreign_files)
         seconds = time.monotonic() - start
         output = output_file.read_text(errors="replace")
     shown = {name: environment[name] for name in sorted(environment) if name.startswith("AWAKEN")}
@@ -288,9 +300,9 @@ def shared_memory_files() -> set[str]:
     return set()
 
 
-def leftover_files(before: set[str]) -> list[str]:
+def leftover_files(before: set[str], foreign: tuple[str, ...]) -> list[str]:
     """New files in /dev/shm that no live process uses (others may be running MPI programs too)."""
-    new = shared_memory_files() - before
+    new = {name for name in shared_memory_files() - before if not name.startswith(foreign)}
     if not new:
         return []
     used: set[str] = set()
