@@ -74,6 +74,7 @@ constexpr unsigned kStreamDefault = 0;
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kEventDisableTiming = 2;
 constexpr unsigned kIpcLazyEnablePeerAccess = 1;
+constexpr unsigned kAttachGlobal = 1;
 constexpr unsigned kHostPortable = 1;
 constexpr unsigned kHostDeviceMap = 2;
 
@@ -131,6 +132,7 @@ constexpr int kOldestDriver = 11000;
     X(primary_retain, "cuDevicePrimaryCtxRetain", true, CuResult, CuContext*, CuDevice)                              \
     X(primary_state, "cuDevicePrimaryCtxGetState", true, CuResult, CuDevice, unsigned*, int*)                        \
     X(context_current, "cuCtxGetCurrent", true, CuResult, CuContext*)                                                \
+    X(context_set, "cuCtxSetCurrent", true, CuResult, CuContext)                                                     \
     X(context_device, "cuCtxGetDevice", true, CuResult, CuDevice*)                                                   \
     X(context_push, "cuCtxPushCurrent_v2", true, CuResult, CuContext)                                                \
     X(context_pop, "cuCtxPopCurrent_v2", true, CuResult, CuContext*)                                                 \
@@ -140,6 +142,9 @@ constexpr int kOldestDriver = 11000;
     X(set_pointer_attribute, "cuPointerSetAttribute", true, CuResult, const void*, CuPointerAttribute, CuAddress)    \
     X(memory_allocate, "cuMemAlloc_v2", true, CuResult, CuAddress*, std::size_t)                                     \
     X(memory_free, "cuMemFree_v2", true, CuResult, CuAddress)                                                        \
+    X(memory_allocate_managed, "cuMemAllocManaged", false, CuResult, CuAddress*, std::size_t, unsigned)              \
+    X(memory_allocate_async, "cuMemAllocAsync", false, CuResult, CuAddress*, std::size_t, CuStream)                  \
+    X(memory_prefetch, "cuMemPrefetchAsync", false, CuResult, CuAddress, std::size_t, CuDevice, CuStream)            \
     X(memory_range, "cuMemGetAddressRange_v2", true, CuResult, CuAddress*, std::size_t*, CuAddress)                  \
     X(host_allocate, "cuMemHostAlloc", true, CuResult, void**, std::size_t, unsigned)                                \
     X(host_free, "cuMemFreeHost", true, CuResult, void*)                                                             \
@@ -371,6 +376,12 @@ class Cuda final : public VendorRuntime {
         return outcome(code, "cuCtxGetDevice");
     }
 
+    Status make_current(int device) noexcept override {
+        CuContext context = nullptr;
+        if (const Status status = primary_context(device, context); !status.ok()) return status;
+        return outcome(_driver.context_set(context), "cuCtxSetCurrent");
+    }
+
     Status can_access_peer(int device, int peer, bool& can) noexcept override {
         CuDevice from = 0;
         CuDevice to = 0;
@@ -439,6 +450,44 @@ class Cuda final : public VendorRuntime {
         const Current current(*this, pointer, -1);
         if (!current.status().ok()) return current.status();
         return outcome(_driver.memory_free(device_address(pointer)), "cuMemFree");
+    }
+
+    Status allocate_managed(int device, std::size_t bytes, void*& pointer) noexcept override {
+        if (_driver.memory_allocate_managed == nullptr) return lacking("cuMemAllocManaged");
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        CuAddress address = 0;
+        const CuResult code = _driver.memory_allocate_managed(&address, bytes, kAttachGlobal);
+        if (code == kSuccess) pointer = host_pointer(address);
+        return outcome(code, "cuMemAllocManaged");
+    }
+
+    Status allocate_from_pool(int device, std::size_t bytes, void*& pointer) noexcept override {
+        if (_driver.memory_allocate_async == nullptr) return lacking("cuMemAllocAsync");
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        CuAddress address = 0;
+        if (const CuResult code = _driver.memory_allocate_async(&address, bytes, legacy_stream())) {
+            return outcome(code, "cuMemAllocAsync");
+        }
+        // Other streams may use the memory only after the stream that it was allocated in has got there.
+        if (const CuResult code = _driver.stream_synchronize(legacy_stream())) {
+            static_cast<void>(_driver.memory_free(address));
+            return outcome(code, "cuStreamSynchronize");
+        }
+        pointer = host_pointer(address);
+        return {};
+    }
+
+    Status prefetch(const void* pointer, std::size_t bytes, int device, StreamHandle stream) noexcept override {
+        if (bytes == 0) return {};
+        if (_driver.memory_prefetch == nullptr) return lacking("cuMemPrefetchAsync");
+        CuDevice handle = 0;
+        if (const Status status = device_handle(device, handle); !status.ok()) return status;
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        return outcome(_driver.memory_prefetch(device_address(pointer), bytes, handle, stream.value),
+                       "cuMemPrefetchAsync");
     }
 
     Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
@@ -710,6 +759,10 @@ class Cuda final : public VendorRuntime {
         if (_driver.error_string(code, &text) != kSuccess || text == nullptr) text = "unknown CUDA error";
         const bool shut_down = code == kErrorDeinitialized || code == kErrorContextIsDestroyed;
         return {shut_down ? kShutDown : code, call, text};
+    }
+
+    static Status lacking(const char* call) noexcept {
+        return {kUnsupported, call, "this driver has no such function; update the NVIDIA driver"};
     }
 
     /// For queries: "not ready" is an answer.

@@ -7,7 +7,7 @@
 //
 // Rules that hold for each call:
 //  - Any thread may call; the calling thread need not have a current context or device. Whatever context or device was
-//    current when a call is entered is current again when it returns.
+//    current when a call is entered is current again when it returns, but for make_current().
 //  - Nothing throws. A call that can fail returns a Status, because failing is often normal (IPC refused, runtime
 //  already
 //    shut down) and the caller has another way; results are written through references only when the Status is ok.
@@ -144,6 +144,9 @@ class Runtime {
     virtual Status device_info(int device, DeviceInfo& info) = 0;
     /// The calling thread's current device; fails when the thread has none.
     virtual Status current_device(int& device) noexcept = 0;
+    /// Makes `device` (its primary context) the calling thread's current one and leaves it so, as a program does before
+    /// it calls a library that works on the current device (NCCL, RCCL). For programs; the layer never does this.
+    virtual Status make_current(int device) noexcept = 0;
     /// Whether `device` can map memory of `peer`, and (enable) let it. Enabling twice is success.
     virtual Status can_access_peer(int device, int peer, bool& can) noexcept = 0;
     virtual Status enable_peer_access(int device, int peer) noexcept = 0;
@@ -162,7 +165,17 @@ class Runtime {
 
     // ---- memory -------------------------------------------------------------------------------------------------
     virtual Status allocate(int device, std::size_t bytes, void*& pointer) noexcept = 0;
+    /// Frees what allocate, allocate_managed or allocate_from_pool gave, after all work of its device; null is fine.
     virtual Status free(void* pointer) noexcept = 0;
+    /// Memory of the kinds that programs allocate and the layer does not. Managed: reachable at one address by the host
+    /// and all devices; `device` is where its context is. From the pool: the device's stream-ordered allocator
+    /// (cudaMallocAsync, hipMallocAsync), usable in every stream when the call returns. Both fail with kUnsupported
+    /// when the driver is too old to have them.
+    virtual Status allocate_managed(int device, std::size_t bytes, void*& pointer) noexcept = 0;
+    virtual Status allocate_from_pool(int device, std::size_t bytes, void*& pointer) noexcept = 0;
+    /// Moves managed memory to `device` in stream order, so that later accesses there do not fault. Optional to the
+    /// program's correctness; fails where a device cannot migrate pages on demand.
+    virtual Status prefetch(const void* pointer, std::size_t bytes, int device, StreamHandle stream) noexcept = 0;
     /// Page-locked host memory that all devices may reach.
     virtual Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept = 0;
     virtual Status free_pinned(void* pointer) noexcept = 0;

@@ -57,6 +57,9 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
     X(memory_range, "hipMemGetAddressRange", true, Result, void**, std::size_t*, void*)                                \
     X(memory_allocate, "hipMalloc", true, Result, void**, std::size_t)                                                 \
     X(memory_free, "hipFree", true, Result, void*)                                                                     \
+    X(memory_allocate_managed, "hipMallocManaged", false, Result, void**, std::size_t, unsigned)                       \
+    X(memory_allocate_async, "hipMallocAsync", false, Result, void**, std::size_t, hip_abi::Stream)                    \
+    X(memory_prefetch, "hipMemPrefetchAsync", false, Result, const void*, std::size_t, int, hip_abi::Stream)           \
     X(host_allocate, "hipHostMalloc", true, Result, void**, std::size_t, unsigned)                                     \
     X(host_free, "hipHostFree", true, Result, void*)                                                                   \
     X(host_register, "hipHostRegister", true, Result, void*, std::size_t, unsigned)                                    \
@@ -261,6 +264,11 @@ class Hip final : public VendorRuntime {
         return scope.end(code, "hipGetDevice");
     }
 
+    Status make_current(int device) noexcept override {
+        Scope scope(*this);
+        return scope.end(_hip.set_device(device), "hipSetDevice");
+    }
+
     Status can_access_peer(int device, int peer, bool& can) noexcept override {
         Scope scope(*this);
         int answer = 0;
@@ -322,6 +330,43 @@ class Hip final : public VendorRuntime {
         if (pointer == nullptr) return {};
         Scope scope(*this);
         return scope.end(_hip.memory_free(pointer), "hipFree");
+    }
+
+    Status allocate_managed(int device, std::size_t bytes, void*& pointer) noexcept override {
+        if (_hip.memory_allocate_managed == nullptr) return lacking("hipMallocManaged");
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        if (bytes == 0) return {hip_abi::kErrorInvalidValue, "hipMallocManaged", "zero bytes"};
+        void* result = nullptr;
+        const Result code = _hip.memory_allocate_managed(&result, bytes, hip_abi::kAttachGlobal);
+        if (code == kSuccess) pointer = result;
+        return scope.end(code, "hipMallocManaged");
+    }
+
+    Status allocate_from_pool(int device, std::size_t bytes, void*& pointer) noexcept override {
+        if (_hip.memory_allocate_async == nullptr) return lacking("hipMallocAsync");
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        if (bytes == 0) return {hip_abi::kErrorInvalidValue, "hipMallocAsync", "zero bytes"};
+        void* result = nullptr;
+        if (const Result code = _hip.memory_allocate_async(&result, bytes, nullptr)) {
+            return scope.end(code, "hipMallocAsync");
+        }
+        // Other streams may use the memory only after the stream that it was allocated in has got there.
+        if (const Result code = _hip.stream_synchronize(nullptr)) {
+            static_cast<void>(_hip.memory_free(result));
+            return scope.end(code, "hipStreamSynchronize");
+        }
+        pointer = result;
+        return {};
+    }
+
+    Status prefetch(const void* pointer, std::size_t bytes, int device, StreamHandle stream) noexcept override {
+        if (bytes == 0) return {};
+        if (_hip.memory_prefetch == nullptr) return lacking("hipMemPrefetchAsync");
+        Scope scope(*this, stream.device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.end(_hip.memory_prefetch(pointer, bytes, device, stream.value), "hipMemPrefetchAsync");
     }
 
     Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
@@ -588,6 +633,10 @@ class Hip final : public VendorRuntime {
         if (text == nullptr) text = "unknown HIP error";
         const bool shut_down = code == hip_abi::kErrorDeinitialized || code == hip_abi::kErrorContextIsDestroyed;
         return {shut_down ? kShutDown : code, call, text};
+    }
+
+    static Status lacking(const char* call) noexcept {
+        return {kUnsupported, call, "this HIP runtime has no such function; update ROCm"};
     }
 
     static std::string dotted(int version) {

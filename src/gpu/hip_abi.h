@@ -59,6 +59,7 @@ inline constexpr int kCopyDefault = 4;  ///< hipMemcpyDefault: the runtime looks
 inline constexpr unsigned kStreamDefault = 0;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kAttachGlobal = 1;  ///< hipMemAttachGlobal
 inline constexpr unsigned kHostMallocPortable = 1;
 inline constexpr unsigned kHostMallocMapped = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;

@@ -23,6 +23,7 @@ class None final : public Runtime {
     int device_count() noexcept override { return 0; }
     Status device_info(int, DeviceInfo&) override { return unsupported("device_info"); }
     Status current_device(int&) noexcept override { return unsupported("current_device"); }
+    Status make_current(int) noexcept override { return unsupported("make_current"); }
     Status can_access_peer(int, int, bool&) noexcept override { return unsupported("can_access_peer"); }
     Status enable_peer_access(int, int) noexcept override { return unsupported("enable_peer_access"); }
 
@@ -37,6 +38,9 @@ class None final : public Runtime {
 
     Status allocate(int, std::size_t, void*&) noexcept override { return unsupported("allocate"); }
     Status free(void* pointer) noexcept override { return pointer == nullptr ? Status{} : unsupported("free"); }
+    Status allocate_managed(int, std::size_t, void*&) noexcept override { return unsupported("allocate_managed"); }
+    Status allocate_from_pool(int, std::size_t, void*&) noexcept override { return unsupported("allocate_from_pool"); }
+    Status prefetch(const void*, std::size_t, int, StreamHandle) noexcept override { return unsupported("prefetch"); }
     Status allocate_pinned(std::size_t, void*&) noexcept override { return unsupported("allocate_pinned"); }
     Status free_pinned(void* pointer) noexcept override {
         return pointer == nullptr ? Status{} : unsupported("free_pinned");

@@ -159,6 +159,8 @@ class Checks {
         streams_and_events();
         default_stream_order();
         caller_state();
+        program_memory();
+        current_device();
         sharing();
         peers();
         kernels();
@@ -179,6 +181,10 @@ class Checks {
         std::vector<unsigned char> data(bytes, 0xEE);
         if (!_gpu.copy(data.data(), device, bytes, _stream).ok() || !waited(_stream)) data.clear();
         return data;
+    }
+    static std::string describe(const gpu::PointerInfo& info) {
+        return std::string(to_string(info.kind)) + ", device " + std::to_string(info.device) + ", " +
+               std::to_string(info.size) + " bytes, id " + std::to_string(info.id) + (info.ipc_capable ? ", IPC" : "");
     }
     gpu::PointerInfo classify(const void* pointer) {
         gpu::PointerInfo info;
@@ -239,11 +245,6 @@ class Checks {
             _table.check(std::string(what) + " is host memory",
                          info.kind == gpu::MemoryKind::host && info.device == -1 && info.base == 0 && info.size == 0);
         }
-        const auto describe = [](const gpu::PointerInfo& info) {
-            return std::string(to_string(info.kind)) + ", device " + std::to_string(info.device) + ", " +
-                   std::to_string(info.size) + " bytes, id " + std::to_string(info.id) +
-                   (info.ipc_capable ? ", IPC" : "");
-        };
         const gpu::PointerInfo inside = classify(shifted(_device, 12345));
         _table.check("interior device pointer: device, base and size of the allocation",
                      inside.kind == gpu::MemoryKind::device && inside.device == kDevice &&
@@ -481,6 +482,59 @@ class Checks {
             static_cast<void>(_gpu.ipc_open(handle, kDevice, base));
             _table.check("failing calls leave no pending error", _program.pending_error() == 0);
         }
+    }
+
+    /// Memory that programs allocate and the layer does not.
+    void program_memory() {
+        _table.section("Managed and pool memory from the interface");
+        const std::vector<unsigned char> data = pattern(8, kBytes);
+        void* memory = nullptr;
+        if (const gpu::Status made = _gpu.allocate_managed(kDevice, kBytes, memory); made.code == gpu::kUnsupported) {
+            _table.skip("allocate_managed", made.message());
+        } else if (_table.check("allocate_managed", made)) {
+            const gpu::PointerInfo info = classify(memory);
+            _table.check("it is managed", info.kind == gpu::MemoryKind::managed && info.size >= kBytes, describe(info));
+            std::memcpy(memory, data.data(), kBytes);
+            const gpu::Status moved = _gpu.prefetch(memory, kBytes, kDevice, _stream);
+            if (moved.ok()) {
+                _table.check("prefetch", waited(_stream));
+            } else {
+                _table.skip("prefetch", moved.message());  // a GPU that cannot migrate pages on demand
+            }
+            _table.check("the device sees what the host wrote", download(memory, kBytes) == data);
+            _table.check("free of managed memory", _gpu.free(memory));
+            _table.check("it is gone", classify(memory).kind == gpu::MemoryKind::host);
+        }
+        memory = nullptr;
+        if (const gpu::Status made = _gpu.allocate_from_pool(kDevice, kBytes, memory); made.code == gpu::kUnsupported) {
+            _table.skip("allocate_from_pool", made.message());
+        } else if (_table.check("allocate_from_pool", made)) {
+            const gpu::PointerInfo info = classify(memory);
+            _table.check("it is device memory of that device",
+                         info.kind == gpu::MemoryKind::device && info.device == kDevice, describe(info));
+            _table.check("it can be used in another stream", upload(memory, data) && download(memory, kBytes) == data);
+            _table.check("free of pool memory", _gpu.free(memory));
+        }
+        void* untouched = nullptr;
+        _table.check("managed and pool memory of a device that is not there fail",
+                     !_gpu.allocate_managed(9999, kBytes, untouched).ok() &&
+                         !_gpu.allocate_from_pool(9999, kBytes, untouched).ok() && untouched == nullptr);
+    }
+
+    void current_device() {
+        _table.section("Choosing the current device");
+        const int last = _gpu.device_count() - 1;
+        bool chosen = false;
+        bool refused = false;
+        std::thread([&] {
+            int device = -1;
+            chosen = _gpu.make_current(last).ok() && _gpu.current_device(device).ok() && device == last;
+            refused = !_gpu.make_current(9999).ok() && _gpu.current_device(device).ok() && device == last;
+        }).join();
+        int device = -1;
+        _table.check("make_current, on another thread", chosen);
+        _table.check("of a device that is not there fails and changes nothing", refused);
+        _table.check("this thread's stays as it was", _gpu.current_device(device).ok() && device == kDevice);
     }
 
     void sharing() {

@@ -140,6 +140,7 @@ class FakeGpu final : public gpu::Runtime {
         device = 0;
         return {};
     }
+    gpu::Status make_current(int) noexcept override { return count("make_current"); }
     gpu::Status can_access_peer(int, int, bool& can) noexcept override {
         can = true;
         return {};
@@ -182,6 +183,18 @@ class FakeGpu final : public gpu::Runtime {
         return {};
     }
     gpu::Status free(void* pointer) noexcept override { return release("free", pointer); }
+    gpu::Status allocate_managed(const int device, const std::size_t bytes, void*& pointer) noexcept override {
+        const std::lock_guard lock(_mutex);
+        if (const gpu::Status status = enter("allocate_managed"); !status.ok()) return status;
+        pointer = map(gpu::MemoryKind::managed, device, bytes, nullptr);
+        return {};
+    }
+    gpu::Status allocate_from_pool(int, std::size_t, void*&) noexcept override {
+        return unsupported("allocate_from_pool");
+    }
+    gpu::Status prefetch(const void*, std::size_t, int, gpu::StreamHandle) noexcept override {
+        return count("prefetch");
+    }
     gpu::Status allocate_pinned(const std::size_t bytes, void*& pointer) noexcept override {
         const std::lock_guard lock(_mutex);
         if (const gpu::Status status = enter("allocate_pinned"); !status.ok()) return status;

@@ -30,7 +30,7 @@ class RuntimeCompilerTest : public ::testing::TestWithParam<Target> {
 };
 
 TEST_P(RuntimeCompilerTest, CompilesAllKernelsWithoutAWord) {
-    for (const char* const source : {kernels::pack_source, kernels::fill_source}) {
+    for (const char* const source : {kernels::pack_source, kernels::fill_source, kernels::compute_source}) {
         std::string code;
         std::string log;
         const RuntimeCompiler::Result result = compile(source, code, log);

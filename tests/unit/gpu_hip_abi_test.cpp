@@ -57,6 +57,7 @@ static_assert(kStreamNonBlocking == hipStreamNonBlocking);
 static_assert(kEventDisableTiming == hipEventDisableTiming);
 static_assert(kHostMallocPortable == hipHostMallocPortable);
 static_assert(kHostMallocMapped == hipHostMallocMapped);
+static_assert(kAttachGlobal == hipMemAttachGlobal);
 static_assert(kHostRegisterPortable == hipHostRegisterPortable);
 static_assert(kHostRegisterMapped == hipHostRegisterMapped);
 

@@ -3,7 +3,8 @@
 
 namespace awaken::gpu::kernels {
 
-extern const char* const pack_source;  ///< pack.h
-extern const char* const fill_source;  ///< fill.h
+extern const char* const pack_source;     ///< pack.h
+extern const char* const fill_source;     ///< fill.h
+extern const char* const compute_source;  ///< compute.h
 
 }  // namespace awaken::gpu::kernels
