@@ -27,6 +27,8 @@ struct Faults {
     bool pinned_memory = false;  ///< pinned-oom: allocating page-locked host memory fails
     bool registering = false;    ///< register: registering host memory fails
     bool shutdown = false;       ///< shutdown: once the process runs its exit handlers, each call says "deinitialized"
+    bool ccl_shared_device = false;           ///< ccl-share-gpu: ranks of a CCL communicator may use the same device
+    int failing_ccl_rank = -1;                ///< ccl-init=R: rank R of each CCL communicator fails to initialise
     std::optional<std::size_t> memory_limit;  ///< oom (0) or oom-after=BYTES: device memory in use may not grow beyond
     std::uint64_t failing_copy = 0;  ///< copy-error=N: the N-th copy of the process fails (launch failure); 0: none
 };

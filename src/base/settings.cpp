@@ -130,6 +130,7 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "at MPI_Finalize, report calls, bytes, time and paths: 1 as text on stderr, or to a file (*.json: as JSON)"},
         {"AWAKEN_CHECK", "1 | 0", "0", "check each buffer against the allocation that it lies in"},
         {"AWAKEN_MPI", "path", "", "the MPI library to use when the program has loaded none by itself"},
+        {"AWAKEN_CCL", "path", "", "the NCCL or RCCL library to use, instead of the one that is found"},
         {"AWAKEN_LIBRARY", "path", "", "the Awaken library that awaken exec preloads, instead of the installed one"},
         {"AWAKEN_EMULATE", "cuda:N | hip:N | hip5:N | hip6:N | hip7:N", "",
          "awaken exec gives the program an emulated GPU driver with N devices; hip5 to hip7 as that version of ROCm "

@@ -28,6 +28,14 @@ target_compile_definitions(emulator_core_test PRIVATE
     AWAKEN_EMULATOR_SOURCES="$<TARGET_PROPERTY:emulator_core,SOURCE_DIR>"
     AWAKEN_EMULATOR_TABLE="${CMAKE_CURRENT_LIST_DIR}/../../docs/emulator.md")
 
+# The emulated collective communication libraries, by way of src/ccl.
+foreach(vendor IN ITEMS cuda hip)
+    emulator_test(emulator_ccl_${vendor}_test ${vendor}:2 ${CMAKE_CURRENT_LIST_DIR}/emulator_ccl_test.cpp)
+    target_link_libraries(emulator_ccl_${vendor}_test PRIVATE awaken_ccl awaken_gpu emulator_ccl)
+endforeach()
+target_compile_definitions(emulator_ccl_cuda_test PRIVATE AWAKEN_CCL_HIP=0)
+target_compile_definitions(emulator_ccl_hip_test PRIVATE AWAKEN_CCL_HIP=1)
+
 # A program against the real headers, where there are any.
 find_path(AWAKEN_HIP_INCLUDE hip/hip_runtime_api.h HINTS ENV ROCM_PATH PATHS /opt/rocm PATH_SUFFIXES include)
 if(AWAKEN_HIP_INCLUDE AND EXISTS "${AWAKEN_HIP_INCLUDE}/hip/hip_version.h")

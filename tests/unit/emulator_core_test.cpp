@@ -200,7 +200,7 @@ TEST(EmulatorDocumentation, ListsEachCallThatIsExportedAndNoOther) {
     }
     const std::string page = text_of(AWAKEN_EMULATOR_TABLE);
     const std::set<std::string> listed =
-        matches(page.substr(page.find("## Calls")), "`((?:cu|nvrtc|hip)[A-Za-z0-9_]+)`");
+        matches(page.substr(page.find("## Calls")), "`((?:cu|nvrtc|hip|nccl)[A-Za-z0-9_]+)`");
     EXPECT_GT(exported.size(), 300U);
     for (const std::string& name : exported)
         EXPECT_TRUE(listed.count(name)) << name << " is not in docs/emulator.md";
@@ -236,7 +236,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     set("AWAKEN_EMULATE", "hip6:3");
     set("AWAKEN_EMULATE_MEMORY", "512M");
     set("AWAKEN_EMULATE_DELAY_US", "0");
-    set("AWAKEN_EMULATE_FAULTS", "oom-after=64K, ipc-open,copy-error=7");
+    set("AWAKEN_EMULATE_FAULTS", "oom-after=64K, ipc-open,copy-error=7,ccl-init=1,ccl-share-gpu");
     Configuration configuration = read_configuration();
     EXPECT_EQ(configuration.problem, "");
     EXPECT_EQ(configuration.vendor, Vendor::hip);
@@ -248,10 +248,16 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_TRUE(configuration.faults.ipc_open);
     EXPECT_FALSE(configuration.faults.ipc_export);
     EXPECT_EQ(configuration.faults.failing_copy, 7U);
+    EXPECT_EQ(configuration.faults.failing_ccl_rank, 1);
+    EXPECT_TRUE(configuration.faults.ccl_shared_device);
 
-    const std::vector<std::pair<const char*, const char*>> wrong{
-        {"AWAKEN_EMULATE_FAULTS", "copy-error=0"}, {"AWAKEN_EMULATE_FAULTS", "oom=3"}, {"AWAKEN_EMULATE_MEMORY", "1M"},
-        {"AWAKEN_EMULATE_DELAY_US", "soon"},       {"AWAKEN_EMULATE", "rocm:2"},       {"AWAKEN_EMULATE", "cuda:0"}};
+    const std::vector<std::pair<const char*, const char*>> wrong{{"AWAKEN_EMULATE_FAULTS", "copy-error=0"},
+                                                                 {"AWAKEN_EMULATE_FAULTS", "ccl-init=-1"},
+                                                                 {"AWAKEN_EMULATE_FAULTS", "oom=3"},
+                                                                 {"AWAKEN_EMULATE_MEMORY", "1M"},
+                                                                 {"AWAKEN_EMULATE_DELAY_US", "soon"},
+                                                                 {"AWAKEN_EMULATE", "rocm:2"},
+                                                                 {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {
         const std::string before = getenv(name);
         set(name, value);

@@ -1,0 +1,170 @@
+// The interface to a collective communication library: NCCL on NVIDIA's GPUs, RCCL on AMD's, which share one interface.
+//
+// The library is found at run time and may be missing; nothing of it is needed to build. Nothing here knows of MPI.
+//
+// Rules that hold for each call:
+//  - Nothing throws. A call returns a Status, and writes results through references only when the Status is ok.
+//  - A function that the loaded library is too old to have, or a type or operation that it does not know, yields
+//    kUnsupported and has no other effect.
+//  - Calls work on the calling thread's current device, as those of the library do: see gpu::Runtime::make_current().
+//  - Communication calls only queue work in a stream. It is over when the stream has got there; a failure that comes up
+//    later is asked for with async_error().
+//  - Counts are of elements. Buffers are memory that the communicator's device can reach.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpu/gpu.h"
+
+namespace awaken::ccl {
+
+/// Outcome of a call. `code` is the library's own number; 0 is success.
+struct [[nodiscard]] Status {
+    int code = 0;
+    const char* call = nullptr;         ///< static string; null on success
+    const char* description = nullptr;  ///< the library's words, static; null on success
+
+    [[nodiscard]] bool ok() const noexcept { return code == 0; }
+    /// "ncclCommInitRank: invalid usage (5)". Empty on success.
+    [[nodiscard]] std::string message() const;
+};
+
+/// Status for "the loaded library cannot do that".
+inline constexpr int kUnsupported = -1;
+/// ncclInProgress: a nonblocking communicator has not finished the call. No failure.
+inline constexpr int kInProgress = 7;
+
+/// Element types; the values are the library's.
+enum class Type : std::uint8_t {
+    int8 = 0,
+    uint8 = 1,
+    int32 = 2,
+    uint32 = 3,
+    int64 = 4,
+    uint64 = 5,
+    float16 = 6,
+    float32 = 7,
+    float64 = 8,
+    bfloat16 = 9,
+    float8_e4m3 = 10,
+    float8_e5m2 = 11
+};
+
+/// Bytes of one element.
+[[nodiscard]] std::size_t size_of(Type type) noexcept;
+/// "bfloat16".
+[[nodiscard]] const char* to_string(Type type) noexcept;
+
+/// Reductions; the values are the library's.
+enum class Operation : std::uint8_t { sum = 0, product = 1, maximum = 2, minimum = 3, average = 4 };
+
+/// "sum".
+[[nodiscard]] const char* to_string(Operation operation) noexcept;
+
+/// What makes a group of ranks a communicator. Send it to the other ranks as plain bytes.
+struct UniqueId {
+    unsigned char bytes[128] = {};
+};
+
+/// Opaque; belongs to the Library that made it.
+struct Communicator {
+    void* value = nullptr;
+};
+
+/// The functions of the library, by the names that its documentation gives them.
+struct Functions;
+
+/// A loaded library. Objects live as long as the process. All calls may come from any thread, but no two threads may
+/// use one communicator at the same time (the library's own rule).
+class Library {
+  public:
+    explicit Library(gpu::Vendor vendor, std::string path, const Functions& functions, int version);
+    Library(const Library&) = delete;
+    Library& operator=(const Library&) = delete;
+
+    [[nodiscard]] gpu::Vendor vendor() const noexcept { return _vendor; }
+    /// "NCCL" or "RCCL".
+    [[nodiscard]] const char* name() const noexcept;
+    /// The library's number: 22703 for 2.27.3.
+    [[nodiscard]] int version() const noexcept { return _version; }
+    /// "NCCL 2.27.3".
+    [[nodiscard]] std::string title() const;
+    /// Where it was loaded from.
+    [[nodiscard]] const std::string& path() const noexcept { return _path; }
+
+    /// Whether this version knows the type or the operation.
+    [[nodiscard]] bool supports(Type type) const noexcept;
+    [[nodiscard]] bool supports(Operation operation) const noexcept;
+
+    /// A failure in full: the status's message and what the library noted about it (its last error), which names the
+    /// cause where the status only names its kind. Ask on the thread that got the status, before its next call.
+    [[nodiscard]] std::string explain(const Status& status, Communicator communicator = {}) const;
+
+    // ---- communicators ------------------------------------------------------------------------------------------
+    /// For one rank to call; all ranks init_rank() with the same.
+    Status unique_id(UniqueId& id) const noexcept;
+    /// Joins the communicator as `rank` of `ranks` with the thread's current device. Returns when all have joined;
+    /// blocks for ever when one never does.
+    Status init_rank(Communicator& communicator, int ranks, const UniqueId& id, int rank) const noexcept;
+    /// Waits for what was queued, and frees. A null communicator is fine.
+    Status destroy(Communicator communicator) const noexcept;
+    /// Ends what is queued without waiting for other ranks, and frees. A null communicator is fine.
+    Status abort(Communicator communicator) const noexcept;
+    /// `error` becomes what went wrong since the communicator was made, or success, or kInProgress.
+    Status async_error(Communicator communicator, Status& error) const noexcept;
+    Status count(Communicator communicator, int& ranks) const noexcept;
+    Status user_rank(Communicator communicator, int& rank) const noexcept;
+
+    // ---- groups -------------------------------------------------------------------------------------------------
+    /// Calls between start and end make progress together, so that sends and receives cannot wait for each other.
+    /// Groups nest.
+    Status group_start() const noexcept;
+    Status group_end() const noexcept;
+
+    // ---- communication ------------------------------------------------------------------------------------------
+    Status send(const void* data, std::size_t count, Type type, int peer, Communicator communicator,
+                gpu::StreamHandle stream) const noexcept;
+    Status receive(void* data, std::size_t count, Type type, int peer, Communicator communicator,
+                   gpu::StreamHandle stream) const noexcept;
+    /// `send` == `receive` works in place.
+    Status all_reduce(const void* send, void* receive, std::size_t count, Type type, Operation operation,
+                      Communicator communicator, gpu::StreamHandle stream) const noexcept;
+    /// `receive` counts at the root only.
+    Status reduce(const void* send, void* receive, std::size_t count, Type type, Operation operation, int root,
+                  Communicator communicator, gpu::StreamHandle stream) const noexcept;
+    /// `send` counts at the root only.
+    Status broadcast(const void* send, void* receive, std::size_t count, Type type, int root, Communicator communicator,
+                     gpu::StreamHandle stream) const noexcept;
+    /// `count` elements of each rank. In place when `send` is this rank's part of `receive`.
+    Status all_gather(const void* send, void* receive, std::size_t count, Type type, Communicator communicator,
+                      gpu::StreamHandle stream) const noexcept;
+    /// `count` elements for each rank. In place when `receive` is this rank's part of `send`.
+    Status reduce_scatter(const void* send, void* receive, std::size_t count, Type type, Operation operation,
+                          Communicator communicator, gpu::StreamHandle stream) const noexcept;
+
+  private:
+    [[nodiscard]] Status outcome(int code, const char* call) const noexcept;
+    [[nodiscard]] Status check(Type type, const char* call) const noexcept;
+    [[nodiscard]] Status check(Type type, Operation operation, const char* call) const noexcept;
+
+    const gpu::Vendor _vendor;
+    const std::string _path;
+    const Functions& _functions;  ///< never freed
+    const int _version;
+};
+
+/// The library that goes with a vendor's GPUs, loaded if need be; null, with the reason and the remedy in `why_not`,
+/// when there is none. What was found stays; what was not is looked for again at the next call.
+///
+/// It is looked for in this order: AWAKEN_CCL, when set, is the path of the library and the only candidate; one that
+/// the process has loaded already; by its name, as the loader knows it; among the packages of the Python in use; beside
+/// the ROCm that is loaded or installed.
+[[nodiscard]] const Library* find(gpu::Vendor vendor, std::string* why_not = nullptr);
+
+/// The paths and names that find() tries, best first. Empty for Vendor::none.
+[[nodiscard]] std::vector<std::string> candidates(gpu::Vendor vendor);
+
+}  // namespace awaken::ccl
