@@ -28,6 +28,8 @@ GRACE_S = 5
 TAIL_LINES = 25
 EXTRA_CUDART_WHEEL = "nvidia-cuda-runtime-cu12"
 
+ALLREDUCE_LINE = re.compile(r"^Time in seconds for GPU Direct MPI_Allreduce using standard MPI library: (\S+)$", re.M)
+ALLREDUCE_ITERATIONS = 5
 RESULT_LINE = re.compile(r"Transfer size \(B\): +(\d+), Transfer Time \(s\): +([\d.]+), Bandwidth \(GB/s\): +([\d.]+)")
 
 PROBE = """
@@ -311,6 +313,11 @@ class Runner:
                 _, seconds, bandwidth = lines[-1]
                 result.seconds_per_transfer, result.bandwidth = float(seconds), float(bandwidth)
             result.data_checked = bool(lines)
+        elif result.run.program == "allreduce":
+            line = ALLREDUCE_LINE.search(result.output)
+            if line:
+                result.seconds_per_transfer = float(line.group(1)) / ALLREDUCE_ITERATIONS
+            result.data_checked = line is not None and "# All sums are exact on all ranks." in result.output
         else:
             result.data_checked = f"PASS {result.run.program}:" in result.output
         if not result.data_checked:
@@ -398,6 +405,9 @@ def plan(gpus: Sequence[Gpus], mpis: dict[str, Mpi], arguments: tuple[str, ...])
         yield Run(program, mpis["mpich"], first, arguments)
     for program in ("point_to_point", "reduce", "host_staged", "unified_memory"):
         yield Run(program, mpis["mpich"], first)
+    # A short one: what the machine can do is for `allreduce` by itself to tell.
+    allreduce = ("--elements", "100000", "--iterations", str(ALLREDUCE_ITERATIONS), "--buffers", "1")
+    yield Run("allreduce", mpis["mpich"], first, allreduce)
     for abi in ("openmpi", "mpi5"):
         if abi in mpis:
             yield Run("ping_pong_gpu_aware", mpis[abi], first, arguments)
@@ -477,7 +487,8 @@ def demonstrate(options: argparse.Namespace) -> bool:
             say("\nThe remaining programs are left out: what made this one hang would stop them too.")
             break
     say("\n" + table(results))
-    say("\ntime and GiB/s: one transfer of the largest size. path: how its bytes went, from AWAKEN_REPORT.")
+    say("\ntime and GiB/s: one transfer of the largest size, or one call of allreduce.")
+    say("path: how its bytes went, from AWAKEN_REPORT.")
     return good and not any(result.problem for result in results)
 
 

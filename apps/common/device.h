@@ -15,7 +15,7 @@
         if (hip_check_error != hipSuccess) {                                                                   \
             std::fprintf(stderr, "rank %d: %s:%d: %s: %s\n", apps::rank_of_world(), __FILE__, __LINE__, #call, \
                          hipGetErrorString(hip_check_error));                                                  \
-            MPI_Abort(MPI_COMM_WORLD, apps::exit_misuse);                                                      \
+            apps::end_job();                                                                                   \
         }                                                                                                      \
     } while (false)
 

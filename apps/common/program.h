@@ -31,6 +31,14 @@ constexpr int exit_misuse = 2;      ///< bad option, wrong number of ranks, no G
     return size;
 }
 
+/// Ends the whole job at once, with exit_misuse, after the caller has said why. Not collective.
+[[noreturn]] inline void end_job() {
+    std::fflush(nullptr);
+    MPI_Abort(MPI_COMM_WORLD, exit_misuse);
+    // Some MPIs only ask the launcher to end the job, and return.
+    std::_Exit(exit_misuse);
+}
+
 /// Ends the program on all ranks, with exit_misuse, when `problem` is not empty on any of them; the lowest such rank
 /// says it on stderr. Collective: no rank is left waiting for one that has gone.
 inline void leave_if(const std::string& program, const std::string& problem) {
@@ -85,7 +93,7 @@ struct Option {
 inline void parse(int argc, char** argv, const std::string& summary, std::initializer_list<Option> options) {
     std::set_new_handler([] {
         std::fprintf(stderr, "rank %d: out of host memory; use a smaller size\n", rank_of_world());
-        MPI_Abort(MPI_COMM_WORLD, exit_misuse);
+        end_job();
     });
 
     const std::string path = argc > 0 ? argv[0] : "program";
@@ -140,6 +148,20 @@ inline void require_ranks(const std::string& program, int least, int most = INT_
     leave_if(program, right ? ""
                             : "needs " + needed + " ranks, but was started with " + std::to_string(size) +
                                   ": run it with mpiexec -n " + std::to_string(least));
+}
+
+/// Says on all ranks what is wrong on any: the text of the lowest rank where it is not empty, or an empty one.
+/// Collective.
+[[nodiscard]] inline std::string first_problem(const std::string& problem) {
+    int lowest = problem.empty() ? INT_MAX : rank_of_world();
+    MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (lowest == INT_MAX) return {};
+    std::string text = problem;
+    int length = static_cast<int>(text.size());
+    MPI_Bcast(&length, 1, MPI_INT, lowest, MPI_COMM_WORLD);
+    text.resize(static_cast<std::size_t>(length));
+    MPI_Bcast(text.data(), length, MPI_CHAR, lowest, MPI_COMM_WORLD);
+    return text;
 }
 
 /// The sum over all ranks, on all ranks. Collective.

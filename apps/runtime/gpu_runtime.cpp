@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu_runtime.h"
 #include "hip/hip_runtime_api.h"
 
 namespace {
@@ -145,6 +146,10 @@ hipError_t forward(void* function, Arguments... arguments) {
     } while (false)
 
 extern "C" {
+
+int gpu_runtime_is_amd() {
+    return Runtime::instance().is_hip() ? 1 : 0;
+}
 
 const char* hipGetErrorString(hipError_t error) {
     const Runtime& runtime = Runtime::instance();

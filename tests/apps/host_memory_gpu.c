@@ -67,9 +67,31 @@ CALL(HostFree)(void* pointer) {
 #endif
 CALL(Memcpy)(void* destination, const void* source, size_t bytes, int kind) {
     memcpy(destination, source, bytes);
-    return kind == 1 || kind == 2 ? success : invalid_value;
+    return kind >= 1 && kind <= 3 ? success : invalid_value;
 }
 CALL(Memset)(void* destination, int value, size_t bytes) {
     memset(destination, value, bytes);
     return success;
+}
+CALL(MemGetInfo)(size_t* free_bytes, size_t* total_bytes) {
+    const char* const limit = getenv("STAND_IN_MEMORY_BYTES");
+    *free_bytes = *total_bytes = limit != NULL ? (size_t)strtoull(limit, NULL, 10) : (size_t)1 << 30;
+    return success;
+}
+CALL(GetLastError)(void) {
+    return success;
+}
+CALL(DeviceSynchronize)(void) {
+    return success;
+}
+CALL(StreamCreateWithFlags)(void** stream, unsigned flags) {
+    *stream = malloc(1);
+    return flags == 1 && *stream != NULL ? success : invalid_value;
+}
+CALL(StreamDestroy)(void* stream) {
+    free(stream);
+    return success;
+}
+CALL(StreamSynchronize)(void* stream) {
+    return stream != NULL ? success : invalid_value;
 }

@@ -32,7 +32,7 @@ def test_demo_shows_the_crash_and_the_runs() -> None:
     assert all(row[-1] == "checked" for row in table)
     names = [row[0] for row in table]
     assert names[:3] == ["ping_pong_cpu", "ping_pong_staged", "ping_pong_gpu_aware"]
-    assert {"point_to_point", "reduce", "host_staged", "unified_memory"} <= set(names)
+    assert {"point_to_point", "reduce", "host_staged", "unified_memory", "allreduce"} <= set(names)
     for words in ("Open MPI", "MPI-5 ABI", "cuda:2, emulated", "hip:2, emulated"):
         assert any(words in " ".join(row) for row in table)
     gpu_aware = [row for row in table if row[0] == "ping_pong_gpu_aware"]

@@ -1,0 +1,161 @@
+#include "ccl.h"
+
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <type_traits>
+#include <vector>
+
+#include "program.h"
+
+#ifndef __HIP_PLATFORM_AMD__
+#include <gpu_runtime.h>
+#endif
+
+namespace allreduce {
+
+namespace {
+
+// The library's ABI, from its documentation.
+constexpr int ccl_success = 0;
+constexpr int ccl_float64 = 8;
+constexpr int ccl_sum = 0;
+using Communicator = void*;
+struct UniqueId {
+    std::array<char, 128> bytes;
+};
+
+bool runtime_is_amd() {
+#ifdef __HIP_PLATFORM_AMD__
+    return true;
+#else
+    return gpu_runtime_is_amd() != 0;
+#endif
+}
+
+/// Under which names the library is tried: as the loader finds it, then in the usual installations.
+std::vector<std::string> candidates(bool amd) {
+    const std::string soname = amd ? "librccl.so.1" : "libnccl.so.2";
+    std::vector<std::string> names = {soname};
+    const auto add = [&](const std::string& home) { names.push_back(home + "/lib/" + soname); };
+    for (const char* variable : {amd ? "RCCL_HOME" : "NCCL_HOME", amd ? "ROCM_PATH" : "CUDA_HOME"}) {
+        const char* const home = std::getenv(variable);
+        if (home != nullptr && home[0] == '/') add(home);
+    }
+    add(amd ? "/opt/rocm" : "/usr/local/cuda");
+    return names;
+}
+
+/// Until 2.8 the version was major * 1000 + minor * 100 + patch, since then major * 10000 + minor * 100 + patch.
+std::string version_text(int code) {
+    const int major_factor = code < 10000 ? 1000 : 10000;
+    return std::to_string(code / major_factor) + "." + std::to_string(code % major_factor / 100) + "." +
+           std::to_string(code % 100);
+}
+
+}  // namespace
+
+struct CclFunctions {
+    int (*get_version)(int*) = nullptr;
+    int (*get_unique_id)(UniqueId*) = nullptr;
+    int (*comm_init_rank)(Communicator*, int, UniqueId, int) = nullptr;
+    int (*comm_get_async_error)(Communicator, int*) = nullptr;
+    int (*comm_destroy)(Communicator) = nullptr;
+    int (*all_reduce)(const void*, void*, std::size_t, int, int, Communicator, hipStream_t) = nullptr;
+    const char* (*get_error_string)(int) = nullptr;
+
+    /// Returns the name of the first function that the library lacks, or null.
+    const char* load(void* library) {
+        const char* missing = nullptr;
+        const auto find = [&](auto& function, const char* name) {
+            function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+            if (function == nullptr && missing == nullptr) missing = name;
+        };
+        find(get_version, "ncclGetVersion");
+        find(get_unique_id, "ncclGetUniqueId");
+        find(comm_init_rank, "ncclCommInitRank");
+        find(comm_get_async_error, "ncclCommGetAsyncError");
+        find(comm_destroy, "ncclCommDestroy");
+        find(all_reduce, "ncclAllReduce");
+        find(get_error_string, "ncclGetErrorString");
+        return missing;
+    }
+};
+
+Ccl::Ccl() : _name(runtime_is_amd() ? "RCCL" : "NCCL") {
+    // Connecting is collective: no rank may begin where one has no library.
+    _problem = apps::first_problem(open());
+    if (_problem.empty()) _problem = apps::first_problem(connect());
+}
+
+Ccl::~Ccl() {
+    if (_communicator != nullptr) _functions->comm_destroy(_communicator);
+}
+
+std::string Ccl::open() {
+    const std::vector<std::string> names = candidates(runtime_is_amd());
+    std::string reason;
+    for (const std::string& name : names) {
+        // Never closed: the library starts threads that would outlive its code.
+        void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr) {
+            const char* const text = dlerror();
+            if (reason.empty() && text != nullptr) reason = text;
+            continue;
+        }
+        static CclFunctions functions;
+        const char* const missing = functions.load(library);
+        if (missing != nullptr) return name + " has no " + missing;
+        _functions = &functions;
+        int version = 0;
+        if (functions.get_version(&version) == ccl_success) _name += " " + version_text(version);
+        return {};
+    }
+    return reason + "; put the folder of " + names.front() + " into LD_LIBRARY_PATH to have it measured";
+}
+
+std::string Ccl::connect() {
+    const auto failure = [&](const char* call, int result) {
+        return std::string(call) + ": " + _functions->get_error_string(result) + "; each rank needs a GPU of its own";
+    };
+    UniqueId id = {};
+    int result = ccl_success;
+    if (apps::rank_of_world() == 0) result = _functions->get_unique_id(&id);
+    MPI_Bcast(&result, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (result != ccl_success) return failure("ncclGetUniqueId", result);
+    MPI_Bcast(id.bytes.data(), static_cast<int>(id.bytes.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
+
+    result = _functions->comm_init_rank(&_communicator, apps::size_of_world(), id, apps::rank_of_world());
+    if (result == ccl_success) return {};
+    _communicator = nullptr;
+    return failure("ncclCommInitRank", result);
+}
+
+void Ccl::require(int result, const char* call) const {
+    if (result == ccl_success) return;
+    std::fprintf(stderr, "rank %d: %s: %s: %s\n", apps::rank_of_world(), _name.c_str(), call,
+                 _functions->get_error_string(result));
+    apps::end_job();
+}
+
+void Ccl::start_sum(double* d_A, std::size_t N, hipStream_t stream) const {
+    require(_functions->all_reduce(d_A, d_A, N, ccl_float64, ccl_sum, _communicator, stream), "ncclAllReduce");
+}
+
+void Ccl::wait(hipStream_t stream) const {
+    const hipError_t error = hipStreamSynchronize(stream);
+    // The library knows more of a failed connection than the stream does.
+    int result = ccl_success;
+    require(_functions->comm_get_async_error(_communicator, &result), "ncclCommGetAsyncError");
+    require(result, "an operation that had been started");
+    if (error != hipSuccess) {
+        std::fprintf(stderr, "rank %d: %s: hipStreamSynchronize: %s\n", apps::rank_of_world(), _name.c_str(),
+                     hipGetErrorString(error));
+        apps::end_job();
+    }
+}
+
+}  // namespace allreduce
