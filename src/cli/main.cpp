@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bench.h"
 #include "exec.h"
 #include "installation.h"
 #include "program.h"
@@ -56,6 +57,7 @@ struct Command {
 
 constexpr std::array kCommands = {
     Command{"exec", exec, "run a program whose MPI calls may be given GPU pointers"},
+    Command{"bench", bench, "measure MPI on host and GPU memory: the OSU micro-benchmarks and more"},
     Command{"settings", settings, "list the environment variables, their values and meaning"},
     Command{"version", version, "print the version and where the library is"},
     Command{"help", help, "print this text"},
@@ -67,7 +69,7 @@ int help(std::span<char* const> words) {
     for (const Command& command : kCommands) {
         std::printf("  %-10s%s\n", command.name, command.summary);
     }
-    std::puts("\n`awaken exec --help` lists its options.");
+    std::puts("\n`awaken exec --help` and `awaken bench --help` list their options.");
     return 0;
 }
 

@@ -382,14 +382,20 @@ def test_help_names_the_commands(prefix: Prefix) -> None:
     for arguments in (["help"], ["--help"], ["-h"]):
         result = prefix.run(*arguments)
         assert result.status == 0
-        assert all(command in result.out for command in ("exec", "settings", "version"))
+        assert all(command in result.out for command in ("exec", "bench", "settings", "version"))
 
 
 def test_other_commands_go_to_the_prefixs_own_python(prefix: Prefix) -> None:
     python = prefix.path / "bin" / "python3"
     python.write_text('#!/bin/sh\necho "own:$*"\n')
     python.chmod(0o755)
-    assert prefix.run("bench", "--list").out == "own:-m awaken bench --list\n"
+    assert prefix.run("demo", "--list").out == "own:-m awaken demo --list\n"
+
+
+def test_bench_without_the_benchmarks_says_how_to_get_them(prefix: Prefix) -> None:
+    result = prefix.run("bench", "--list")
+    assert result.status == 2
+    assert "this installation has no benchmarks" in result.err and "AWAKEN_BUILD_BENCH=ON" in result.err
 
 
 def test_an_unknown_command_is_refused_by_the_python_package(prefix: Prefix) -> None:

@@ -1,0 +1,348 @@
+#include "engine/catalogue.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace awaken::bench {
+namespace {
+
+// The OMB options of each family, by letter. OMB has one set per build (with and without a GPU); these are the unions,
+// since which GPU there is shows only at run time here. `d` is ours where OMB has no accelerator (threads, processes,
+// neighbourhoods), and so is `k` for the rooted tests to which OMB gives a fixed root.
+constexpr const char* kLatency = "hvmixbcuGDPTIzd";
+constexpr const char* kBandwidth = "hvmixtWbcuGDPTIzd";
+constexpr const char* kPairs = "hvpWRximVbcuGDPTIzd";
+constexpr const char* kConcurrent = "hvmixtcuGDPTIzd";
+constexpr const char* kCongestion = "hvmixWpRVbGDPTIzd";
+constexpr const char* kBlocking = "hvfmixMacuGDPTIlzdr";
+constexpr const char* kBlockingRooted = "hvfmixMacuGDPTIlzdrk";
+constexpr const char* kBroadcast = "hvfmixMacuGDPTIzdrk";
+constexpr const char* kReduction = "hvfmixMacuGPTIlzdr";
+constexpr const char* kReductionRooted = "hvfmixMacuGPTIlzdrk";
+constexpr const char* kBarrier = "hvfmixMauGPIzdr";
+constexpr const char* kNeighborhood = "hvfmixMacuNGDPTIzdr";
+constexpr const char* kNonblocking = "hvfmixMtacuGDPTIlzdr";
+constexpr const char* kNonblockingRooted = "hvfmixMtacuGDPTIlzdrk";
+constexpr const char* kNonblockingBroadcast = "hvfmixMtacuGDPTIzdrk";
+constexpr const char* kNonblockingReduction = "hvfmixMtacuGPTIlzdr";
+constexpr const char* kNonblockingReductionRooted = "hvfmixMtacuGPTIlzdrk";
+constexpr const char* kNonblockingBarrier = "hvfmixMtaGPIzdr";
+constexpr const char* kNonblockingNeighborhood = "hvfmixMtacuNGDPTIzdr";
+constexpr const char* kInit = "hvI";
+constexpr const char* kHello = "hv";
+
+// What a test is beyond its family and collective; the columns of TestInfo that are mostly false.
+struct Traits {
+    bool persistent = false;
+    bool reduction = false;
+    bool rooted = false;
+    bool sized = true;
+    bool neighborhood = false;
+};
+
+constexpr TestInfo between_ranks(const char* name, const char* title, Family family, const char* options,
+                                 int exact_ranks, const char* summary, bool persistent = false) {
+    return {name,  title,       family, Collective::none, persistent, false, false, true,
+            false, exact_ranks, 2,      options,          summary};
+}
+
+constexpr TestInfo among_all(const char* name, const char* title, Family family, Collective collective, Traits traits,
+                             const char* options, const char* summary) {
+    return {name,
+            title,
+            family,
+            collective,
+            traits.persistent,
+            traits.reduction,
+            traits.rooted,
+            traits.sized,
+            traits.neighborhood,
+            0,
+            2,
+            options,
+            summary};
+}
+
+constexpr Traits kPlain{};
+constexpr Traits kRoot{.rooted = true};
+constexpr Traits kReduces{.reduction = true};
+constexpr Traits kReducesToRoot{.reduction = true, .rooted = true};
+constexpr Traits kUnsized{.sized = false};
+constexpr Traits kNeighbors{.neighborhood = true};
+constexpr Traits kAgain{.persistent = true};
+constexpr Traits kAgainRoot{.persistent = true, .rooted = true};
+constexpr Traits kAgainReduces{.persistent = true, .reduction = true};
+constexpr Traits kAgainReducesToRoot{.persistent = true, .reduction = true, .rooted = true};
+constexpr Traits kAgainUnsized{.persistent = true, .sized = false};
+
+constexpr Family kNbc = Family::nonblocking_collective;
+constexpr Family kPersistent = Family::persistent_collective;
+
+// In the order of OMB's folders. The one-sided tests (put, get, accumulate and their kin) belong after the congestion
+// tests: a family each for latency and bandwidth, with -s and -w among the letters.
+constexpr std::array kCatalogue{
+    between_ranks("latency", "Latency Test", Family::latency, kLatency, 2, "half a round trip between two ranks"),
+    between_ranks("bw", "Bandwidth Test", Family::bandwidth, kBandwidth, 2, "bandwidth one way between two ranks"),
+    between_ranks("bibw", "Bi-Directional Bandwidth Test", Family::bidirectional_bandwidth, kBandwidth, 2,
+                  "bandwidth both ways at once between two ranks"),
+    between_ranks("mbw_mr", "Multiple Bandwidth / Message Rate Test", Family::multiple_bandwidth, kPairs, 0,
+                  "bandwidth and message rate of several pairs together"),
+    between_ranks("multi_lat", "Multi Latency Test", Family::multiple_latency, kLatency, 0,
+                  "half a round trip in several pairs at once"),
+    between_ranks("latency_mt", "Multi-threaded Latency Test", Family::threaded_latency, kConcurrent, 2,
+                  "half a round trip with several threads a rank"),
+    between_ranks("latency_mp", "Multi-process Latency Test", Family::process_latency, kConcurrent, 2,
+                  "half a round trip with forked processes beside the ranks"),
+    between_ranks("latency_persistent", "Latency Persistent Test", Family::latency, kLatency, 2,
+                  "latency with persistent requests", true),
+    between_ranks("bw_persistent", "Bandwidth Persistent Test", Family::bandwidth, kBandwidth, 2,
+                  "bw with persistent requests", true),
+    between_ranks("bibw_persistent", "Bi-Directional Bandwidth Persistent Test", Family::bidirectional_bandwidth,
+                  kBandwidth, 2, "bibw with persistent requests", true),
+    between_ranks("bw_fan_in", "Bandwidth Test", Family::congestion, kCongestion, 0,
+                  "bandwidth from many ranks to one"),
+    between_ranks("bw_fan_out", "Bandwidth Test", Family::congestion, kCongestion, 0,
+                  "bandwidth from one rank to many"),
+
+    among_all("allgather", "Allgather Latency Test", Family::collective, Collective::allgather, kPlain, kBlocking,
+              "time of MPI_Allgather"),
+    among_all("allgatherv", "Allgatherv Latency Test", Family::collective, Collective::allgatherv, kPlain, kBlocking,
+              "time of MPI_Allgatherv"),
+    among_all("allreduce", "Allreduce Latency Test", Family::collective, Collective::allreduce, kReduces, kReduction,
+              "time of MPI_Allreduce (sum)"),
+    among_all("alltoall", "All-to-All Personalized Exchange Latency Test", Family::collective, Collective::alltoall,
+              kPlain, kBlocking, "time of MPI_Alltoall"),
+    among_all("alltoallv", "All-to-Allv Personalized Exchange Latency Test", Family::collective, Collective::alltoallv,
+              kPlain, kBlocking, "time of MPI_Alltoallv"),
+    among_all("alltoallw", "All-to-Allw Personalized Exchange Latency Test", Family::collective, Collective::alltoallw,
+              kPlain, kBlocking, "time of MPI_Alltoallw"),
+    among_all("barrier", "Barrier Latency Test", Family::collective, Collective::barrier, kUnsized, kBarrier,
+              "time of MPI_Barrier"),
+    among_all("bcast", "Broadcast Latency Test", Family::collective, Collective::bcast, kRoot, kBroadcast,
+              "time of MPI_Bcast"),
+    among_all("gather", "Gather Latency Test", Family::collective, Collective::gather, kRoot, kBlockingRooted,
+              "time of MPI_Gather"),
+    among_all("gatherv", "Gatherv Latency Test", Family::collective, Collective::gatherv, kRoot, kBlockingRooted,
+              "time of MPI_Gatherv"),
+    among_all("reduce", "Reduce Latency Test", Family::collective, Collective::reduce, kReducesToRoot, kReductionRooted,
+              "time of MPI_Reduce (sum)"),
+    among_all("reduce_scatter", "Reduce_scatter Latency Test", Family::collective, Collective::reduce_scatter, kReduces,
+              kReduction, "time of MPI_Reduce_scatter (sum)"),
+    among_all("reduce_scatter_block", "Reduce_scatter_block Latency Test", Family::collective,
+              Collective::reduce_scatter_block, kReduces, kReduction, "time of MPI_Reduce_scatter_block (sum)"),
+    among_all("scatter", "Scatter Latency Test", Family::collective, Collective::scatter, kRoot, kBlockingRooted,
+              "time of MPI_Scatter"),
+    among_all("scatterv", "Scatterv Latency Test", Family::collective, Collective::scatterv, kRoot, kBlockingRooted,
+              "time of MPI_Scatterv"),
+
+    among_all("iallgather", "Non-blocking Allgather Latency Test", kNbc, Collective::allgather, kPlain, kNonblocking,
+              "MPI_Iallgather: time, and overlap with computation"),
+    among_all("iallgatherv", "Non-blocking Allgatherv Latency Test", kNbc, Collective::allgatherv, kPlain, kNonblocking,
+              "MPI_Iallgatherv: time, and overlap with computation"),
+    among_all("iallreduce", "Non-blocking Allreduce Latency Test", kNbc, Collective::allreduce, kReduces,
+              kNonblockingReduction, "MPI_Iallreduce (sum): time, and overlap with computation"),
+    among_all("ialltoall", "Non-blocking All-to-All Latency Test", kNbc, Collective::alltoall, kPlain, kNonblocking,
+              "MPI_Ialltoall: time, and overlap with computation"),
+    among_all("ialltoallv", "Non-blocking All-to-Allv Personalized Exchange Latency Test", kNbc, Collective::alltoallv,
+              kPlain, kNonblocking, "MPI_Ialltoallv: time, and overlap with computation"),
+    among_all("ialltoallw", "Non-blocking All-to-Allw Personalized Exchange Latency Test", kNbc, Collective::alltoallw,
+              kPlain, kNonblocking, "MPI_Ialltoallw: time, and overlap with computation"),
+    among_all("ibarrier", "Non-blocking Barrier Latency Test", kNbc, Collective::barrier, kUnsized, kNonblockingBarrier,
+              "MPI_Ibarrier: time, and overlap with computation"),
+    among_all("ibcast", "Non-Blocking Broadcast Latency Test", kNbc, Collective::bcast, kRoot, kNonblockingBroadcast,
+              "MPI_Ibcast: time, and overlap with computation"),
+    among_all("igather", "Non-blocking Gather Latency Test", kNbc, Collective::gather, kRoot, kNonblockingRooted,
+              "MPI_Igather: time, and overlap with computation"),
+    among_all("igatherv", "Non-blocking Gatherv Latency Test", kNbc, Collective::gatherv, kRoot, kNonblockingRooted,
+              "MPI_Igatherv: time, and overlap with computation"),
+    among_all("ireduce", "Non-blocking Reduce Latency Test", kNbc, Collective::reduce, kReducesToRoot,
+              kNonblockingReductionRooted, "MPI_Ireduce (sum): time, and overlap with computation"),
+    among_all("ireduce_scatter", "Non-blocking Reduce_scatter Latency Test", kNbc, Collective::reduce_scatter, kReduces,
+              kNonblockingReduction, "MPI_Ireduce_scatter (sum): time, and overlap with computation"),
+    among_all("ireduce_scatter_block", "Non-blocking Reduce_scatter_block Latency Test", kNbc,
+              Collective::reduce_scatter_block, kReduces, kNonblockingReduction,
+              "MPI_Ireduce_scatter_block (sum): time, and overlap with computation"),
+    among_all("iscatter", "Non-blocking Scatter Latency Test", kNbc, Collective::scatter, kRoot, kNonblockingRooted,
+              "MPI_Iscatter: time, and overlap with computation"),
+    among_all("iscatterv", "Non-blocking Scatterv Latency Test", kNbc, Collective::scatterv, kRoot, kNonblockingRooted,
+              "MPI_Iscatterv: time, and overlap with computation"),
+
+    among_all("allgather_persistent", "Allgather Persistent Latency Test", kPersistent, Collective::allgather, kAgain,
+              kBlocking, "time of a started MPI_Allgather_init"),
+    among_all("allgatherv_persistent", "Allgatherv Persistent Latency Test", kPersistent, Collective::allgatherv,
+              kAgain, kBlocking, "time of a started MPI_Allgatherv_init"),
+    among_all("allreduce_persistent", "Allreduce Persistent Latency Test", kPersistent, Collective::allreduce,
+              kAgainReduces, kReduction, "time of a started MPI_Allreduce_init (sum)"),
+    among_all("alltoall_persistent", "All-to-All Personalized Exchange Persistent Latency Test", kPersistent,
+              Collective::alltoall, kAgain, kBlocking, "time of a started MPI_Alltoall_init"),
+    among_all("alltoallv_persistent", "All-to-Allv Personalized Exchange Persistent Latency Test", kPersistent,
+              Collective::alltoallv, kAgain, kBlocking, "time of a started MPI_Alltoallv_init"),
+    among_all("alltoallw_persistent", "All-to-Allw Personalized Exchange Persistent Latency Test", kPersistent,
+              Collective::alltoallw, kAgain, kBlocking, "time of a started MPI_Alltoallw_init"),
+    among_all("barrier_persistent", "Barrier Persistent Latency Test", kPersistent, Collective::barrier, kAgainUnsized,
+              kBarrier, "time of a started MPI_Barrier_init"),
+    among_all("bcast_persistent", "Broadcast Persistent Latency Test", kPersistent, Collective::bcast, kAgainRoot,
+              kBroadcast, "time of a started MPI_Bcast_init"),
+    among_all("gather_persistent", "Gather Persistent Latency Test", kPersistent, Collective::gather, kAgainRoot,
+              kBlockingRooted, "time of a started MPI_Gather_init"),
+    among_all("gatherv_persistent", "Gatherv Persistent Latency Test", kPersistent, Collective::gatherv, kAgainRoot,
+              kBlockingRooted, "time of a started MPI_Gatherv_init"),
+    among_all("reduce_persistent", "Reduce Persistent Latency Test", kPersistent, Collective::reduce,
+              kAgainReducesToRoot, kReductionRooted, "time of a started MPI_Reduce_init (sum)"),
+    among_all("reduce_scatter_persistent", "Reduce_scatter Persistent Latency Test", kPersistent,
+              Collective::reduce_scatter, kAgainReduces, kReduction, "time of a started MPI_Reduce_scatter_init (sum)"),
+    among_all("scatter_persistent", "Scatter Persistent Latency Test", kPersistent, Collective::scatter, kAgainRoot,
+              kBlockingRooted, "time of a started MPI_Scatter_init"),
+    among_all("scatterv_persistent", "Scatterv Persistent Latency Test", kPersistent, Collective::scatterv, kAgainRoot,
+              kBlockingRooted, "time of a started MPI_Scatterv_init"),
+
+    among_all("neighbor_allgather", "Neighborhood Allgather Latency Test", Family::collective,
+              Collective::neighbor_allgather, kNeighbors, kNeighborhood, "time of MPI_Neighbor_allgather"),
+    among_all("neighbor_allgatherv", "Neighborhood Allgatherv Latency Test", Family::collective,
+              Collective::neighbor_allgatherv, kNeighbors, kNeighborhood, "time of MPI_Neighbor_allgatherv"),
+    among_all("neighbor_alltoall", "Neighborhood Alltoall Latency Test", Family::collective,
+              Collective::neighbor_alltoall, kNeighbors, kNeighborhood, "time of MPI_Neighbor_alltoall"),
+    among_all("neighbor_alltoallv", "Neighborhood All-to-Allv Latency Test", Family::collective,
+              Collective::neighbor_alltoallv, kNeighbors, kNeighborhood, "time of MPI_Neighbor_alltoallv"),
+    // OMB's title of this one does not say that it is a neighbourhood's; output stays as readers know it.
+    among_all("neighbor_alltoallw", "All-to-Allw Personalized Exchange Latency Test", Family::collective,
+              Collective::neighbor_alltoallw, kNeighbors, kNeighborhood, "time of MPI_Neighbor_alltoallw"),
+    among_all("ineighbor_allgather", "Non-blocking Neighborhood Allgather Latency Test", kNbc,
+              Collective::neighbor_allgather, kNeighbors, kNonblockingNeighborhood,
+              "MPI_Ineighbor_allgather: time, and overlap with computation"),
+    among_all("ineighbor_allgatherv", "Non-blocking Neighborhood Allgatherv Latency Test", kNbc,
+              Collective::neighbor_allgatherv, kNeighbors, kNonblockingNeighborhood,
+              "MPI_Ineighbor_allgatherv: time, and overlap with computation"),
+    among_all("ineighbor_alltoall", "Non-blocking Neighborhood Alltoall Latency Test", kNbc,
+              Collective::neighbor_alltoall, kNeighbors, kNonblockingNeighborhood,
+              "MPI_Ineighbor_alltoall: time, and overlap with computation"),
+    among_all("ineighbor_alltoallv", "Non-blocking Neighborhood Alltoallv Latency Test", kNbc,
+              Collective::neighbor_alltoallv, kNeighbors, kNonblockingNeighborhood,
+              "MPI_Ineighbor_alltoallv: time, and overlap with computation"),
+    among_all("ineighbor_alltoallw", "Non-blocking Neighborhood Alltoallw Latency Test", kNbc,
+              Collective::neighbor_alltoallw, kNeighbors, kNonblockingNeighborhood,
+              "MPI_Ineighbor_alltoallw: time, and overlap with computation"),
+
+    TestInfo{"init", "Init Test", Family::startup, Collective::none, false, false, false, false, false, 0, 1, kInit,
+             "time of MPI_Init"},
+    TestInfo{"hello", "Hello World Test", Family::startup, Collective::none, false, false, false, false, false, 0, 1,
+             kHello, "starts, says how many ranks there are, and ends"},
+};
+
+constexpr std::string_view kPrefix = "osu_";
+
+std::string_view without_prefix(std::string_view name) noexcept {
+    return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+}
+
+/// Single-letter insertions, deletions and substitutions between two words (Levenshtein).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j)
+        row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = row[0];
+        row[0] = i;
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t substitution = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+            diagonal = row[j];
+            row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitution});
+        }
+    }
+    return row[b.size()];
+}
+
+}  // namespace
+
+std::span<const TestInfo> catalogue() noexcept {
+    return kCatalogue;
+}
+
+const TestInfo* find_test(std::string_view name) noexcept {
+    const std::string_view wanted = without_prefix(name);
+    const auto found =
+        std::find_if(kCatalogue.begin(), kCatalogue.end(), [&](const TestInfo& test) { return wanted == test.name; });
+    return found == kCatalogue.end() ? nullptr : &*found;
+}
+
+std::string nearest_test(std::string_view name) {
+    const std::string_view wanted = without_prefix(name);
+    // More than a third of a word wrong is another word.
+    std::size_t distance = std::max<std::size_t>(wanted.size() / 3, 1) + 1;
+    std::string nearest;
+    for (const TestInfo& test : kCatalogue) {
+        const std::size_t candidate = edit_distance(wanted, test.name);
+        if (candidate < distance) {
+            distance = candidate;
+            nearest = test.name;
+        }
+    }
+    return nearest;
+}
+
+Defaults defaults_of(const TestInfo& test) noexcept {
+    constexpr std::size_t kMiB = std::size_t{1} << 20;
+    constexpr int kWindow = 64;
+    switch (test.family) {
+        case Family::latency:
+        case Family::multiple_latency:
+        case Family::threaded_latency:
+        case Family::process_latency:
+            return {1, 4 * kMiB, 10000, 1000, 100, 10, 1};
+        case Family::bandwidth:
+        case Family::bidirectional_bandwidth:
+        case Family::multiple_bandwidth:
+        case Family::congestion:
+            return {1, 4 * kMiB, 100, 20, 10, 2, kWindow};
+        case Family::collective:
+        case Family::nonblocking_collective:
+        case Family::persistent_collective:
+            if (!test.sized) return {0, 0, 1000, 1000, 100, 100, 1};
+            return {1, kMiB, 1000, 100, 100, 10, 1};
+        case Family::startup:
+            break;
+    }
+    return {0, 0, 1, 1, 0, 0, 1};
+}
+
+double bus_factor(Collective collective, int ranks) noexcept {
+    if (ranks < 1) return 0;
+    const double others = ranks - 1;
+    switch (collective) {
+        case Collective::allreduce:
+            return 2 * others / ranks;
+        // Here the size column is the whole send buffer, of which the own part stays.
+        case Collective::reduce_scatter:
+        case Collective::reduce_scatter_block:
+            return others / ranks;
+        // nccl-tests counts all ranks' parts as the size and takes (n-1)/n of it; the size column is one rank's part.
+        case Collective::allgather:
+        case Collective::allgatherv:
+        case Collective::alltoall:
+        case Collective::alltoallv:
+        case Collective::alltoallw:
+        case Collective::gather:
+        case Collective::gatherv:
+        case Collective::scatter:
+        case Collective::scatterv:
+            return others;
+        case Collective::bcast:
+        case Collective::reduce:
+            return 1;
+        // A barrier moves no data; nccl-tests defines no bus bandwidth for prefix sums and neighbourhoods.
+        case Collective::none:
+        case Collective::barrier:
+        case Collective::scan:
+        case Collective::exscan:
+        case Collective::neighbor_allgather:
+        case Collective::neighbor_allgatherv:
+        case Collective::neighbor_alltoall:
+        case Collective::neighbor_alltoallv:
+        case Collective::neighbor_alltoallw:
+            break;
+    }
+    return 0;
+}
+
+}  // namespace awaken::bench

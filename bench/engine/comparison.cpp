@@ -1,0 +1,262 @@
+// The table of a comparison. Three blocks, each with a line a size and a column a contender: times, ratios, bandwidths.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/printer.h"
+
+namespace awaken::bench {
+namespace {
+
+template <typename... Values>
+std::string formatted(const char* format, Values... values) {
+    std::array<char, 128> text{};
+    std::snprintf(text.data(), text.size(), format, values...);
+    return text.data();
+}
+
+/// Four to five digits, which is what a 1 % interval leaves meaningful.
+std::string digits(double value) {
+    if (value < 100) return formatted("%.2f", value);
+    if (value < 10000) return formatted("%.1f", value);
+    return formatted("%.0f", value);
+}
+
+std::string with_interval(const std::string& value, const std::string& low, const std::string& high) {
+    return value + " [" + low + ", " + high + "]";
+}
+
+constexpr const char* kMissing = "-";
+
+/// A table whose columns are as wide as they must be: the first to the left, the others to the right.
+class Table {
+  public:
+    void add(std::vector<std::string> cells) { _rows.push_back(std::move(cells)); }
+
+    [[nodiscard]] std::string text() const {
+        std::vector<std::size_t> widths;
+        for (const std::vector<std::string>& cells : _rows) {
+            widths.resize(std::max(widths.size(), cells.size()));
+            for (std::size_t i = 0; i < cells.size(); ++i)
+                widths[i] = std::max(widths[i], cells[i].size());
+        }
+        std::string text;
+        for (const std::vector<std::string>& cells : _rows) {
+            for (std::size_t i = 0; i < cells.size(); ++i) {
+                const std::string padding(widths[i] - cells[i].size(), ' ');
+                if (i == 0) {
+                    // No blanks at the end of a line that has a single cell.
+                    text += cells[i] + (cells.size() > 1 ? padding : "");
+                } else {
+                    text += "   " + padding + cells[i];
+                }
+            }
+            text += "\n";
+        }
+        return text;
+    }
+
+  private:
+    std::vector<std::vector<std::string>> _rows;
+};
+
+class Comparison {
+  public:
+    Comparison(const RunResult& result, const Options& options) : _result(result) {
+        std::set<Mode> modes;
+        for (const ContenderResult& contender : result.contenders) {
+            modes.insert(contender.mode);
+            if (contender.measurements.empty()) continue;
+            _ran.push_back(&contender);
+            for (const Measurement& measurement : contender.measurements)
+                _sizes.insert(measurement.size);
+        }
+        _name_modes = modes.size() > 1 || options.modes.size() > 1;
+    }
+
+    [[nodiscard]] std::string text() const {
+        std::string text = title() + contenders();
+        if (!_ran.empty()) {
+            text += "\n# Median time of an operation, us [95 % interval]\n" + times();
+            if (_ran.size() > 1)
+                text += "\n# Ratio of times to " + references() + " [95 % interval]; below 1 is faster\n" + ratios();
+            if (moves_data()) text += "\n# Bandwidth, GB/s (10^9 bytes)" + bus_note() + "\n" + bandwidths();
+        }
+        return text + "\n" + remarks();
+    }
+
+  private:
+    [[nodiscard]] std::string label(const ContenderResult& contender) const {
+        return contender.name + (_name_modes ? std::string(" ") + to_string(contender.mode) : "");
+    }
+
+    [[nodiscard]] std::string title() const {
+        const TestInfo& test = *_result.test;
+        std::string text = std::string("# ") + test.title + ": " + std::to_string(_result.ranks) + " ranks";
+        if (test.sized) text += std::string(", ") + mpi_name(_result.type);
+        if (_result.pairs > 0) text += ", " + std::to_string(_result.pairs) + " pairs";
+        if (_result.window_size > 1) text += ", window of " + std::to_string(_result.window_size);
+        return text + "\n";
+    }
+
+    [[nodiscard]] std::string contenders() const {
+        std::map<std::string, std::string> seen;
+        std::string text;
+        for (const ContenderResult* contender : _ran) {
+            if (contender->description.empty() || !seen.emplace(contender->name, contender->description).second)
+                continue;
+            text += "# " + contender->name + ": " + contender->description + "\n";
+        }
+        return text;
+    }
+
+    [[nodiscard]] static const Measurement* at(const ContenderResult& contender, std::size_t size) {
+        const auto found = std::find_if(contender.measurements.begin(), contender.measurements.end(),
+                                        [&](const Measurement& measurement) { return measurement.size == size; });
+        return found == contender.measurements.end() ? nullptr : &*found;
+    }
+
+    /// The first contender that ran in the same mode.
+    [[nodiscard]] const ContenderResult& reference_of(const ContenderResult& contender) const {
+        return **std::find_if(_ran.begin(), _ran.end(),
+                              [&](const ContenderResult* other) { return other->mode == contender.mode; });
+    }
+
+    [[nodiscard]] std::string references() const {
+        std::set<std::string> names;
+        for (const ContenderResult* contender : _ran)
+            names.insert(reference_of(*contender).name);
+        std::string text;
+        for (const std::string& name : names)
+            text += (text.empty() ? "" : " and ") + name + "'s";
+        return text + (_name_modes ? " in the same mode" : "");
+    }
+
+    template <typename Cell>
+    [[nodiscard]] std::string block(const Cell& cell) const {
+        Table table;
+        std::vector<std::string> head = {_result.test->sized ? "# Size" : "#"};
+        for (const ContenderResult* contender : _ran)
+            head.push_back(label(*contender));
+        table.add(std::move(head));
+        for (const std::size_t size : _sizes) {
+            std::vector<std::string> line = {_result.test->sized ? std::to_string(size) : ""};
+            for (const ContenderResult* contender : _ran) {
+                const Measurement* measurement = at(*contender, size);
+                line.push_back(measurement == nullptr ? kMissing : cell(*contender, *measurement));
+            }
+            table.add(std::move(line));
+        }
+        return table.text();
+    }
+
+    [[nodiscard]] std::string times() const {
+        return block([](const ContenderResult&, const Measurement& measurement) -> std::string {
+            const Summary& summary = measurement.summary;
+            if (summary.count == 0) return kMissing;
+            return with_interval(digits(summary.median), digits(summary.median_95.low), digits(summary.median_95.high));
+        });
+    }
+
+    [[nodiscard]] std::string ratios() const {
+        return block([this](const ContenderResult& contender, const Measurement& measurement) -> std::string {
+            const ContenderResult& reference = reference_of(contender);
+            if (&reference == &contender) return "1";
+            const Measurement* base = at(reference, measurement.size);
+            if (base == nullptr) return kMissing;
+            const Ratio ratio = ratio_of_medians(measurement.samples, base->samples);
+            if (ratio.value <= 0) return kMissing;
+            return with_interval(formatted("%.3f", ratio.value), formatted("%.3f", ratio.interval.low),
+                                 formatted("%.3f", ratio.interval.high));
+        });
+    }
+
+    [[nodiscard]] bool moves_data() const { return _result.test->sized; }
+    [[nodiscard]] double factor() const { return bus_factor(_result.test->collective, _result.ranks); }
+    [[nodiscard]] std::string bus_note() const { return factor() > 0 ? "; bus bandwidth in parentheses" : ""; }
+
+    [[nodiscard]] std::string bandwidths() const {
+        return block([this](const ContenderResult&, const Measurement& measurement) -> std::string {
+            // The bandwidth tests know how many messages went which way at once; elsewhere it is bytes by median time.
+            double gigabytes = measurement.bandwidth / 1e3;
+            if (gigabytes <= 0) {
+                if (measurement.summary.median <= 0) return kMissing;
+                const std::size_t bytes = measurement.transmit_size > 0 ? measurement.transmit_size : measurement.size;
+                gigabytes = static_cast<double>(bytes) / measurement.summary.median / 1e3;
+            }
+            // Small messages move kilobytes a second; they too keep some digits.
+            const char* const format = gigabytes < 0.1 ? "%.5f" : "%.3f";
+            std::string cell = formatted(format, gigabytes);
+            if (factor() > 0) cell += " (" + formatted(format, gigabytes * factor()) + ")";
+            return cell;
+        });
+    }
+
+    [[nodiscard]] std::string remarks() const {
+        std::string text;
+        for (const ContenderResult& contender : _result.contenders) {
+            if (!contender.unavailable.empty()) {
+                text += "# " + label(contender) + " could not run: " + contender.unavailable + "\n";
+            }
+            if (!contender.measurements.empty()) text += "# " + label(contender) + " " + stops(contender) + "\n";
+        }
+        for (const ContenderResult* contender : _ran) {
+            for (const Measurement& measurement : contender->measurements) {
+                if (measurement.errors == 0) continue;
+                text += "# " + label(*contender) + " WRONG DATA at " + std::to_string(measurement.size) +
+                        " bytes: " + std::to_string(measurement.errors) + " elements; " + measurement.first_error +
+                        "\n";
+            }
+            const auto unchecked = std::count_if(contender->measurements.begin(), contender->measurements.end(),
+                                                 [](const Measurement& m) { return !m.validated && m.errors == 0; });
+            if (unchecked > 0) {
+                text += "# " + label(*contender) + ": data not checked at " + std::to_string(unchecked) + " of " +
+                        std::to_string(contender->measurements.size()) + " sizes\n";
+            }
+        }
+        return text;
+    }
+
+    /// "stopped: precise at all sizes, after 6 to 30 samples".
+    [[nodiscard]] static std::string stops(const ContenderResult& contender) {
+        std::map<std::string, std::vector<std::size_t>> sizes;
+        std::size_t fewest = contender.measurements.front().summary.count;
+        std::size_t most = fewest;
+        for (const Measurement& measurement : contender.measurements) {
+            sizes[to_string(measurement.stopped)].push_back(measurement.size);
+            fewest = std::min(fewest, measurement.summary.count);
+            most = std::max(most, measurement.summary.count);
+        }
+        std::string text;
+        for (const auto& [reason, at_sizes] : sizes) {
+            text += (text.empty() ? "stopped: " : "; ") + reason;
+            if (sizes.size() == 1) {
+                if (at_sizes.size() > 1) text += " at all sizes";
+                continue;
+            }
+            text += " at";
+            for (std::size_t i = 0; i < at_sizes.size(); ++i)
+                text += (i == 0 ? " " : ", ") + std::to_string(at_sizes[i]);
+        }
+        text += ", after " + std::to_string(fewest);
+        if (most != fewest) text += " to " + std::to_string(most);
+        return text + (most == 1 ? " sample" : " samples");
+    }
+
+    const RunResult& _result;
+    std::vector<const ContenderResult*> _ran;
+    std::set<std::size_t> _sizes;
+    bool _name_modes = false;
+};
+
+}  // namespace
+
+std::string comparison_table(const RunResult& result, const Options& options) {
+    return Comparison(result, options).text();
+}
+
+}  // namespace awaken::bench

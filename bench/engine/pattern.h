@@ -1,0 +1,37 @@
+// Data whose correct result is known exactly, for every operation and element type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "engine/options.h"
+
+namespace awaken::bench {
+
+/// Fills `bytes` with elements of `type` that depend on `stream` (who sends it to whom), `iteration` and the index of
+/// the element, counted from `first_element`. No two neighbouring elements, streams or iterations agree.
+void fill_pattern(std::span<std::byte> bytes, ElementType type, std::uint64_t stream, std::uint64_t iteration,
+                  std::size_t first_element = 0);
+
+/// Contribution of `rank` to a sum over `ranks` ranks: small whole numbers, so that sums are exact in `type` (also in
+/// MPI_CHAR) in any order.
+void fill_summand(std::span<std::byte> bytes, ElementType type, int rank, int ranks, std::uint64_t iteration,
+                  std::size_t first_element = 0);
+/// What the sum of fill_summand over ranks [0, contributors) must be.
+void fill_sum(std::span<std::byte> bytes, ElementType type, int contributors, int ranks, std::uint64_t iteration,
+              std::size_t first_element = 0);
+
+/// Outcome of comparing what arrived with what was expected.
+struct Mismatch {
+    std::size_t wrong_elements = 0;
+    std::string first;  ///< "element 17: 3 instead of 5"; empty when all is right
+
+    void add(const Mismatch& other);
+};
+
+[[nodiscard]] Mismatch compare(std::span<const std::byte> actual, std::span<const std::byte> expected,
+                               ElementType type);
+
+}  // namespace awaken::bench

@@ -1,0 +1,53 @@
+// How the ranks come to one end.
+#include <array>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+
+#include "mpi/engine.h"
+#include "mpi/mpi_functions.h"
+
+namespace awaken::bench {
+namespace {
+
+std::string broadcast_text(const std::string& text, const int root, MPI_Comm communicator) {
+    auto length = static_cast<unsigned long>(text.size());
+    check_mpi(MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG, root, communicator), "MPI_Bcast");
+    std::string received = text;
+    received.resize(length);
+    check_mpi(MPI_Bcast(received.data(), static_cast<int>(length), MPI_CHAR, root, communicator), "MPI_Bcast");
+    return received;
+}
+
+}  // namespace
+
+void agree(MPI_Comm communicator, const Error* const problem) {
+    int rank = 0;
+    int ranks = 0;
+    MPI_Comm_rank(communicator, &rank);
+    MPI_Comm_size(communicator, &ranks);
+    const int mine = problem != nullptr ? rank : INT_MAX;
+    int first = INT_MAX;
+    check_mpi(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, communicator), "MPI_Allreduce");
+    if (first == INT_MAX) {
+        return;
+    }
+    const int here = problem != nullptr ? 1 : 0;
+    int affected = 0;
+    check_mpi(MPI_Allreduce(&here, &affected, 1, MPI_INT, MPI_SUM, communicator), "MPI_Allreduce");
+    const std::string cause = broadcast_text(problem != nullptr ? problem->cause() : "", first, communicator);
+    const std::string remedy = broadcast_text(problem != nullptr ? problem->remedy() : "", first, communicator);
+    throw AgreedError(affected == ranks ? cause : "rank " + std::to_string(first) + ": " + cause, remedy);
+}
+
+void end_all(MPI_Comm communicator, const std::string& message) noexcept {
+    int rank = 0;
+    MPI_Comm_rank(communicator, &rank);
+    std::fprintf(stderr, "awaken: rank %d: %s\n", rank, message.c_str());
+    std::fflush(stdout);
+    std::fflush(stderr);
+    MPI_Abort(communicator, 1);
+    std::_Exit(1);
+}
+
+}  // namespace awaken::bench

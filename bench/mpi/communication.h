@@ -1,0 +1,104 @@
+// What a contender can do: send, receive, and call collectives on buffers of the run. Benchmarks are written once
+// against this interface; the MPI itself, the layer, hand-staging and NCCL/RCCL implement it.
+//
+// Compiled once per MPI ABI (types of mpi.h).
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/catalogue.h"
+#include "engine/memory.h"
+
+namespace awaken::bench {
+
+/// Counts are of elements of a type; large counts go through the _c functions where the MPI has them.
+using Count = MPI_Count;
+
+/// All arguments of one collective call; which are used depends on `collective`, as in the MPI function of that name.
+struct CollectiveCall {
+    Collective collective = Collective::none;
+    const void* send = nullptr;  ///< MPI_IN_PLACE allowed
+    void* receive = nullptr;
+    Count send_count = 0;
+    Count receive_count = 0;
+    std::vector<Count> send_counts, receive_counts;
+    std::vector<MPI_Aint> send_displacements, receive_displacements;  ///< elements; bytes for the w forms
+    MPI_Datatype send_type = MPI_DATATYPE_NULL;
+    MPI_Datatype receive_type = MPI_DATATYPE_NULL;
+    std::vector<MPI_Datatype> send_types, receive_types;
+    MPI_Op operation = MPI_OP_NULL;
+    int root = 0;
+    MPI_Comm communicator = MPI_COMM_NULL;
+};
+
+/// Says that a contender cannot do something; the engine prints the reason and goes on without it.
+class Unavailable : public Error {
+  public:
+    using Error::Error;
+};
+
+/// What a contender other than the MPI itself keeps for an operation under way.
+class OperationState {
+  public:
+    virtual ~OperationState() = default;
+};
+
+/// Operations under way or persistent, by index. Requests lie next to each other, so that MPI_Waitall takes them as
+/// they are and starting one allocates nothing.
+struct Operations {
+    explicit Operations(std::size_t count) : requests(count, MPI_REQUEST_NULL), states(count) {}
+
+    std::vector<MPI_Request> requests;
+    std::vector<std::unique_ptr<OperationState>> states;  ///< null where the contender needs none
+};
+
+/// One contender. Every call may throw Unavailable (the same on all ranks) or Error.
+class Communication {
+  public:
+    virtual ~Communication() = default;
+
+    /// "MPICH 5.0.2 through Awaken", "NCCL 2.27.3".
+    [[nodiscard]] virtual std::string description() const = 0;
+
+    /// Called by all ranks before a size is measured, with all buffers that calls will use at this rank. Allocates
+    /// what is needed (pinned images, IPC mappings) and throws Unavailable when this contender cannot run with them;
+    /// all ranks must come to the same answer.
+    virtual void prepare(MPI_Comm communicator, std::span<const Buffer* const> buffers) = 0;
+
+    // ---- point-to-point -------------------------------------------------------------------------------------------
+    virtual void send(const void* data, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm) = 0;
+    virtual void receive(void* data, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) = 0;
+    virtual void start_send(Operations& operations, std::size_t index, const void* data, Count count, MPI_Datatype type,
+                            int destination, int tag, MPI_Comm comm) = 0;
+    virtual void start_receive(Operations& operations, std::size_t index, void* data, Count count, MPI_Datatype type,
+                               int source, int tag, MPI_Comm comm) = 0;
+
+    // ---- collectives ----------------------------------------------------------------------------------------------
+    virtual void run(const CollectiveCall& call) = 0;
+    virtual void start(Operations& operations, std::size_t index, const CollectiveCall& call) = 0;
+
+    // ---- persistent: initialised once, started often --------------------------------------------------------------
+    virtual void initialize_send(Operations& operations, std::size_t index, const void* data, Count count,
+                                 MPI_Datatype type, int destination, int tag, MPI_Comm comm) = 0;
+    virtual void initialize_receive(Operations& operations, std::size_t index, void* data, Count count,
+                                    MPI_Datatype type, int source, int tag, MPI_Comm comm) = 0;
+    virtual void initialize(Operations& operations, std::size_t index, const CollectiveCall& call) = 0;
+    /// Starts operations [first, first + count).
+    virtual void restart(Operations& operations, std::size_t first, std::size_t count) = 0;
+    /// Frees persistent operations.
+    virtual void release(Operations& operations) = 0;
+
+    // ---- completion: of operations [first, first + count) ---------------------------------------------------------
+    virtual void wait(Operations& operations, std::size_t first, std::size_t count) = 0;
+    /// Makes progress; true when the operation is complete (wait may be called all the same).
+    virtual bool test(Operations& operations, std::size_t index) = 0;
+};
+
+}  // namespace awaken::bench

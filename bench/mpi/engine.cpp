@@ -1,0 +1,768 @@
+// Measures contenders side by side. At each size all contenders first show that they deliver the right data, then take
+// turns in short blocks, in an order that rotates from round to round: what disturbs the machine meanwhile (other
+// programs, clocks, temperature) meets all of them alike.
+#include "mpi/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "engine/printer.h"
+#include "engine/statistics.h"
+#include "engine/turns.h"
+#include "mpi/clock.h"
+#include "mpi/mpi_functions.h"
+
+namespace awaken::bench {
+namespace {
+
+/// A block of one contender in a round: long against what surrounds it, short against what it is to be shielded from.
+constexpr double kBlockSeconds = 0.01;
+constexpr std::size_t kMinimumSamples = 20;
+/// A fixed number of iterations is spread over this many rounds when several contenders share it.
+constexpr std::size_t kFixedRounds = 20;
+constexpr std::array<int, 8> kVariedWindows{1, 2, 4, 8, 16, 32, 64, 128};
+
+/// Runs what any rank may fail at alone, and ends it on all of them together. Unavailable is the same on all ranks by
+/// contract, and goes through.
+template <typename Work>
+void together(MPI_Comm communicator, const Work& work) {
+    std::optional<Error> problem;
+    try {
+        work();
+    } catch (const Unavailable&) {
+        throw;
+    } catch (const AgreedError&) {
+        throw;
+    } catch (const Error& error) {
+        problem = error;
+    } catch (const std::bad_alloc&) {
+        problem.emplace("not enough host memory", "use smaller sizes (-m) or fewer ranks on this node");
+    }
+    agree(communicator, problem ? &*problem : nullptr);
+}
+
+/// One line on a terminal's stderr that is rewritten and at last removed.
+class Progress {
+  public:
+    Progress(const bool wanted, std::string test) : _on(wanted && isatty(STDERR_FILENO) == 1), _test(std::move(test)) {}
+    ~Progress() { clear(); }
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+
+    void show(const std::size_t size, const std::string& what) {
+        if (_on) {
+            std::fprintf(stderr, "\r\033[K%s: %zu bytes, %s", _test.c_str(), size, what.c_str());
+            std::fflush(stderr);
+            _shown = true;
+        }
+    }
+    void clear() {
+        if (_shown) {
+            std::fprintf(stderr, "\r\033[K");
+            std::fflush(stderr);
+            _shown = false;
+        }
+    }
+
+  private:
+    const bool _on;
+    const std::string _test;
+    bool _shown = false;
+};
+
+/// Writes the results so far, so that the file is whole whenever somebody looks, and whatever becomes of the run.
+class JsonFile {
+  public:
+    JsonFile(const Environment& environment, const Manifest& manifest)
+        : _options(environment.options),
+          _manifest(manifest),
+          _on(environment.rank == 0 && !environment.options.json_file.empty()) {}
+
+    /// Before anything is measured, so that a file which cannot be written costs no time.
+    void begin() {
+        if (_options.json_file != "-") {
+            write({}, true);
+        }
+    }
+
+    void write(const std::vector<RunResult>& results, const bool final) {
+        if (!_on || (_options.json_file == "-" && !final) || (!final && now() - _last < 1)) {
+            return;
+        }
+        const std::string text = to_json(results, _options, _manifest);
+        if (_options.json_file == "-") {
+            std::fputs(text.c_str(), stdout);
+            std::fflush(stdout);
+            return;
+        }
+        const std::string temporary = _options.json_file + ".part";
+        std::ofstream file(temporary, std::ios::trunc);
+        file << text;
+        file.close();
+        if (!file || std::rename(temporary.c_str(), _options.json_file.c_str()) != 0) {
+            throw Error("cannot write " + _options.json_file + " (" + std::strerror(errno) + ")",
+                        "give --json a file in a folder that may be written to");
+        }
+        _last = now();
+    }
+
+  private:
+    const Options& _options;
+    const Manifest& _manifest;
+    const bool _on;
+    double _last = 0;
+};
+
+/// A contender in one mode, with all that is gathered about it.
+struct Entry {
+    ContenderResult result;
+    std::shared_ptr<Communication> with;
+    std::shared_ptr<RawCopy> raw;  ///< instead of `with`
+    // Of the present size.
+    Samples samples;
+    Measurement measurement;
+    double elapsed_s = 0;
+    bool done = false;
+    std::size_t looked_at = 0;  ///< number of samples when the criterion was last asked
+
+    [[nodiscard]] bool available() const noexcept { return result.unavailable.empty(); }
+};
+
+class Measurements {
+  public:
+    Measurements(const Environment& environment, const Manifest& manifest)
+        : _environment(environment),
+          _options(environment.options),
+          _comparison(!environment.options.contenders.empty()),
+          _json(environment, manifest),
+          _progress(environment.rank == 0 && environment.options.progress, environment.test.name) {
+        if (!_options.turns.empty()) {
+            _turns = TurnClient(_options.turns, environment.rank, environment.ranks);
+        }
+        if (environment.rank == 0 && !_comparison && _options.json_file != "-") {
+            _printer = make_osu_printer(stdout, _options, environment.test);
+        }
+    }
+
+    int run() {
+        together(communicator(), [&] { _json.begin(); });
+        for (const ElementType type : types_to_measure(_options, _environment.test)) {
+            if (_options.vary_window) {
+                run_varied_windows(type);
+            } else {
+                run_type(type);
+            }
+            if (_failed) {
+                break;
+            }
+        }
+        _turns.end();
+        _progress.clear();
+        if (_printer != nullptr) {
+            _printer->end();
+        }
+        together(communicator(), [&] { _json.write(_results, true); });
+        return _failed ? 1 : 0;
+    }
+
+  private:
+    [[nodiscard]] MPI_Comm communicator() const noexcept { return _environment.communicator; }
+    [[nodiscard]] bool speaks() const noexcept { return _environment.rank == 0; }
+
+    [[nodiscard]] std::unique_ptr<Benchmark> make_benchmark(const Environment& environment) const {
+        std::unique_ptr<Benchmark> benchmark;
+        together(communicator(), [&] {
+            benchmark =
+                environment.test.is_collective() ? make_collective(environment) : make_point_to_point(environment);
+        });
+        return benchmark;
+    }
+
+    // ---- contenders
+    // ---------------------------------------------------------------------------------------------------
+
+    [[nodiscard]] std::vector<Entry> make_entries() {
+        std::vector<ContenderChoice> choices = _options.contenders;
+        if (!_comparison) {
+            ContenderChoice choice;
+            choice.kind = layer_is_loaded() ? ContenderChoice::Kind::awaken : ContenderChoice::Kind::native;
+            choice.name = choice.kind == ContenderChoice::Kind::awaken ? "awaken" : "native";
+            choices = {choice};
+        }
+        std::vector<Entry> entries;
+        for (const ContenderChoice& choice : choices) {
+            std::shared_ptr<Communication> with;
+            std::shared_ptr<RawCopy> raw;
+            std::string description;
+            std::string unavailable;
+            try {
+                together(communicator(), [&] {
+                    if (choice.kind == ContenderChoice::Kind::raw) {
+                        raw = make_raw(_environment);
+                    } else {
+                        with = make_contender(choice.kind);
+                    }
+                });
+                description = raw != nullptr ? raw->description() : with->description();
+            } catch (const Unavailable& reason) {
+                unavailable = reason.what();
+            }
+            for (const Mode mode : _comparison ? _options.modes : std::vector<Mode>{Mode::waited}) {
+                Entry entry;
+                entry.result.name = choice.name;
+                entry.result.mode = mode;
+                entry.result.description = description;
+                entry.result.unavailable = unavailable;
+                entry.with = with;
+                entry.raw = raw;
+                entries.push_back(std::move(entry));
+            }
+        }
+        return entries;
+    }
+
+    [[nodiscard]] std::unique_ptr<Communication> make_contender(const ContenderChoice::Kind kind) const {
+        switch (kind) {
+            case ContenderChoice::Kind::native:
+                return make_native(_environment);
+            case ContenderChoice::Kind::awaken:
+                return make_awaken(_environment);
+            case ContenderChoice::Kind::staged:
+                return make_staged(_environment);
+            case ContenderChoice::Kind::xccl:
+                return make_xccl(_environment);
+            case ContenderChoice::Kind::raw:
+            case ContenderChoice::Kind::external:
+                break;
+        }
+        throw Unavailable("it needs processes of its own",
+                          "start `awaken bench` itself, without mpiexec, and give the launch command with --launcher");
+    }
+
+    /// Runs a step of one contender; what it cannot do leaves it out from here on.
+    template <typename Work>
+    void attempt(Entry& entry, const Work& work) {
+        try {
+            together(communicator(), work);
+        } catch (const Unavailable& reason) {
+            entry.result.unavailable = reason.what();
+        }
+    }
+
+    void run_entry(Benchmark& benchmark, Entry& entry, const std::size_t iterations, Samples& samples) const {
+        if (entry.raw != nullptr) {
+            benchmark.run_raw(*entry.raw, iterations, samples);
+        } else {
+            benchmark.run(*entry.with, entry.result.mode, iterations, samples);
+        }
+    }
+
+    // ---- sizes
+    // --------------------------------------------------------------------------------------------------------
+
+    void begin_result(const ElementType type, const HeaderFacts& facts, const std::vector<Entry>& entries) {
+        RunResult result;
+        result.test = &_environment.test;
+        result.type = type;
+        result.ranks = _environment.ranks;
+        result.window_size = facts.window_size;
+        result.pairs = facts.pairs;
+        for (const Entry& entry : entries) {
+            result.contenders.push_back(entry.result);
+        }
+        _results.push_back(std::move(result));
+    }
+
+    [[nodiscard]] HeaderFacts header_facts(Benchmark& benchmark, const ElementType type) {
+        HeaderFacts facts;
+        facts.type = type;
+        facts.first = _first_type;
+        facts.ranks = _environment.ranks;
+        if (needs_gpu(_options)) {
+            facts.accelerator = _environment.gpu.vendor() == gpu::Vendor::hip ? Accelerator::rocm : Accelerator::cuda;
+        }
+        benchmark.describe(facts);
+        _first_type = false;
+        return facts;
+    }
+
+    void run_type(const ElementType type) {
+        const std::unique_ptr<Benchmark> benchmark = make_benchmark(_environment);
+        std::vector<Entry> entries = make_entries();
+        benchmark->set_type(type);
+        const HeaderFacts facts = header_facts(*benchmark, type);
+        begin_result(type, facts, entries);
+        bool header_is_out = false;
+        for (const std::size_t size : sizes_to_measure(_options, _environment.test)) {
+            _turns.wait(++_step);
+            if (!measure_size(*benchmark, size, entries)) {
+                continue;
+            }
+            if (_printer != nullptr && entries.front().available()) {
+                if (!header_is_out) {
+                    _printer->header(facts);
+                    header_is_out = true;
+                }
+                _printer->row(entries.front().measurement);
+            }
+            together(communicator(), [&] { _json.write(_results, false); });
+            if (_failed || std::none_of(entries.begin(), entries.end(), [](const Entry& e) { return e.available(); })) {
+                break;
+            }
+        }
+        if (_comparison && speaks() && _options.json_file != "-") {
+            _progress.clear();
+            std::fputs(comparison_table(_results.back(), _options).c_str(), stdout);
+            std::fflush(stdout);
+        }
+        refuse_when_nothing_ran(entries);
+    }
+
+    void refuse_when_nothing_ran(const std::vector<Entry>& entries) {
+        std::string reasons;
+        for (const Entry& entry : entries) {
+            if (entry.available()) {
+                return;
+            }
+            reasons += (reasons.empty() ? "" : "; ") + (_comparison ? entry.result.name + ": " : std::string()) +
+                       entry.result.unavailable;
+        }
+        together(communicator(), [&] { _json.write(_results, true); });
+        if (_comparison) {
+            throw AgreedError("no contender can run (" + reasons + ")", "choose others with --compare");
+        }
+        // "cause: remedy" already.
+        const std::size_t colon = reasons.rfind(": ");
+        throw AgreedError(reasons.substr(0, colon), colon == std::string::npos ? "" : reasons.substr(colon + 2));
+    }
+
+    /// -V: every size with every window; one benchmark object each, because the window is part of its buffers.
+    void run_varied_windows(const ElementType type) {
+        std::vector<std::vector<Measurement>> rows;
+        std::vector<Entry> entries = make_entries();
+        bool header_is_out = false;
+        for (const std::size_t size : sizes_to_measure(_options, _environment.test)) {
+            _turns.wait(++_step);
+            std::vector<Measurement> row;
+            for (std::size_t i = 0; i < kVariedWindows.size() && !_failed; ++i) {
+                Options options = _options;
+                options.window_size = kVariedWindows[i];
+                const Environment environment{options,
+                                              _environment.test,
+                                              _environment.communicator,
+                                              _environment.rank,
+                                              _environment.ranks,
+                                              _environment.gpu,
+                                              _environment.device};
+                const std::unique_ptr<Benchmark> benchmark = make_benchmark(environment);
+                benchmark->set_type(type);
+                if (!header_is_out) {
+                    const HeaderFacts facts = header_facts(*benchmark, type);
+                    begin_result(type, facts, entries);
+                    if (_printer != nullptr) {
+                        _printer->header(facts);
+                    }
+                    header_is_out = true;
+                }
+                if (!measure_size(*benchmark, size, entries)) {
+                    break;
+                }
+                refuse_when_nothing_ran(entries);
+                row.push_back(entries.front().measurement);
+            }
+            if (row.size() == kVariedWindows.size()) {
+                rows.push_back(std::move(row));
+            }
+            if (_failed) {
+                break;
+            }
+        }
+        if (_printer != nullptr) {
+            _progress.clear();
+            _printer->varied_windows({kVariedWindows.begin(), kVariedWindows.end()}, rows);
+        }
+    }
+
+    /// False when the size has no row.
+    bool measure_size(Benchmark& benchmark, const std::size_t size, std::vector<Entry>& entries) {
+        bool has_row = false;
+        const auto resize = [&] { together(communicator(), [&] { has_row = benchmark.resize(size); }); };
+        resize();
+        if (!has_row) {
+            return false;
+        }
+        if (_options.self_test) {
+            self_test(benchmark, entries);
+            resize();
+        }
+        const Repetitions repetitions = repetitions_at(_options, _environment.test, size);
+        double seconds = 0;  // of an iteration, averaged over contenders
+        std::size_t running = 0;
+        for (Entry& entry : entries) {
+            entry.samples = Samples();
+            entry.measurement = Measurement();
+            entry.measurement.size = size;
+            entry.elapsed_s = 0;
+            entry.looked_at = 0;
+            entry.done = !entry.available();
+            if (entry.available()) {
+                _progress.show(size, entry.result.name + " warming up");
+                seconds += get_ready(benchmark, entry, repetitions);
+                entry.done = !entry.available();
+                running += entry.available() ? 1 : 0;
+            }
+        }
+        seconds /= static_cast<double>(std::max<std::size_t>(running, 1));
+        if (running != 0 && (!_failed || _options.validation_column)) {
+            run_rounds(benchmark, entries, repetitions, seconds, size);
+        }
+        let_go_of_peers(entries);
+        check_guards(benchmark, entries);
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            Entry& entry = entries[i];
+            ContenderResult& result = _results.back().contenders[i];
+            result.unavailable = entry.result.unavailable;
+            if (!entry.available()) {
+                continue;
+            }
+            if (entry.samples.iterations != 0) {
+                benchmark.sum_up(entry.samples, entry.measurement);
+            }
+            Measurement& measurement = entry.measurement;
+            measurement.summary = summarize(measurement.samples);
+            if (measurement.percentiles.empty()) {
+                for (const int p : _options.percentiles) {
+                    measurement.percentiles.push_back(percentile(measurement.samples, p));
+                }
+            }
+            if (speaks()) {
+                result.measurements.push_back(measurement);
+            }
+        }
+        _progress.clear();
+        return true;
+    }
+
+    /// Memory that a peer has mapped must not be freed: nobody goes on before all have let go. Collective.
+    void let_go_of_peers(const std::vector<Entry>& entries) const {
+        together(communicator(), [&] {
+            for (const Entry& entry : entries) {
+                if (entry.raw != nullptr) {
+                    entry.raw->release();
+                }
+            }
+        });
+    }
+
+    /// Prepares, shows that the data arrive, and warms up. The answer is the time of an iteration, seconds, as rank 0
+    /// saw it.
+    double get_ready(Benchmark& benchmark, Entry& entry, const Repetitions& repetitions) {
+        double per_iteration = 0;
+        attempt(entry, [&] {
+            const std::vector<const Buffer*> buffers = benchmark.buffers();
+            if (entry.with != nullptr) {
+                entry.with->prepare(communicator(), buffers);
+            }
+        });
+        if (entry.available()) {
+            attempt(entry, [&] { measure_cold(benchmark, entry); });
+        }
+        if (entry.available() && _options.validate && entry.with != nullptr) {
+            validate(benchmark, entry);
+        }
+        if (!entry.available()) {
+            return 0;
+        }
+        Samples thrown_away;
+        const std::size_t warmup = std::max<std::size_t>(repetitions.warmup, 1);
+        const double start = now();
+        run_entry(benchmark, entry, warmup, thrown_away);
+        per_iteration = (now() - start) / static_cast<double>(warmup);
+        check_mpi(MPI_Bcast(&per_iteration, 1, MPI_DOUBLE, 0, communicator()), "MPI_Bcast");
+        return per_iteration;
+    }
+
+    void measure_cold(Benchmark& benchmark, Entry& entry) {
+        Samples first;
+        run_entry(benchmark, entry, 1, first);
+        Measurement cold;
+        benchmark.sum_up(first, cold);
+        entry.measurement.cold_first = cold.samples.empty() ? cold.average : cold.samples.front();
+    }
+
+    void validate(Benchmark& benchmark, Entry& entry) {
+        if (_options.validation_column && _options.validation_warmup > 0) {
+            Samples thrown_away;
+            run_entry(benchmark, entry, static_cast<std::size_t>(_options.validation_warmup), thrown_away);
+        }
+        Mismatch mismatch;
+        attempt(entry, [&] { mismatch = benchmark.check(*entry.with, ++_checks, false); });
+        if (entry.available()) {
+            entry.measurement.validated = true;
+            record(entry, mismatch);
+        }
+    }
+
+    /// Brings all ranks' findings together. Collective.
+    void record(Entry& entry, const Mismatch& mismatch) {
+        const unsigned long long here = mismatch.wrong_elements;
+        unsigned long long all = 0;
+        check_mpi(MPI_Allreduce(&here, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, communicator()), "MPI_Allreduce");
+        if (all == 0) {
+            return;
+        }
+        log_mismatch(entry, mismatch);
+        entry.measurement.errors += all;
+        const std::string first = first_text(mismatch);
+        if (entry.measurement.first_error.empty()) {
+            entry.measurement.first_error = first;
+        }
+        _failed = true;
+        if (speaks()) {
+            _progress.clear();
+            std::fprintf(stderr, "awaken: %s: wrong data at %zu bytes (%llu elements; the first: %s)\n",
+                         entry.result.name.c_str(), entry.measurement.size, all, first.c_str());
+        }
+    }
+
+    /// -clog: each rank's own findings, in a file of its own.
+    void log_mismatch(const Entry& entry, const Mismatch& mismatch) const {
+        if (_options.validation_log.empty() || mismatch.wrong_elements == 0) {
+            return;
+        }
+        std::ofstream file(_options.validation_log + "/rank_" + std::to_string(_environment.rank) + ".log",
+                           std::ios::app);
+        file << entry.result.name << ", size " << entry.measurement.size << ": " << mismatch.wrong_elements
+             << " wrong elements, the first: " << mismatch.first << '\n';
+    }
+
+    /// "rank 1, element 17: 3 instead of 5", of the lowest rank that has found something; at all ranks.
+    [[nodiscard]] std::string first_text(const Mismatch& mismatch) const {
+        const int mine = mismatch.wrong_elements != 0 ? _environment.rank : INT_MAX;
+        int lowest = 0;
+        check_mpi(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, communicator()), "MPI_Allreduce");
+        std::string text = "rank " + std::to_string(lowest) + ", " + mismatch.first;
+        auto length = static_cast<unsigned long>(text.size());
+        check_mpi(MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG, lowest, communicator()), "MPI_Bcast");
+        text.resize(length);
+        check_mpi(MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, lowest, communicator()), "MPI_Bcast");
+        return text;
+    }
+
+    /// After thousands of calls the guards must be as they were.
+    void check_guards(const Benchmark& benchmark, std::vector<Entry>& entries) {
+        if (!_options.validate) {
+            return;
+        }
+        Mismatch mismatch;
+        for (const Buffer* const buffer : benchmark.buffers()) {
+            if (const std::size_t damaged = buffer->damaged_guard_bytes(); damaged != 0) {
+                mismatch.add({damaged, std::to_string(damaged) + " bytes beside a buffer overwritten while measuring"});
+            }
+        }
+        for (Entry& entry : entries) {
+            if (entry.available()) {
+                record(entry, mismatch);  // of which contender cannot be told afterwards
+                break;
+            }
+        }
+    }
+
+    /// Shows that wrong data and overwritten guards are found.
+    void self_test(Benchmark& benchmark, std::vector<Entry>& entries) {
+        const auto entry = std::find_if(entries.begin(), entries.end(),
+                                        [](const Entry& e) { return e.available() && e.with != nullptr; });
+        if (entry == entries.end()) {
+            return;
+        }
+        Mismatch mismatch;
+        attempt(*entry, [&] {
+            entry->with->prepare(communicator(), benchmark.buffers());
+            mismatch = benchmark.check(*entry->with, ++_checks, true);
+        });
+        if (!entry->available()) {
+            return;
+        }
+        unsigned long long found[2] = {mismatch.wrong_elements, 0};
+        unsigned long long expected_guards = 0;
+        const std::vector<const Buffer*> buffers = benchmark.buffers();
+        if (!buffers.empty()) {
+            buffers.front()->damage_guard();
+            expected_guards = 1;
+            found[1] = buffers.front()->damaged_guard_bytes();
+        }
+        unsigned long long all[2] = {0, 0};
+        check_mpi(MPI_Allreduce(found, all, 2, MPI_UNSIGNED_LONG_LONG, MPI_SUM, communicator()), "MPI_Allreduce");
+        unsigned long long all_expected = 0;
+        check_mpi(MPI_Allreduce(&expected_guards, &all_expected, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, communicator()),
+                  "MPI_Allreduce");
+        if (all[0] == 0 || all[1] != all_expected) {
+            throw AgreedError(std::string("self-test: ") +
+                                  (all[0] == 0 ? "a corrupted element" : "an overwritten guard byte") +
+                                  " was not noticed, so validation proves nothing here",
+                              "report this with the command line");
+        }
+        const std::string first = first_text(mismatch);
+        if (speaks() && !_self_tested && !_options.quiet_notes) {
+            _progress.clear();
+            std::fprintf(stderr,
+                         "awaken: self-test: corrupted data was noticed (%s), and so was an overwritten guard\n",
+                         first.c_str());
+        }
+        _self_tested = true;
+    }
+
+    // ---- rounds
+    // -------------------------------------------------------------------------------------------------------
+
+    void run_rounds(Benchmark& benchmark, std::vector<Entry>& entries, const Repetitions& repetitions,
+                    const double seconds, const std::size_t size) {
+        const bool adaptive = _options.adaptive || (_comparison && !_options.iterations);
+        const StoppingCriterion criterion =
+            adaptive ? StoppingCriterion::adaptive(_options.precision, _options.time_limit_s, kMinimumSamples)
+                     : StoppingCriterion::fixed(repetitions.iterations);
+        std::size_t block = repetitions.iterations;
+        if (adaptive) {
+            block = static_cast<std::size_t>(std::clamp(kBlockSeconds / std::max(seconds, 1e-9), 1.0, 1e6));
+        } else if (_comparison) {
+            block = std::max<std::size_t>(repetitions.iterations / kFixedRounds, 1);
+        }
+        // All go on until all are done, so that their samples can be compared pair by pair.
+        for (std::size_t round = 0;; ++round) {
+            // Contenders in other processes get their round in between.
+            _turns.wait(_step);
+            for (std::size_t i = 0; i < entries.size(); ++i) {
+                Entry& entry = entries[(i + round) % entries.size()];
+                if (!entry.available()) {
+                    continue;
+                }
+                if (_comparison) {
+                    _progress.show(size, "round " + std::to_string(round + 1) + ", " + entry.result.name);
+                }
+                const std::size_t left = adaptive ? block : repetitions.iterations - entry.samples.iterations;
+                const double start = now();
+                run_entry(benchmark, entry, std::min(block, left), entry.samples);
+                entry.elapsed_s += now() - start;
+            }
+            if (all_done(entries, criterion, adaptive, repetitions)) {
+                return;
+            }
+        }
+    }
+
+    /// Decided by rank 0 where it takes times itself, else by the lowest rank that does. Collective.
+    bool all_done(std::vector<Entry>& entries, const StoppingCriterion& criterion, const bool adaptive,
+                  const Repetitions& repetitions) {
+        if (!adaptive) {
+            bool done = true;
+            for (Entry& entry : entries) {
+                done = done && (!entry.available() || entry.samples.iterations >= repetitions.iterations);
+                entry.measurement.stopped = StoppingCriterion::Reason::iterations_done;
+            }
+            return done;
+        }
+        std::vector<int> reasons(entries.size(), -1);
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            Entry& entry = entries[i];
+            const std::size_t count = entry.samples.operation.size();
+            if (!entry.available() || count == 0) {
+                continue;
+            }
+            reasons[i] = static_cast<int>(StoppingCriterion::Reason::running);
+            // Sorting all samples after each round would cost more than taking them: look again when there are a tenth
+            // more.
+            const bool out_of_time = entry.elapsed_s >= _options.time_limit_s;
+            if (entry.done) {
+                reasons[i] = static_cast<int>(entry.measurement.stopped);
+            } else if (out_of_time || count >= entry.looked_at + entry.looked_at / 10 + 1) {
+                reasons[i] = static_cast<int>(criterion.decide(entry.samples.operation, entry.elapsed_s));
+                entry.looked_at = count;
+            }
+        }
+        // Each entry's verdict comes from the lowest rank that has samples of it.
+        const int rank = _environment.rank;
+        bool done = true;
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            Entry& entry = entries[i];
+            if (!entry.available()) {
+                continue;
+            }
+            int verdict[2] = {reasons[i] < 0 ? INT_MAX : rank, reasons[i]};
+            int chosen[2] = {0, 0};
+            check_mpi(MPI_Allreduce(verdict, chosen, 1, MPI_2INT, MPI_MINLOC, communicator()), "MPI_Allreduce");
+            entry.measurement.stopped = static_cast<StoppingCriterion::Reason>(chosen[1]);
+            entry.done = entry.measurement.stopped != StoppingCriterion::Reason::running;
+            done = done && entry.done;
+        }
+        return done;
+    }
+
+    const Environment& _environment;
+    const Options& _options;
+    const bool _comparison;
+    JsonFile _json;
+    Progress _progress;
+    TurnClient _turns;
+    std::unique_ptr<Printer> _printer;
+    std::vector<RunResult> _results;
+    std::size_t _step = 0;
+    std::uint64_t _checks = 0;
+    bool _first_type = true;
+    bool _failed = false;
+    bool _self_tested = false;
+};
+
+}  // namespace
+
+int measure(const Environment& environment, const Manifest& manifest) {
+    return Measurements(environment, manifest).run();
+}
+
+int report_startup(const Environment& environment, const Manifest& manifest, const double init_seconds) {
+    JsonFile json(environment, manifest);
+    together(environment.communicator, [&] { json.begin(); });
+    Measurement measurement;
+    const double microseconds = init_seconds * 1e6;
+    const auto reduce = [&](const MPI_Op operation) {
+        double result = 0;
+        check_mpi(MPI_Reduce(&microseconds, &result, 1, MPI_DOUBLE, operation, 0, environment.communicator),
+                  "MPI_Reduce");
+        return result;
+    };
+    measurement.minimum = reduce(MPI_MIN);
+    measurement.maximum = reduce(MPI_MAX);
+    measurement.average = reduce(MPI_SUM) / environment.ranks;
+    measurement.iterations = 1;
+    measurement.samples = {measurement.maximum};
+    measurement.summary = summarize(measurement.samples);
+    if (environment.rank == 0 && environment.options.json_file != "-") {
+        const std::unique_ptr<Printer> printer = make_osu_printer(stdout, environment.options, environment.test);
+        HeaderFacts facts;
+        facts.ranks = environment.ranks;
+        printer->header(facts);
+        printer->row(measurement);
+        printer->end();
+    }
+    RunResult result;
+    result.test = &environment.test;
+    result.ranks = environment.ranks;
+    ContenderResult contender;
+    contender.name = layer_is_loaded() ? "awaken" : "native";
+    contender.description = short_version();
+    contender.measurements.push_back(measurement);
+    result.contenders.push_back(contender);
+    together(environment.communicator, [&] { json.write({result}, true); });
+    return 0;
+}
+
+}  // namespace awaken::bench

@@ -1,0 +1,59 @@
+// The MPI as a contender: its own functions, or those of the layer above it. Other contenders build on it.
+#pragma once
+
+#include <mpi.h>
+
+#include "mpi/communication.h"
+#include "mpi/mpi_functions.h"
+
+namespace awaken::bench {
+
+/// Calls the functions of a table. Counts beyond INT_MAX go through the _c functions, and through derived datatypes
+/// where the MPI has none.
+class MpiCommunication : public Communication {
+  public:
+    explicit MpiCommunication(const MpiFunctions& functions) : _mpi(functions) {}
+
+    [[nodiscard]] std::string description() const override;
+    void prepare(MPI_Comm communicator, std::span<const Buffer* const> buffers) override;
+
+    void send(const void* data, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm) override;
+    void receive(void* data, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) override;
+    void start_send(Operations& operations, std::size_t index, const void* data, Count count, MPI_Datatype type,
+                    int destination, int tag, MPI_Comm comm) override;
+    void start_receive(Operations& operations, std::size_t index, void* data, Count count, MPI_Datatype type,
+                       int source, int tag, MPI_Comm comm) override;
+    void run(const CollectiveCall& call) override;
+    void start(Operations& operations, std::size_t index, const CollectiveCall& call) override;
+    void initialize_send(Operations& operations, std::size_t index, const void* data, Count count, MPI_Datatype type,
+                         int destination, int tag, MPI_Comm comm) override;
+    void initialize_receive(Operations& operations, std::size_t index, void* data, Count count, MPI_Datatype type,
+                            int source, int tag, MPI_Comm comm) override;
+    void initialize(Operations& operations, std::size_t index, const CollectiveCall& call) override;
+    void restart(Operations& operations, std::size_t first, std::size_t count) override;
+    void release(Operations& operations) override;
+    void wait(Operations& operations, std::size_t first, std::size_t count) override;
+    bool test(Operations& operations, std::size_t index) override;
+
+  private:
+    enum class Form : std::uint8_t { blocking, nonblocking, persistent };
+
+    void issue(Form form, const CollectiveCall& call, MPI_Request* request, std::unique_ptr<OperationState>* state);
+    template <typename Integer, typename Displacement, typename Arrays>
+    void issue_as(Form form, const CollectiveCall& call, const Arrays& arrays, MPI_Request* request);
+    void issue_in_large_types(Form form, const CollectiveCall& call, MPI_Request* request);
+    void run_in_parts(const CollectiveCall& call);
+
+    const MpiFunctions& _mpi;
+};
+
+/// The count and the type of collectives that have one pair only (reductions, broadcast), whichever side names them.
+struct CommonArguments {
+    Count count;
+    MPI_Datatype type;
+};
+[[nodiscard]] CommonArguments common_arguments(const CollectiveCall& call) noexcept;
+/// The buffer of a broadcast, whichever side names it.
+[[nodiscard]] void* broadcast_buffer(const CollectiveCall& call) noexcept;
+
+}  // namespace awaken::bench

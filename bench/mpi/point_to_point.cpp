@@ -1,0 +1,1011 @@
+// Point-to-point benchmarks: who sends what to whom, in which order, and what is timed. Loops and formulas are those of
+// the OSU micro-benchmarks 7.4, so that values can be compared; where theirs reads the clock for each message, ours
+// reads it for a batch that is long enough for the clock not to weigh.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "engine/statistics.h"
+#include "mpi/benchmark.h"
+#include "mpi/clock.h"
+#include "mpi/collective_type.h"
+#include "mpi/engine.h"
+#include "mpi/mpi_functions.h"
+
+namespace awaken::bench {
+namespace {
+
+// Tags as in the OSU micro-benchmarks, for those who read traces of both.
+constexpr int kPingTag = 1;
+constexpr int kDataTag = 100;
+constexpr int kBackTag = 10;
+constexpr int kAnswerTag = 101;
+constexpr int kCheckTag = 200;
+
+/// A sample must last a hundred readings of the clock.
+constexpr double kShortestSample = 2.5e-6;
+
+/// What receive buffers hold before data arrives.
+constexpr std::byte kUntouched{0x5A};
+
+constexpr std::uint64_t stream_of(const int source, const int destination) noexcept {
+    return static_cast<std::uint64_t>(source) << 32U | static_cast<std::uint32_t>(destination);
+}
+
+void barrier(MPI_Comm communicator) {
+    check_mpi(MPI_Barrier(communicator), "MPI_Barrier");
+}
+
+/// What is common to all: buffers, types, the check.
+class PointToPoint : public Benchmark {
+  public:
+    explicit PointToPoint(const Environment& environment, const int messages, const bool multiple)
+        : _environment(environment), _messages(messages), _copies(multiple ? messages : 1) {}
+
+    void set_type(const ElementType type) override { _element = type; }
+
+    [[nodiscard]] bool resize(const std::size_t size) override {
+        _send.clear();
+        _receive.clear();
+        _seconds.clear();
+        _size = size;
+        const std::size_t element = size_of(_element);
+        if (size / element == 0) {
+            return false;
+        }
+        const auto& options = _environment.options;
+        _message.emplace(_element, options.derived_type, size / element);
+        const RankBuffers choice = buffers_of_rank(options, _environment.test, _environment.rank, _environment.ranks);
+        const std::size_t offset = options.unaligned ? element : 0;
+        const std::size_t bytes = span();
+        for (int i = 0; takes_part() && i < _copies; ++i) {
+            _send.emplace_back(_environment.gpu, _environment.device, choice.send, bytes, offset);
+            _receive.emplace_back(_environment.gpu, _environment.device, choice.receive, bytes, offset);
+        }
+        return true;
+    }
+
+    [[nodiscard]] std::vector<const Buffer*> buffers() const override {
+        std::vector<const Buffer*> all;
+        for (const auto* const side : {&_send, &_receive}) {
+            for (const Buffer& buffer : *side) {
+                all.push_back(&buffer);
+            }
+        }
+        return all;
+    }
+
+    [[nodiscard]] Mismatch check(Communication& with, const std::uint64_t iteration, const bool corrupt) override {
+        Mismatch mismatch;
+        const bool damage_here = corrupt && _environment.rank == rank_to_damage();
+        const std::vector<int> from = sources();
+        const std::vector<int> to = destinations();
+        // One peer after the other, because several may share a buffer; all messages of a peer at once.
+        const std::size_t rounds = std::max(from.size(), to.size());
+        for (std::size_t round = 0; round < rounds; ++round) {
+            const int source = round < from.size() ? from[round] : -1;
+            const int destination = round < to.size() ? to[round] : -1;
+            for (std::size_t copy = 0; copy < _send.size(); ++copy) {
+                if (destination >= 0) {
+                    write_pattern(_send[copy], _environment.rank, destination, iteration + copy);
+                }
+                if (source >= 0) {
+                    _receive[copy].fill(kUntouched);
+                }
+            }
+            exchange(with, source, destination);
+            if (source >= 0 && damage_here && round == 0) {
+                damage(_receive.front());
+            }
+            for (std::size_t copy = 0; copy < _send.size(); ++copy) {
+                if (source >= 0) {
+                    mismatch.add(compare_pattern(_receive[copy], source, _environment.rank, iteration + copy));
+                }
+                if (destination >= 0) {
+                    Mismatch changed = compare_pattern(_send[copy], _environment.rank, destination, iteration + copy);
+                    if (changed.wrong_elements != 0) {
+                        changed.first += " in the send buffer";
+                    }
+                    mismatch.add(changed);
+                }
+            }
+        }
+        return mismatch;
+    }
+
+  protected:
+    /// The ranks that this rank receives from and sends to; both lists are walked in step by all ranks.
+    [[nodiscard]] virtual std::vector<int> sources() const = 0;
+    [[nodiscard]] virtual std::vector<int> destinations() const = 0;
+    /// False for ranks that are left over.
+    [[nodiscard]] virtual bool takes_part() const { return true; }
+
+    [[nodiscard]] Buffer& send_buffer(const int message) { return _send[static_cast<std::size_t>(message % _copies)]; }
+    [[nodiscard]] Buffer& receive_buffer(const int message) {
+        return _receive[static_cast<std::size_t>(message % _copies)];
+    }
+    [[nodiscard]] Count count() const noexcept {
+        return _message->derived() ? 1 : static_cast<Count>(_message->span());
+    }
+    [[nodiscard]] MPI_Datatype type() const noexcept { return _message->handle(); }
+    [[nodiscard]] std::size_t size() const noexcept { return _size; }
+    /// Bytes that a message moves: what bandwidths are made of.
+    [[nodiscard]] double moved() const noexcept { return static_cast<double>(payload()); }
+    [[nodiscard]] const Environment& environment() const noexcept { return _environment; }
+    [[nodiscard]] int rank() const noexcept { return _environment.rank; }
+
+    /// How many iterations make up a sample; the same for all runs into `samples`.
+    [[nodiscard]] std::size_t batch_for(const Communication& with, Samples& samples, const std::size_t iterations) {
+        if (samples.operation.empty()) {
+            const auto known = _seconds.find(&with);
+            const bool each = known == _seconds.end() || !_environment.options.percentiles.empty();
+            samples.iterations_per_sample =
+                each ? 1 : static_cast<std::size_t>(std::ceil(kShortestSample / std::max(known->second, 1e-9)));
+        }
+        return std::min(samples.iterations_per_sample, iterations);
+    }
+    void remember(const Communication& with, const double seconds_per_iteration) {
+        _seconds[&with] = seconds_per_iteration;
+    }
+
+    static void refuse_queue(const Mode mode, const char* const reason) {
+        if (mode == Mode::queued) {
+            throw Unavailable(reason, "use --mode waited");
+        }
+    }
+
+    void fill_transmit_size(Measurement& measurement) const {
+        measurement.transmit_size = _message->derived() ? payload() : 0;
+    }
+
+  private:
+    [[nodiscard]] std::size_t span() const noexcept { return _message->span() * size_of(_element); }
+    /// Without a derived type the size itself, as in the OSU micro-benchmarks, also where it is no whole number of
+    /// elements.
+    [[nodiscard]] std::size_t payload() const noexcept {
+        return _message->derived() ? _message->transmitted() * size_of(_element) : _size;
+    }
+
+    [[nodiscard]] int rank_to_damage() const {
+        // Preferably not rank 0, so that the test also shows that findings of other ranks arrive.
+        const int mine = sources().empty() ? INT_MAX : rank() == 0 ? INT_MAX - 1 : rank();
+        int lowest = 0;
+        check_mpi(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, _environment.communicator), "MPI_Allreduce");
+        return lowest == INT_MAX - 1 ? 0 : lowest;
+    }
+
+    void write_pattern(Buffer& buffer, const int source, const int destination, const std::uint64_t iteration) {
+        std::vector<std::byte> bytes(span());
+        fill_pattern(bytes, _element, stream_of(source, destination), iteration);
+        buffer.write(bytes);
+    }
+
+    [[nodiscard]] Mismatch compare_pattern(const Buffer& buffer, const int source, const int destination,
+                                           const std::uint64_t iteration) const {
+        std::vector<std::byte> actual(span());
+        std::vector<std::byte> expected(span());
+        buffer.read(actual);
+        fill_pattern(expected, _element, stream_of(source, destination), iteration);
+        if (_message->derived() && destination == rank()) {
+            std::vector<std::byte> with_gaps(span(), kUntouched);
+            _message->copy_transmitted(expected, with_gaps, 0, size_of(_element));
+            expected = std::move(with_gaps);
+        }
+        return compare(actual, expected, _element);
+    }
+
+    static void damage(Buffer& buffer) {
+        std::byte byte{};
+        buffer.read({&byte, 1});
+        byte = ~byte;
+        buffer.write({&byte, 1});
+    }
+
+    void exchange(Communication& with, const int source, const int destination) {
+        Operations operations(static_cast<std::size_t>(2 * _messages));
+        std::size_t used = 0;
+        for (int i = 0; source >= 0 && i < _messages; ++i) {
+            with.start_receive(operations, used++, receive_buffer(i).data(), count(), type(), source, kCheckTag,
+                               _environment.communicator);
+        }
+        for (int i = 0; destination >= 0 && i < _messages; ++i) {
+            with.start_send(operations, used++, send_buffer(i).data(), count(), type(), destination, kCheckTag,
+                            _environment.communicator);
+        }
+        if (used != 0) {
+            with.wait(operations, 0, used);
+        }
+    }
+
+    const Environment& _environment;
+    const int _messages;  ///< in flight at once
+    const int _copies;    ///< buffers per side
+    ElementType _element = ElementType::char_;
+    std::size_t _size = 0;
+    std::optional<MessageType> _message;
+    std::vector<Buffer> _send, _receive;
+    std::map<const Communication*, double> _seconds;  ///< of an iteration at this size, as last seen
+};
+
+/// Sums over all ranks, at rank 0.
+double sum_at_root(const double value, MPI_Comm communicator) {
+    double sum = 0;
+    check_mpi(MPI_Reduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, communicator), "MPI_Reduce");
+    return sum;
+}
+
+/// Element by element the largest of all ranks that have samples, at rank 0, in microseconds.
+std::vector<double> slowest_of_ranks(const std::vector<double>& samples, MPI_Comm communicator) {
+    unsigned long long here = samples.size();
+    unsigned long long most = 0;
+    check_mpi(MPI_Allreduce(&here, &most, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, communicator), "MPI_Allreduce");
+    std::vector<double> mine(samples);
+    mine.resize(most, 0);
+    std::vector<double> slowest(most, 0);
+    check_mpi(MPI_Reduce(mine.data(), slowest.data(), static_cast<int>(most), MPI_DOUBLE, MPI_MAX, 0, communicator),
+              "MPI_Reduce");
+    for (double& value : slowest) {
+        value *= 1e6;
+    }
+    return slowest;
+}
+
+std::size_t largest_of_ranks(const std::size_t value, MPI_Comm communicator) {
+    const unsigned long long here = value;
+    unsigned long long largest = 0;
+    check_mpi(MPI_Allreduce(&here, &largest, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, communicator), "MPI_Allreduce");
+    return largest;
+}
+
+// ---- latency
+// ----------------------------------------------------------------------------------------------------------
+
+/// Ping-pong between the lower and the upper half of the ranks: latency, multi_lat, latency_mp.
+class Latency : public PointToPoint {
+  public:
+    explicit Latency(const Environment& environment)
+        : PointToPoint(environment, 1, false), _pairs(pairs_of(environment)) {
+        const bool upper = rank() >= _pairs;
+        _partner = rank() >= 2 * _pairs ? -1 : upper ? rank() - _pairs : rank() + _pairs;
+    }
+
+    void describe(HeaderFacts& facts) override { facts.pairs = _pairs; }
+
+    void run(Communication& with, const Mode mode, const std::size_t iterations, Samples& samples) override {
+        refuse_queue(mode, "in a ping-pong each message waits for the one before");
+        barrier(environment().communicator);
+        if (takes_part()) {
+            if (barrier_each_time()) {
+                run_apart(with, iterations, samples);
+            } else {
+                run_batches(with, iterations, samples);
+            }
+        } else {
+            for (std::size_t i = 0; barrier_each_time() && i < iterations; ++i) {
+                barrier(environment().communicator);
+            }
+        }
+        samples.iterations += iterations;
+    }
+
+    void run_raw(RawCopy& raw, const std::size_t iterations, Samples& samples) override {
+        if (environment().ranks != 2) {
+            throw Unavailable("a raw copy moves one message between two ranks", "use two ranks");
+        }
+        // The receiver fetches: one way, as half a round trip is.
+        raw.prepare(environment().communicator, send_buffer(0), receive_buffer(0));
+        barrier(environment().communicator);
+        if (rank() == 1) {
+            for (std::size_t i = 0; i < iterations; ++i) {
+                const double start = now();
+                raw.pull(0, size(), 1);
+                const double seconds = now() - start;
+                samples.operation.push_back(seconds);
+                samples.total += 2 * seconds;  // as if there and back
+            }
+        }
+        samples.iterations += iterations;
+        samples.iterations_per_sample = 1;
+        barrier(environment().communicator);
+    }
+
+    void sum_up(const Samples& samples, Measurement& measurement) override {
+        MPI_Comm communicator = environment().communicator;
+        const double total = sum_at_root(samples.total, communicator) / _pairs;
+        measurement.iterations = samples.iterations;
+        measurement.iterations_per_sample = largest_of_ranks(samples.iterations_per_sample, communicator);
+        measurement.average = total * 1e6 / (2.0 * static_cast<double>(samples.iterations));
+        measurement.samples = slowest_of_ranks(samples.operation, communicator);
+        fill_transmit_size(measurement);
+    }
+
+  protected:
+    static int pairs_of(const Environment& environment) {
+        return std::min(environment.options.pairs.value_or(environment.ranks / 2), environment.ranks / 2);
+    }
+
+    [[nodiscard]] bool takes_part() const override { return _partner >= 0; }
+    [[nodiscard]] std::vector<int> sources() const override {
+        return takes_part() ? std::vector<int>{_partner} : std::vector<int>{};
+    }
+    [[nodiscard]] std::vector<int> destinations() const override { return sources(); }
+    /// Pairs start each round trip together; so do the ranks of latency_mp.
+    [[nodiscard]] virtual bool barrier_each_time() const {
+        return environment().test.family == Family::multiple_latency;
+    }
+    [[nodiscard]] bool pings() const noexcept { return rank() < _pairs; }
+
+  private:
+    void ping(Communication& with) {
+        MPI_Comm communicator = environment().communicator;
+        with.send(send_buffer(0).data(), count(), type(), _partner, kPingTag, communicator);
+        with.receive(receive_buffer(0).data(), count(), type(), _partner, kPingTag, communicator);
+    }
+    void pong(Communication& with) {
+        MPI_Comm communicator = environment().communicator;
+        with.receive(receive_buffer(0).data(), count(), type(), _partner, kPingTag, communicator);
+        with.send(send_buffer(0).data(), count(), type(), _partner, kPingTag, communicator);
+    }
+
+    void run_batches(Communication& with, const std::size_t iterations, Samples& samples) {
+        if (!pings()) {
+            for (std::size_t i = 0; i < iterations; ++i) {
+                pong(with);
+            }
+            return;
+        }
+        const std::size_t batch = batch_for(with, samples, iterations);
+        const double begin = now();
+        double mark = begin;
+        for (std::size_t done = 0; done < iterations;) {
+            const std::size_t some = std::min(batch, iterations - done);
+            for (std::size_t i = 0; i < some; ++i) {
+                ping(with);
+            }
+            done += some;
+            const double end = now();
+            samples.operation.push_back((end - mark) / (2.0 * static_cast<double>(some)));
+            mark = end;
+        }
+        samples.total += mark - begin;
+        remember(with, (mark - begin) / static_cast<double>(iterations));
+    }
+
+    void run_apart(Communication& with, const std::size_t iterations, Samples& samples) {
+        for (std::size_t i = 0; i < iterations; ++i) {
+            barrier(environment().communicator);
+            if (!pings()) {
+                pong(with);
+                continue;
+            }
+            const double start = now();
+            ping(with);
+            const double seconds = now() - start;
+            samples.operation.push_back(seconds / 2);
+            samples.total += seconds;
+        }
+    }
+
+    const int _pairs;
+    int _partner;
+};
+
+class PersistentLatency final : public Latency {
+  public:
+    using Latency::Latency;
+
+    void run(Communication& with, const Mode mode, const std::size_t iterations, Samples& samples) override {
+        refuse_queue(mode, "in a ping-pong each message waits for the one before");
+        MPI_Comm communicator = environment().communicator;
+        Operations operations(2);
+        with.initialize_send(operations, 0, send_buffer(0).data(), count(), type(), 1 - rank(), kPingTag, communicator);
+        with.initialize_receive(operations, 1, receive_buffer(0).data(), count(), type(), 1 - rank(), kPingTag,
+                                communicator);
+        barrier(communicator);
+        const std::size_t first = rank() == 0 ? 0 : 1;
+        const auto exchange = [&] {
+            with.restart(operations, first, 1);
+            with.wait(operations, first, 1);
+            with.restart(operations, 1 - first, 1);
+            with.wait(operations, 1 - first, 1);
+        };
+        if (rank() == 0) {
+            const std::size_t batch = batch_for(with, samples, iterations);
+            const double begin = now();
+            double mark = begin;
+            for (std::size_t done = 0; done < iterations;) {
+                const std::size_t some = std::min(batch, iterations - done);
+                for (std::size_t i = 0; i < some; ++i) {
+                    exchange();
+                }
+                done += some;
+                const double end = now();
+                samples.operation.push_back((end - mark) / (2.0 * static_cast<double>(some)));
+                mark = end;
+            }
+            samples.total += mark - begin;
+            remember(with, (mark - begin) / static_cast<double>(iterations));
+        } else {
+            for (std::size_t i = 0; i < iterations; ++i) {
+                exchange();
+            }
+        }
+        samples.iterations += iterations;
+        with.release(operations);
+    }
+};
+
+/// Processes that are there and do nothing, as the forked ones of latency_mp: they wait for the end of their parent's
+/// interest, or of the parent.
+class IdleProcesses {
+  public:
+    explicit IdleProcesses(const int count) {
+        int ends[2];
+        if (pipe(ends) != 0) {
+            throw Error(std::string("cannot make a pipe (") + std::strerror(errno) + ")",
+                        "raise the limit of open files");
+        }
+        _wake = ends[1];
+        for (int i = 0; i < count; ++i) {
+            const pid_t child = fork();
+            if (child == 0) {
+                close(ends[1]);
+                char byte = 0;
+                while (read(ends[0], &byte, 1) < 0 && errno == EINTR) {
+                }
+                _exit(0);
+            }
+            if (child < 0) {
+                const int reason = errno;
+                close(ends[0]);
+                end();
+                throw Error(std::string("cannot fork a process (") + std::strerror(reason) + ")",
+                            "use fewer with -t, or raise the limit of processes");
+            }
+            _children.push_back(child);
+        }
+        close(ends[0]);
+    }
+    ~IdleProcesses() { end(); }
+    IdleProcesses(const IdleProcesses&) = delete;
+    IdleProcesses& operator=(const IdleProcesses&) = delete;
+
+  private:
+    void end() noexcept {
+        close(_wake);
+        for (const pid_t child : _children) {
+            while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+            }
+        }
+        _children.clear();
+    }
+
+    int _wake = -1;
+    std::vector<pid_t> _children;
+};
+
+/// latency_mp: a ping-pong beside forked processes, which share the parent's memory until somebody writes to it.
+class ProcessLatency final : public Latency {
+  public:
+    explicit ProcessLatency(const Environment& environment)
+        : Latency(environment),
+          _processes(rank() == 0 ? parallelism_of(environment.options, environment.test).senders
+                                 : parallelism_of(environment.options, environment.test).receivers) {}
+
+  protected:
+    [[nodiscard]] bool barrier_each_time() const override { return true; }
+
+  private:
+    IdleProcesses _processes;
+};
+
+/// latency_mt: threads on both sides; message i is the affair of thread i modulo their number.
+class ThreadedLatency final : public PointToPoint {
+  public:
+    explicit ThreadedLatency(const Environment& environment)
+        : PointToPoint(environment, threads_of(environment), true),
+          _parallelism(parallelism_of(environment.options, environment.test)) {
+        if (environment.thread_level != MPI_THREAD_MULTIPLE) {
+            throw Error(short_version() + " gives no MPI_THREAD_MULTIPLE, which latency_mt needs",
+                        "use an MPI that was built with it");
+        }
+    }
+
+    void run(Communication& with, const Mode mode, const std::size_t iterations, Samples& samples) override {
+        refuse_queue(mode, "in a ping-pong each message waits for the one before");
+        const bool sender = rank() == 0;
+        const int threads = sender ? _parallelism.senders : _parallelism.receivers;
+        std::vector<Samples> of_threads(static_cast<std::size_t>(threads));
+        barrier(environment().communicator);
+        {
+            std::vector<std::jthread> running;
+            running.reserve(of_threads.size());
+            for (int thread = 0; thread < threads; ++thread) {
+                running.emplace_back([&, thread] {
+                    try {
+                        run_thread(with, thread, threads, iterations, of_threads[static_cast<std::size_t>(thread)]);
+                    } catch (const std::exception& error) {
+                        // The other threads and the other rank wait for this thread's messages.
+                        end_all(environment().communicator, error.what());
+                    }
+                });
+            }
+        }
+        if (sender) {
+            double mean = 0;
+            for (const Samples& one : of_threads) {
+                samples.operation.insert(samples.operation.end(), one.operation.begin(), one.operation.end());
+                mean += one.iterations == 0 ? 0 : one.total / static_cast<double>(one.iterations) / threads;
+            }
+            samples.total += mean * static_cast<double>(iterations);
+        }
+        samples.iterations += iterations;
+        samples.iterations_per_sample = 1;
+    }
+
+    void sum_up(const Samples& samples, Measurement& measurement) override {
+        measurement.iterations = samples.iterations;
+        measurement.iterations_per_sample = 1;
+        measurement.average = samples.total * 1e6 / (2.0 * static_cast<double>(samples.iterations));
+        measurement.samples = slowest_of_ranks(samples.operation, environment().communicator);
+        fill_transmit_size(measurement);
+    }
+
+  protected:
+    [[nodiscard]] std::vector<int> sources() const override { return {1 - rank()}; }
+    [[nodiscard]] std::vector<int> destinations() const override { return {1 - rank()}; }
+
+  private:
+    static int threads_of(const Environment& environment) {
+        const Parallelism parallelism = parallelism_of(environment.options, environment.test);
+        return std::max(parallelism.senders, parallelism.receivers);
+    }
+
+    void run_thread(Communication& with, const int thread, const int threads, const std::size_t iterations,
+                    Samples& samples) {
+        if (environment().device >= 0) {
+            const gpu::Status status = environment().gpu.make_current(environment().device);
+            if (!status.ok()) {
+                throw Error("a thread cannot use the GPU: " + status.message(), "see that the GPU driver works");
+            }
+        }
+        // One sender and many receivers: any of them may answer. Otherwise each message has its two threads.
+        const bool by_message = _parallelism.senders > 1;
+        constexpr std::size_t kTags = 32768;  // what every MPI has
+        MPI_Comm communicator = environment().communicator;
+        void* const out = send_buffer(thread).data();
+        void* const in = receive_buffer(thread).data();
+        for (auto i = static_cast<std::size_t>(thread); i < iterations; i += static_cast<std::size_t>(threads)) {
+            const int there = by_message ? static_cast<int>(i % kTags) : 1;
+            const int back = by_message ? there : 2;
+            if (rank() == 0) {
+                const double start = now();
+                with.send(out, count(), type(), 1, there, communicator);
+                with.receive(in, count(), type(), 1, back, communicator);
+                const double seconds = now() - start;
+                samples.operation.push_back(seconds / 2);
+                samples.total += seconds;
+                ++samples.iterations;
+            } else {
+                with.receive(in, count(), type(), 0, there, communicator);
+                with.send(out, count(), type(), 0, back, communicator);
+            }
+        }
+    }
+
+    const Parallelism _parallelism;
+};
+
+// ---- bandwidth
+// --------------------------------------------------------------------------------------------------------
+
+/// One window of messages, and what answers it.
+class Bandwidth : public PointToPoint {
+  public:
+    Bandwidth(const Environment& environment, const int window)
+        : PointToPoint(environment, window, multiple_buffers(environment)), _window(window) {}
+
+    void describe(HeaderFacts& facts) override { facts.window_size = _window; }
+
+    void run(Communication& with, const Mode mode, const std::size_t iterations, Samples& samples) override {
+        refuse_queue(mode, "a bandwidth test queues a window of messages by itself (-W)");
+        Operations operations(operation_count());
+        if (environment().test.persistent && takes_part()) {
+            initialize(with, operations);
+        }
+        barrier(environment().communicator);
+        for (std::size_t i = 0; i < iterations; ++i) {
+            if (barrier_each_time()) {
+                barrier(environment().communicator);
+            }
+            if (!takes_part()) {
+                continue;
+            }
+            const double start = now();
+            iterate(with, operations);
+            if (times()) {
+                const double seconds = now() - start;
+                samples.operation.push_back(seconds / messages_per_iteration());
+                samples.total += seconds;
+            }
+        }
+        samples.iterations += iterations;
+        samples.iterations_per_sample = static_cast<std::size_t>(_window);
+        if (environment().test.persistent) {
+            with.release(operations);
+        }
+    }
+
+    void sum_up(const Samples& samples, Measurement& measurement) override {
+        MPI_Comm communicator = environment().communicator;
+        const double total = sum_at_root(samples.total, communicator) / timing_ranks();
+        const double messages = messages_per_iteration() * streams() * static_cast<double>(samples.iterations);
+        measurement.iterations = samples.iterations;
+        measurement.iterations_per_sample = static_cast<std::size_t>(_window);
+        measurement.samples = slowest_of_ranks(samples.operation, communicator);
+        measurement.bandwidth = total > 0 ? moved() / 1e6 * messages / total : 0;
+        measurement.message_rate = total > 0 ? messages / total : 0;
+        measurement.average = messages > 0 ? total * 1e6 * streams() / messages : 0;
+        fill_transmit_size(measurement);
+        if (!environment().options.percentiles.empty() && !measurement.samples.empty()) {
+            std::vector<double> bandwidths;
+            bandwidths.reserve(measurement.samples.size());
+            for (const double microseconds : measurement.samples) {
+                bandwidths.push_back(moved() * streams() / microseconds);  // bytes/us is MB/s
+            }
+            for (const int p : environment().options.percentiles) {
+                measurement.percentiles.push_back(percentile(bandwidths, p));
+            }
+        }
+    }
+
+  protected:
+    /// Whether this rank's clock counts.
+    [[nodiscard]] virtual bool times() const = 0;
+    /// Over how many ranks the sum of times is averaged.
+    [[nodiscard]] virtual double timing_ranks() const { return 1; }
+    /// How many pairs move as many messages as one does.
+    [[nodiscard]] virtual double streams() const { return 1; }
+    /// Messages of one pair in one iteration.
+    [[nodiscard]] virtual double messages_per_iteration() const { return _window; }
+    [[nodiscard]] virtual bool barrier_each_time() const { return false; }
+    [[nodiscard]] virtual std::size_t operation_count() const { return static_cast<std::size_t>(_window); }
+    virtual void initialize(Communication& with, Operations& operations) = 0;
+    virtual void iterate(Communication& with, Operations& operations) = 0;
+
+    [[nodiscard]] int window() const noexcept { return _window; }
+
+    void send_window(Communication& with, Operations& operations, const std::size_t first, const int destination,
+                     const int tag) {
+        for (int i = 0; i < _window; ++i) {
+            with.start_send(operations, first + static_cast<std::size_t>(i), send_buffer(i).data(), count(), type(),
+                            destination, tag, environment().communicator);
+        }
+    }
+    void receive_window(Communication& with, Operations& operations, const std::size_t first, const int source,
+                        const int tag) {
+        for (int i = 0; i < _window; ++i) {
+            with.start_receive(operations, first + static_cast<std::size_t>(i), receive_buffer(i).data(), count(),
+                               type(), source, tag, environment().communicator);
+        }
+    }
+    void initialize_sends(Communication& with, Operations& operations, const std::size_t first, const int destination,
+                          const int tag) {
+        for (int i = 0; i < _window; ++i) {
+            with.initialize_send(operations, first + static_cast<std::size_t>(i), send_buffer(i).data(), count(),
+                                 type(), destination, tag, environment().communicator);
+        }
+    }
+    void initialize_receives(Communication& with, Operations& operations, const std::size_t first, const int source,
+                             const int tag) {
+        for (int i = 0; i < _window; ++i) {
+            with.initialize_receive(operations, first + static_cast<std::size_t>(i), receive_buffer(i).data(), count(),
+                                    type(), source, tag, environment().communicator);
+        }
+    }
+    /// The answer travels between the same kinds of buffers, and costs what they cost.
+    void send_answer(Communication& with, const int destination) {
+        with.send(send_buffer(0).data(), 1, MPI_CHAR, destination, kAnswerTag, environment().communicator);
+    }
+    void receive_answer(Communication& with, const int source) {
+        with.receive(receive_buffer(0).data(), 1, MPI_CHAR, source, kAnswerTag, environment().communicator);
+    }
+
+  private:
+    /// Managed memory always gets one buffer a message, as in the OSU micro-benchmarks.
+    static bool multiple_buffers(const Environment& environment) {
+        bool managed = false;
+        for (int rank = 0; rank < environment.ranks; ++rank) {
+            const RankBuffers kinds = buffers_of_rank(environment.options, environment.test, rank, environment.ranks);
+            managed = managed || kinds.send.kind == BufferKind::managed || kinds.receive.kind == BufferKind::managed;
+        }
+        return managed || environment.options.multiple_buffers;
+    }
+
+    const int _window;
+};
+
+/// bw and mbw_mr: the lower half of the ranks sends windows, the upper half answers.
+class UniBandwidth : public Bandwidth {
+  public:
+    UniBandwidth(const Environment& environment, const int window)
+        : Bandwidth(environment, window),
+          _pairs(std::min(environment.options.pairs.value_or(environment.ranks / 2), environment.ranks / 2)),
+          _partner(rank() < _pairs       ? rank() + _pairs
+                   : rank() < 2 * _pairs ? rank() - _pairs
+                                         : -1) {}
+
+    void describe(HeaderFacts& facts) override {
+        Bandwidth::describe(facts);
+        facts.pairs = _pairs;
+    }
+
+    void run_raw(RawCopy& raw, const std::size_t iterations, Samples& samples) override {
+        if (environment().ranks != 2) {
+            throw Unavailable("a raw copy moves messages between two ranks", "use two ranks");
+        }
+        raw.prepare(environment().communicator, send_buffer(0), receive_buffer(0));
+        barrier(environment().communicator);
+        if (rank() == 1) {
+            for (std::size_t i = 0; i < iterations; ++i) {
+                const double start = now();
+                raw.pull(0, size(), static_cast<std::size_t>(window()));
+                const double seconds = now() - start;
+                samples.operation.push_back(seconds / window());
+                samples.total += seconds;
+            }
+        }
+        samples.iterations += iterations;
+        barrier(environment().communicator);
+    }
+
+  protected:
+    [[nodiscard]] bool takes_part() const override { return _partner >= 0; }
+    [[nodiscard]] bool sends() const noexcept { return rank() < _pairs; }
+    [[nodiscard]] bool times() const override { return sends(); }
+    [[nodiscard]] double timing_ranks() const override { return _pairs; }
+    [[nodiscard]] double streams() const override { return _pairs; }
+    [[nodiscard]] bool barrier_each_time() const override {
+        return environment().test.family == Family::multiple_bandwidth;
+    }
+    [[nodiscard]] std::vector<int> sources() const override {
+        return takes_part() && !sends() ? std::vector<int>{_partner} : std::vector<int>{};
+    }
+    [[nodiscard]] std::vector<int> destinations() const override {
+        return takes_part() && sends() ? std::vector<int>{_partner} : std::vector<int>{};
+    }
+
+    void initialize(Communication& with, Operations& operations) override {
+        if (sends()) {
+            initialize_sends(with, operations, 0, _partner, kDataTag);
+        } else {
+            initialize_receives(with, operations, 0, _partner, kDataTag);
+        }
+    }
+
+    void iterate(Communication& with, Operations& operations) override {
+        const auto all = static_cast<std::size_t>(window());
+        if (environment().test.persistent) {
+            with.restart(operations, 0, all);
+        } else if (sends()) {
+            send_window(with, operations, 0, _partner, kDataTag);
+        } else {
+            receive_window(with, operations, 0, _partner, kDataTag);
+        }
+        with.wait(operations, 0, all);
+        if (sends()) {
+            receive_answer(with, _partner);
+        } else {
+            send_answer(with, _partner);
+        }
+    }
+
+  private:
+    const int _pairs;
+    const int _partner;
+};
+
+/// bibw: windows both ways at once, and no answer.
+class BidirectionalBandwidth final : public Bandwidth {
+  public:
+    using Bandwidth::Bandwidth;
+
+    void run_raw(RawCopy& raw, const std::size_t iterations, Samples& samples) override {
+        raw.prepare(environment().communicator, send_buffer(0), receive_buffer(0));
+        for (std::size_t i = 0; i < iterations; ++i) {
+            barrier(environment().communicator);
+            const double start = now();
+            raw.pull(1 - rank(), size(), static_cast<std::size_t>(window()));
+            // Over when both are.
+            barrier(environment().communicator);
+            if (times()) {
+                const double seconds = now() - start;
+                samples.operation.push_back(seconds / messages_per_iteration());
+                samples.total += seconds;
+            }
+        }
+        samples.iterations += iterations;
+    }
+
+  protected:
+    [[nodiscard]] bool times() const override { return rank() == 0; }
+    [[nodiscard]] double messages_per_iteration() const override { return 2.0 * window(); }
+    [[nodiscard]] std::size_t operation_count() const override { return 2 * static_cast<std::size_t>(window()); }
+    [[nodiscard]] std::vector<int> sources() const override { return {1 - rank()}; }
+    [[nodiscard]] std::vector<int> destinations() const override { return {1 - rank()}; }
+
+    void initialize(Communication& with, Operations& operations) override {
+        initialize_receives(with, operations, first_receive(), 1 - rank(), tag_in());
+        initialize_sends(with, operations, 0, 1 - rank(), tag_out());
+    }
+
+    void iterate(Communication& with, Operations& operations) override {
+        const auto all = static_cast<std::size_t>(window());
+        if (environment().test.persistent) {
+            with.restart(operations, first_receive(), all);
+            with.restart(operations, 0, all);
+        } else {
+            receive_window(with, operations, first_receive(), 1 - rank(), tag_in());
+            send_window(with, operations, 0, 1 - rank(), tag_out());
+        }
+        with.wait(operations, 0, 2 * all);
+    }
+
+  private:
+    [[nodiscard]] std::size_t first_receive() const noexcept { return static_cast<std::size_t>(window()); }
+    [[nodiscard]] int tag_in() const noexcept { return rank() == 0 ? kBackTag : kDataTag; }
+    [[nodiscard]] int tag_out() const noexcept { return rank() == 0 ? kDataTag : kBackTag; }
+};
+
+/// bw_fan_in and bw_fan_out: between the ranks of the first node and those with the same place on all other nodes. On a
+/// single node each rank stands for a node.
+class Congestion final : public Bandwidth {
+  public:
+    Congestion(const Environment& environment, const int window)
+        : Bandwidth(environment, window), _fan_in(std::strcmp(environment.test.name, "bw_fan_in") == 0) {
+        find_places();
+    }
+
+  protected:
+    [[nodiscard]] bool times() const override { return is_parent() != _fan_in; }
+    [[nodiscard]] double timing_ranks() const override { return _fan_in ? _per_node * (_nodes - 1) : _per_node; }
+    [[nodiscard]] double streams() const override { return _per_node * (_nodes - 1); }
+    [[nodiscard]] std::size_t operation_count() const override {
+        return static_cast<std::size_t>(window()) * std::max<std::size_t>(_peers.size(), 1);
+    }
+    [[nodiscard]] std::vector<int> sources() const override {
+        return is_parent() == _fan_in ? _peers : std::vector<int>{};
+    }
+    [[nodiscard]] std::vector<int> destinations() const override {
+        return is_parent() != _fan_in ? _peers : std::vector<int>{};
+    }
+
+    void initialize(Communication& /* with */, Operations& /* operations */) override {
+        throw Unavailable("there is no persistent form of this test", "use bw_persistent");
+    }
+
+    void iterate(Communication& with, Operations& operations) override {
+        const auto window_size = static_cast<std::size_t>(window());
+        const bool sends = is_parent() != _fan_in;
+        // Message by message around the peers, so that all links are busy at once.
+        for (int i = 0; i < window(); ++i) {
+            for (std::size_t peer = 0; peer < _peers.size(); ++peer) {
+                const std::size_t index = static_cast<std::size_t>(i) * _peers.size() + peer;
+                if (sends) {
+                    with.start_send(operations, index, send_buffer(i).data(), count(), type(), _peers[peer], kDataTag,
+                                    environment().communicator);
+                } else {
+                    with.start_receive(operations, index, receive_buffer(i).data(), count(), type(), _peers[peer],
+                                       kDataTag, environment().communicator);
+                }
+            }
+        }
+        with.wait(operations, 0, window_size * _peers.size());
+        for (const int peer : _peers) {
+            if (sends) {
+                receive_answer(with, peer);
+            } else {
+                send_answer(with, peer);
+            }
+        }
+    }
+
+  private:
+    [[nodiscard]] bool is_parent() const noexcept { return _node == 0; }
+
+    void find_places() {
+        MPI_Comm communicator = environment().communicator;
+        MPI_Comm node = MPI_COMM_NULL;
+        check_mpi(MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+                  "MPI_Comm_split_type");
+        int place[2] = {0, rank()};  // on the node; lowest rank of the node
+        MPI_Comm_rank(node, &place[0]);
+        MPI_Bcast(&place[1], 1, MPI_INT, 0, node);
+        MPI_Comm_free(&node);
+        const int ranks = environment().ranks;
+        std::vector<int> places(static_cast<std::size_t>(2 * ranks));
+        check_mpi(MPI_Allgather(place, 2, MPI_INT, places.data(), 2, MPI_INT, communicator), "MPI_Allgather");
+        std::map<int, std::vector<int>> nodes;
+        for (int r = 0; r < ranks; ++r) {
+            nodes[places[static_cast<std::size_t>(2 * r + 1)]].push_back(r);
+        }
+        if (nodes.size() == 1) {
+            nodes.clear();
+            for (int r = 0; r < ranks; ++r) {
+                nodes[r] = {r};
+            }
+            if (rank() == 0 && !environment().options.quiet_notes) {
+                std::fprintf(stderr, "awaken: all ranks are on one node; each of them stands for a node\n");
+            }
+        }
+        const std::vector<int>& parents = nodes.begin()->second;
+        _nodes = static_cast<int>(nodes.size());
+        _per_node = static_cast<int>(parents.size());
+        int node_number = 0;
+        for (const auto& [lowest, members] : nodes) {
+            if (members.size() != parents.size()) {
+                throw Error("the nodes have different numbers of ranks, and " + std::string(environment().test.name) +
+                                " pairs them",
+                            "start the same number of ranks on each node");
+            }
+            const auto self = std::find(members.begin(), members.end(), rank());
+            if (self != members.end()) {
+                _node = node_number;
+                if (node_number != 0) {
+                    _peers = {parents[static_cast<std::size_t>(self - members.begin())]};
+                }
+            }
+            ++node_number;
+        }
+        if (is_parent()) {
+            const auto self = std::find(parents.begin(), parents.end(), rank()) - parents.begin();
+            for (auto other = std::next(nodes.begin()); other != nodes.end(); ++other) {
+                _peers.push_back(other->second[static_cast<std::size_t>(self)]);
+            }
+        }
+    }
+
+    const bool _fan_in;
+    int _node = 0;
+    int _nodes = 0;
+    int _per_node = 0;
+    std::vector<int> _peers;
+};
+
+}  // namespace
+
+std::unique_ptr<Benchmark> make_point_to_point(const Environment& environment) {
+    const int window = environment.options.window_size.value_or(defaults_of(environment.test).window_size);
+    switch (environment.test.family) {
+        case Family::latency:
+            if (environment.test.persistent) {
+                return std::make_unique<PersistentLatency>(environment);
+            }
+            return std::make_unique<Latency>(environment);
+        case Family::multiple_latency:
+            return std::make_unique<Latency>(environment);
+        case Family::threaded_latency:
+            return std::make_unique<ThreadedLatency>(environment);
+        case Family::process_latency:
+            return std::make_unique<ProcessLatency>(environment);
+        case Family::bandwidth:
+        case Family::multiple_bandwidth:
+            return std::make_unique<UniBandwidth>(environment, window);
+        case Family::bidirectional_bandwidth:
+            return std::make_unique<BidirectionalBandwidth>(environment, window);
+        case Family::congestion:
+            return std::make_unique<Congestion>(environment, window);
+        default:
+            throw Error(std::string(environment.test.name) + " is no point-to-point test", "see `awaken bench --list`");
+    }
+}
+
+}  // namespace awaken::bench

@@ -1,0 +1,181 @@
+// The hardware's limit for a message: the receiver's GPU copies from the sender's buffer, which IPC has mapped for it.
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <vector>
+
+#include "mpi/benchmark.h"
+#include "mpi/engine.h"
+#include "mpi/mpi_functions.h"
+
+namespace awaken::bench {
+namespace {
+
+/// Throws Unavailable on all ranks when any has a problem. Collective.
+void agree_to_run(MPI_Comm communicator, const std::optional<Error>& problem) {
+    try {
+        agree(communicator, problem ? &*problem : nullptr);
+    } catch (const AgreedError& error) {
+        throw Unavailable(error.cause(), error.remedy());
+    }
+}
+
+constexpr const char* kLeaveOut = "leave raw out of --compare";
+
+/// What a rank tells the others of its buffer; travels as bytes.
+struct Offer {
+    gpu::IpcMemoryHandle handle;
+    std::uint64_t offset = 0;   ///< of the data from where the handle's mapping starts
+    std::uint64_t address = 0;  ///< in its own process
+    std::int64_t process = 0;
+    std::array<char, 40> system = {};  ///< of the running kernel: the same for all processes that can share memory
+};
+
+std::array<char, 40> running_system() {
+    std::array<char, 40> text = {};
+    std::ifstream("/proc/sys/kernel/random/boot_id").read(text.data(), text.size() - 1);
+    return text;
+}
+
+class IpcCopy final : public RawCopy {
+  public:
+    explicit IpcCopy(const Environment& environment)
+        : _gpu(environment.gpu), _device(environment.device), _ranks(environment.ranks) {
+        std::optional<Error> problem;
+        if (_gpu.vendor() == gpu::Vendor::none || _device < 0) {
+            problem.emplace("a raw copy is one between GPUs, and this run uses none",
+                            "choose one with -d cuda or -d rocm");
+        } else if (const gpu::Status made = _gpu.create_stream(_device, false, _stream); !made.ok()) {
+            problem.emplace("no stream for raw copies: " + made.message(), "see that the GPU driver works");
+        }
+        try {
+            agree_to_run(environment.communicator, problem);
+        } catch (const Unavailable&) {
+            static_cast<void>(_gpu.destroy_stream(_stream));
+            throw;
+        }
+    }
+    ~IpcCopy() override {
+        close_all();
+        static_cast<void>(_gpu.destroy_stream(_stream));
+    }
+    IpcCopy(const IpcCopy&) = delete;
+    IpcCopy& operator=(const IpcCopy&) = delete;
+
+    void prepare(MPI_Comm communicator, const Buffer& source, Buffer& destination) override {
+        // Opening mappings anew for each block of copies would make the first of them the slowest.
+        const int same = !_sources.empty() && _source == source.data() && _destination == destination.data() ? 1 : 0;
+        int all_same = 0;
+        check_mpi(MPI_Allreduce(&same, &all_same, 1, MPI_INT, MPI_MIN, communicator), "MPI_Allreduce");
+        if (all_same != 0) {
+            return;
+        }
+        close_all();
+        Offer mine;
+        std::optional<Error> problem = offer(source, destination, mine);
+        agree_to_run(communicator, problem);
+        std::vector<Offer> offers(static_cast<std::size_t>(_ranks));
+        check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, offers.data(), sizeof mine, MPI_BYTE, communicator),
+                  "MPI_Allgather");
+        problem = open(mine, offers);
+        try {
+            agree_to_run(communicator, problem);
+        } catch (const Unavailable&) {
+            close_all();
+            throw;
+        }
+        _source = source.data();
+        _destination = destination.data();
+    }
+
+    void release() noexcept override { close_all(); }
+
+    void pull(const int peer, const std::size_t bytes, const std::size_t count) override {
+        const void* const source = _sources[static_cast<std::size_t>(peer)].data;
+        for (std::size_t i = 0; i < count; ++i)
+            check(_gpu.copy(_destination, source, bytes, _stream));
+        check(_gpu.synchronize_stream(_stream));
+    }
+
+    [[nodiscard]] std::string description() const override {
+        return "the receiver's GPU copying from the sender's buffer (IPC)";
+    }
+
+  private:
+    /// A peer's buffer as this process reaches it.
+    struct Source {
+        const void* data = nullptr;
+        void* mapping = nullptr;  ///< null in the process that owns the buffer
+    };
+
+    static void check(const gpu::Status& status) {
+        if (!status.ok()) throw Error("a raw copy failed: " + status.message(), "see that the GPU driver works");
+    }
+
+    std::optional<Error> offer(const Buffer& source, const Buffer& destination, Offer& mine) const {
+        for (const Buffer* const buffer : {&source, &destination}) {
+            if (buffer->kind() != BufferKind::device) {
+                return Error(std::string("raw copies are between device buffers, and a buffer is ") +
+                                 to_string(buffer->kind()) + " memory",
+                             "use device buffers (-d cuda, -d rocm, or D D)");
+            }
+        }
+        std::size_t offset = 0;
+        if (const gpu::Status status = _gpu.ipc_export(source.data(), mine.handle, offset); !status.ok()) {
+            return Error("a buffer cannot be shared with other processes: " + status.message(), kLeaveOut);
+        }
+        mine.offset = offset;
+        mine.address = reinterpret_cast<std::uintptr_t>(source.data());
+        mine.process = ::getpid();
+        mine.system = running_system();
+        return std::nullopt;
+    }
+
+    std::optional<Error> open(const Offer& mine, const std::vector<Offer>& offers) {
+        _sources.resize(offers.size());
+        for (std::size_t peer = 0; peer < offers.size(); ++peer) {
+            const Offer& theirs = offers[peer];
+            Source& source = _sources[peer];
+            if (theirs.system != mine.system) {
+                return Error(
+                    "rank " + std::to_string(peer) + " is on another machine, whose memory no GPU here can read",
+                    kLeaveOut);
+            }
+            if (theirs.process == mine.process) {
+                source.data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(theirs.address));
+                continue;
+            }
+            if (const gpu::Status status = _gpu.ipc_open(theirs.handle, _device, source.mapping); !status.ok()) {
+                return Error("the buffer of rank " + std::to_string(peer) + " cannot be mapped: " + status.message(),
+                             kLeaveOut);
+            }
+            source.data = static_cast<const std::byte*>(source.mapping) + theirs.offset;
+        }
+        return std::nullopt;
+    }
+
+    void close_all() noexcept {
+        for (const Source& source : _sources)
+            static_cast<void>(_gpu.ipc_close(source.mapping));
+        _sources.clear();
+    }
+
+    gpu::Runtime& _gpu;
+    const int _device;
+    const int _ranks;
+    gpu::StreamHandle _stream;
+    std::vector<Source> _sources;   ///< by rank
+    const void* _source = nullptr;  ///< own buffers of the last prepare()
+    void* _destination = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<RawCopy> make_raw(const Environment& environment) {
+    return std::make_unique<IpcCopy>(environment);
+}
+
+}  // namespace awaken::bench

@@ -1,0 +1,561 @@
+// What a program does by hand when its MPI takes no device memory, done well: images of the device buffers in pinned
+// host memory, allocated once; copies on one stream; the MPI's own functions on the images.
+#include <algorithm>
+#include <cstddef>
+
+#include "mpi/benchmark.h"
+#include "mpi/mpi_communication.h"
+#include "mpi/mpi_functions.h"
+
+namespace awaken::bench {
+namespace {
+
+/// A stretch of memory that a call reads or writes.
+struct Span {
+    const void* data = nullptr;
+    std::size_t bytes = 0;
+};
+
+/// What one collective call reads from and writes to at this rank; nothing where the arguments do not count.
+struct CallSpans {
+    Span read;
+    Span written;
+    bool reads_written = false;  ///< part of what is written is an input (in place, broadcast), or stays as it is
+};
+
+/// What is to be copied to the device when an operation is complete.
+struct PendingCopy final : OperationState {
+    void* device = nullptr;
+    const void* image = nullptr;
+    std::size_t bytes = 0;
+    bool due = false;
+    // Persistent operations: what is to be fetched at each start.
+    void* image_in = nullptr;
+    const void* device_in = nullptr;
+    std::size_t bytes_in = 0;
+    // Collectives: what the MPI may look at until the operation is complete.
+    CollectiveCall call;
+    std::unique_ptr<OperationState> inner;
+};
+
+class Staged final : public Communication {
+  public:
+    explicit Staged(const Environment& environment)
+        : _environment(environment), _gpu(environment.gpu), _mpi(library_functions()) {
+        if (environment.device >= 0) {
+            check(_gpu.create_stream(environment.device, true, _stream), "creating a stream");
+        }
+    }
+    ~Staged() override {
+        release_images();
+        if (_environment.device >= 0) {
+            static_cast<void>(_gpu.destroy_stream(_stream).ok());  // nothing to be done when the driver has gone
+        }
+    }
+    Staged(const Staged&) = delete;
+    Staged& operator=(const Staged&) = delete;
+
+    [[nodiscard]] std::string description() const override { return short_version() + " with copies by hand"; }
+
+    void prepare(MPI_Comm /* communicator */, const std::span<const Buffer* const> buffers) override {
+        release_images();
+        for (const Buffer* const buffer : buffers) {
+            if (buffer->kind() != BufferKind::device && buffer->kind() != BufferKind::pool &&
+                buffer->kind() != BufferKind::managed) {
+                continue;
+            }
+            void* memory = nullptr;
+            check(_gpu.allocate_pinned(std::max<std::size_t>(buffer->size(), 1), memory), "allocating pinned memory");
+            _images.push_back(
+                {static_cast<std::byte*>(buffer->data()), buffer->size(), static_cast<std::byte*>(memory)});
+        }
+    }
+
+    // ---- point-to-point
+    // -----------------------------------------------------------------------------------------------
+
+    void send(const void* data, const Count count, MPI_Datatype type, const int destination, const int tag,
+              MPI_Comm comm) override {
+        const std::size_t bytes = span_of(count, type);
+        _mpi.send(fetch(data, bytes), count, type, destination, tag, comm);
+    }
+
+    void receive(void* data, const Count count, MPI_Datatype type, const int source, const int tag,
+                 MPI_Comm comm) override {
+        void* const image = image_for_receive(data, count, type);
+        _mpi.receive(image, count, type, source, tag, comm);
+        deliver(data, image, span_of(count, type));
+    }
+
+    void start_send(Operations& operations, const std::size_t index, const void* data, const Count count,
+                    MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) override {
+        _mpi.start_send(operations, index, fetch(data, span_of(count, type)), count, type, destination, tag, comm);
+    }
+
+    void start_receive(Operations& operations, const std::size_t index, void* data, const Count count,
+                       MPI_Datatype type, const int source, const int tag, MPI_Comm comm) override {
+        void* const image = image_for_receive(data, count, type);
+        _mpi.start_receive(operations, index, image, count, type, source, tag, comm);
+        if (image != data) {
+            owe(operations, index, data, image, span_of(count, type));
+        }
+    }
+
+    void initialize_send(Operations& operations, const std::size_t index, const void* data, const Count count,
+                         MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) override {
+        void* const image = image_of(data);
+        _mpi.initialize_send(operations, index, image, count, type, destination, tag, comm);
+        if (image != data) {
+            PendingCopy& copy = state_of(operations, index);
+            copy.image_in = image;
+            copy.device_in = data;
+            copy.bytes_in = span_of(count, type);
+        }
+    }
+
+    void initialize_receive(Operations& operations, const std::size_t index, void* data, const Count count,
+                            MPI_Datatype type, const int source, const int tag, MPI_Comm comm) override {
+        void* const image = image_for_receive(data, count, type);
+        _mpi.initialize_receive(operations, index, image, count, type, source, tag, comm);
+        if (image != data) {
+            owe(operations, index, data, image, span_of(count, type));
+            state_of(operations, index).due = false;
+        }
+    }
+
+    // ---- collectives
+    // --------------------------------------------------------------------------------------------------
+
+    void run(const CollectiveCall& call) override {
+        const CallSpans spans = spans_of(call);
+        fetch_inputs(spans);
+        _moved = call;
+        move_to_images(_moved);
+        _mpi.run(_moved);
+        deliver(const_cast<void*>(spans.written.data), image_of(spans.written.data), spans.written.bytes);
+    }
+
+    void start(Operations& operations, const std::size_t index, const CollectiveCall& call) override {
+        const CallSpans spans = spans_of(call);
+        fetch_inputs(spans);
+        start_inner(operations, index, call, spans, false);
+    }
+
+    void initialize(Operations& operations, const std::size_t index, const CollectiveCall& call) override {
+        start_inner(operations, index, call, spans_of(call), true);
+    }
+
+    // ---- completion
+    // ---------------------------------------------------------------------------------------------------
+
+    void restart(Operations& operations, const std::size_t first, const std::size_t count) override {
+        bool copied = false;
+        for (std::size_t i = first; i < first + count; ++i) {
+            if (auto* const copy = copy_of(operations, i); copy != nullptr) {
+                if (copy->bytes_in != 0) {
+                    queue(copy->image_in, copy->device_in, copy->bytes_in);
+                    copied = true;
+                }
+                copy->due = copy->bytes != 0;
+            }
+        }
+        if (copied) {
+            synchronize();
+        }
+        _mpi.restart(operations, first, count);
+    }
+
+    void release(Operations& operations) override { _mpi.release(operations); }
+
+    void wait(Operations& operations, const std::size_t first, const std::size_t count) override {
+        _mpi.wait(operations, first, count);
+        bool copied = false;
+        for (std::size_t i = first; i < first + count; ++i) {
+            copied = queue_due(operations, i) || copied;
+        }
+        if (copied) {
+            synchronize();
+        }
+    }
+
+    bool test(Operations& operations, const std::size_t index) override {
+        if (operations.requests[index] == MPI_REQUEST_NULL) {
+            return true;
+        }
+        if (!_mpi.test(operations, index)) {
+            return false;
+        }
+        if (queue_due(operations, index)) {
+            synchronize();
+        }
+        return true;
+    }
+
+  private:
+    struct Image {
+        std::byte* device;
+        std::size_t bytes;
+        std::byte* host;
+    };
+
+    static void check(const gpu::Status& status, const char* const what) {
+        if (!status.ok()) {
+            throw Error(std::string(what) + " failed: " + status.message(),
+                        "use smaller sizes, or leave `staged` out of --compare");
+        }
+    }
+
+    void release_images() noexcept {
+        for (const Image& image : _images) {
+            static_cast<void>(_gpu.free_pinned(image.host).ok());
+        }
+        _images.clear();
+    }
+
+    // ---- copies
+    // -------------------------------------------------------------------------------------------------------
+
+    /// Where the MPI finds what a program has at `data`: itself when that is host memory.
+    [[nodiscard]] void* image_of(const void* const data) const noexcept {
+        const auto* const address = static_cast<const std::byte*>(data);
+        for (const Image& image : _images) {
+            if (address >= image.device && address < image.device + std::max<std::size_t>(image.bytes, 1)) {
+                return image.host + (address - image.device);
+            }
+        }
+        return const_cast<void*>(data);
+    }
+
+    void queue(void* const destination, const void* const source, const std::size_t bytes) {
+        check(_gpu.copy(destination, source, bytes, _stream), "copying between GPU and host");
+    }
+    void synchronize() { check(_gpu.synchronize_stream(_stream), "copying between GPU and host"); }
+
+    /// The bytes that `count` elements lie in.
+    [[nodiscard]] static std::size_t span_of(const Count count, MPI_Datatype type) {
+        if (count == 0 || type == MPI_DATATYPE_NULL) {
+            return 0;
+        }
+        MPI_Aint lower = 0;
+        MPI_Aint extent = 0;
+        check_mpi(library_functions().Type_get_extent(type, &lower, &extent), "MPI_Type_get_extent");
+        MPI_Aint true_lower = 0;
+        MPI_Aint true_extent = 0;
+        check_mpi(library_functions().Type_get_true_extent(type, &true_lower, &true_extent),
+                  "MPI_Type_get_true_extent");
+        return static_cast<std::size_t>((count - 1) * extent + true_lower + true_extent);
+    }
+
+    [[nodiscard]] static bool has_gaps(MPI_Datatype type) {
+        int size = 0;
+        MPI_Aint lower = 0;
+        MPI_Aint extent = 0;
+        check_mpi(library_functions().Type_size(type, &size), "MPI_Type_size");
+        check_mpi(library_functions().Type_get_extent(type, &lower, &extent), "MPI_Type_get_extent");
+        return size != extent;
+    }
+
+    void* fetch(const void* const data, const std::size_t bytes) {
+        void* const image = image_of(data);
+        if (image != data && bytes != 0) {
+            queue(image, data, bytes);
+            synchronize();
+        }
+        return image;
+    }
+
+    void deliver(void* const data, const void* const image, const std::size_t bytes) {
+        if (image != data && bytes != 0) {
+            queue(data, image, bytes);
+            synchronize();
+        }
+    }
+
+    /// The gaps of a received type must come back as they were.
+    void* image_for_receive(void* const data, const Count count, MPI_Datatype type) {
+        void* const image = image_of(data);
+        return image != data && has_gaps(type) ? fetch(data, span_of(count, type)) : image;
+    }
+
+    // ---- operations under way
+    // -------------------------------------------------------------------------------------------
+
+    [[nodiscard]] static PendingCopy* copy_of(Operations& operations, const std::size_t index) noexcept {
+        return dynamic_cast<PendingCopy*>(operations.states[index].get());
+    }
+
+    [[nodiscard]] static PendingCopy& state_of(Operations& operations, const std::size_t index) {
+        if (copy_of(operations, index) == nullptr) {
+            operations.states[index] = std::make_unique<PendingCopy>();
+        }
+        return *copy_of(operations, index);
+    }
+
+    static void owe(Operations& operations, const std::size_t index, void* const device, const void* const image,
+                    const std::size_t bytes) {
+        PendingCopy& copy = state_of(operations, index);
+        copy.device = device;
+        copy.image = image;
+        copy.bytes = bytes;
+        copy.due = true;
+    }
+
+    bool queue_due(Operations& operations, const std::size_t index) {
+        PendingCopy* const copy = copy_of(operations, index);
+        if (copy == nullptr || !copy->due || copy->bytes == 0) {
+            return false;
+        }
+        copy->due = false;
+        queue(copy->device, copy->image, copy->bytes);
+        return true;
+    }
+
+    void start_inner(Operations& operations, const std::size_t index, const CollectiveCall& call,
+                     const CallSpans& spans, const bool persistent) {
+        // The MPI contender keeps its own state in the same place: it takes turns there with ours.
+        static_cast<void>(state_of(operations, index));
+        std::unique_ptr<OperationState> ours = std::move(operations.states[index]);
+        PendingCopy& copy = static_cast<PendingCopy&>(*ours);
+        copy.call = call;
+        move_to_images(copy.call);
+        operations.states[index] = std::move(copy.inner);
+        if (persistent) {
+            _mpi.initialize(operations, index, copy.call);
+        } else {
+            _mpi.start(operations, index, copy.call);
+        }
+        copy.inner = std::move(operations.states[index]);
+        operations.states[index] = std::move(ours);
+
+        copy.device = const_cast<void*>(spans.written.data);
+        copy.image = image_of(spans.written.data);
+        copy.bytes = copy.image != copy.device ? spans.written.bytes : 0;
+        copy.due = !persistent;
+        if (persistent) {
+            const Span& input = spans.reads_written ? spans.written : spans.read;
+            copy.device_in = input.data;
+            copy.image_in = image_of(input.data);
+            copy.bytes_in = copy.image_in != input.data ? input.bytes : 0;
+        }
+    }
+
+    // ---- what a collective touches
+    // --------------------------------------------------------------------------------------
+
+    [[nodiscard]] static Span array_span(const void* const data, const std::vector<Count>& counts,
+                                         const std::vector<MPI_Aint>& displacements, MPI_Datatype type,
+                                         const std::vector<MPI_Datatype>& types) {
+        std::size_t end = 0;
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+            if (counts[i] == 0) {
+                continue;
+            }
+            MPI_Aint lower = 0;
+            MPI_Aint extent = 1;  // the w forms count bytes
+            if (types.empty()) {
+                check_mpi(library_functions().Type_get_extent(type, &lower, &extent), "MPI_Type_get_extent");
+            }
+            const MPI_Aint begin = i < displacements.size() ? displacements[i] * extent : 0;
+            end = std::max(end, static_cast<std::size_t>(begin) + span_of(counts[i], types.empty() ? type : types[i]));
+        }
+        return {data, end};
+    }
+
+    [[nodiscard]] static CallSpans spans_of(const CollectiveCall& call) {
+        int rank = 0;
+        int ranks = 0;
+        MPI_Comm_rank(call.communicator, &rank);
+        MPI_Comm_size(call.communicator, &ranks);
+        const bool root = rank == call.root;
+        const bool in_place_send = call.send == MPI_IN_PLACE;
+        const bool in_place_receive = call.receive == MPI_IN_PLACE;
+        const CommonArguments common = common_arguments(call);
+        const auto all = [&](const int blocks, const Count count, MPI_Datatype type) {
+            return span_of(count * blocks, type);
+        };
+        const auto send_arrays = [&] {
+            return array_span(call.send, call.send_counts, call.send_displacements, call.send_type, call.send_types);
+        };
+        const auto receive_arrays = [&] {
+            return array_span(call.receive, call.receive_counts, call.receive_displacements, call.receive_type,
+                              call.receive_types);
+        };
+        CallSpans spans;
+        switch (call.collective) {
+            case Collective::none:
+            case Collective::barrier:
+                return spans;
+            case Collective::allgather:
+                spans = {{call.send, span_of(call.send_count, call.send_type)},
+                         {call.receive, all(ranks, call.receive_count, call.receive_type)},
+                         in_place_send};
+                break;
+            case Collective::allgatherv:
+                spans = {{call.send, span_of(call.send_count, call.send_type)}, receive_arrays(), true};
+                break;
+            case Collective::allreduce:
+            case Collective::scan:
+                spans = {{call.send, span_of(common.count, common.type)},
+                         {call.receive, span_of(common.count, common.type)},
+                         in_place_send};
+                break;
+            case Collective::exscan:
+                // The receive buffer of rank 0 stays as it is.
+                spans = {{call.send, span_of(common.count, common.type)},
+                         {call.receive, span_of(common.count, common.type)},
+                         true};
+                break;
+            case Collective::alltoall:
+                spans = {{call.send, all(ranks, call.send_count, call.send_type)},
+                         {call.receive, all(ranks, call.receive_count, call.receive_type)},
+                         in_place_send};
+                break;
+            case Collective::alltoallv:
+            case Collective::alltoallw:
+            case Collective::neighbor_alltoallv:
+            case Collective::neighbor_alltoallw:
+                spans = {send_arrays(), receive_arrays(), true};
+                break;
+            case Collective::bcast: {
+                const Span buffer{broadcast_buffer(call), span_of(common.count, common.type)};
+                spans = root ? CallSpans{buffer, {}, false} : CallSpans{{}, buffer, false};
+                return spans;
+            }
+            case Collective::gather:
+                spans.read = {call.send, span_of(call.send_count, call.send_type)};
+                if (root) {
+                    spans.written = {call.receive, all(ranks, call.receive_count, call.receive_type)};
+                    spans.reads_written = in_place_send;
+                }
+                break;
+            case Collective::gatherv:
+                spans.read = {call.send, span_of(call.send_count, call.send_type)};
+                if (root) {
+                    spans.written = receive_arrays();
+                    spans.reads_written = true;
+                }
+                break;
+            case Collective::reduce:
+                spans.read = {call.send, span_of(common.count, common.type)};
+                if (root) {
+                    spans.written = {call.receive, span_of(common.count, common.type)};
+                    spans.reads_written = in_place_send;
+                }
+                break;
+            case Collective::reduce_scatter: {
+                Count total = 0;
+                for (const Count count : call.receive_counts) {
+                    total += count;
+                }
+                spans = {{call.send, span_of(total, common.type)},
+                         {call.receive,
+                          in_place_send ? span_of(total, common.type)
+                                        : span_of(call.receive_counts[static_cast<std::size_t>(rank)], common.type)},
+                         in_place_send};
+                break;
+            }
+            case Collective::reduce_scatter_block:
+                spans = {{call.send, all(ranks, call.receive_count, common.type)},
+                         {call.receive, all(in_place_send ? ranks : 1, call.receive_count, common.type)},
+                         in_place_send};
+                break;
+            case Collective::scatter:
+                if (root) {
+                    spans.read = {call.send, all(ranks, call.send_count, call.send_type)};
+                }
+                spans.written = {call.receive, span_of(call.receive_count, call.receive_type)};
+                break;
+            case Collective::scatterv:
+                if (root) {
+                    spans.read = send_arrays();
+                }
+                spans.written = {call.receive, span_of(call.receive_count, call.receive_type)};
+                break;
+            case Collective::neighbor_allgather:
+            case Collective::neighbor_alltoall:
+            case Collective::neighbor_allgatherv: {
+                const auto [sources, destinations] = neighbours_of(call.communicator);
+                const bool to_each = call.collective == Collective::neighbor_alltoall;
+                spans.read = {call.send, all(to_each ? destinations : 1, call.send_count, call.send_type)};
+                spans.written = call.collective == Collective::neighbor_allgatherv
+                                    ? receive_arrays()
+                                    : Span{call.receive, all(sources, call.receive_count, call.receive_type)};
+                // A neighbour beyond the edge of a grid leaves its block as it is.
+                spans.reads_written = true;
+                break;
+            }
+        }
+        if (in_place_send) {
+            spans.read = {};
+        }
+        if (in_place_receive) {
+            spans.written = {};
+        }
+        if (call.receive_type != MPI_DATATYPE_NULL && spans.written.bytes != 0 && has_gaps(call.receive_type)) {
+            spans.reads_written = true;
+        }
+        return spans;
+    }
+
+    struct Neighbours {
+        int sources;
+        int destinations;
+    };
+    [[nodiscard]] static Neighbours neighbours_of(MPI_Comm communicator) {
+        int kind = MPI_UNDEFINED;
+        check_mpi(library_functions().Topo_test(communicator, &kind), "MPI_Topo_test");
+        if (kind == MPI_CART) {
+            int dimensions = 0;
+            check_mpi(library_functions().Cartdim_get(communicator, &dimensions), "MPI_Cartdim_get");
+            return {2 * dimensions, 2 * dimensions};
+        }
+        int sources = 0;
+        int destinations = 0;
+        int weighted = 0;
+        check_mpi(library_functions().Dist_graph_neighbors_count(communicator, &sources, &destinations, &weighted),
+                  "MPI_Dist_graph_neighbors_count");
+        return {sources, destinations};
+    }
+
+    void fetch_inputs(const CallSpans& spans) {
+        bool copied = false;
+        const auto queue_span = [&](const Span& span) {
+            void* const image = image_of(span.data);
+            if (span.bytes != 0 && image != span.data) {
+                queue(image, span.data, span.bytes);
+                copied = true;
+            }
+        };
+        queue_span(spans.read);
+        if (spans.reads_written) {
+            queue_span(spans.written);
+        }
+        if (copied) {
+            synchronize();
+        }
+    }
+
+    void move_to_images(CollectiveCall& call) const {
+        if (call.send != nullptr && call.send != MPI_IN_PLACE) {
+            call.send = image_of(call.send);
+        }
+        if (call.receive != nullptr && call.receive != MPI_IN_PLACE) {
+            call.receive = image_of(call.receive);
+        }
+    }
+
+    const Environment _environment;
+    gpu::Runtime& _gpu;
+    MpiCommunication _mpi;
+    gpu::StreamHandle _stream;
+    std::vector<Image> _images;
+    CollectiveCall _moved;  ///< of the blocking call under way; kept for its memory
+};
+
+}  // namespace
+
+std::unique_ptr<Communication> make_staged(const Environment& environment) {
+    return std::make_unique<Staged>(environment);
+}
+
+}  // namespace awaken::bench

@@ -1,0 +1,418 @@
+#include "runner/launches.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <wordexp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/printer.h"
+#include "engine/turns.h"
+#include "runner/find_mpi.h"
+
+namespace awaken::bench {
+namespace fs = std::filesystem;
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPollMs = 50;
+/// How long a launch that has lost a rank, or is told to end, may take to do so.
+constexpr std::chrono::seconds kGrace{10};
+
+volatile std::sig_atomic_t signal_received = 0;
+
+void note_signal(const int number) {
+    signal_received = number;
+}
+
+/// One launch command and the contenders that it measures.
+struct Launch {
+    std::vector<const ContenderChoice*> contenders;
+    std::vector<std::string> command;
+    fs::path json, output, errors;
+    pid_t pid = -1;
+    bool running = false;
+    int status = 0;
+    std::string failure;  ///< why it measured nothing
+    Clock::time_point broken_since = Clock::time_point::max();
+
+    [[nodiscard]] std::string names() const {
+        std::string text;
+        for (const ContenderChoice* const contender : contenders) {
+            text += (text.empty() ? "" : "+") + contender->name;
+        }
+        return text;
+    }
+};
+
+/// A folder for the launches' files that is gone afterwards.
+class TemporaryFolder {
+  public:
+    TemporaryFolder() {
+        std::error_code ignored;
+        std::string name = (fs::temp_directory_path(ignored) / "awaken-bench-XXXXXX").native();
+        if (mkdtemp(name.data()) == nullptr) {
+            throw Error("cannot make the folder " + name + " (" + std::strerror(errno) + ")",
+                        "set TMPDIR to a folder that can be written to");
+        }
+        _path = name;
+    }
+    ~TemporaryFolder() {
+        std::error_code ignored;
+        fs::remove_all(_path, ignored);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+    [[nodiscard]] const fs::path& path() const noexcept { return _path; }
+
+  private:
+    fs::path _path;
+};
+
+/// Words as a shell would split them, without running anything.
+std::vector<std::string> split_words(const std::string& text) {
+    wordexp_t expansion{};
+    const int code = wordexp(text.c_str(), &expansion, WRDE_NOCMD | WRDE_UNDEF);
+    if (code != 0) {
+        if (code == WRDE_NOSPACE) wordfree(&expansion);
+        throw Error("--launcher '" + text + "' is no command (" +
+                        (code == WRDE_BADVAL    ? "an undefined variable"
+                         : code == WRDE_CMDSUB  ? "command substitution"
+                         : code == WRDE_BADCHAR ? "one of | & ; < > ( ) { } outside quotes"
+                                                : "unbalanced quotes") +
+                        ")",
+                    "write it as for a shell, e.g. --launcher 'mpiexec -n 2'");
+    }
+    std::vector<std::string> words(expansion.we_wordv, expansion.we_wordv + expansion.we_wordc);
+    wordfree(&expansion);
+    if (words.empty()) throw Error("--launcher is empty", "write e.g. --launcher 'mpiexec -n 2'");
+    return words;
+}
+
+/// The launch command of a contender.
+std::vector<std::string> launcher_of(const ContenderChoice& contender, const Options& options) {
+    const std::string* common = nullptr;
+    for (const std::string& launcher : options.launchers) {
+        const std::size_t equals = launcher.find('=');
+        const std::string_view name = std::string_view(launcher).substr(0, equals);
+        const bool named = equals != std::string::npos &&
+                           std::any_of(options.contenders.begin(), options.contenders.end(),
+                                       [&](const ContenderChoice& other) { return other.name == name; });
+        if (named && name == contender.name) return split_words(launcher.substr(equals + 1));
+        if (!named) common = &launcher;
+    }
+    if (common == nullptr) {
+        throw Error("the contender " + contender.name + " has no launch command",
+                    "give --launcher 'mpiexec -n 2', or --launcher " + contender.name + "='mpiexec -n 2'");
+    }
+    return split_words(*common);
+}
+
+/// The word of --compare that makes a launched group run this contender in its own processes.
+std::string plain_word(const ContenderChoice& contender) {
+    constexpr std::pair<ContenderChoice::Kind, const char*> kKinds[] = {
+        {ContenderChoice::Kind::native, "native"}, {ContenderChoice::Kind::awaken, "awaken"},
+        {ContenderChoice::Kind::staged, "staged"}, {ContenderChoice::Kind::xccl, "xccl"},
+        {ContenderChoice::Kind::raw, "raw"},
+    };
+    for (const auto& [kind, word] : kKinds) {
+        if (kind == contender.kind) return contender.name + "=" + word;
+    }
+    throw Error("the contender " + contender.name + " is of no kind that can be launched",
+                "use native, awaken, staged, xccl or raw");
+}
+
+std::vector<Launch> make_launches(const Options& options) {
+    std::vector<Launch> launches;
+    std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> keys;  // launcher, environment
+    for (const ContenderChoice& contender : options.contenders) {
+        std::pair key{launcher_of(contender, options), contender.environment};
+        const auto known = std::find(keys.begin(), keys.end(), key);
+        const auto index = static_cast<std::size_t>(known - keys.begin());
+        if (known == keys.end()) {
+            keys.push_back(std::move(key));
+            launches.emplace_back();
+        }
+        launches[index].contenders.push_back(&contender);
+    }
+    for (std::size_t index = 0; index < launches.size(); ++index) {
+        launches[index].command = keys[index].first;
+        if (!keys[index].second.empty()) {
+            // By env(1) and not by the launcher's own options, which every launcher spells in its own way.
+            launches[index].command.emplace_back("env");
+            launches[index].command.insert(launches[index].command.end(), keys[index].second.begin(),
+                                           keys[index].second.end());
+        }
+    }
+    return launches;
+}
+
+void complete_command(Launch& launch, const std::span<char* const> words, const fs::path& awaken,
+                      const std::string& turns) {
+    std::string contenders;
+    bool layer = false;
+    for (const ContenderChoice* const contender : launch.contenders) {
+        contenders += (contenders.empty() ? "" : ",") + plain_word(*contender);
+        layer = layer || contender->kind == ContenderChoice::Kind::awaken;
+    }
+    std::vector<std::string>& command = launch.command;
+    command.push_back(awaken.native());
+    command.emplace_back("bench");
+    command.insert(command.end(), words.begin(), words.end());
+    if (!layer) command.emplace_back("--native");
+    // What is said twice counts as said last.
+    for (const std::string& word : {std::string("--compare"), contenders, std::string("--turns"), turns,
+                                    std::string("--json"), launch.json.native(), std::string("--no-progress")}) {
+        command.push_back(word);
+    }
+}
+
+void start(Launch& launch) {
+    std::vector<char*> arguments;
+    for (std::string& word : launch.command) {
+        arguments.push_back(word.data());
+    }
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, launch.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                     0600);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, launch.errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC,
+                                     0600);
+    // A group of its own: what ends the launch ends all that it started.
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    const int code = posix_spawnp(&launch.pid, arguments.front(), &actions, &attributes, arguments.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (code != 0) {
+        launch.failure = launch.command.front() + " cannot be started (" + std::strerror(code) + ")";
+        return;
+    }
+    launch.running = true;
+}
+
+/// True when the launch has ended by now.
+bool reap(Launch& launch) {
+    if (!launch.running) return true;
+    const pid_t done = waitpid(launch.pid, &launch.status, WNOHANG);
+    if (done == 0 || (done < 0 && errno == EINTR)) return false;
+    launch.running = false;
+    return true;
+}
+
+std::string read_file(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The last line of what a launch said on stderr, or how it ended.
+std::string reason_of(const Launch& launch) {
+    std::string reason;
+    const std::string errors = read_file(launch.errors);
+    for (std::size_t begin = 0; begin < errors.size();) {
+        const std::size_t end = std::min(errors.find('\n', begin), errors.size());
+        const std::string_view line = std::string_view(errors).substr(begin, end - begin);
+        // Launchers add lines of their own after the one that says why.
+        if (line.starts_with("awaken: ") || (reason.empty() && line.find_first_not_of(" \t") != std::string::npos)) {
+            reason = line.starts_with("awaken: ") ? line.substr(8) : line;
+        }
+        begin = end + 1;
+    }
+    if (!reason.empty()) return reason;
+    if (WIFSIGNALED(launch.status)) return std::string("it was ended by ") + strsignal(WTERMSIG(launch.status));
+    return "it ended with status " + std::to_string(WEXITSTATUS(launch.status)) + " and said nothing";
+}
+
+void end_all(std::vector<Launch>& launches, TurnServer& server) {
+    for (const int signal : {SIGTERM, SIGKILL}) {
+        const auto deadline = Clock::now() + kGrace;
+        bool any = false;
+        for (Launch& launch : launches) {
+            if (launch.running) kill(-launch.pid, signal);
+        }
+        do {
+            server.serve(kPollMs);
+            any = false;
+            for (Launch& launch : launches) {
+                any = !reap(launch) || any;
+            }
+        } while (any && Clock::now() < deadline);
+        if (!any) return;
+    }
+}
+
+/// Runs all launches to their end, one measuring at a time.
+void run_all(std::vector<Launch>& launches, TurnServer& server) {
+    for (Launch& launch : launches) {
+        start(launch);
+    }
+    for (bool any = true; any;) {
+        if (signal_received != 0) {
+            end_all(launches, server);
+            return;
+        }
+        server.serve(kPollMs);
+        any = false;
+        for (std::size_t index = 0; index < launches.size(); ++index) {
+            Launch& launch = launches[index];
+            if (reap(launch)) {
+                server.end_group(index);
+                continue;
+            }
+            any = true;
+            // A rank that died while its launcher lives on would keep everybody waiting.
+            if (!server.broken(index)) continue;
+            if (launch.broken_since == Clock::time_point::max()) launch.broken_since = Clock::now();
+            if (Clock::now() - launch.broken_since > kGrace) {
+                launch.failure = "a rank ended early: " + reason_of(launch);
+                kill(-launch.pid, SIGTERM);
+                launch.broken_since = Clock::time_point::max();
+            }
+        }
+    }
+}
+
+/// Puts what the launches have measured together, contenders in the order in which they were asked for.
+std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& options, Manifest& manifest) {
+    std::vector<RunResult> merged;
+    for (Launch& launch : launches) {
+        if (!launch.failure.empty()) continue;
+        const std::string text = read_file(launch.json);
+        if (text.empty()) {
+            launch.failure = reason_of(launch);
+            continue;
+        }
+        Manifest own;
+        for (RunResult& result : from_json(text, &own)) {
+            const auto same = std::find_if(merged.begin(), merged.end(),
+                                           [&](const RunResult& other) { return other.type == result.type; });
+            if (same == merged.end()) {
+                merged.push_back(std::move(result));
+                continue;
+            }
+            if (same->ranks != result.ranks) {
+                throw Error(launch.names() + " ran with " + std::to_string(result.ranks) + " ranks and others with " +
+                                std::to_string(same->ranks),
+                            "give all launch commands the same number");
+            }
+            std::move(result.contenders.begin(), result.contenders.end(), std::back_inserter(same->contenders));
+        }
+        for (auto& [key, value] : own.entries) {
+            manifest.entries.emplace_back(launches.size() == 1 ? key : launch.names() + ": " + key, std::move(value));
+        }
+    }
+    const auto position = [&](const std::string& name) {
+        return std::find_if(options.contenders.begin(), options.contenders.end(),
+                            [&](const ContenderChoice& contender) { return contender.name == name; }) -
+               options.contenders.begin();
+    };
+    for (RunResult& result : merged) {
+        for (const Launch& launch : launches) {
+            if (launch.failure.empty()) continue;
+            for (const ContenderChoice* const contender : launch.contenders) {
+                ContenderResult missing;
+                missing.name = contender->name;
+                missing.unavailable = launch.failure;
+                result.contenders.push_back(std::move(missing));
+            }
+        }
+        std::stable_sort(
+            result.contenders.begin(), result.contenders.end(),
+            [&](const ContenderResult& a, const ContenderResult& b) { return position(a.name) < position(b.name); });
+    }
+    return merged;
+}
+
+void write_json(const std::string& file, const std::string& text) {
+    if (file == "-") {
+        std::fputs(text.c_str(), stdout);
+        return;
+    }
+    std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+    stream << text;
+    stream.close();
+    if (!stream) throw Error(file + " cannot be written (" + std::strerror(errno) + ")", "choose another file");
+}
+
+}  // namespace
+
+bool needs_launches(const Options& options) {
+    if (!options.turns.empty() || options.contenders.empty()) return false;
+    return !options.launchers.empty() ||
+           std::any_of(options.contenders.begin(), options.contenders.end(),
+                       [](const ContenderChoice& contender) { return !contender.environment.empty(); });
+}
+
+int run_launches(const CommandLine& command_line, const std::span<char* const> words, const fs::path& awaken) {
+    const Options& options = command_line.options;
+    if (launched_ranks() > 1) {
+        throw Error(
+            "contenders with an environment or a launch command of their own cannot be started inside an MPI job",
+            "run `awaken bench` without mpiexec, and give the launch command with --launcher 'mpiexec -n 2'");
+    }
+    const TemporaryFolder folder;
+    std::vector<Launch> launches = make_launches(options);
+    TurnServer server(options.listen_address, launches.size());
+    for (std::size_t index = 0; index < launches.size(); ++index) {
+        const fs::path stem = folder.path() / std::to_string(index);
+        launches[index].json = stem.native() + ".json";
+        launches[index].output = stem.native() + ".out";
+        launches[index].errors = stem.native() + ".err";
+        complete_command(launches[index], words, awaken, server.address(index));
+    }
+
+    struct sigaction action{};
+    action.sa_handler = note_signal;
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+    run_all(launches, server);
+    if (signal_received != 0) {
+        std::fprintf(stderr, "awaken: ended by %s\n", strsignal(signal_received));
+        return 128 + signal_received;
+    }
+
+    Manifest manifest;
+    const std::vector<RunResult> results = merge(launches, options, manifest);
+    if (results.empty()) {
+        std::string reasons;
+        for (const Launch& launch : launches) {
+            reasons += (reasons.empty() ? "" : "; ") + launch.names() + ": " + launch.failure;
+        }
+        throw Error("no contender could run (" + reasons + ")", "see whether the launch commands work by themselves");
+    }
+    bool right = true;
+    for (const RunResult& result : results) {
+        if (options.json_file != "-") std::fputs(comparison_table(result, options).c_str(), stdout);
+        for (const ContenderResult& contender : result.contenders) {
+            for (const Measurement& measurement : contender.measurements) {
+                right = right && measurement.errors == 0;
+            }
+        }
+    }
+    if (!options.json_file.empty()) write_json(options.json_file, to_json(results, options, manifest));
+    return right ? 0 : 1;
+}
+
+}  // namespace awaken::bench

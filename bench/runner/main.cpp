@@ -1,0 +1,123 @@
+// The program behind `awaken bench`: answers what needs no MPI, finds the MPI, and gives the words to the module that
+// was compiled for its ABI.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "base/error.h"
+#include "engine/catalogue.h"
+#include "engine/options.h"
+#include "engine/printer.h"
+#include "runner/find_mpi.h"
+#include "runner/launches.h"
+
+namespace awaken::bench {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kUsageError = 2;
+
+/// <prefix>/lib/awaken/bench, where this program and the modules lie.
+fs::path own_folder() {
+    std::error_code failure;
+    const fs::path self = fs::read_symlink("/proc/self/exe", failure);
+    if (failure) {
+        throw Error(
+            "cannot find the own installation, because /proc/self/exe cannot be read (" + failure.message() + ")",
+            "mount /proc");
+    }
+    return self.parent_path();
+}
+
+ModuleMain open_module(const fs::path& folder, const FoundMpi& mpi) {
+    const fs::path path = folder / ("libawaken_bench_" + mpi.abi + ".so");
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) {
+        throw Error(
+            "this installation has no benchmarks for the ABI of " + mpi.version + ": there is no " + path.native(),
+            "build Awaken with " + mpi.abi + " in AWAKEN_ABIS, or choose another MPI with AWAKEN_MPI");
+    }
+    void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (module == nullptr) {
+        throw Error(path.native() + " cannot be opened with " + mpi.path + " (" + mpi.version + "): " + dlerror(),
+                    "use a newer release of this MPI, or name another with AWAKEN_MPI");
+    }
+    const auto entry = reinterpret_cast<ModuleMain>(dlsym(module, "awaken_bench_main"));
+    if (entry == nullptr) {
+        throw Error(path.native() + " is not a module of this program", "install Awaken again");
+    }
+    return entry;
+}
+
+/// A test's version is the first line of its output, as in the OSU micro-benchmarks.
+void print_version(const CommandLine& command_line) {
+    if (command_line.test != nullptr) {
+        std::puts(title_line(*command_line.test, command_line.options, command_line.options.accelerator).c_str());
+    } else {
+        std::puts("awaken bench " AWAKEN_VERSION_TEXT
+                  " (prints as the OSU micro-benchmarks 7.5, or 7.0 with --omb-version)");
+    }
+}
+
+/// Read by the build too, for the names of the osu_ scripts: the name is the first word of each line.
+void print_list() {
+    std::size_t width = 0;
+    for (const TestInfo& test : catalogue()) {
+        width = std::max(width, std::strlen(test.name));
+    }
+    for (const TestInfo& test : catalogue()) {
+        std::printf("%-*s  %s\n", static_cast<int>(width), test.name, test.summary);
+    }
+}
+
+int run(const std::span<char*> words) {
+    CommandLine command_line;
+    try {
+        command_line = parse_command_line(words);
+    } catch (const Error&) {
+        // Among several ranks one is to speak, and they can agree on it only once MPI is up: the module parses again.
+        if (launched_ranks() == 1) {
+            throw;
+        }
+    }
+    switch (command_line.request) {
+        case Request::help:
+            std::fputs(help_text(command_line.test).c_str(), stdout);
+            return 0;
+        case Request::version:
+            print_version(command_line);
+            return 0;
+        case Request::list:
+            print_list();
+            return 0;
+        case Request::measure:
+            break;
+    }
+    const fs::path folder = own_folder();
+    const fs::path prefix = folder.parent_path().parent_path().parent_path();
+    if (needs_launches(command_line.options)) {
+        return run_launches(command_line, words, prefix / "bin" / "awaken");
+    }
+    const FoundMpi mpi = find_mpi(prefix.native());
+    const ModuleMain entry = open_module(folder, mpi);
+    const MpiLibrary library = mpi.view();
+    return entry(static_cast<int>(words.size()), words.data(), &library);
+}
+
+}  // namespace
+}  // namespace awaken::bench
+
+int main(const int count, char** const arguments) {
+    try {
+        return awaken::bench::run({arguments + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "awaken: %s\n", error.what());
+        return awaken::bench::kUsageError;
+    }
+}

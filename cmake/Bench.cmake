@@ -1,0 +1,43 @@
+# nlohmann-json for the benchmarks: the system's package, else its sources by FetchContent. Sets AWAKEN_HAVE_JSON; without
+# it the benchmarks are left out with a message, and everything else still builds.
+include_guard(GLOBAL)
+
+set(AWAKEN_HAVE_JSON OFF)
+find_package(nlohmann_json QUIET)
+if(TARGET nlohmann_json::nlohmann_json)
+    set(AWAKEN_HAVE_JSON ON)
+    message(STATUS "nlohmann-json: ${nlohmann_json_DIR}")
+else()
+    set(_awaken_json_url "https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz")
+    set(_awaken_json_sha256 d6c65aca6b1ed68e7a182f4757257b107ae403032760ed6ef121c9d55e81757d)
+    set(_awaken_json_archive "${PROJECT_BINARY_DIR}/nlohmann-json.tar.xz")
+    message(STATUS "nlohmann-json: no package installed, downloading ${_awaken_json_url}")
+    # Downloaded here, because a failure inside FetchContent would end the whole configuration.
+    if(NOT EXISTS "${_awaken_json_archive}")
+        file(DOWNLOAD "${_awaken_json_url}" "${_awaken_json_archive}.part" STATUS _awaken_json_status
+             INACTIVITY_TIMEOUT 20 TIMEOUT 120)
+        list(GET _awaken_json_status 0 _awaken_json_code)
+        list(GET _awaken_json_status 1 _awaken_json_error)
+        if(_awaken_json_code EQUAL 0)
+            file(SHA256 "${_awaken_json_archive}.part" _awaken_json_actual_sha256)
+            if(_awaken_json_actual_sha256 STREQUAL _awaken_json_sha256)
+                file(RENAME "${_awaken_json_archive}.part" "${_awaken_json_archive}")
+            else()
+                set(_awaken_json_error "the downloaded archive has a wrong SHA-256")
+            endif()
+        endif()
+        file(REMOVE "${_awaken_json_archive}.part")
+    endif()
+    if(EXISTS "${_awaken_json_archive}")
+        include(FetchContent)
+        set(JSON_BuildTests OFF CACHE INTERNAL "")
+        set(JSON_Install OFF CACHE INTERNAL "")
+        FetchContent_Declare(nlohmann_json URL "${_awaken_json_archive}" DOWNLOAD_EXTRACT_TIMESTAMP ON)
+        FetchContent_MakeAvailable(nlohmann_json)
+        set(AWAKEN_HAVE_JSON ON)
+    else()
+        message(WARNING "The benchmarks (awaken bench) are left out, because nlohmann-json is missing "
+                        "(${_awaken_json_error}): install nlohmann-json3-dev (apt-get install nlohmann-json3-dev) and "
+                        "configure again.")
+    endif()
+endif()
