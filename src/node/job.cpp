@@ -1,0 +1,120 @@
+#include "node/job.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+namespace awaken::node {
+
+namespace {
+
+const char* variable(const char* const name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+/// The first of the variables that holds a number >= 0; -1 when none does.
+int number(const std::initializer_list<const char*> names) {
+    for (const char* const name : names) {
+        const char* const text = variable(name);
+        if (text == nullptr) {
+            continue;
+        }
+        int value = -1;
+        const char* const end = text + std::strlen(text);
+        if (const auto [stop, error] = std::from_chars(text, end, value);
+            error == std::errc() && stop == end && value >= 0) {
+            return value;
+        }
+    }
+    return -1;
+}
+
+/// PMI-1 and PMI-2 hand every rank a socket to the launcher's process on this node, which therefore names the job:
+/// its id, and the time it was started since ids are used again. Empty where the socket is none of this machine's.
+std::string launcher_process(int& pid) {
+    const int descriptor = number({"PMI_FD"});
+    if (descriptor < 0) {
+        return {};
+    }
+    ucred other{};
+    socklen_t length = sizeof other;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0 || other.pid <= 0) {
+        return {};
+    }
+    pid = other.pid;
+    return std::to_string(other.pid) + "." + std::to_string(start_time_of(other.pid));
+}
+
+}  // namespace
+
+unsigned long long start_time_of(const int pid) {
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE* const file = std::fopen(path, "re");
+    if (file == nullptr) {
+        return 0;
+    }
+    char line[1024];
+    const std::size_t size = std::fread(line, 1, sizeof line - 1, file);
+    std::fclose(file);
+    line[size] = '\0';
+    // The second field is the command's name in brackets, which may itself hold blanks and brackets.
+    const char* at = std::strrchr(line, ')');
+    constexpr int kFieldsBefore = 20;  // start time is the 22nd field
+    for (int field = 0; at != nullptr && field < kFieldsBefore; ++field) {
+        at = std::strchr(at + 1, ' ');
+    }
+    return at != nullptr ? std::strtoull(at + 1, nullptr, 10) : 0;
+}
+
+Job find_job(const std::string& chosen_name, const int pretended_nodes) {
+    Job job;
+    job.world_rank = number({"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID"});
+    const int local =
+        number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"});
+    const int local_rank =
+        number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"});
+    job.local_ranks = local > 0 ? local : 0;
+
+    int pid = 0;
+    if (!chosen_name.empty()) {
+        job.key = "job " + chosen_name;
+        job.launcher = "AWAKEN_JOB=" + chosen_name;
+    } else if (const char* const space = variable("PMIX_NAMESPACE")) {
+        job.key = std::string("pmix ") + space;
+        job.launcher = std::string("PMIx namespace ") + space;
+    } else if (variable("PMI_SPAWNED") != nullptr && number({"PMI_SPAWNED"}) != 0) {
+        // Ranks of a spawned world have the same numbers as those of the world that spawned them.
+        job.launcher = "spawned by another program";
+    } else if (const std::string process = launcher_process(pid); !process.empty()) {
+        job.key = "pmi " + process;
+        job.launcher = "PMI connection to process " + std::to_string(pid);
+    } else if (const char* const apid = variable("PALS_APID")) {
+        job.key = std::string("pals ") + apid;
+        job.launcher = std::string("PALS application ") + apid;
+    } else if (variable("SLURM_JOB_ID") != nullptr && variable("SLURM_STEP_ID") != nullptr) {
+        job.key = std::string("slurm ") + variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID");
+        job.launcher = "Slurm step " + job.key.substr(6);
+    }
+    if (pretended_nodes > 1 && job.known() && local_rank >= 0 && local_rank < job.local_ranks) {
+        // Blocks of ranks, as launchers fill nodes. Node n holds the local ranks [n * ranks / nodes, ...).
+        const auto node_of = [&](const long rank) { return rank * pretended_nodes / job.local_ranks; };
+        const long node = node_of(local_rank);
+        int members = 0;
+        for (int rank = 0; rank < job.local_ranks; ++rank) {
+            members += node_of(rank) == node ? 1 : 0;
+        }
+        job.key += " node " + std::to_string(node);
+        job.local_ranks = members;
+    }
+    return job;
+}
+
+}  // namespace awaken::node

@@ -1,0 +1,79 @@
+// Memory that all processes of a job on one node share.
+//
+// One segment a node and job, in POSIX shared memory: a table of its processes, and for each an area whose use is
+// nobody's business here. It has a name only while processes are joining, which is over when the last rank of the node
+// has come or MPI is up; after that nothing in /dev/shm can be left behind, however the job ends. The name is
+// guessable, so whoever opens it looks at the owner and the permissions of what was found: somebody else's file is
+// refused, and the job then has no segment. Every message between processes that relies on the segment carries its
+// secret.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "node/job.h"
+
+namespace awaken::node {
+
+/// What each process says of itself. Written by its owner before `state` says so, never changed afterwards.
+struct ProcessEntry {
+    enum State : std::uint32_t {
+        absent,   ///< not yet written
+        present,  ///< may be talked to
+        gone      ///< has left
+    };
+    std::atomic<std::uint32_t> state;
+    std::int32_t pid;
+    std::uint64_t start_time;     ///< see start_time_of()
+    std::uint64_t pid_namespace;  ///< inode: pids mean something only within one
+    std::int32_t world_rank;
+};
+
+class Segment {
+  public:
+    /// Joins the job's segment, making it if this process is the first. Null with the reason in `why_not` when that is
+    /// impossible; the process is then alone on its node as far as direct paths go.
+    /// @param area_bytes of each process; the same in all, or they do not join.
+    /// @param folder     where POSIX shared memory lives; tests use others.
+    [[nodiscard]] static std::unique_ptr<Segment> join(const Job& job, std::size_t area_bytes, std::string& why_not,
+                                                       const std::string& folder = "/dev/shm");
+    /// Leaves. Mapped memory goes with the last reference to it in any process.
+    ~Segment();
+    Segment(const Segment&) = delete;
+    Segment& operator=(const Segment&) = delete;
+
+    /// Nobody joins any more: takes the name away. Idempotent.
+    void close_door() noexcept;
+
+    /// Number of processes that have joined so far, <= local ranks of the job.
+    [[nodiscard]] int processes() const noexcept;
+    [[nodiscard]] int own_index() const noexcept { return _index; }
+    [[nodiscard]] const ProcessEntry& process(int index) const noexcept;
+    /// Index of the process with that rank in MPI_COMM_WORLD; -1 when it has not joined or has left.
+    [[nodiscard]] int find(int world_rank) const noexcept;
+    /// Whether a process still runs. True when that cannot be told from here.
+    [[nodiscard]] bool alive(int index) const;
+
+    /// Zero-filled memory of process `index`, aligned to a page.
+    [[nodiscard]] std::byte* area(int index) const noexcept;
+    [[nodiscard]] std::size_t area_bytes() const noexcept;
+
+    /// 128 random bits that only processes of the segment know.
+    [[nodiscard]] const std::array<std::uint64_t, 2>& secret() const noexcept;
+
+  private:
+    struct Header;
+    Segment(std::string path, void* base, std::size_t bytes) noexcept;
+    bool enter(const Job& job, std::string& why_not);
+
+    std::string _path;
+    std::byte* _base = nullptr;
+    std::size_t _bytes = 0;
+    int _index = -1;
+};
+
+}  // namespace awaken::node

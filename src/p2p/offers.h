@@ -1,0 +1,155 @@
+// Offers: messages whose bytes stay where they are until the receiver fetches them.
+//
+// The sender describes the bytes in a slot of its area in the node's shared memory and sends a header, a short message
+// that names the slot, in the payload's place. The receiver claims the slot, fetches the bytes from the sender's own
+// memory, and says so in the slot. A sender that must not wait any longer copies the bytes to memory that outlives its
+// call, and spills: claimed and spilled are decided by one compare-and-swap, so exactly one of the two happens.
+//
+//              offer                claim               finish              release
+//      free ----------> offered ------------> claimed -----------> done ----------> free
+//                        |  |  withdraw          |  refuse           ^
+//                        |  +--------> free      v                   |
+//                        |                     refused               |
+//                        |  spill                |  spill            |
+//                        +------> spilled <------+                   |
+//                                    |  claim              finish    |
+//                                    +-----------> taken ------------+
+//
+// offer, spill, withdraw and release are the sender's, claim, refuse and finish the receiver's. Every use of a slot has
+// a generation, which the header repeats: a header that was kept, copied or forged names a generation that is over.
+//
+// Knows neither MPI nor GPUs.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "transfer/location.h"
+
+namespace awaken::p2p {
+
+/// Offers of one process that can be under way at a time. When all are, messages are sent plain.
+inline constexpr std::uint32_t kSlots = 256;
+
+using transfer::Location;
+
+enum class OfferState : std::uint8_t { free, offered, claimed, refused, spilled, taken, done };
+
+/// One slot in shared memory.
+struct alignas(64) Slot {
+    std::atomic<std::uint64_t> word;  ///< generation << 8 | OfferState
+    /// Index in the segment of the process that may claim it. Atomic because a late or forged header makes its
+    /// receiver look at a slot that is being filled for somebody else.
+    std::atomic<std::int32_t> receiver;
+    std::int32_t reserved;
+    std::atomic<std::uint64_t> bytes;
+    Location source;  ///< valid from offered on
+    Location spill;   ///< valid in spilled and taken
+};
+
+/// The part of a process's area that offers use.
+struct OfferTable {
+    std::array<Slot, kSlots> slots;
+};
+
+/// The body of a header. What follows it in the message, to make up a header's length, means nothing.
+struct Header {
+    std::array<std::uint64_t, 2> secret;  ///< of the segment
+    std::uint32_t sender;                 ///< index in the segment
+    std::uint32_t slot;
+    std::uint64_t generation;
+};
+
+/// Lengths of messages that are headers: one for each slot, so that a probe, which sees only the length, can tell the
+/// slot and with it the true size. They are odd, because hardly any message of numbers is; a sender does not send a
+/// plain message of such a length to a receiver that takes headers.
+inline constexpr std::size_t kShortestHeader = 65;
+inline constexpr std::size_t kLongestHeader = kShortestHeader + 2 * (kSlots - 1);
+static_assert(sizeof(Header) <= kShortestHeader);
+
+[[nodiscard]] constexpr std::size_t header_length(const std::uint32_t slot) noexcept {
+    return kShortestHeader + 2 * slot;
+}
+[[nodiscard]] constexpr bool is_header_length(const std::size_t bytes) noexcept {
+    return bytes >= kShortestHeader && bytes <= kLongestHeader && (bytes & 1) != 0;
+}
+[[nodiscard]] constexpr std::uint32_t slot_of_length(const std::size_t bytes) noexcept {
+    return static_cast<std::uint32_t>((bytes - kShortestHeader) / 2);
+}
+
+/// The sender's side of one offer.
+struct Ticket {
+    std::uint32_t slot = 0;
+    std::uint64_t generation = 0;
+};
+
+/// A process's own offers. Any thread may call.
+class Outbox {
+  public:
+    explicit Outbox(OfferTable& table) noexcept : _table(table) {}
+    Outbox(const Outbox&) = delete;
+    Outbox& operator=(const Outbox&) = delete;
+
+    /// A free slot for a new offer; nothing when all are in use. It stays the caller's until release() or withdraw().
+    [[nodiscard]] std::optional<Ticket> reserve() noexcept;
+    /// Publishes the offer; from now on the receiver may claim it.
+    void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source) noexcept;
+    [[nodiscard]] OfferState state(Ticket ticket) const noexcept;
+    /// Gives the receiver the copy at `spill` instead of the source: the source is no longer needed if this returns
+    /// true. False when the receiver has claimed the source meanwhile (or is done with it), and the spill is not
+    /// needed.
+    [[nodiscard]] bool spill(Ticket ticket, const Location& spill) noexcept;
+    /// Takes back an offer whose header was never sent, or a ticket that was never offered.
+    void withdraw(Ticket ticket) noexcept;
+    /// Ends an offer that is done.
+    void release(Ticket ticket) noexcept;
+    [[nodiscard]] std::uint32_t in_use() const noexcept { return _in_use.load(std::memory_order_relaxed); }
+
+  private:
+    [[nodiscard]] Slot& slot(const Ticket ticket) noexcept { return _table.slots[ticket.slot]; }
+    void set_free(Ticket ticket) noexcept;
+
+    OfferTable& _table;
+    std::array<std::atomic<std::uint64_t>, (kSlots + 63) / 64> _reserved{};  ///< a bit a slot
+    std::atomic<std::uint32_t> _in_use{0};
+    std::atomic<std::uint32_t> _next{0};  ///< where to look first, so that generations spread over the slots
+};
+
+/// What the receiver of a header may fetch.
+struct Claim {
+    std::uint32_t slot = 0;
+    std::uint64_t generation = 0;
+    std::uint64_t bytes = 0;
+    Location from{};
+    bool spilled = false;
+};
+
+/// Another process's offers, seen by receiver `own`.
+class Inbox {
+  public:
+    Inbox(OfferTable& table, const std::int32_t own) noexcept : _table(&table), _own(own) {}
+
+    /// Claims what the header names. Nothing when there is no such offer to this process: the header is forged, or
+    /// was used before. Whatever the sender wrote is checked: slot, generation, receiver, and that the bytes lie within
+    /// their allocation.
+    [[nodiscard]] std::optional<Claim> claim(const Header& header) noexcept;
+    /// The bytes were fetched.
+    void finish(const Claim& claim) noexcept;
+    /// The source cannot be fetched from here: asks the sender for a copy in host memory. Only for a claim that was
+    /// not spilled.
+    void refuse(const Claim& claim) noexcept;
+    /// After refuse(): whether the sender has spilled meanwhile; then `claim` describes the spill and is claimed again.
+    [[nodiscard]] bool reclaim(Claim& claim) noexcept;
+    /// True size of the message whose header has this length, for a probe; nothing when the slot holds no offer to this
+    /// process.
+    [[nodiscard]] std::optional<std::uint64_t> size_of(std::size_t header_length) const noexcept;
+
+  private:
+    OfferTable* _table;
+    std::int32_t _own;
+};
+
+}  // namespace awaken::p2p

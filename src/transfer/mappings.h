@@ -1,0 +1,117 @@
+// GPU memory of other processes, mapped into this one by IPC.
+//
+// Opening a mapping costs from 20 us to 20 ms, growing with the allocation, so mappings are kept; and a mapping keeps
+// its owner's memory alive, so they are not kept for long. What is mapped is checked by the allocation's identity at
+// each use: memory that was freed and allocated again at the same address is another allocation, and its old mapping
+// would show old bytes.
+//
+// Knows the GPU interface, nothing of MPI.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "gpu/gpu.h"
+#include "transfer/location.h"
+
+namespace awaken::transfer {
+
+class Mappings {
+  public:
+    struct Limits {
+        std::size_t bytes = std::size_t{16} << 30;  ///< of allocations mapped at a time, those in use apart
+        std::size_t count = 256;                    ///< mappings
+        std::chrono::milliseconds idle{200};        ///< closed when unused for so long
+    };
+    struct Statistics {
+        std::uint64_t opened = 0;
+        std::uint64_t reused = 0;
+        std::uint64_t closed_idle = 0;
+        std::uint64_t closed_for_room = 0;
+        std::uint64_t closed_stale = 0;  ///< the allocation behind it was gone
+    };
+
+    Mappings(gpu::Runtime& runtime, Limits limits);
+    ~Mappings();
+    Mappings(const Mappings&) = delete;
+    Mappings& operator=(const Mappings&) = delete;
+
+    class Use;
+    /// The memory that `location` of process `owner` describes, mapped for `device`. Thread-safe. When it cannot be
+    /// mapped, `status` says why and the use is empty.
+    [[nodiscard]] Use open(int owner, const Location& location, int device, gpu::Status& status);
+
+    /// Closes what is not in use.
+    void trim() noexcept;
+    /// Closes everything and ends the thread; called while the runtime is still there. Safe to call twice.
+    void shut_down() noexcept;
+    [[nodiscard]] Statistics statistics() const;
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    struct Mapping {
+        int owner;
+        int device;
+        std::array<unsigned char, 64> handle;
+        std::uint64_t allocation_id;
+        std::size_t bytes;
+        void* base;
+        int uses;    ///< under way
+        bool stale;  ///< to be closed as soon as it is not in use
+        bool once;   ///< first use of a large allocation: closed after it
+        Clock::time_point last_used;
+    };
+    using List = std::list<Mapping>;
+
+    void give_back(List::iterator mapping) noexcept;
+    void close(List::iterator mapping) noexcept;
+    void make_room(std::size_t bytes) noexcept;
+    void close_idle_ones();
+
+    gpu::Runtime& _runtime;
+    const Limits _limits;
+    mutable std::mutex _mutex;
+    List _mappings;  ///< most recently used first
+    /// Large allocations that were seen once, by owner and identity: the second time they are kept.
+    struct Seen {
+        int owner;
+        std::uint64_t allocation_id;
+    };
+    std::list<Seen> _seen;
+    std::size_t _bytes = 0;
+    Statistics _statistics;
+    std::thread _janitor;  ///< closes idle mappings while the program makes no MPI calls
+    std::condition_variable _wake;
+    bool _stopping = false;
+    bool _shut_down = false;
+};
+
+/// Keeps a mapping open while it is copied from or to.
+class Mappings::Use {
+  public:
+    Use() = default;
+    Use(Use&& other) noexcept;
+    Use& operator=(Use&& other) noexcept;
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() { release(); }
+
+    [[nodiscard]] explicit operator bool() const noexcept { return _owner != nullptr; }
+    /// The first byte that the location meant.
+    [[nodiscard]] std::byte* data() const noexcept { return _data; }
+    void release() noexcept;
+
+  private:
+    friend class Mappings;
+    Mappings* _owner = nullptr;
+    List::iterator _mapping;
+    std::byte* _data = nullptr;
+};
+
+}  // namespace awaken::transfer

@@ -1,0 +1,287 @@
+// Offers: every transition of a slot, races between its two sides, and headers that nobody sent.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "p2p/offers.h"
+
+namespace awaken::p2p {
+namespace {
+
+constexpr std::int32_t kReceiver = 3;
+
+Location device_location(std::uint64_t offset = 16, std::uint64_t size = 4096) {
+    Location location{};
+    location.kind = Location::Kind::device;
+    location.allocation_id = 77;
+    location.allocation_bytes = size;
+    location.offset = offset;
+    location.handle[0] = 42;
+    return location;
+}
+
+Location file_location() {
+    Location location{};
+    location.kind = Location::Kind::file;
+    location.descriptor = 9;
+    location.allocation_bytes = 1000;
+    return location;
+}
+
+class OffersTest : public ::testing::Test {
+  protected:
+    std::unique_ptr<OfferTable> table = std::make_unique<OfferTable>();
+    Outbox out{*table};
+    Inbox in{*table, kReceiver};
+
+    [[nodiscard]] Ticket offered(std::uint64_t bytes = 100) {
+        const auto ticket = out.reserve();
+        EXPECT_TRUE(ticket);
+        out.offer(*ticket, kReceiver, bytes, device_location());
+        return *ticket;
+    }
+    [[nodiscard]] static Header header_of(Ticket ticket) { return {{1, 2}, 0, ticket.slot, ticket.generation}; }
+};
+
+TEST_F(OffersTest, ClaimedFetchedAndReleased) {
+    const Ticket ticket = offered(100);
+    EXPECT_EQ(out.state(ticket), OfferState::offered);
+    EXPECT_EQ(out.in_use(), 1u);
+    const auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_EQ(out.state(ticket), OfferState::claimed);
+    EXPECT_EQ(claim->bytes, 100u);
+    EXPECT_EQ(claim->from.kind, Location::Kind::device);
+    EXPECT_EQ(claim->from.offset, 16u);
+    EXPECT_EQ(claim->from.handle[0], 42);
+    EXPECT_FALSE(claim->spilled);
+    in.finish(*claim);
+    EXPECT_EQ(out.state(ticket), OfferState::done);
+    out.release(ticket);
+    EXPECT_EQ(out.in_use(), 0u);
+}
+
+TEST_F(OffersTest, SpilledAndTaken) {
+    const Ticket ticket = offered(100);
+    EXPECT_TRUE(out.spill(ticket, file_location()));
+    EXPECT_EQ(out.state(ticket), OfferState::spilled);
+    const auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_EQ(out.state(ticket), OfferState::taken);
+    EXPECT_TRUE(claim->spilled);
+    EXPECT_EQ(claim->from.kind, Location::Kind::file);
+    in.finish(*claim);
+    EXPECT_EQ(out.state(ticket), OfferState::done);
+}
+
+TEST_F(OffersTest, AClaimedOfferCannotBeSpilled) {
+    const Ticket ticket = offered();
+    const auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_FALSE(out.spill(ticket, file_location()));
+    EXPECT_EQ(out.state(ticket), OfferState::claimed);
+    in.finish(*claim);
+    EXPECT_FALSE(out.spill(ticket, file_location()));
+    EXPECT_EQ(out.state(ticket), OfferState::done);
+}
+
+TEST_F(OffersTest, ARefusedOfferIsSpilledAndTaken) {
+    const Ticket ticket = offered();
+    auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    in.refuse(*claim);
+    EXPECT_EQ(out.state(ticket), OfferState::refused);
+    EXPECT_FALSE(in.reclaim(*claim));
+    EXPECT_TRUE(out.spill(ticket, file_location()));
+    EXPECT_TRUE(in.reclaim(*claim));
+    EXPECT_TRUE(claim->spilled);
+    EXPECT_EQ(claim->from.descriptor, 9);
+    EXPECT_EQ(out.state(ticket), OfferState::taken);
+    in.finish(*claim);
+    EXPECT_EQ(out.state(ticket), OfferState::done);
+}
+
+TEST_F(OffersTest, AnOfferWhoseHeaderWasNotSentIsWithdrawn) {
+    const Ticket ticket = offered();
+    out.withdraw(ticket);
+    EXPECT_EQ(out.in_use(), 0u);
+    EXPECT_FALSE(in.claim(header_of(ticket)));
+}
+
+TEST_F(OffersTest, AHeaderWorksOnce) {
+    const Ticket ticket = offered();
+    const auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_FALSE(in.claim(header_of(ticket)));
+    in.finish(*claim);
+    EXPECT_FALSE(in.claim(header_of(ticket)));
+    out.release(ticket);
+    EXPECT_FALSE(in.claim(header_of(ticket)));
+    // The same slot again, for a later message: the old header is of another generation.
+    for (std::uint32_t round = 0; round < 2 * kSlots; ++round) {
+        const auto later = out.reserve();
+        ASSERT_TRUE(later);
+        out.offer(*later, kReceiver, 1, device_location());
+        if (later->slot == ticket.slot) {
+            EXPECT_NE(later->generation, ticket.generation);
+            EXPECT_FALSE(in.claim(header_of(ticket)));
+            EXPECT_EQ(out.state(*later), OfferState::offered);
+            return;
+        }
+        out.withdraw(*later);
+    }
+    FAIL() << "the slot was never used again";
+}
+
+TEST_F(OffersTest, ForgedHeadersAreRefusedAndChangeNothing) {
+    const Ticket ticket = offered();
+    Header header = header_of(ticket);
+    header.slot = kSlots;
+    EXPECT_FALSE(in.claim(header));
+    header = header_of(ticket);
+    header.slot = 0xffffffff;
+    EXPECT_FALSE(in.claim(header));
+    header = header_of(ticket);
+    header.generation += 1;
+    EXPECT_FALSE(in.claim(header));
+    header.generation = ~std::uint64_t{0};
+    EXPECT_FALSE(in.claim(header));
+    header = header_of(ticket);
+    header.slot = (ticket.slot + 1) % kSlots;
+    EXPECT_FALSE(in.claim(header));
+    Inbox other(*table, kReceiver + 1);
+    EXPECT_FALSE(other.claim(header_of(ticket)));
+    EXPECT_EQ(out.state(ticket), OfferState::offered);
+    EXPECT_TRUE(in.claim(header_of(ticket)));
+}
+
+TEST_F(OffersTest, BytesOutsideTheirAllocationAreNotFetchedAndTheSenderIsLetGo) {
+    struct Case {
+        std::uint64_t offset, size, bytes;
+    };
+    for (const auto& [offset, size, bytes] : {Case{0, 100, 101}, Case{100, 100, 1}, Case{101, 100, 0},
+                                              Case{~std::uint64_t{0}, 100, 8}, Case{50, 100, ~std::uint64_t{0}}}) {
+        const auto ticket = out.reserve();
+        ASSERT_TRUE(ticket);
+        out.offer(*ticket, kReceiver, bytes, device_location(offset, size));
+        EXPECT_FALSE(in.claim(header_of(*ticket)));
+        EXPECT_EQ(out.state(*ticket), OfferState::done);
+        out.release(*ticket);
+    }
+    // The last byte is still inside.
+    const auto ticket = out.reserve();
+    out.offer(*ticket, kReceiver, 50, device_location(50, 100));
+    EXPECT_TRUE(in.claim(header_of(*ticket)));
+}
+
+TEST_F(OffersTest, WhenAllSlotsAreInUseThereIsNone) {
+    std::vector<Ticket> tickets;
+    std::set<std::uint32_t> slots;
+    for (std::uint32_t index = 0; index < kSlots; ++index) {
+        const auto ticket = out.reserve();
+        ASSERT_TRUE(ticket);
+        tickets.push_back(*ticket);
+        slots.insert(ticket->slot);
+    }
+    EXPECT_EQ(slots.size(), kSlots);
+    EXPECT_FALSE(out.reserve());
+    out.withdraw(tickets[10]);
+    const auto again = out.reserve();
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->slot, tickets[10].slot);
+    EXPECT_FALSE(out.reserve());
+}
+
+TEST_F(OffersTest, ALengthNamesItsSlotAndNoOtherMessageHasOne) {
+    std::set<std::size_t> lengths;
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+        const std::size_t length = header_length(slot);
+        EXPECT_TRUE(is_header_length(length));
+        EXPECT_EQ(slot_of_length(length), slot);
+        lengths.insert(length);
+    }
+    EXPECT_EQ(lengths.size(), kSlots);
+    for (const std::size_t plain : {std::size_t{0}, std::size_t{8}, std::size_t{63}, std::size_t{64}, std::size_t{66},
+                                    std::size_t{512}, kLongestHeader + 2, std::size_t{1} << 32}) {
+        EXPECT_FALSE(is_header_length(plain)) << plain;
+    }
+}
+
+TEST_F(OffersTest, AProbeLearnsTheTrueSize) {
+    const Ticket ticket = offered(12345678901);
+    const std::size_t length = header_length(ticket.slot);
+    EXPECT_EQ(in.size_of(length), 12345678901u);
+    EXPECT_TRUE(out.spill(ticket, file_location()));
+    EXPECT_EQ(in.size_of(length), 12345678901u);
+    EXPECT_FALSE(Inbox(*table, kReceiver + 1).size_of(length));
+    EXPECT_FALSE(in.size_of(length + 1));
+    EXPECT_FALSE(in.size_of(header_length((ticket.slot + 1) % kSlots)));
+    out.withdraw(ticket);
+    EXPECT_FALSE(in.size_of(length));
+}
+
+TEST_F(OffersTest, ClaimAndSpillAtTheSameTimeHaveOneWinner) {
+    constexpr int kRounds = 20000;
+    std::atomic<int> round{0};
+    std::atomic<bool> claimed_spill{false};
+    Header header{};
+    int spills = 0;
+    // The receiver takes part in every round; the sender waits for it by the slot's state alone.
+    std::thread receiver([&] {
+        for (int at = 1; at <= kRounds; ++at) {
+            while (round.load(std::memory_order_acquire) < at)
+                std::this_thread::yield();
+            const auto claim = in.claim(header);
+            ASSERT_TRUE(claim);
+            claimed_spill = claim->spilled;
+            ASSERT_EQ(claim->from.kind, claim->spilled ? Location::Kind::file : Location::Kind::device);
+            in.finish(*claim);
+        }
+    });
+    for (int at = 1; at <= kRounds; ++at) {
+        const auto ticket = out.reserve();
+        ASSERT_TRUE(ticket);
+        out.offer(*ticket, kReceiver, 8, device_location());
+        header = header_of(*ticket);
+        round.store(at, std::memory_order_release);
+        const bool spilled = out.spill(*ticket, file_location());
+        while (out.state(*ticket) != OfferState::done)
+            std::this_thread::yield();
+        ASSERT_EQ(spilled, claimed_spill.load());
+        spills += spilled ? 1 : 0;
+        out.release(*ticket);
+    }
+    receiver.join();
+    EXPECT_EQ(out.in_use(), 0u);
+    RecordProperty("spills", spills);
+}
+
+TEST_F(OffersTest, ManyThreadsReserveDifferentSlots) {
+    constexpr int kThreads = 8;
+    std::vector<std::atomic<int>> holders(kSlots);
+    std::atomic<bool> shared{false};
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back([&] {
+            for (int round = 0; round < 5000; ++round) {
+                const auto ticket = out.reserve();
+                if (!ticket) continue;
+                if (holders[ticket->slot].fetch_add(1) != 0) shared = true;
+                holders[ticket->slot].fetch_sub(1);
+                out.withdraw(*ticket);
+            }
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    EXPECT_FALSE(shared);
+    EXPECT_EQ(out.in_use(), 0u);
+}
+
+}  // namespace
+}  // namespace awaken::p2p
