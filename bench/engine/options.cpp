@@ -35,6 +35,8 @@ constexpr int kMostThreads = 128;
 enum OwnOption : int {
     kOmbVersion = 256,
     kNoCheck,
+    kAssumeGpuAware,
+    kStartLimit,
     kSelfTest,
     kJson,
     kCompare,
@@ -409,12 +411,38 @@ ContenderChoice::Kind required_kind(const std::string& option, const std::string
     throw Error(quoted(option, name) + " is not a contender", "use native, awaken, staged, xccl or raw");
 }
 
+/// As split, but a backslash takes the meaning from the character after it, for values that hold separators; it stays
+/// in the parts, which unescaped() removes.
+std::vector<std::string> split_unescaped(const std::string& text, const char separator) {
+    std::vector<std::string> parts(1);
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '\\' && i + 1 < text.size()) {
+            parts.back() += text[i];
+            parts.back() += text[++i];
+        } else if (text[i] == separator) {
+            parts.emplace_back();
+        } else {
+            parts.back() += text[i];
+        }
+    }
+    return parts;
+}
+
+std::string unescaped(const std::string& text) {
+    std::string result;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '\\' && i + 1 < text.size()) ++i;
+        result += text[i];
+    }
+    return result;
+}
+
 /// [LABEL=]KIND{+NAME=VALUE}, separated by commas. Said again, it replaces what was said before.
 void set_contenders(Parser& parser, const std::string& value) {
     std::vector<ContenderChoice>& contenders = parser.options().contenders;
     contenders.clear();
-    for (const std::string& item : split(value, ',')) {
-        const std::vector<std::string> parts = split(item, '+');
+    for (const std::string& item : split_unescaped(value, ',')) {
+        const std::vector<std::string> parts = split_unescaped(item, '+');
         ContenderChoice contender;
         std::string kind = parts[0];
         const std::size_t equals = kind.find('=');
@@ -434,7 +462,7 @@ void set_contenders(Parser& parser, const std::string& value) {
                 throw Error(quoted("--compare", item) + ": '" + parts[i] + "' is not an environment variable",
                             "write LABEL=KIND+NAME=VALUE");
             }
-            contender.environment.push_back(parts[i]);
+            contender.environment.push_back(unescaped(parts[i]));
         }
         for (const ContenderChoice& other : contenders) {
             if (other.name == contender.name) {
@@ -546,7 +574,7 @@ const std::vector<Row>& rows() {
         {kCompare, "compare", required_argument, "LIST",
          "runs contenders in turns and compares them: native, awaken, staged, xccl, raw; each "
          "[LABEL=]KIND[+NAME=VALUE..], "
-         "where NAME=VALUE is set in the environment of a launch of its own",
+         "where NAME=VALUE is set in the environment of a launch of its own (commas and plus signs in it after \\)",
          set_contenders},
         {kLauncher, "launcher", required_argument, "[CONTENDER=]COMMAND",
          "comparisons: starts contenders with a launch command of their own, such as another MPI's mpiexec -n 2",
@@ -560,6 +588,9 @@ const std::vector<Row>& rows() {
         {kListen, "listen", required_argument, "ADDRESS",
          "comparisons with launches on several nodes: the address of this one at which they ask for their turns",
          [](Parser& p, const std::string& v) { p.options().listen_address = v; }},
+        {kStartLimit, "start-limit", required_argument, "SECONDS",
+         "comparisons with launches: gives up one whose ranks have not started by then (120)",
+         [](Parser& p, const std::string& v) { p.options().start_limit_s = parse_number<int>("--start-limit", v, 1); }},
         {kTurns, "turns", required_argument, "ADDRESS",
          "given to launches of a comparison by the process that starts them",
          [](Parser& p, const std::string& v) { p.options().turns = v; }},
@@ -610,6 +641,9 @@ const std::vector<Row>& rows() {
          [](Parser& p, const std::string&) { p.options().validate = false; }},
         {kSelfTest, "self-test", no_argument, "", "damages data on purpose, which the check must find",
          [](Parser& p, const std::string&) { p.options().self_test = true; }},
+        {kAssumeGpuAware, "assume-gpu-aware", no_argument, "",
+         "native takes device memory although it says that it does not, such as Open MPI over a UCX that knows GPUs",
+         [](Parser& p, const std::string&) { p.options().assume_gpu_aware = true; }},
         {kNative, "native", no_argument, "", "without the layer: the MPI as it is",
          [](Parser& p, const std::string&) { p.options().native = true; }},
         {kEmulate, "emulate", required_argument, "KIND:N",

@@ -291,6 +291,10 @@ bool TurnServer::ended(const std::size_t group) const {
     return _groups[group].ended;
 }
 
+bool TurnServer::complete(const std::size_t group) const {
+    return _groups[group].ranks != 0 && _groups[group].introduced >= _groups[group].ranks;
+}
+
 bool TurnServer::broken(const std::size_t group) const {
     return _groups[group].broken && !_groups[group].ended;
 }

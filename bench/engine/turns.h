@@ -62,6 +62,8 @@ class TurnServer {
     /// The processes of `group` have ended: it takes no more part.
     void end_group(std::size_t group);
     [[nodiscard]] bool ended(std::size_t group) const;
+    /// True once all ranks of `group` have come.
+    [[nodiscard]] bool complete(std::size_t group) const;
     /// True when some rank of `group` has broken off without saying that it ends while others are still there.
     [[nodiscard]] bool broken(std::size_t group) const;
 

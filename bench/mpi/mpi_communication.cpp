@@ -571,10 +571,13 @@ std::string why_not_gpu_aware(const gpu::Vendor vendor, MPI_Comm communicator) {
 
 class Native final : public MpiCommunication {
   public:
-    explicit Native(const Environment& environment) : MpiCommunication(library_functions()), _gpu(environment.gpu) {}
+    explicit Native(const Environment& environment)
+        : MpiCommunication(library_functions()),
+          _gpu(environment.gpu),
+          _assume_gpu_aware(environment.options.assume_gpu_aware) {}
 
     void prepare(MPI_Comm communicator, const std::span<const Buffer* const> buffers) override {
-        if (!any_device_memory(communicator, buffers)) {
+        if (_assume_gpu_aware || !any_device_memory(communicator, buffers)) {
             return;
         }
         const std::string reason = why_not_gpu_aware(_gpu.vendor(), communicator);
@@ -589,6 +592,7 @@ class Native final : public MpiCommunication {
 
   private:
     gpu::Runtime& _gpu;
+    const bool _assume_gpu_aware;
 };
 
 class ThroughAwaken final : public MpiCommunication {

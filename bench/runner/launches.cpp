@@ -52,6 +52,7 @@ struct Launch {
     int status = 0;
     std::string failure;  ///< why it measured nothing
     Clock::time_point broken_since = Clock::time_point::max();
+    Clock::time_point told_to_end;
 
     [[nodiscard]] std::string names() const {
         std::string text;
@@ -116,6 +117,10 @@ std::vector<std::string> launcher_of(const ContenderChoice& contender, const Opt
         const bool named = equals != std::string::npos &&
                            std::any_of(options.contenders.begin(), options.contenders.end(),
                                        [&](const ContenderChoice& other) { return other.name == name; });
+        if (!named && equals != std::string::npos && name.find_first_of(" \t/") == std::string_view::npos) {
+            throw Error("--launcher names the contender " + std::string(name) + ", which --compare does not",
+                        "add it there, e.g. --compare awaken," + std::string(name) + "=native");
+        }
         if (named && name == contender.name) return split_words(launcher.substr(equals + 1));
         if (!named) common = &launcher;
     }
@@ -241,6 +246,7 @@ std::string reason_of(const Launch& launch) {
         begin = end + 1;
     }
     if (!reason.empty()) return reason;
+    if (launch.running) return "it says nothing";
     if (WIFSIGNALED(launch.status)) return std::string("it was ended by ") + strsignal(WTERMSIG(launch.status));
     return "it ended with status " + std::to_string(WEXITSTATUS(launch.status)) + " and said nothing";
 }
@@ -263,8 +269,16 @@ void end_all(std::vector<Launch>& launches, TurnServer& server) {
     }
 }
 
+void tell_to_end(Launch& launch, const std::string& why) {
+    launch.failure = why + ": " + reason_of(launch);
+    launch.told_to_end = Clock::now();
+    kill(-launch.pid, SIGTERM);
+}
+
 /// Runs all launches to their end, one measuring at a time.
-void run_all(std::vector<Launch>& launches, TurnServer& server) {
+void run_all(std::vector<Launch>& launches, TurnServer& server, const double start_limit_s) {
+    const auto start_limit =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(start_limit_s));
     for (Launch& launch : launches) {
         start(launch);
     }
@@ -282,14 +296,19 @@ void run_all(std::vector<Launch>& launches, TurnServer& server) {
                 continue;
             }
             any = true;
+            if (!launch.failure.empty()) {
+                if (Clock::now() - launch.told_to_end > kGrace) kill(-launch.pid, SIGKILL);
+                continue;
+            }
+            if (!server.complete(index) && Clock::now() > start_limit) {
+                tell_to_end(launch, "not all of its ranks came within " +
+                                        std::to_string(static_cast<int>(start_limit_s)) + " s");
+                continue;
+            }
             // A rank that died while its launcher lives on would keep everybody waiting.
             if (!server.broken(index)) continue;
             if (launch.broken_since == Clock::time_point::max()) launch.broken_since = Clock::now();
-            if (Clock::now() - launch.broken_since > kGrace) {
-                launch.failure = "a rank ended early: " + reason_of(launch);
-                kill(-launch.pid, SIGTERM);
-                launch.broken_since = Clock::time_point::max();
-            }
+            if (Clock::now() - launch.broken_since > kGrace) tell_to_end(launch, "a rank ended early");
         }
     }
 }
@@ -387,7 +406,7 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     action.sa_handler = note_signal;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
-    run_all(launches, server);
+    run_all(launches, server, options.start_limit_s);
     if (signal_received != 0) {
         std::fprintf(stderr, "awaken: ended by %s\n", strsignal(signal_received));
         return 128 + signal_received;

@@ -292,6 +292,12 @@ TEST(Options, Comparisons) {
     EXPECT_DOUBLE_EQ(o.precision, 0.02);
     EXPECT_DOUBLE_EQ(o.time_limit_s, 0.5);
 
+    // Values may hold the separators.
+    const Options escaped = options(
+        {"latency", "--compare", "ucx=native+UCX_TLS=self\\,sm+FLAGS=a\\+b\\\\c,awaken", "--launcher", "mpiexec"});
+    ASSERT_EQ(escaped.contenders.size(), 2U);
+    EXPECT_EQ(escaped.contenders[0].environment, (std::vector<std::string>{"UCX_TLS=self,sm", "FLAGS=a+b\\c"}));
+
     // Launches of a comparison are given a second, plain one.
     const Options again = options({"latency", "--compare", "a=awaken+X=1,native", "--native", "--compare", "b=native"});
     ASSERT_EQ(again.contenders.size(), 1U);

@@ -1,0 +1,158 @@
+"""Comparisons whose contenders need processes of their own: other environments, other MPIs, launches that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+
+SIZES = ("-m", "8:4096", "--step-factor", "512", "--max-time", "0.02")
+ANY_TIME = 120
+
+
+@pytest.fixture
+def launcher(mpi_named: Callable[[str], harness.Mpi]) -> Callable[..., str]:
+    """The words of --launcher for an MPI of the tests, with the settings that it needs on this machine."""
+
+    def words(name: str, ranks: int = 2) -> str:
+        mpi = mpi_named(name)
+        settings = [f"{key}={value}" for key, value in mpi.environment.items()]
+        return shlex.join(["env", *settings, str(mpi.mpiexec), *mpi.arguments, "-n", str(ranks)])
+
+    return words
+
+
+@pytest.fixture
+def compare(awaken_program: Path) -> Callable[..., harness.Result]:
+    """Starts `awaken bench` itself, without a launcher."""
+
+    def run(*words: str, **environment: str) -> harness.Result:
+        command = [str(awaken_program), "bench", *words]
+        return harness.run(command, {**harness.clean_environment(), **environment}, ANY_TIME)
+
+    return run
+
+
+def contenders_in(report: Path) -> dict[str, dict[str, Any]]:
+    (measured,) = json.loads(report.read_text())["runs"]
+    return {contender["name"]: contender for contender in measured["contenders"]}
+
+
+def test_two_mpis_and_two_environments(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    result = compare(
+        "latency", "D", "D", *SIZES, "--json", str(report),
+        "--compare", "awaken,staged,other=awaken,copied=awaken+AWAKEN_PINNED_POOL=1M",
+        "--launcher", launcher("mpich"), "--launcher", "other=" + launcher("openmpi"),
+        AWAKEN_EMULATE="cuda:2",
+    )  # fmt: skip
+    result.check()
+    found = contenders_in(report)
+    assert list(found) == ["awaken", "staged", "other", "copied"]
+    for contender in found.values():
+        assert not contender["unavailable"], contender
+        assert [measurement["size"] for measurement in contender["measurements"]] == [8, 4096]
+        assert all(measurement["validated"] and not measurement["errors"] for measurement in contender["measurements"])
+    assert found["awaken"]["description"].startswith("MPICH")
+    assert found["other"]["description"].startswith("Open MPI")
+    # The variable reached that contender's ranks, and no others'.
+    manifest = json.loads(report.read_text())["manifest"]
+    with_pool = [key for key in manifest if key.endswith("environment.AWAKEN_PINNED_POOL")]
+    assert with_pool == ["copied: environment.AWAKEN_PINNED_POOL"], manifest
+    for name in found:
+        assert name in result.output
+
+
+def test_a_launch_that_fails_is_named_and_the_others_go_on(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    result = compare(
+        "latency", *SIZES, "--json", str(report), "--compare", "native,absent=native,broken=native",
+        "--launcher", launcher("mpich"), "--launcher", "absent=/nonexistent/mpiexec -n 2",
+        "--launcher", "broken=sh -c 'echo the launcher is broken >&2; exit 3'",
+    )  # fmt: skip
+    result.check()
+    found = contenders_in(report)
+    assert not found["native"]["unavailable"]
+    assert "No such file" in found["absent"]["unavailable"]
+    assert "the launcher is broken" in found["broken"]["unavailable"]
+    assert "# broken could not run: the launcher is broken" in result.output
+
+
+def test_when_no_launch_works_it_says_why(compare: Callable[..., harness.Result]) -> None:
+    result = compare("latency", *SIZES, "--compare", "native", "--launcher", "/nonexistent/mpiexec -n 2")
+    assert result.status != 0
+    assert "no contender could run" in result.output
+    assert "No such file" in result.output
+
+
+def test_a_launch_that_never_gets_going_is_given_up(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    result = compare(
+        "latency", *SIZES, "--json", str(report), "--start-limit", "3", "--compare", "native,mute=native",
+        "--launcher", launcher("mpich"), "--launcher", "mute=sh -c 'exec tail -f /dev/null'",
+    )  # fmt: skip
+    result.check()
+    found = contenders_in(report)
+    assert not found["native"]["unavailable"]
+    assert "came within 3 s" in found["mute"]["unavailable"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--compare", "native,x=native+A=1"), "--launcher 'mpiexec -n 2'"),
+        (("--compare", "native", "--launcher", "y=mpiexec -n 2"), "names the contender y"),
+        (("--compare", "native", "--launcher", "mpiexec -n 2 |"), "is no command"),
+        (("--compare", "native", "--launcher", "mpiexec 'x"), "is no command"),
+        (("--compare", "native", "--launcher", "true", "--listen", "256.1.1.1"), "cannot be used"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[-1],
+)
+def test_wrong_use(compare: Callable[..., harness.Result], words: tuple[str, ...], message: str) -> None:
+    result = compare("latency", *words)
+    assert result.status == 2, result.explain()
+    assert message in result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_not_inside_an_mpi_job(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path) -> None:
+    command = [awaken_program, "bench", "latency", "--compare", "native,x=native+A=1", "--launcher", "mpiexec -n 2"]
+    result = harness.run_ranks(mpi_named("mpich"), 2, command, with_awaken=False)
+    assert result.status != 0
+    assert "without mpiexec" in result.output
+
+
+def test_interrupting_leaves_nothing(awaken_program: Path, launcher: Callable[..., str], tmp_path: Path) -> None:
+    mark = f"interrupted-{os.getpid()}-{time.monotonic_ns()}"
+    words = ["latency", "-m", "8:64M", "--max-time", "30", "--compare", "a=native+A=1,b=native+B=1"]
+    process = subprocess.Popen(
+        [awaken_program, "bench", *words, "--launcher", launcher("mpich")],
+        env={**harness.clean_environment(), harness.MARK: mark, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    # Once ranks of both launches run, they are measuring or waiting for their turn.
+    deadline = time.monotonic() + ANY_TIME
+    while sum("awaken-bench" in harness.command_line(pid) for pid in harness.marked_processes(mark)) < 5:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=ANY_TIME)
+    assert process.returncode == 128 + signal.SIGINT, output
+    assert "ended by Interrupt" in output
+    assert harness.leftover_processes(mark) == []
+    assert list(tmp_path.iterdir()) == []
