@@ -324,7 +324,19 @@ std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& optio
             continue;
         }
         Manifest own;
-        for (RunResult& result : from_json(text, &own)) {
+        std::vector<RunResult> measured = from_json(text, &own);
+        // The file is kept valid from the start: one that ended before its first result has written one, too.
+        if (measured.empty()) {
+            launch.failure = reason_of(launch);
+            continue;
+        }
+        const bool ended_early = WIFSIGNALED(launch.status) || WEXITSTATUS(launch.status) > 1;
+        for (RunResult& result : measured) {
+            for (ContenderResult& contender : result.contenders) {
+                if (ended_early && contender.unavailable.empty()) {
+                    contender.unavailable = "it ended early: " + reason_of(launch);
+                }
+            }
             const auto same = std::find_if(merged.begin(), merged.end(),
                                            [&](const RunResult& other) { return other.type == result.type; });
             if (same == merged.end()) {

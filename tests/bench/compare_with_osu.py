@@ -11,8 +11,8 @@ looked at for each benchmark:
 
   format   the header byte for byte, but for the version's number; in each row the sizes, the end of each column, the
            decimals and the Validation text.
-  values   per size the median of all runs of each side, and the interquartile ranges of both. A size agrees where the
-           ranges meet; a benchmark passes where at most one size in ten does not, which chance alone may cause.
+  values   per size the median of all runs of each side, and the range of each. A size agrees where the ranges
+           meet; a benchmark passes where at most one size in ten does not, which chance alone may cause.
 
 With --calibrate the second side is the OSU program too: what is told then is the machine's own noise.
 
@@ -150,9 +150,8 @@ class Samples:
     ours: list[float] = field(default_factory=list)
 
     @staticmethod
-    def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-        return low, high
+    def _range(values: Sequence[float]) -> tuple[float, float]:
+        return min(values), max(values)
 
     @property
     def ratio(self) -> float:
@@ -160,13 +159,13 @@ class Samples:
 
     @property
     def agree(self) -> bool:
-        (their_low, their_high), (our_low, our_high) = self._quartiles(self.theirs), self._quartiles(self.ours)
+        (their_low, their_high), (our_low, our_high) = self._range(self.theirs), self._range(self.ours)
         return our_low <= their_high + RESOLUTION and their_low <= our_high + RESOLUTION
 
     def line(self, size: str) -> str:
         cells = [size.rjust(9)]
         for values in (self.theirs, self.ours):
-            low, high = self._quartiles(values)
+            low, high = self._range(values)
             cells.append(f"{statistics.median(values):12.2f}  [{low:10.2f} ..{high:10.2f}]")
         return "  ".join(cells) + f"  {self.ratio:6.3f}" + ("" if self.agree else "  differs")
 
@@ -280,7 +279,7 @@ def report(verdict: Verdict, details: bool) -> None:
     for problem in verdict.format_problems[:5]:
         print(f"    format: {problem}")
     if details or not verdict.values_pass:
-        print("         size        OSU  [interquartile range   ]        ours  [interquartile range   ]   ratio")
+        print("         size        OSU  [lowest   ..   highest]        ours  [lowest   ..   highest]   ratio")
         for size, samples in verdict.samples.items():
             print(samples.line(size or "-"))
 
@@ -327,7 +326,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         if options.repetitions < 4:
-            raise CompareError("quartiles need at least --repetitions 4")
+            raise CompareError("a range needs at least --repetitions 4")
         if "{}" not in options.ours:
             raise CompareError("--ours has no {}: write it where the benchmark's name belongs")
         programs = find_programs(options.osu)

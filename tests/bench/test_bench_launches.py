@@ -91,6 +91,25 @@ def test_a_launch_that_fails_is_named_and_the_others_go_on(
     assert "# broken could not run: the launcher is broken" in result.output
 
 
+def test_a_launch_that_crashes_is_named_and_the_others_go_on(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    """Device memory given to an MPI that cannot take it, because the user said so."""
+    report = tmp_path / "report.json"
+    result = compare(
+        "latency", "D", "D", *SIZES, "--json", str(report), "--assume-gpu-aware",
+        "--compare", "awaken,plain=native", "--launcher", launcher("mpich"),
+        "--launcher", "plain=" + launcher("openmpi"),
+        AWAKEN_EMULATE="cuda:2",
+    )  # fmt: skip
+    assert result.status == 0, result.explain()
+    found = contenders_in(report)
+    assert not found["awaken"]["unavailable"]
+    assert len(found["awaken"]["measurements"]) == 2
+    assert found["plain"]["unavailable"], found
+    assert "# plain could not run: " in result.output
+
+
 def test_when_no_launch_works_it_says_why(compare: Callable[..., harness.Result]) -> None:
     result = compare("latency", *SIZES, "--compare", "native", "--launcher", "/nonexistent/mpiexec -n 2")
     assert result.status != 0
