@@ -235,6 +235,7 @@ std::string read_file(const fs::path& path) {
 /// The last line of what a launch said on stderr, or how it ended.
 std::string reason_of(const Launch& launch) {
     std::string reason;
+    std::string signal;  // MPIs print a stack of many lines, of which one says what happened
     const std::string errors = read_file(launch.errors);
     for (std::size_t begin = 0; begin < errors.size();) {
         const std::size_t end = std::min(errors.find('\n', begin), errors.size());
@@ -243,8 +244,12 @@ std::string reason_of(const Launch& launch) {
         if (line.starts_with("awaken: ") || (reason.empty() && line.find_first_not_of(" \t") != std::string::npos)) {
             reason = line.starts_with("awaken: ") ? line.substr(8) : line;
         }
+        if (const std::size_t at = line.find("Signal: "); at != std::string_view::npos && signal.empty()) {
+            signal = "it was ended by " + std::string(line.substr(at + 8));
+        }
         begin = end + 1;
     }
+    if (!signal.empty()) return signal;
     if (!reason.empty()) return reason;
     if (launch.running) return "it says nothing";
     if (WIFSIGNALED(launch.status)) return std::string("it was ended by ") + strsignal(WTERMSIG(launch.status));

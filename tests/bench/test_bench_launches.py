@@ -150,7 +150,15 @@ def test_wrong_use(compare: Callable[..., harness.Result], words: tuple[str, ...
 
 
 def test_not_inside_an_mpi_job(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path) -> None:
-    command = [awaken_program, "bench", "latency", "--compare", "native,x=native+A=1", "--launcher", "mpiexec -n 2"]
+    command: list[str | Path] = [
+        awaken_program,
+        "bench",
+        "latency",
+        "--compare",
+        "native,x=native+A=1",
+        "--launcher",
+        "mpiexec -n 2",
+    ]
     result = harness.run_ranks(mpi_named("mpich"), 2, command, with_awaken=False)
     assert result.status != 0
     assert "without mpiexec" in result.output

@@ -492,7 +492,9 @@ TEST_F(EmulatedCclPair, QueuesOperationsThatWaitForTheirPeers) {
     bool over = true;
     MUST(machine().gpu->query_event(event, over));
     EXPECT_FALSE(over);
+#ifndef __SANITIZE_THREAD__  // looking at what a stream may be writing is a race, and here it is meant
     EXPECT_EQ(first.values(), std::vector<float>(100, 1.0F)) << "nothing is changed early";
+#endif
     EXPECT_FALSE(done(0));
     MUST(all_reduce(1, second, 100));
     MUST(machine().gpu->synchronize_stream(_streams[0]));
