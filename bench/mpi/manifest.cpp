@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/device_facts.h"
 #include "mpi/engine.h"
 #include "mpi/mpi_functions.h"
 
@@ -120,7 +121,14 @@ Manifest make_manifest(const Environment& environment, const Placement& placemen
         add("gpu_runtime", versions.runtime);
         add("gpu_driver", versions.driver != 0 ? std::to_string(versions.driver) : "");
         add("gpu_library", versions.library);
-        add("gpu_link", peer_access(*placement.gpu, placement.device));
+        gpu::DeviceInfo device;
+        DeviceFacts facts;
+        if (placement.gpu->device_info(placement.device, device).ok()) {
+            facts = device_facts(placement.gpu->vendor(), device.pci_bus_id);
+        }
+        const std::string peers = peer_access(*placement.gpu, placement.device);
+        add("gpu_link", peers + (peers.empty() || facts.links.empty() ? "" : ", ") + facts.links);
+        add("gpu_clocks", facts.clocks);
     }
     for (std::size_t r = 0; r < places.size(); ++r) {
         add("rank_" + std::to_string(r), places[r]);

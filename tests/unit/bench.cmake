@@ -5,6 +5,7 @@ if(TARGET awaken_bench_engine)
     add_executable(bench_test
         ${CMAKE_CURRENT_LIST_DIR}/bench_catalogue_test.cpp
         ${CMAKE_CURRENT_LIST_DIR}/bench_comparison_test.cpp
+        ${CMAKE_CURRENT_LIST_DIR}/bench_device_facts_test.cpp
         ${CMAKE_CURRENT_LIST_DIR}/bench_json_test.cpp
         ${CMAKE_CURRENT_LIST_DIR}/bench_options_test.cpp
         ${CMAKE_CURRENT_LIST_DIR}/bench_osu_printer_test.cpp
@@ -15,6 +16,15 @@ if(TARGET awaken_bench_engine)
         awaken_defaults awaken_bench_engine GTest::gtest GTest::gtest_main Threads::Threads)
     target_compile_definitions(bench_test PRIVATE
         AWAKEN_BENCHMARKS_PAGE="${CMAKE_CURRENT_LIST_DIR}/../../docs/benchmarks.md")
+
+    add_library(bench_fake_nvml MODULE ${CMAKE_CURRENT_LIST_DIR}/bench_fake_nvml.c)
+    set_target_properties(bench_fake_nvml PROPERTIES
+        PREFIX "" OUTPUT_NAME libnvidia-ml SUFFIX .so.1 C_VISIBILITY_PRESET hidden
+        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_nvml)
+    # The loader knows a library that is loaded by its own name.
+    target_link_options(bench_fake_nvml PRIVATE -Wl,-soname,libnvidia-ml.so.1)
+    add_dependencies(bench_test bench_fake_nvml)
+    target_compile_definitions(bench_test PRIVATE AWAKEN_FAKE_NVML="${CMAKE_CURRENT_BINARY_DIR}/fake_nvml")
 
     include(GoogleTest)
     gtest_discover_tests(bench_test PROPERTIES LABELS unit TIMEOUT 120)

@@ -4,6 +4,7 @@ set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(transfer_test
     ${unit_tests}/transfer_copier_test.cpp
     ${unit_tests}/transfer_layout_test.cpp
+    ${unit_tests}/transfer_mappings_test.cpp
     ${unit_tests}/transfer_pinned_pool_test.cpp
     ${unit_tests}/transfer_process_memory_test.cpp)
 target_link_libraries(transfer_test PRIVATE

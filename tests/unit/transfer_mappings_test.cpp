@@ -1,0 +1,271 @@
+// Mappings of other processes' memory: reused while their allocation lives, never after, and given back in time.
+#include "transfer/mappings.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "gpu/gpu.h"
+
+namespace awaken::transfer {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The none runtime with IPC that maps a handle once at a time, as drivers do.
+class IpcGpu final : public gpu::Runtime {
+  public:
+    std::atomic<int> failing_opens{0};
+
+    [[nodiscard]] std::size_t open_mappings() const {
+        const std::scoped_lock lock(_mutex);
+        return _open.size();
+    }
+    [[nodiscard]] int opens() const {
+        const std::scoped_lock lock(_mutex);
+        return _opens;
+    }
+
+    gpu::Status ipc_open(const gpu::IpcMemoryHandle& handle, int, void*& base) noexcept override {
+        const std::scoped_lock lock(_mutex);
+        if (failing_opens > 0) {
+            --failing_opens;
+            return {2, "cuIpcOpenMemHandle", "out of memory"};
+        }
+        const std::vector<unsigned char> key(std::begin(handle.bytes), std::end(handle.bytes));
+        for (const auto& [address, open] : _open) {
+            if (open == key) return {1, "cuIpcOpenMemHandle", "already mapped"};
+        }
+        base = reinterpret_cast<void*>(static_cast<std::uintptr_t>(0x10000) * static_cast<unsigned>(++_opens));
+        _open[base] = key;
+        return {};
+    }
+    gpu::Status ipc_close(void* base) noexcept override {
+        const std::scoped_lock lock(_mutex);
+        return _open.erase(base) == 1 ? gpu::Status{} : gpu::Status{1, "cuIpcCloseMemHandle", "not mapped"};
+    }
+
+    // The rest is of no interest here.
+    [[nodiscard]] gpu::Vendor vendor() const noexcept override { return gpu::Vendor::cuda; }
+    [[nodiscard]] gpu::Versions versions() const override { return {}; }
+    [[nodiscard]] int device_count() noexcept override { return 2; }
+    gpu::Status device_info(int, gpu::DeviceInfo&) override { return none(); }
+    gpu::Status current_device(int&) noexcept override { return none(); }
+    gpu::Status make_current(int) noexcept override { return none(); }
+    gpu::Status can_access_peer(int, int, bool&) noexcept override { return none(); }
+    gpu::Status enable_peer_access(int, int) noexcept override { return none(); }
+    void classify(std::span<const void* const>, gpu::PointerInfo*) noexcept override {}
+    gpu::Status order_after_default_stream(const void*, const gpu::PointerInfo&) noexcept override { return none(); }
+    gpu::Status allocate(int, std::size_t, void*&) noexcept override { return none(); }
+    gpu::Status allocate_managed(int, std::size_t, void*&) noexcept override { return none(); }
+    gpu::Status allocate_from_pool(int, std::size_t, void*&) noexcept override { return none(); }
+    gpu::Status prefetch(const void*, std::size_t, int, gpu::StreamHandle) noexcept override { return none(); }
+    gpu::Status free(void*) noexcept override { return none(); }
+    gpu::Status allocate_pinned(std::size_t, void*&) noexcept override { return none(); }
+    gpu::Status free_pinned(void*) noexcept override { return none(); }
+    gpu::Status register_host(void*, std::size_t) noexcept override { return none(); }
+    gpu::Status unregister_host(void*) noexcept override { return none(); }
+    gpu::Status create_stream(int, bool, gpu::StreamHandle&) noexcept override { return none(); }
+    gpu::Status destroy_stream(gpu::StreamHandle) noexcept override { return none(); }
+    gpu::Status query_stream(gpu::StreamHandle, bool&) noexcept override { return none(); }
+    gpu::Status synchronize_stream(gpu::StreamHandle) noexcept override { return none(); }
+    gpu::Status create_event(int, gpu::EventHandle&) noexcept override { return none(); }
+    gpu::Status destroy_event(gpu::EventHandle) noexcept override { return none(); }
+    gpu::Status record_event(gpu::EventHandle, gpu::StreamHandle) noexcept override { return none(); }
+    gpu::Status query_event(gpu::EventHandle, bool&) noexcept override { return none(); }
+    gpu::Status stream_wait_event(gpu::StreamHandle, gpu::EventHandle) noexcept override { return none(); }
+    gpu::Status copy(void*, const void*, std::size_t, gpu::StreamHandle) noexcept override { return none(); }
+    gpu::Status copy_2d(const gpu::Copy2D&, gpu::StreamHandle) noexcept override { return none(); }
+    gpu::Status fill(void*, unsigned char, std::size_t, gpu::StreamHandle) noexcept override { return none(); }
+    gpu::Status ipc_export(const void*, gpu::IpcMemoryHandle&, std::size_t&) noexcept override { return none(); }
+    gpu::Status load_kernels(int, const char*, const char*, gpu::ModuleHandle&, std::string&) override {
+        return none();
+    }
+    gpu::Status unload_kernels(gpu::ModuleHandle) noexcept override { return none(); }
+    gpu::Status find_kernel(gpu::ModuleHandle, const char*, gpu::KernelHandle&) noexcept override { return none(); }
+    gpu::Status launch(gpu::KernelHandle, gpu::Dim3, gpu::Dim3, unsigned, gpu::StreamHandle, void**) noexcept override {
+        return none();
+    }
+
+  private:
+    static gpu::Status none() noexcept { return {gpu::kUnsupported, "test", "not here"}; }
+
+    mutable std::mutex _mutex;
+    std::map<void*, std::vector<unsigned char>> _open;
+    int _opens = 0;
+};
+
+Location location(unsigned char handle, std::uint64_t allocation, std::uint64_t bytes, std::uint64_t offset = 0) {
+    Location result{};
+    result.kind = Location::Kind::device;
+    result.handle[0] = handle;
+    result.allocation_id = allocation;
+    result.allocation_bytes = bytes;
+    result.offset = offset;
+    return result;
+}
+
+class MappingsTest : public ::testing::Test {
+  protected:
+    static constexpr Mappings::Limits kLimits{.bytes = 1000, .count = 4, .idle = std::chrono::milliseconds(50)};
+    /// Nothing is idle for so long.
+    static constexpr Mappings::Limits kPatient{.bytes = 1000, .count = 4, .idle = std::chrono::hours(1)};
+
+    IpcGpu gpu;
+    gpu::Status status;
+};
+
+TEST_F(MappingsTest, IsOpenedOnceAndPointsAtTheBytes) {
+    Mappings mappings(gpu, kPatient);
+    const auto first = mappings.open(1, location(7, 70, 100, 16), 0, status);
+    ASSERT_TRUE(first) << status.message();
+    const auto second = mappings.open(1, location(7, 70, 100, 32), 0, status);
+    ASSERT_TRUE(second);
+    EXPECT_EQ(second.data() - first.data(), 16);
+    EXPECT_EQ(gpu.opens(), 1);
+    EXPECT_EQ(mappings.statistics().reused, 1u);
+}
+
+TEST_F(MappingsTest, AnotherAllocationBehindTheSameHandleIsMappedAnew) {
+    Mappings mappings(gpu, kPatient);
+    mappings.open(1, location(7, 70, 100), 0, status).release();
+    EXPECT_TRUE(mappings.open(1, location(7, 71, 100), 0, status)) << status.message();
+    EXPECT_EQ(gpu.opens(), 2);
+    EXPECT_EQ(gpu.open_mappings(), 1u);
+    // The same identity with another size cannot be the same allocation.
+    EXPECT_TRUE(mappings.open(1, location(7, 71, 200), 0, status)) << status.message();
+    EXPECT_EQ(mappings.statistics().closed_stale, 2u);
+}
+
+TEST_F(MappingsTest, OwnersAndDevicesAreKeptApart) {
+    Mappings mappings(gpu, kPatient);
+    const auto one = mappings.open(1, location(7, 70, 100), 0, status);
+    const auto other = mappings.open(2, location(8, 70, 100), 0, status);
+    ASSERT_TRUE(one);
+    ASSERT_TRUE(other);
+    EXPECT_NE(one.data(), other.data());
+}
+
+TEST_F(MappingsTest, StaysWithinItsBounds) {
+    Mappings mappings(gpu, kPatient);
+    for (unsigned char handle = 1; handle <= 20; ++handle) {
+        EXPECT_TRUE(mappings.open(1, location(handle, handle, 240), 0, status)) << status.message();
+        EXPECT_LE(gpu.open_mappings(), 4u);
+    }
+    for (unsigned char handle = 100; handle < 120; ++handle) {
+        EXPECT_TRUE(mappings.open(1, location(handle, handle, 1), 0, status));
+        EXPECT_LE(gpu.open_mappings(), 4u);
+    }
+    EXPECT_GT(mappings.statistics().closed_for_room, 30u);
+}
+
+TEST_F(MappingsTest, TheLeastRecentlyUsedGoesFirst) {
+    Mappings mappings(gpu, kPatient);
+    for (unsigned char handle = 1; handle <= 4; ++handle) {
+        mappings.open(1, location(handle, handle, 10), 0, status).release();
+    }
+    mappings.open(1, location(1, 1, 10), 0, status).release();
+    mappings.open(1, location(5, 5, 10), 0, status).release();  // makes room: 2 goes
+    const int opens = gpu.opens();
+    mappings.open(1, location(1, 1, 10), 0, status).release();
+    EXPECT_EQ(gpu.opens(), opens);
+    mappings.open(1, location(2, 2, 10), 0, status).release();
+    EXPECT_EQ(gpu.opens(), opens + 1);
+}
+
+TEST_F(MappingsTest, WhatIsInUseIsNotClosed) {
+    Mappings mappings(gpu, kLimits);
+    std::vector<Mappings::Use> uses;
+    for (unsigned char handle = 1; handle <= 8; ++handle) {
+        uses.push_back(mappings.open(1, location(handle, handle, 200), 0, status));
+        ASSERT_TRUE(uses.back());
+    }
+    EXPECT_EQ(gpu.open_mappings(), 8u);
+    mappings.trim();
+    EXPECT_EQ(gpu.open_mappings(), 8u);
+    uses.clear();
+    mappings.trim();
+    EXPECT_EQ(gpu.open_mappings(), 0u);
+}
+
+TEST_F(MappingsTest, ALargeAllocationIsLetGoAfterItsFirstUseAndKeptAfterItsSecond) {
+    Mappings mappings(gpu, kPatient);
+    mappings.open(1, location(7, 70, 800), 0, status).release();
+    EXPECT_EQ(gpu.open_mappings(), 0u);  // its owner may free it now
+    mappings.open(1, location(7, 70, 800), 0, status).release();
+    EXPECT_EQ(gpu.open_mappings(), 1u);
+    mappings.open(1, location(7, 70, 800), 0, status).release();
+    EXPECT_EQ(gpu.opens(), 2);
+    // One beyond the bound is never kept.
+    for (int round = 0; round < 3; ++round) {
+        mappings.open(1, location(9, 90, 5000), 0, status).release();
+        EXPECT_EQ(gpu.open_mappings(), 0u);
+    }
+}
+
+TEST_F(MappingsTest, IdleOnesAreClosedWithoutAnyCall) {
+    Mappings mappings(gpu, kLimits);
+    mappings.open(1, location(7, 70, 100), 0, status).release();
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    while (gpu.open_mappings() != 0 && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(gpu.open_mappings(), 0u);
+    EXPECT_EQ(mappings.statistics().closed_idle, 1u);
+    // And again after it slept with nothing to do.
+    mappings.open(1, location(8, 80, 100), 0, status).release();
+    while (gpu.open_mappings() != 0 && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(gpu.open_mappings(), 0u);
+}
+
+TEST_F(MappingsTest, SaysWhyItCannotBeMapped) {
+    Mappings mappings(gpu, kPatient);
+    gpu.failing_opens = 1;
+    const auto use = mappings.open(1, location(7, 70, 100), 0, status);
+    EXPECT_FALSE(use);
+    EXPECT_NE(status.message().find("out of memory"), std::string::npos);
+    EXPECT_TRUE(mappings.open(1, location(7, 70, 100), 0, status));
+}
+
+TEST_F(MappingsTest, ClosesEverythingWhenShutDown) {
+    Mappings mappings(gpu, kPatient);
+    for (unsigned char handle = 1; handle <= 3; ++handle) {
+        mappings.open(1, location(handle, handle, 10), 0, status).release();
+    }
+    mappings.shut_down();
+    mappings.shut_down();
+    EXPECT_EQ(gpu.open_mappings(), 0u);
+}
+
+TEST_F(MappingsTest, ManyThreadsAtOnce) {
+    Mappings mappings(gpu, kLimits);
+    std::vector<std::thread> threads;
+    std::atomic<int> failures{0};
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&, thread] {
+            for (int round = 0; round < 2000; ++round) {
+                gpu::Status own;
+                // Handles of their own: what a driver does with one handle in two threads is its own affair.
+                const auto handle = static_cast<unsigned char>(1 + thread * 8 + round % 8);
+                const auto use = mappings.open(thread, location(handle, handle, 100), 0, own);
+                if (!use) ++failures;
+            }
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    EXPECT_EQ(failures, 0);
+    mappings.shut_down();
+    EXPECT_EQ(gpu.open_mappings(), 0u);
+}
+
+}  // namespace
+}  // namespace awaken::transfer
