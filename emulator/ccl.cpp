@@ -133,7 +133,7 @@ Failure join(const Joining& joining) {
     introduction.may_share = faults.ccl_shared_device;
     introduction.gives_up = faults.failing_ccl_rank == joining.rank;
     std::unique_ptr<Mesh> mesh;
-    const Failure failure = Mesh::join(joining.identifier, introduction, mesh);
+    Failure failure = Mesh::join(joining.identifier, introduction, mesh);
     if (introduction.gives_up) return {Result::system_error, "injected failure: this rank does not initialise"};
     if (!failure.ok()) return failure;
     *joining.result = communicators().add(std::make_shared<Communicator>(*joining.context, std::move(mesh)));

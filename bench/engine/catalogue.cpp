@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
+#include <string>
+#include <string_view>
+
+#include "base/spelling.h"
 
 namespace awaken::bench {
 namespace {
@@ -234,23 +237,6 @@ constexpr std::string_view kPrefix = "osu_";
 
 std::string_view without_prefix(std::string_view name) noexcept {
     return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
-}
-
-/// Single-letter insertions, deletions and substitutions between two words (Levenshtein).
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j)
-        row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = row[0];
-        row[0] = i;
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t substitution = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-            diagonal = row[j];
-            row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitution});
-        }
-    }
-    return row[b.size()];
 }
 
 }  // namespace

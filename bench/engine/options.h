@@ -45,13 +45,13 @@ enum class ElementType : std::uint8_t { char_, int_, float_, double_ };
 struct DerivedType {
     enum class Form : std::uint8_t { contiguous, vector, indexed };
     Form form = Form::contiguous;
-    std::size_t stride = 0;        ///< vector: bytes from block to block
-    std::size_t block_length = 0;  ///< vector: bytes of a block
+    std::size_t stride = 0;        ///< vector: elements from block to block
+    std::size_t block_length = 0;  ///< vector: elements of a block
     struct Block {
         std::ptrdiff_t displacement;
         std::size_t length;
     };
-    std::vector<Block> blocks;  ///< indexed: read from the file, in bytes
+    std::vector<Block> blocks;  ///< indexed: read from the file, in elements
 };
 
 /// -N: the topology of neighbourhood collectives.

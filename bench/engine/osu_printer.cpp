@@ -155,7 +155,7 @@ class OsuPrinter final : public Printer {
     [[nodiscard]] bool has_types() const { return _test.sized; }
 
     [[nodiscard]] std::string preamble(const HeaderFacts& facts) const {
-        const std::string title = title_line(_test, _options, _accelerator) + "\n";
+        std::string title = title_line(_test, _options, _accelerator) + "\n";
         switch (_test.family) {
             case Family::startup:
                 return title;

@@ -154,8 +154,22 @@ bool needs_large_counts(const CollectiveCall& call) noexcept {
            (call.collective != Collective::neighbor_alltoallw && any_large(call.receive_displacements));
 }
 
+/// Whether the call takes a count for each rank; others may have such arrays filled and do not look at them.
 bool has_arrays(const CollectiveCall& call) noexcept {
-    return !call.send_counts.empty() || !call.receive_counts.empty();
+    switch (call.collective) {
+        case Collective::allgatherv:
+        case Collective::alltoallv:
+        case Collective::alltoallw:
+        case Collective::gatherv:
+        case Collective::reduce_scatter:
+        case Collective::scatterv:
+        case Collective::neighbor_allgatherv:
+        case Collective::neighbor_alltoallv:
+        case Collective::neighbor_alltoallw:
+            return true;
+        default:
+            return false;
+    }
 }
 
 }  // namespace

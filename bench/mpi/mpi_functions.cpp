@@ -49,7 +49,7 @@ bool layer_is_loaded() {
 }
 
 std::string short_version() {
-    const std::string version = in_use.version;
+    std::string version = in_use.version;
     // "MPICH Version: 5.0.2", "Open MPI v5.0.11, package: ...", "Intel(R) MPI Library 2021.13 for ..."
     if (const std::string_view mpich = "MPICH Version:"; version.starts_with(mpich)) {
         const std::size_t number = version.find_first_not_of(' ', mpich.size());

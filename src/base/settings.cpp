@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/spelling.h"
 
 namespace awaken {
 namespace {
@@ -41,28 +42,6 @@ gpu::Choice parse_gpu(const std::string& name, const std::string& value) {
     if (text == "hip") return gpu::Choice::hip;
     if (text == "none") return gpu::Choice::none;
     throw Error(quoted(name, value) + " is not a GPU runtime", "use auto, cuda, hip or none");
-}
-
-/// Number of single-letter insertions, deletions, substitutions and swaps of neighbours between two words.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> before(b.size() + 1);
-    std::vector<std::size_t> above(b.size() + 1);
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j)
-        above[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        row[0] = i;
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t substitution = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-            row[j] = std::min({above[j] + 1, row[j - 1] + 1, substitution});
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                row[j] = std::min(row[j], before[j - 2] + 1);
-            }
-        }
-        std::swap(before, above);
-        std::swap(above, row);
-    }
-    return above[b.size()];
 }
 
 /// The known name that `name` most likely stands for; empty when none is near.

@@ -1,11 +1,11 @@
 // Where a collective communication library may lie.
 #include <dirent.h>
 #include <dlfcn.h>
-#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdlib>
 #include <memory>
 

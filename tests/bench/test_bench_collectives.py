@@ -100,6 +100,8 @@ def settings_for(name: str) -> list[Any]:
     usable = [*SETTINGS[first:], *SETTINGS[:first]]
     if "neighbor" in name:
         usable = [setting for setting in usable if setting.ranks >= 3]
+    if "barrier" in name:  # has no buffers
+        usable = [setting for setting in usable if "--buffers" not in setting.words]
     return [
         pytest.param(name, setting, id=f"{name}-{setting}", marks=[] if i == 0 else [pytest.mark.long])
         for i, setting in enumerate(usable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -77,14 +78,24 @@ def mpi4py_suite() -> Callable[[Path], Path]:
     return fetch
 
 
+def failing_tests(output: str) -> set[str]:
+    return set(re.findall(r"^(?:FAIL|ERROR): (.*)$", output, re.MULTILINE))
+
+
 def run_suite(
     mpi: harness.Mpi, suite: Path, arguments: list[str], ranks: int, emulate: str | None, timeout: float
 ) -> None:
+    """Passes when no test fails, or only such as fail without Awaken too: an MPI's own disagreements with mpi4py."""
     assert mpi.python is not None
     command = [mpi.python, suite / "main.py", *arguments]
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, timeout=timeout, cwd=suite.parent)
-    result.check()
-    assert "OK" in result.output, result.explain()
+    assert re.search(r"^Ran \d+ tests", result.output, re.MULTILINE) and not result.problems, result.explain()
+    failing = failing_tests(result.output)
+    if result.status == 0 and not failing:
+        assert "OK" in result.output, result.explain()
+        return
+    plain = harness.run_ranks(mpi, ranks, command, with_awaken=False, timeout=timeout, cwd=suite.parent)
+    assert failing and failing <= failing_tests(plain.output), result.explain()
 
 
 @pytest.mark.parametrize("mpi", MPIS)
