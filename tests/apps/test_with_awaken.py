@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from app_runs import ABIS, EXAMPLES, PING_PONGS, VENV, mpiexec
+from app_runs import ABIS, EXAMPLES, PING_PONGS, ROOT, VENV, mpiexec
 
 AWAKEN = VENV / "bin" / "awaken"
 EMULATOR = VENV / "lib" / "awaken" / "emulator"
@@ -60,3 +63,56 @@ def test_reduce_runs_on_any_number_of_ranks(ranks: int) -> None:
     result = mpiexec("mpich", "reduce", "--count", "1000", ranks=ranks, before=before, AWAKEN_EMULATE="cuda:2")
     assert result.status == 0, result.err
     assert f"{ranks} ranks" in result.out
+
+
+@pytest.fixture(scope="module")
+def debian_ping_pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The GPU-aware ping-pong, built as a user of Debian's MPICH (libmpich.so.12) builds it."""
+    compiler = shutil.which("mpicxx.mpich")
+    if compiler is None or shutil.which("mpiexec.mpich") is None:
+        pytest.skip("Debian's MPICH is not installed (apt-get install mpich libmpich-dev)")
+    program = tmp_path_factory.mktemp("debian") / "ping_pong_gpu_aware"
+    sources = [ROOT / "apps" / "pingpong" / "ping_pong_gpu_aware.cpp", ROOT / "apps" / "runtime" / "gpu_runtime.cpp"]
+    includes = [f"-I{ROOT / 'apps' / folder}" for folder in ("common", "include")]
+    subprocess.run(
+        [
+            compiler,
+            "-std=c++20",
+            "-O1",
+            "-Wno-cast-function-type",
+            *includes,
+            *map(str, sources),
+            "-o",
+            program,
+            "-ldl",
+        ],
+        check=True,
+        timeout=120,
+    )
+    return program
+
+
+@pytest.mark.parametrize("gpus", GPUS)
+def test_debians_mpich(debian_ping_pong: Path, gpus: str) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("AWAKEN", "LD_"))},
+        "AWAKEN_EMULATE": gpus,
+    }
+    ranks = ["timeout", "60", "mpiexec.mpich", "-n", "2"]
+    words = [debian_ping_pong, "--max-bytes", "64K", "--iterations", "2"]
+
+    def run(*before: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ranks, *before, *words],
+            env={**environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    plain = run(LD_LIBRARY_PATH=str(EMULATOR))
+    assert plain.returncode != 0, "without Awaken, device pointers must kill it"
+    result = run(AWAKEN, "exec", "--")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("Transfer size (B): ") == 14
