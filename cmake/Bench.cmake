@@ -41,3 +41,5 @@ else()
                         "configure again.")
     endif()
 endif()
+# The tests of the benchmarks skip themselves in a build that has none.
+set(AWAKEN_BENCH_BUILT "${AWAKEN_HAVE_JSON}" CACHE INTERNAL "Whether nlohmann-json was found, which the benchmarks need")

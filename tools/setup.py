@@ -87,6 +87,8 @@ class DebianPackage:
     serves: str
 
 
+BUILD_PACKAGES = (DebianPackage("nlohmann-json3-dev", "the benchmarks (awaken bench), unless CMake can download it"),)
+
 TEST_PACKAGES = (
     DebianPackage("libgtest-dev", "the unit tests"),
     DebianPackage("mpich", "tests under Debian's MPICH"),
@@ -220,17 +222,17 @@ def install_packages(packages: Sequence[str]) -> list[str]:
     return [package for package in missing if not is_installed(package)]
 
 
-def optional_packages(packages: Sequence[DebianPackage]) -> None:
-    stamp = STAMPS / "apt"
+def optional_packages(purpose: str, packages: Sequence[DebianPackage]) -> None:
+    stamp = STAMPS / f"apt-{purpose}"
     content = fingerprint(*(package.name for package in packages))
     is_recent = stamp.exists() and time.time() - stamp.stat().st_mtime < RETRY_APT_AFTER_S
-    if is_recent and is_done("apt", content):
+    if is_recent and is_done(stamp.name, content):
         return
     missing = install_packages([package.name for package in packages])
     for serves in dict.fromkeys(package.serves for package in packages if package.name in missing):
         names = " ".join(package.name for package in packages if package.serves == serves and package.name in missing)
         say(f"    note: without the packages {names}, these are left out: {serves}. As root: apt-get install {names}")
-    mark_done("apt", content)
+    mark_done(stamp.name, content)
 
 
 # ---------------------------------------------------------------------------------------------------------- compiler
@@ -432,6 +434,10 @@ def build_tools() -> None:
     install_requirements("build", "cmake and ninja")
 
 
+def build_packages() -> None:
+    optional_packages("build", BUILD_PACKAGES)
+
+
 def check_mpi(environment: Path) -> None:
     """Compiles and runs a two-rank program with the environment's own wrapper and launcher. Warns when that fails."""
     with tempfile.TemporaryDirectory() as folder:
@@ -468,7 +474,7 @@ def openmpi() -> None:
 def test_tools() -> None:
     install_requirements("test", "pytest, numpy, mpi4py")
     install_requirements("test-openmpi", "numpy, mpi4py", OPENMPI)
-    optional_packages(TEST_PACKAGES)
+    optional_packages("test", TEST_PACKAGES)
 
 
 def style_tools() -> None:
@@ -479,7 +485,14 @@ def lint_tools() -> None:
     install_requirements("lint", "clang-tidy")
 
 
-BUILD: tuple[Callable[[], None], ...] = (prepare_venv, check_compiler, build_tools, mpich, openmpi)
+BUILD: tuple[Callable[[], None], ...] = (
+    prepare_venv,
+    check_compiler,
+    build_tools,
+    build_packages,
+    mpich,
+    openmpi,
+)
 PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
     "test": (*BUILD, test_tools, style_tools),
