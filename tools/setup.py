@@ -91,6 +91,7 @@ BUILD_PACKAGES = (DebianPackage("nlohmann-json3-dev", "the benchmarks (awaken be
 
 TEST_PACKAGES = (
     DebianPackage("libgtest-dev", "the unit tests"),
+    DebianPackage("pkg-config", "a test of the pkg-config file"),
     DebianPackage("mpich", "tests under Debian's MPICH"),
     DebianPackage("libmpich-dev", "tests under Debian's MPICH"),
     DebianPackage("openmpi-bin", "tests under Debian's Open MPI"),

@@ -86,7 +86,7 @@ Job find_job(const std::string& chosen_name, const int pretended_nodes) {
     int pid = 0;
     if (!chosen_name.empty()) {
         job.key = "job " + chosen_name;
-        job.launcher = "AWAKEN_JOB=" + chosen_name;
+        job.launcher = "the name " + chosen_name + ", given by hand";
     } else if (const char* const space = variable("PMIX_NAMESPACE")) {
         job.key = std::string("pmix ") + space;
         job.launcher = std::string("PMIx namespace ") + space;

@@ -22,8 +22,8 @@ struct Job {
 
 /// Reads the environment: PMIx, PMI-1 and PMI-2 (Hydra, Slurm), Slurm's and PALS' own variables. A process that was
 /// spawned by MPI_Comm_spawn has a job of its own under PMIx, and is alone under PMI.
-/// @param chosen_name     AWAKEN_JOB: names the job by hand, where none of the others helps; empty otherwise.
-/// @param pretended_nodes AWAKEN_PRETEND_NODES: splits the node's ranks into that many blocks which do not know of each
+/// @param chosen_name     names the job by hand, where none of the others helps; empty otherwise.
+/// @param pretended_nodes splits the node's ranks into that many blocks which do not know of each
 ///                        other, to try out on one machine what several nodes do. 0 or 1: no split.
 [[nodiscard]] Job find_job(const std::string& chosen_name = {}, int pretended_nodes = 0);
 
