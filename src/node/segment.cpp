@@ -4,13 +4,17 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -19,11 +23,17 @@ namespace awaken::node {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x617761'6b656e'0001;  // "awaken", version of the layout
-constexpr std::size_t kPage = 4096;
+constexpr std::uint64_t kMagic = 0x617761'6b656e'0002;  // "awaken", version of the layout
+constexpr std::uint64_t kEndOfFiles = std::numeric_limits<std::int64_t>::max();
 
-constexpr std::size_t round_up(const std::size_t value, const std::size_t to) {
+constexpr std::uint64_t round_up(const std::uint64_t value, const std::uint64_t to) {
     return (value + to - 1) / to * to;
+}
+
+/// Of the kernel, and so the same in all processes of a node: 4 KiB, or 64 KiB on some machines.
+std::size_t page_bytes() noexcept {
+    static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return bytes;
 }
 
 /// FNV-1a. Names have to differ, not to resist anybody.
@@ -56,13 +66,110 @@ class Descriptor {
     Descriptor& operator=(const Descriptor&) = delete;
     [[nodiscard]] int get() const noexcept { return _value; }
     [[nodiscard]] bool valid() const noexcept { return _value >= 0; }
+    [[nodiscard]] int release() noexcept { return std::exchange(_value, -1); }
 
   private:
     int _value;
 };
 
-std::string reason(const std::string& what) {
-    return what + " (" + std::strerror(errno) + ")";
+/// What open() answered, but never in the place of a standard stream: a program that was started without one prints
+/// into whatever has its number.
+Descriptor opened(const int value) noexcept {
+    Descriptor file(value);
+    if (file.get() < 0 || file.get() > STDERR_FILENO) {
+        return file;
+    }
+    return Descriptor(fcntl(file.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
+std::string reason(const std::string& what, const int error = errno) {
+    return what + " (" + std::strerror(error) + ")";
+}
+
+void give_back(const int file, const std::uint64_t offset, const std::uint64_t bytes) noexcept {
+    while (bytes != 0 && fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                   static_cast<off_t>(bytes)) != 0) {
+        if (errno != EINTR) {
+            return;  // a file system that cannot do it keeps the memory until the file goes
+        }
+    }
+}
+
+/// For file systems without fallocate: what was written is backed everywhere.
+int write_zeros(const int file, std::uint64_t offset, std::uint64_t bytes) noexcept {
+    static constexpr std::array<std::byte, std::size_t{64} << 10> kZeros{};
+    while (bytes != 0) {
+        const ssize_t written =
+            pwrite(file, kZeros.data(), std::min<std::uint64_t>(bytes, kZeros.size()), static_cast<off_t>(offset));
+        if (written < 0 && errno != EINTR) {
+            return errno;
+        }
+        if (written > 0) {
+            offset += static_cast<std::uint64_t>(written);
+            bytes -= static_cast<std::uint64_t>(written);
+        }
+    }
+    return 0;
+}
+
+/// Memory that the machine can still give without taking it from anybody; all there could be when it does not say.
+std::uint64_t available_memory() noexcept {
+    const Descriptor file(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
+    std::array<char, 512> beginning{};  // what is looked for is the third line
+    if (read(file.get(), beginning.data(), beginning.size() - 1) > 0) {
+        constexpr const char* kName = "MemAvailable:";
+        if (const char* const line = std::strstr(beginning.data(), kName); line != nullptr) {
+            return std::strtoull(line + std::strlen(kName), nullptr, 10) << 10;
+        }
+    }
+    return std::numeric_limits<std::uint64_t>::max();
+}
+
+/// Has the file system set memory aside for a part of the file that nobody uses yet and that is zero; the file grows as
+/// needed. 0, or the error number that says why not; then nothing is kept.
+int set_aside(const int file, const std::uint64_t offset, const std::uint64_t bytes) noexcept {
+    struct rlimit limit{};
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && offset + bytes > limit.rlim_cur) {
+        return EFBIG;  // the kernel would answer with a signal, which ends the program
+    }
+    // What cannot be had is not begun: until the kernel noticed, it would take memory away from others.
+    struct statvfs room{};
+    if (fstatvfs(file, &room) == 0 && room.f_blocks != 0 && bytes / room.f_frsize > room.f_bavail) {
+        return ENOSPC;
+    }
+    // File systems in memory are often allowed to grow to more than the machine has left. The kernel does not refuse
+    // then either, but ends processes until there is room. Small requests are not worth the question.
+    constexpr std::uint64_t kLarge = std::uint64_t{16} << 20;
+    if (bytes >= kLarge) {
+        const std::uint64_t available = available_memory();
+        if (bytes > available - available / 8) {
+            return ENOMEM;
+        }
+    }
+    // A signal ends fallocate, and undoes what it has done so far: under a profiler's timer one call for all of it
+    // might never come to an end.
+    constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;
+    for (std::uint64_t done = 0; done < bytes;) {
+        const std::uint64_t piece = std::min(bytes - done, kPiece);
+        int error = fallocate(file, 0, static_cast<off_t>(offset + done), static_cast<off_t>(piece)) == 0 ? 0 : errno;
+        if (error == EOPNOTSUPP || error == ENOSYS) {
+            error = write_zeros(file, offset + done, piece);
+        }
+        if (error == EINTR) {
+            continue;
+        }
+        if (error != 0) {
+            give_back(file, offset, done + piece);
+            return error;
+        }
+        done += piece;
+    }
+    return 0;
+}
+
+void* map_shared(const int file, const std::uint64_t offset, const std::size_t bytes) noexcept {
+    void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
+    return address != MAP_FAILED ? address : nullptr;
 }
 
 }  // namespace
@@ -76,24 +183,38 @@ struct Segment::Header {
     std::uint64_t key_hash2;
     std::array<std::uint64_t, 2> secret;
     std::atomic<std::uint32_t> joined;
+    /// Where memory beside the areas is taken next. Only ever grows, but for memory that nobody got; at a terabyte a
+    /// second it lasts for three months.
+    std::atomic<std::uint64_t> next;
 
     static constexpr std::size_t entries_offset() { return round_up(sizeof(Header), alignof(ProcessEntry)); }
     [[nodiscard]] std::size_t areas_offset() const {
-        return round_up(entries_offset() + capacity * sizeof(ProcessEntry), kPage);
+        return round_up(entries_offset() + capacity * sizeof(ProcessEntry), page_bytes());
     }
 };
 
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "shared between processes");
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free,
+              "shared between processes");
 
-Segment::Segment(std::string path, void* const base, const std::size_t bytes) noexcept
-    : _path(std::move(path)), _base(static_cast<std::byte*>(base)), _bytes(bytes) {}
+Segment::Segment(std::string path, const int file, void* const base, const std::size_t bytes) noexcept
+    : _path(std::move(path)), _file(file), _base(static_cast<std::byte*>(base)), _bytes(bytes) {
+    struct stat status{};
+    if (fstat(file, &status) == 0) {
+        _file_system = status.st_dev;
+        _file_number = status.st_ino;
+    }
+}
 
 Segment::~Segment() {
-    if (_index >= 0) {
+    // A process that was forked from a member is none itself.
+    if (_index >= 0 && process(_index).pid == getpid()) {
         const_cast<ProcessEntry&>(process(_index)).state.store(ProcessEntry::gone, std::memory_order_release);
         close_door();
     }
     munmap(_base, _bytes);
+    if (file_bytes()) {
+        close(_file);
+    }
 }
 
 void Segment::close_door() noexcept {
@@ -140,22 +261,76 @@ std::size_t Segment::area_bytes() const noexcept {
     return reinterpret_cast<const Header*>(_base)->area_bytes;
 }
 
+std::optional<std::uint64_t> Segment::file_bytes() const noexcept {
+    // A program may close descriptors that it does not know, and then the number is another file's, which must neither
+    // grow nor lose anything.
+    struct stat status{};
+    if (fstat(_file, &status) != 0 || status.st_dev != _file_system || status.st_ino != _file_number) {
+        return std::nullopt;
+    }
+    return static_cast<std::uint64_t>(status.st_size);
+}
+
+bool Segment::may_be_allocated(const std::uint64_t offset, const std::size_t bytes) const noexcept {
+    const std::optional<std::uint64_t> end = file_bytes();
+    return end && bytes != 0 && offset % page_bytes() == 0 && offset >= _bytes && offset < *end &&
+           bytes <= *end - offset;
+}
+
+std::optional<std::uint64_t> Segment::allocate(const std::size_t bytes) noexcept {
+    if (bytes == 0 || bytes > kEndOfFiles - page_bytes() || !file_bytes()) {
+        return std::nullopt;
+    }
+    auto& next = reinterpret_cast<Header*>(_base)->next;
+    const std::uint64_t length = round_up(bytes, page_bytes());
+    std::uint64_t offset = next.load(std::memory_order_relaxed);
+    do {
+        // Whatever another process has made of it, the areas and other files are not touched.
+        if (offset % page_bytes() != 0 || offset < _bytes || offset > kEndOfFiles - length) {
+            return std::nullopt;
+        }
+    } while (!next.compare_exchange_weak(offset, offset + length, std::memory_order_relaxed));
+    if (set_aside(_file, offset, length) != 0) {
+        // Requests that are far too large must not use the offsets up.
+        std::uint64_t end = offset + length;
+        next.compare_exchange_strong(end, offset, std::memory_order_relaxed);
+        return std::nullopt;
+    }
+    return offset;
+}
+
+void Segment::release(const std::uint64_t offset, const std::size_t bytes) noexcept {
+    if (may_be_allocated(offset, bytes)) {
+        give_back(_file, offset, round_up(bytes, page_bytes()));
+    }
+}
+
+std::byte* Segment::map(const std::uint64_t offset, const std::size_t bytes) noexcept {
+    return may_be_allocated(offset, bytes) ? static_cast<std::byte*>(map_shared(_file, offset, bytes)) : nullptr;
+}
+
+void Segment::unmap(std::byte* const address, const std::size_t bytes) noexcept {
+    if (address != nullptr) {
+        munmap(address, bytes);
+    }
+}
+
 const std::array<std::uint64_t, 2>& Segment::secret() const noexcept {
     return reinterpret_cast<const Header*>(_base)->secret;
 }
 
 namespace {
 
-/// A file without a name yet, of the right size, 0600.
+/// A file without a name yet, of the right size, all of it backed, 0600.
 Descriptor make_unnamed(const std::string& folder, const std::size_t bytes, std::string& why_not) {
-    Descriptor file(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+    Descriptor file = opened(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (!file.valid()) {
         why_not = reason("no shared memory can be made in " + folder);
         return file;
     }
-    // Sparse: only what is touched takes memory.
-    if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
-        why_not = reason("no shared memory of " + std::to_string(bytes) + " bytes can be made in " + folder);
+    // A sparse file would do until the file system is full: whoever touches a page that cannot be had gets a signal.
+    if (const int error = set_aside(file.get(), 0, bytes); error != 0) {
+        why_not = reason("no shared memory of " + std::to_string(bytes) + " bytes can be made in " + folder, error);
         return Descriptor(-1);
     }
     return file;
@@ -166,11 +341,6 @@ bool is_own(const int file) {
     struct stat status{};
     return fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
            (status.st_mode & 0077) == 0;
-}
-
-void* map(const int file, const std::size_t bytes) {
-    void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    return base != MAP_FAILED ? base : nullptr;
 }
 
 }  // namespace
@@ -205,7 +375,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
     const auto capacity = static_cast<std::size_t>(job.local_ranks);
     Header layout{};
     layout.magic = kMagic;
-    layout.area_bytes = round_up(area_bytes, kPage);
+    layout.area_bytes = round_up(area_bytes, page_bytes());
     layout.capacity = capacity;
     layout.key_hash = hash_of(job.key);
     layout.key_hash2 = hash_of(job.key, layout.key_hash ^ kMagic);
@@ -219,7 +389,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
     // The file appears under its name complete, or not at all; whoever loses the race takes the winner's.
     constexpr int kAttempts = 16;  // each needs another process to come and go in between
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        const Descriptor found(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+        Descriptor found = opened(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
         if (!found.valid() && errno != ENOENT) {
             why_not = reason("the shared memory of this job cannot be opened at " + path);
             return nullptr;
@@ -231,13 +401,14 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
                 why_not = path + " belongs to somebody else";
                 return nullptr;
             }
-            const auto bytes = static_cast<std::size_t>(status.st_size);
-            void* const base = map(found.get(), bytes);
+            // It may have grown since, by memory beside the areas.
+            const auto bytes = std::min(static_cast<std::uint64_t>(status.st_size), layout.bytes);
+            void* const base = map_shared(found.get(), 0, bytes);
             if (base == nullptr) {
                 why_not = reason("the shared memory of this job cannot be mapped");
                 return nullptr;
             }
-            std::unique_ptr<Segment> segment(new Segment(path, base, bytes));
+            std::unique_ptr<Segment> segment(new Segment(path, found.release(), base, bytes));
             const auto& header = *reinterpret_cast<const Header*>(base);
             if (header.magic != layout.magic || header.bytes != layout.bytes || header.bytes > bytes ||
                 header.area_bytes != layout.area_bytes || header.capacity != layout.capacity ||
@@ -267,16 +438,16 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
             return segment;
         }
 
-        const Descriptor made = make_unnamed(folder, layout.bytes, why_not);
+        Descriptor made = make_unnamed(folder, layout.bytes, why_not);
         if (!made.valid()) {
             return nullptr;
         }
-        void* const base = map(made.get(), layout.bytes);
+        void* const base = map_shared(made.get(), 0, layout.bytes);
         if (base == nullptr) {
             why_not = reason("the shared memory of this job cannot be mapped");
             return nullptr;
         }
-        std::unique_ptr<Segment> segment(new Segment({}, base, layout.bytes));
+        std::unique_ptr<Segment> segment(new Segment({}, made.release(), base, layout.bytes));
         auto* const header = new (base) Header;
         header->magic = layout.magic;
         header->bytes = layout.bytes;
@@ -285,6 +456,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
         header->key_hash = layout.key_hash;
         header->key_hash2 = layout.key_hash2;
         header->joined.store(0, std::memory_order_relaxed);
+        header->next.store(layout.bytes, std::memory_order_relaxed);
         if (getrandom(header->secret.data(), sizeof header->secret, 0) != static_cast<ssize_t>(sizeof header->secret)) {
             why_not = reason("no random numbers");
             return nullptr;
@@ -301,7 +473,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
         if (only == 1) {
             return segment;
         }
-        const std::string own = "/proc/self/fd/" + std::to_string(made.get());
+        const std::string own = "/proc/self/fd/" + std::to_string(segment->_file);
         if (linkat(AT_FDCWD, own.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0) {
             return segment;
         }

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "node/job.h"
@@ -62,17 +63,36 @@ class Segment {
     [[nodiscard]] std::byte* area(int index) const noexcept;
     [[nodiscard]] std::size_t area_bytes() const noexcept;
 
+    /// Memory beside the areas, of any size: whoever needs some takes it, any process of the segment may map it. It is
+    /// backed when the call returns, so that a full file system is an answer here and not a signal later. Nothing when
+    /// there is no room. Full of zeros, aligned to a page, and at an offset that no other memory ever had, so that an
+    /// old offset never means new memory. Thread-safe, as are the next three.
+    [[nodiscard]] std::optional<std::uint64_t> allocate(std::size_t bytes) noexcept;
+    /// Gives the memory back to the system, if the file system can do that (tmpfs can): mappings of it show zeros from
+    /// then on. What lies outside the allocated memory is left alone.
+    void release(std::uint64_t offset, std::size_t bytes) noexcept;
+    /// Memory that some process of the segment has allocated, mapped here. Null when it lies outside the segment or
+    /// cannot be mapped. Not checked: whether it is still allocated.
+    [[nodiscard]] std::byte* map(std::uint64_t offset, std::size_t bytes) noexcept;
+    void unmap(std::byte* address, std::size_t bytes) noexcept;
+
     /// 128 random bits that only processes of the segment know.
     [[nodiscard]] const std::array<std::uint64_t, 2>& secret() const noexcept;
 
   private:
     struct Header;
-    Segment(std::string path, void* base, std::size_t bytes) noexcept;
+    Segment(std::string path, int file, void* base, std::size_t bytes) noexcept;
     bool enter(const Job& job, std::string& why_not);
+    /// Size of the file; nothing when the descriptor is not ours any more.
+    [[nodiscard]] std::optional<std::uint64_t> file_bytes() const noexcept;
+    /// Whether a range lies in the file and beside the areas.
+    [[nodiscard]] bool may_be_allocated(std::uint64_t offset, std::size_t bytes) const noexcept;
 
     std::string _path;
-    std::byte* _base = nullptr;
-    std::size_t _bytes = 0;
+    int _file = -1;  ///< kept open, to take and map memory beside the areas
+    std::uint64_t _file_system = 0, _file_number = 0;
+    std::byte* _base = nullptr;  ///< header, processes and areas
+    std::size_t _bytes = 0;      ///< of these
     int _index = -1;
 };
 

@@ -1,8 +1,6 @@
-# Unit tests of what processes of a node share (src/node) and of the offers in it (src/p2p): no MPI, no GPU.
+# Unit tests of what processes of a node share (src/node): no MPI, no GPU.
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
-add_executable(node_test
-    ${unit_tests}/node_test.cpp
-    ${unit_tests}/p2p_offers_test.cpp)
+add_executable(node_test ${unit_tests}/node_test.cpp)
 target_link_libraries(node_test PRIVATE
-    awaken_defaults awaken_node awaken_p2p GTest::gtest GTest::gtest_main Threads::Threads)
+    awaken_defaults awaken_node GTest::gtest GTest::gtest_main Threads::Threads)
 gtest_discover_tests(node_test PROPERTIES LABELS unit TIMEOUT 120)

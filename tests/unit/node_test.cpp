@@ -2,18 +2,29 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "node/job.h"
@@ -165,6 +176,12 @@ class SegmentTest : public ::testing::Test {
         return Segment::join(which, bytes, why_not, folder);
     }
     [[nodiscard]] bool nothing_left() const { return fs::is_empty(folder); }
+    /// Bytes that the segment's file takes, while it has a name.
+    [[nodiscard]] std::uint64_t backed_bytes() const {
+        struct stat status{};
+        EXPECT_EQ(stat(fs::directory_iterator(folder)->path().c_str(), &status), 0);
+        return static_cast<std::uint64_t>(status.st_blocks) * 512;
+    }
 
     std::string folder;
     std::string why_not;
@@ -358,6 +375,492 @@ TEST_F(SegmentTest, AProcessThatIsKilledIsSeenAsDead) {
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     EXPECT_FALSE(mine->alive(1));
+}
+
+TEST_F(SegmentTest, AForkedChildThatEndsTakesNothingAlong) {
+    auto mine = join(job(0, 2));
+    ASSERT_NE(mine, nullptr);
+    EXPECT_EQ(in_child([&] {
+                  mine.reset();
+                  return 0;
+              }),
+              0);
+    EXPECT_EQ(mine->find(0), 0);
+    EXPECT_FALSE(nothing_left());
+}
+
+TEST_F(SegmentTest, TakesNoStandardStreamsNumber) {
+    EXPECT_EQ(in_child([&] {
+                  close(STDIN_FILENO);
+                  close(STDOUT_FILENO);
+                  close(STDERR_FILENO);
+                  std::string why;
+                  const auto theirs = Segment::join(job(0, 2), 8192, why, folder);
+                  if (theirs == nullptr) return 1;
+                  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+                      if (fcntl(stream, F_GETFD) != -1) return 2;
+                  }
+                  return theirs->allocate(1) ? 0 : 3;
+              }),
+              0);
+}
+
+// ---- memory beside the areas ----------------------------------------------------------------------------------------
+
+std::size_t page_bytes() {
+    return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST_F(SegmentTest, AreasAreBackedFromTheStart) {
+    const auto mine = join(job(0, 2), 100'000);
+    ASSERT_NE(mine, nullptr) << why_not;
+    EXPECT_GE(backed_bytes(), 2 * 100'000u);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(mine->area(1)) % page_bytes(), 0u);
+}
+
+TEST_F(SegmentTest, ProcessesExchangeDataThroughAllocatedMemory) {
+    constexpr std::size_t kBytes = 3'000'001;
+    const auto mine = join(job(0, 2));
+    ASSERT_NE(mine, nullptr);
+    const auto offset = mine->allocate(kBytes);
+    ASSERT_TRUE(offset);
+    std::byte* const memory = mine->map(*offset, kBytes);
+    ASSERT_NE(memory, nullptr);
+    EXPECT_TRUE(std::all_of(memory, memory + kBytes, [](const std::byte byte) { return byte == std::byte{0}; }));
+    std::fill_n(memory, kBytes, std::byte{1});
+    std::memcpy(mine->area(0), &*offset, sizeof *offset);
+    // The file has grown since: that must not keep anybody from joining.
+    EXPECT_EQ(in_child([&] {
+                  std::string why;
+                  const auto theirs = Segment::join(job(1, 2), 8192, why, folder);
+                  if (theirs == nullptr || theirs->find(0) != 0) return 1;
+                  std::uint64_t where = 0;
+                  std::memcpy(&where, theirs->area(0), sizeof where);
+                  std::byte* const seen = theirs->map(where, kBytes);
+                  if (seen == nullptr) return 2;
+                  for (std::size_t position = 0; position < kBytes; ++position) {
+                      if (seen[position] != std::byte{1}) return 3;
+                      seen[position] = static_cast<std::byte>(position);
+                  }
+                  theirs->unmap(seen, kBytes);
+                  // Memory of its own, whose offset is all that stays.
+                  const auto own = theirs->allocate(10);
+                  if (!own || *own < where + kBytes) return 4;
+                  std::byte* const letter = theirs->map(*own, 10);
+                  std::memcpy(letter, "from you", 9);
+                  std::memcpy(theirs->area(1), &*own, sizeof *own);
+                  return 0;
+              }),
+              0);
+    bool equal = true;
+    for (std::size_t position = 0; position < kBytes; ++position) {
+        equal = equal && memory[position] == static_cast<std::byte>(position);
+    }
+    EXPECT_TRUE(equal);
+    std::uint64_t theirs = 0;
+    std::memcpy(&theirs, mine->area(1), sizeof theirs);
+    std::byte* const letter = mine->map(theirs, 10);
+    ASSERT_NE(letter, nullptr);
+    EXPECT_STREQ(reinterpret_cast<char*>(letter), "from you");
+    mine->unmap(letter, 10);
+    mine->unmap(memory, kBytes);
+    mine->unmap(nullptr, 10);
+}
+
+TEST_F(SegmentTest, AllocatedMemoryIsBackedAndGoesBack) {
+    constexpr std::size_t kBytes = std::size_t{5} << 20;
+    const auto mine = join(job(0, 2));
+    ASSERT_NE(mine, nullptr);
+    const std::uint64_t before = backed_bytes();
+    const auto offset = mine->allocate(kBytes);
+    ASSERT_TRUE(offset);
+    EXPECT_EQ(backed_bytes(), before + kBytes);
+    std::byte* const memory = mine->map(*offset, kBytes);
+    ASSERT_NE(memory, nullptr);
+    std::fill_n(memory, kBytes, std::byte{1});
+    mine->release(*offset, kBytes);
+    EXPECT_EQ(backed_bytes(), before);
+    EXPECT_EQ(memory[kBytes - 1], std::byte{0});
+    mine->unmap(memory, kBytes);
+}
+
+TEST_F(SegmentTest, OffsetsAreNeverUsedAgain) {
+    const auto mine = join(job(0, 2));
+    ASSERT_NE(mine, nullptr);
+    std::uint64_t end = 0;
+    for (int round = 0; round < 100; ++round) {
+        const std::size_t bytes = 1 + static_cast<std::size_t>(round) * 1000;
+        const auto offset = mine->allocate(bytes);
+        ASSERT_TRUE(offset);
+        EXPECT_EQ(*offset % page_bytes(), 0u);
+        EXPECT_GE(*offset, end);
+        end = *offset + bytes;
+        mine->release(*offset, bytes);
+    }
+}
+
+/// Ends this process after a third of a second of computing: a request for all memory there is that is met by mistake
+/// must not take the machine down with the test.
+void limit_computing() {
+    const itimerval limit{{0, 0}, {0, 300'000}};
+    setitimer(ITIMER_PROF, &limit, nullptr);
+}
+
+TEST_F(SegmentTest, RequestsThatCannotBeMetDoNotUseTheOffsetsUp) {
+    EXPECT_EQ(in_child([&] {
+                  limit_computing();
+                  std::string why;
+                  const auto mine = Segment::join(job(0, 2), 8192, why, folder);
+                  if (mine == nullptr) return 1;
+                  const std::uint64_t before = backed_bytes();
+                  if (mine->allocate(0)) return 2;
+                  constexpr auto kLargest = std::numeric_limits<std::size_t>::max();
+                  for (const std::size_t bytes :
+                       {kLargest, kLargest / 2, kLargest / 2 - (1 << 20), kLargest / 4, kLargest / 8}) {
+                      for (int round = 0; round < 20; ++round) {
+                          if (mine->allocate(bytes)) return 3;
+                      }
+                  }
+                  if (backed_bytes() != before) return 4;
+                  return mine->allocate(1) ? 0 : 5;
+              }),
+              0);
+}
+
+TEST_F(SegmentTest, RangesThatAreNoneAreRefused) {
+    const auto mine = join(job(0, 2));
+    ASSERT_NE(mine, nullptr);
+    const std::size_t page = page_bytes();
+    std::memcpy(mine->area(1), "here", 5);
+    const std::size_t bytes = 4 * page;
+    const auto offset = mine->allocate(bytes);
+    ASSERT_TRUE(offset);
+    constexpr auto kLargest = std::numeric_limits<std::uint64_t>::max();
+    const std::vector<std::pair<std::uint64_t, std::size_t>> ranges = {
+        {0, page},                        // the header
+        {*offset - page, page},           // an area
+        {*offset, 0},                     // nothing
+        {*offset, bytes + 1},             // longer than the file
+        {*offset, kLargest},              // so long that its end is before its start
+        {*offset + 1, 10},                // no page starts there
+        {*offset + bytes, page},          // after the end
+        {*offset + 100 * bytes, page},    // far after it
+        {kLargest - page + 1, page},      // what no file can be
+        {kLargest - page + 1, 2 * page},  // around the end of all numbers
+        {std::uint64_t{1} << 63, page},   // a negative offset to the kernel
+    };
+    const std::uint64_t backed = backed_bytes();
+    for (const auto& [start, length] : ranges) {
+        EXPECT_EQ(mine->map(start, length), nullptr) << start << ' ' << length;
+        mine->release(start, length);
+    }
+    EXPECT_EQ(backed_bytes(), backed);
+    EXPECT_STREQ(reinterpret_cast<char*>(mine->area(1)), "here");
+    EXPECT_EQ(mine->find(0), 0);
+    // Parts are ranges too.
+    std::byte* const part = mine->map(*offset + page, bytes - page);
+    ASSERT_NE(part, nullptr);
+    mine->unmap(part, bytes - page);
+}
+
+TEST_F(SegmentTest, MemoryOfAProcessThatDiedCanBeReadAndReleased) {
+    constexpr std::size_t kBytes = 50'000;
+    const auto mine = join(job(0, 3));
+    ASSERT_NE(mine, nullptr);
+    const std::uint64_t before = backed_bytes();
+    int results[2];
+    ASSERT_EQ(pipe(results), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        std::string why;
+        const auto theirs = Segment::join(job(1, 3), 8192, why, folder);
+        std::uint64_t offset = theirs != nullptr ? theirs->allocate(kBytes).value_or(0) : 0;
+        std::byte* const memory = offset != 0 ? theirs->map(offset, kBytes) : nullptr;
+        if (memory != nullptr) {
+            std::fill_n(memory, kBytes, std::byte{7});
+        }
+        (void)!write(results[1], &offset, sizeof offset);
+        raise(SIGKILL);
+    }
+    std::uint64_t offset = 0;
+    ASSERT_EQ(read(results[0], &offset, sizeof offset), static_cast<ssize_t>(sizeof offset));
+    waitpid(child, nullptr, 0);
+    close(results[0]);
+    close(results[1]);
+    std::byte* const memory = mine->map(offset, kBytes);
+    ASSERT_NE(memory, nullptr);
+    EXPECT_EQ(memory[kBytes - 1], std::byte{7});
+    mine->unmap(memory, kBytes);
+    mine->release(offset, kBytes);
+    EXPECT_EQ(backed_bytes(), before);
+    const auto next = mine->allocate(kBytes);
+    ASSERT_TRUE(next);
+    EXPECT_GE(*next, offset + kBytes);
+}
+
+TEST_F(SegmentTest, ThreadsAndProcessesAllocateAtOnce) {
+    constexpr int kProcesses = 3, kThreads = 3, kRounds = 300;
+    struct Piece {
+        std::uint64_t offset, bytes, owner;
+    };
+    const auto mine = join(job(0, kProcesses + 1), 4096);
+    ASSERT_NE(mine, nullptr);
+    int go[2], results[2];
+    ASSERT_EQ(pipe(go), 0);
+    ASSERT_EQ(pipe(results), 0);
+    std::vector<pid_t> children;
+    for (int process = 0; process < kProcesses; ++process) {
+        const pid_t child = fork();
+        if (child == 0) {
+            close(go[1]);
+            std::string why;
+            const auto theirs = Segment::join(job(process + 1, kProcesses + 1), 4096, why, folder);
+            if (theirs == nullptr) _exit(1);
+            char byte = 0;
+            (void)!read(go[0], &byte, 1);  // until the parent closes its end
+            std::atomic<bool> failed{false};
+            std::vector<std::thread> threads;
+            for (int thread = 0; thread < kThreads; ++thread) {
+                threads.emplace_back([&, thread] {
+                    const auto owner = static_cast<std::uint64_t>(1 + process * kThreads + thread);
+                    for (int round = 0; round < kRounds; ++round) {
+                        const std::size_t bytes = 1 + (owner * 977 + static_cast<std::size_t>(round) * 1531) % 10'000;
+                        const auto offset = theirs->allocate(bytes);
+                        std::byte* const memory = offset ? theirs->map(*offset, bytes) : nullptr;
+                        if (memory == nullptr) {
+                            failed = true;
+                            return;
+                        }
+                        std::fill_n(memory, bytes, static_cast<std::byte>(owner));
+                        theirs->unmap(memory, bytes);
+                        // Every third one goes again, beside memory that others are taking.
+                        if (round % 3 == 0) {
+                            theirs->release(*offset, bytes);
+                            continue;
+                        }
+                        const Piece piece{*offset, bytes, owner};
+                        failed = write(results[1], &piece, sizeof piece) != sizeof piece || failed;
+                    }
+                });
+            }
+            for (std::thread& thread : threads) {
+                thread.join();
+            }
+            _exit(failed ? 2 : 0);
+        }
+        children.push_back(child);
+    }
+    close(go[0]);
+    close(go[1]);
+    close(results[1]);
+    std::vector<Piece> pieces;
+    Piece piece{};
+    while (read(results[0], &piece, sizeof piece) == sizeof piece) {
+        pieces.push_back(piece);
+    }
+    close(results[0]);
+    for (const pid_t child : children) {
+        int status = 0;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0);
+    }
+    ASSERT_EQ(pieces.size(), static_cast<std::size_t>(kProcesses * kThreads * kRounds * 2 / 3));
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
+    std::uint64_t end = 0;
+    for (const Piece& each : pieces) {
+        EXPECT_GE(each.offset, end);
+        end = each.offset + each.bytes;
+        std::byte* const memory = mine->map(each.offset, each.bytes);
+        ASSERT_NE(memory, nullptr);
+        EXPECT_TRUE(std::all_of(memory, memory + each.bytes,
+                                [&](const std::byte byte) { return byte == static_cast<std::byte>(each.owner); }));
+        mine->unmap(memory, each.bytes);
+    }
+}
+
+TEST_F(SegmentTest, SignalsDoNotKeepMemoryFromBeingTaken) {
+    EXPECT_EQ(in_child([&] {
+                  struct sigaction action{};
+                  action.sa_handler = [](int) {};
+                  sigaction(SIGALRM, &action, nullptr);
+                  const itimerval often{{0, 200}, {0, 200}};
+                  setitimer(ITIMER_REAL, &often, nullptr);
+                  std::string why;
+                  const auto theirs = Segment::join(job(0, 2), 4096, why, folder);
+                  const std::size_t bytes = std::size_t{64} << 20;
+                  const auto offset = theirs != nullptr ? theirs->allocate(bytes) : std::nullopt;
+                  if (!offset) return 1;
+                  theirs->release(*offset, bytes);
+                  return 0;
+              }),
+              0);
+}
+
+TEST_F(SegmentTest, ALimitOfFileSizesIsAnAnswerAndNoSignal) {
+    EXPECT_EQ(in_child([&] {
+                  std::string why;
+                  const auto before = Segment::join(job(0, 2), 4096, why, folder);
+                  const rlimit limit{1 << 20, 1 << 20};
+                  if (before == nullptr || setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+                  if (before->allocate(2 << 20)) return 2;
+                  if (!before->allocate(1 << 10)) return 3;
+                  if (Segment::join(job(0, 2, "other"), 2 << 20, why, folder) != nullptr) return 4;
+                  return why.find("no shared memory of") != std::string::npos ? 0 : 5;
+              }),
+              0);
+}
+
+TEST_F(SegmentTest, AnotherFileWithTheNumberOfOursIsLeftAlone) {
+    const std::string name = folder + "/other";
+    EXPECT_EQ(in_child([&] {
+                  std::string why;
+                  auto theirs = Segment::join(job(0, 1), 4096, why, folder);
+                  const auto offset = theirs->allocate(page_bytes());
+                  if (!offset) return 1;
+                  // A program that closes whatever it finds, and opens files of its own.
+                  const int last = open("/dev/null", O_RDONLY);
+                  for (int number = 3; number <= last; ++number) {
+                      close(number);
+                  }
+                  int other = -1;
+                  while (other < last) {
+                      other = open(name.c_str(), O_RDWR | O_CREAT, 0600);
+                  }
+                  const std::string text(1 << 20, 'x');
+                  if (write(other, text.data(), text.size()) != static_cast<ssize_t>(text.size())) return 2;
+                  if (theirs->allocate(1) || theirs->map(*offset, 1) != nullptr) return 3;
+                  theirs->release(*offset, page_bytes());
+                  struct stat status{};
+                  if (fstat(other, &status) != 0 || status.st_size != 1 << 20 || status.st_blocks * 512 < 1 << 20) {
+                      return 4;
+                  }
+                  theirs.reset();
+                  for (int number = 3; number <= last; ++number) {
+                      if (fcntl(number, F_GETFD) == -1) return 5;
+                  }
+                  return 0;
+              }),
+              0);
+}
+
+/// Runs `body` in a child process that has a file system of its own mounted at `folder`; its exit status.
+int in_child_with(const char* kind, const char* options, const std::string& folder, const std::function<int()>& body) {
+    constexpr int kCannotMount = 77;
+    const int status = in_child([&] {
+        // Nobody else sees the mount, and it goes with the process. Who is not root is root of a namespace.
+        const std::string user = "0 " + std::to_string(geteuid()) + " 1";
+        if (geteuid() != 0) {
+            if (unshare(CLONE_NEWUSER) != 0) return kCannotMount;
+            std::ofstream("/proc/self/uid_map") << user;
+        }
+        if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            mount("none", folder.c_str(), kind, 0, options) != 0) {
+            return kCannotMount;
+        }
+        return body();
+    });
+    return status == kCannotMount ? -1 : status;
+}
+
+TEST_F(SegmentTest, AFullFileSystemIsAnAnswerAndNoSignal) {
+    const int status = in_child_with("tmpfs", "size=1m", folder, [&] {
+        std::string why;
+        if (Segment::join(job(0, 2), 1 << 20, why, folder) != nullptr) return 1;
+        if (why.find("no shared memory of") == std::string::npos) return 2;
+        const auto room = [&] {
+            struct statvfs now{};
+            statvfs(folder.c_str(), &now);
+            return now.f_bavail * now.f_frsize;
+        };
+        if (room() != 1 << 20) return 3;  // what was refused is given back
+        const auto mine = Segment::join(job(0, 2), 100'000, why, folder);
+        if (mine == nullptr) return 4;
+        for (int index = 0; index < 2; ++index) {
+            std::memset(mine->area(index), 1, mine->area_bytes());
+        }
+        const std::uint64_t left = room();
+        if (mine->allocate(1 << 20) || mine->allocate(left + 1)) return 5;
+        if (room() != left) return 6;
+        const auto all = mine->allocate(left);
+        if (!all || mine->allocate(1)) return 7;
+        std::byte* const memory = mine->map(*all, left);
+        std::fill_n(memory, left, std::byte{1});
+        if (Segment::join(job(0, 2, "other"), 4096, why, folder) != nullptr) return 8;
+        mine->release(*all, left);
+        return mine->allocate(left) ? 0 : 9;
+    });
+    if (status == -1) GTEST_SKIP() << "no file system can be mounted";
+    EXPECT_EQ(status, 0);
+}
+
+TEST_F(SegmentTest, RequestsThatOnlyOneOfCanBeMetLeaveNothingBehind) {
+    const int status = in_child_with("tmpfs", "size=16m", folder, [&] {
+        std::string why;
+        const auto mine = Segment::join(job(0, 2), 4096, why, folder);
+        if (mine == nullptr) return 1;
+        const auto room = [&] {
+            struct statvfs now{};
+            statvfs(folder.c_str(), &now);
+            return now.f_bavail * now.f_frsize;
+        };
+        const std::uint64_t before = room();
+        constexpr std::size_t kBytes = std::size_t{11} << 20;
+        for (int round = 0; round < 20; ++round) {
+            std::optional<std::uint64_t> got, also_got;
+            std::thread other([&] { also_got = mine->allocate(kBytes); });
+            got = mine->allocate(kBytes);
+            other.join();
+            if (got && also_got) return 2;
+            if (room() != before - (got || also_got ? kBytes : 0)) return 3;
+            for (const auto& offset : {got, also_got}) {
+                if (offset) mine->release(*offset, kBytes);
+            }
+        }
+        return 0;
+    });
+    if (status == -1) GTEST_SKIP() << "no file system can be mounted";
+    EXPECT_EQ(status, 0);
+}
+
+TEST_F(SegmentTest, MemoryThatTheMachineDoesNotHaveIsRefusedAtOnce) {
+    // A file system that promises more than any machine has.
+    const int status = in_child_with("tmpfs", "size=1024t", folder, [&] {
+        limit_computing();
+        std::string why;
+        const auto mine = Segment::join(job(0, 2), 4096, why, folder);
+        if (mine == nullptr) return 1;
+        if (mine->allocate(std::size_t{512} << 40)) return 2;
+        const std::size_t bytes = std::size_t{17} << 20;
+        const auto offset = mine->allocate(bytes);
+        if (!offset) return 3;
+        mine->release(*offset, bytes);
+        return 0;
+    });
+    if (status == -1) GTEST_SKIP() << "no file system can be mounted";
+    EXPECT_EQ(status, 0);
+}
+
+TEST_F(SegmentTest, WorksWhereTheFileSystemCannotSetMemoryAside) {
+    const int status = in_child_with("ramfs", "mode=0700", folder, [&] {
+        const int file = open((folder + "/probe").c_str(), O_CREAT | O_RDWR, 0600);
+        if (file < 0 || fallocate(file, 0, 0, 1) == 0) return 1;  // then this tests nothing
+        close(file);
+        unlink((folder + "/probe").c_str());
+        std::string why;
+        const auto mine = Segment::join(job(0, 2), 100'000, why, folder);
+        if (mine == nullptr) return 2;
+        if (backed_bytes() < 200'000) return 3;
+        const std::uint64_t before = backed_bytes();
+        const auto offset = mine->allocate(300'000);
+        if (!offset || backed_bytes() < before + 300'000) return 4;
+        std::byte* const memory = mine->map(*offset, 300'000);
+        if (memory == nullptr || memory[299'999] != std::byte{0}) return 5;
+        mine->release(*offset, 300'000);
+        const auto next = mine->allocate(1);
+        return next && *next >= *offset + 300'000 ? 0 : 6;
+    });
+    if (status == -1) GTEST_SKIP() << "no file system can be mounted";
+    EXPECT_EQ(status, 0);
 }
 
 }  // namespace
