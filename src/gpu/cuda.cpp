@@ -434,6 +434,13 @@ class Cuda final : public VendorRuntime {
         return outcome(code, "cuStreamQuery");
     }
 
+    Status finish_default_stream(int device) noexcept override {
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        const CuResult code = poll_until_over([this] { return _driver.stream_query(legacy_stream()); }, kErrorNotReady);
+        return outcome(code, "cuStreamQuery");
+    }
+
     // ---- memory -----------------------------------------------------------------------------------------------------
 
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {

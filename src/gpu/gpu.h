@@ -163,6 +163,10 @@ class Runtime {
     /// legacy default stream of the pointer's device. Call before each copy that touches `pointer`.
     virtual Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept = 0;
 
+    /// Waits, by asking again and again, until everything that was given to the legacy default stream of `device` is
+    /// over. For memory that another process is about to read, whose streams no order of ours reaches.
+    virtual Status finish_default_stream(int device) noexcept = 0;
+
     // ---- memory -------------------------------------------------------------------------------------------------
     virtual Status allocate(int device, std::size_t bytes, void*& pointer) noexcept = 0;
     /// Frees what allocate, allocate_managed or allocate_from_pool gave, after all work of its device; null is fine.

@@ -298,10 +298,13 @@ class Hip final : public VendorRuntime {
 
     Status order_after_default_stream(const void*, const PointerInfo& info) noexcept override {
         // Synchronous calls that target host memory do not return early.
-        if (info.host_accessible()) return {};
+        return info.host_accessible() ? Status{} : finish_default_stream(info.device);
+    }
+
+    Status finish_default_stream(int device) noexcept override {
         // The null stream of a device that is current is its legacy default stream. (A program compiled for per-thread
         // default streams orders its own work, as it has to for every other thread.)
-        Scope scope(*this, info.device);
+        Scope scope(*this, device);
         if (!scope.status().ok()) return scope.status();
         const Result code = poll_until_over(
             [this, &scope] {

@@ -36,6 +36,8 @@ class None final : public Runtime {
         return info.kind == MemoryKind::host ? Status{} : unsupported("order_after_default_stream");
     }
 
+    Status finish_default_stream(int) noexcept override { return unsupported("finish_default_stream"); }
+
     Status allocate(int, std::size_t, void*&) noexcept override { return unsupported("allocate"); }
     Status free(void* pointer) noexcept override { return pointer == nullptr ? Status{} : unsupported("free"); }
     Status allocate_managed(int, std::size_t, void*&) noexcept override { return unsupported("allocate_managed"); }

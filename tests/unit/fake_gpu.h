@@ -163,6 +163,10 @@ class FakeGpu final : public gpu::Runtime {
             infos[i].ipc_capable = allocation->kind == gpu::MemoryKind::device;
         }
     }
+    gpu::Status finish_default_stream(int) noexcept override {
+        const std::lock_guard lock(_mutex);
+        return enter("finish_default_stream");
+    }
     gpu::Status order_after_default_stream(const void* pointer, const gpu::PointerInfo&) noexcept override {
         std::vector<std::function<void()>> delayed;
         {

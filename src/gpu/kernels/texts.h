@@ -6,5 +6,6 @@ namespace awaken::gpu::kernels {
 extern const char* const pack_source;     ///< pack.h
 extern const char* const fill_source;     ///< fill.h
 extern const char* const compute_source;  ///< compute.h
+extern const char* const copy_source;     ///< copy.h
 
 }  // namespace awaken::gpu::kernels
