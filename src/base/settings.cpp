@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <initializer_list>
 #include <limits>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/spelling.h"
@@ -35,13 +38,62 @@ bool parse_switch(const std::string& name, const std::string& value) {
     throw Error(quoted(name, value) + " is neither on nor off", "use 1 or 0");
 }
 
-gpu::Choice parse_gpu(const std::string& name, const std::string& value) {
+/// One of the words that a setting takes, and what it stands for.
+template <typename Value>
+struct Word {
+    const char* text;
+    Value value;
+};
+
+/// The value that the word `value` stands for. Throws Error, in which `what` says what the value is not.
+template <typename Value>
+Value parse_word(const std::string& name, const std::string& value, const char* what,
+                 std::initializer_list<Word<Value>> words) {
     const std::string text = lower(value);
-    if (text == "auto") return gpu::Choice::automatic;
-    if (text == "cuda") return gpu::Choice::cuda;
-    if (text == "hip") return gpu::Choice::hip;
-    if (text == "none") return gpu::Choice::none;
-    throw Error(quoted(name, value) + " is not a GPU runtime", "use auto, cuda, hip or none");
+    std::string allowed;
+    for (const Word<Value>& word : words) {
+        if (text == word.text) return word.value;
+        const bool last = &word == words.end() - 1;
+        allowed += (allowed.empty() ? "" : last ? " or " : ", ") + std::string(word.text);
+    }
+    throw Error(quoted(name, value) + " is not " + what, "use " + allowed);
+}
+
+gpu::Choice parse_gpu(const std::string& name, const std::string& value) {
+    return parse_word<gpu::Choice>(name, value, "a GPU runtime",
+                                   {{"auto", gpu::Choice::automatic},
+                                    {"cuda", gpu::Choice::cuda},
+                                    {"hip", gpu::Choice::hip},
+                                    {"none", gpu::Choice::none}});
+}
+
+NodePath parse_path(const std::string& name, const std::string& value) {
+    return parse_word<NodePath>(name, value, "a path between GPUs",
+                                {{"auto", NodePath::automatic},
+                                 {"direct", NodePath::direct},
+                                 {"ring", NodePath::ring},
+                                 {"staged", NodePath::staged}});
+}
+
+CopyEngine parse_copy(const std::string& name, const std::string& value) {
+    return parse_word<CopyEngine>(
+        name, value, "a way to copy between GPUs",
+        {{"auto", CopyEngine::automatic}, {"engine", CopyEngine::engine}, {"kernel", CopyEngine::kernel}});
+}
+
+NativeGpu parse_native_gpu(const std::string& name, const std::string& value) {
+    return parse_word<NativeGpu>(name, value, "an answer to whether the MPI takes device memory",
+                                 {{"auto", NativeGpu::automatic}, {"yes", NativeGpu::yes}, {"no", NativeGpu::no}});
+}
+
+int parse_nodes(const std::string& name, const std::string& value) {
+    int nodes = 0;
+    const char* const end = value.data() + value.size();
+    const auto [stop, problem] = std::from_chars(value.data(), end, nodes);
+    if (problem != std::errc{} || stop != end || nodes < 1) {
+        throw Error(quoted(name, value) + " is not a number of nodes", "use a whole number from 1 on");
+    }
+    return nodes;
 }
 
 /// The known name that `name` most likely stands for; empty when none is near.
@@ -109,6 +161,21 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "at MPI_Finalize, report calls, bytes, time and paths: 1 as text on stderr, or to a file (*.json: as JSON)"},
         {"AWAKEN_CHECK", "1 | 0", "0", "check each buffer against the allocation that it lies in"},
         {"AWAKEN_MPI", "path", "", "the MPI library to use when the program has loaded none by itself"},
+        {"AWAKEN_JOB", "text", "",
+         "the name of the job, equal on all of its ranks and on no other's, where no launcher tells"},
+        {"AWAKEN_PATH", "auto | direct | ring | staged", "auto",
+         "how messages between GPUs of one node travel: direct does not use the shared ring, ring never maps another "
+         "process's memory, staged does neither"},
+        {"AWAKEN_COPY", "auto | engine | kernel", "auto",
+         "what copies between GPUs: the copy engines, a kernel, or whichever was measured to be faster at that size"},
+        {"AWAKEN_CPU_COPY", "1 | 0", "1", "0 keeps the CPU from copying small messages where it reaches device memory"},
+        {"AWAKEN_NODES", "1 | 0", "1",
+         "0 stages messages between nodes instead of pipelining them; needed when some ranks run without Awaken"},
+        {"AWAKEN_PRETEND_NODES", "number", "1",
+         "the ranks of a node behave as if they were on so many nodes; for tests and comparisons"},
+        {"AWAKEN_NATIVE_GPU", "auto | yes | no", "auto", "whether the MPI underneath takes device pointers by itself"},
+        {"AWAKEN_TUNING", "path", "",
+         "the tuning file to read, instead of awaken/tuning.conf in $XDG_CONFIG_HOME or ~/.config; see awaken tune"},
         {"AWAKEN_CCL", "path", "", "the NCCL or RCCL library to use, instead of the one that is found"},
         {"AWAKEN_LIBRARY", "path", "", "the Awaken library that awaken exec preloads, instead of the installed one"},
         {"AWAKEN_EMULATE", "cuda:N | hip:N | hip5:N | hip6:N | hip7:N", "",
@@ -135,6 +202,7 @@ Settings Settings::from_environment(char** environment) {
         // Names such as AWAKENING belong to somebody else.
         if (name.size() > kPrefix.size() && name[kPrefix.size()] != '_') continue;
 
+        if (name.size() > kTuningPrefix.size() && name.starts_with(kTuningPrefix)) continue;
         const auto& known = descriptions();
         const bool is_known = std::any_of(known.begin(), known.end(),
                                           [&name](const SettingDescription& setting) { return name == setting.name; });
@@ -160,6 +228,22 @@ Settings Settings::from_environment(char** environment) {
             settings.check = parse_switch(name, value);
         } else if (name == "AWAKEN_MPI") {
             settings.mpi_library = value;
+        } else if (name == "AWAKEN_JOB") {
+            settings.job = value;
+        } else if (name == "AWAKEN_PATH") {
+            settings.path = parse_path(name, value);
+        } else if (name == "AWAKEN_COPY") {
+            settings.copy = parse_copy(name, value);
+        } else if (name == "AWAKEN_CPU_COPY") {
+            settings.cpu_copy = parse_switch(name, value);
+        } else if (name == "AWAKEN_NODES") {
+            settings.nodes = parse_switch(name, value);
+        } else if (name == "AWAKEN_PRETEND_NODES") {
+            settings.pretended_nodes = parse_nodes(name, value);
+        } else if (name == "AWAKEN_NATIVE_GPU") {
+            settings.native_gpu = parse_native_gpu(name, value);
+        } else if (name == "AWAKEN_TUNING") {
+            settings.tuning_file = value;
         }
         // The others belong to awaken exec and to the emulated driver, which check them themselves.
     }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpu/gpu.h"
@@ -17,6 +19,31 @@ struct SettingDescription {
     const char* meaning;
 };
 
+/// How messages between GPUs of one node travel.
+enum class NodePath : std::uint8_t {
+    automatic,  ///< whatever is possible and fastest
+    direct,     ///< from buffer to buffer where that is possible, else staged: never through the ring
+    ring,       ///< through chunks of shared host memory: memory of other processes is never mapped
+    staged      ///< through the MPI, in host memory
+};
+
+/// Which engine copies between two GPUs.
+enum class CopyEngine : std::uint8_t {
+    automatic,  ///< the copy engine, but for sizes where a kernel was measured to be faster
+    engine,     ///< the runtime's copies (copy engines; SDMA on AMD)
+    kernel      ///< a kernel: takes multiprocessors from the program's own kernels
+};
+
+/// Whether the MPI underneath takes device pointers by itself.
+enum class NativeGpu : std::uint8_t {
+    automatic,  ///< as the MPI says
+    yes,
+    no
+};
+
+/// How the names of the variables begin that set one figure of transfer::Tuning.
+inline constexpr std::string_view kTuningPrefix = "AWAKEN_TUNE_";
+
 struct Settings {
     bool enabled = true;                                    ///< AWAKEN: off makes the layer pass everything through
     gpu::Choice gpu = gpu::Choice::automatic;               ///< AWAKEN_GPU
@@ -25,9 +52,18 @@ struct Settings {
     std::string report_file;                                ///< empty: the text goes to stderr; *.json chooses JSON
     bool check = false;                                     ///< AWAKEN_CHECK
     std::string mpi_library;  ///< AWAKEN_MPI: the libmpi to use when the program opened none
+    std::string job;          ///< AWAKEN_JOB: the job's name where no launcher tells; empty: ask the launcher
+    int pretended_nodes = 1;  ///< AWAKEN_PRETEND_NODES: the ranks of one node behave as if they were on this many
+    NodePath path = NodePath::automatic;          ///< AWAKEN_PATH
+    CopyEngine copy = CopyEngine::automatic;      ///< AWAKEN_COPY
+    bool cpu_copy = true;                         ///< AWAKEN_CPU_COPY: the CPU may copy small messages by itself
+    bool nodes = true;                            ///< AWAKEN_NODES: pipelined messages between nodes
+    NativeGpu native_gpu = NativeGpu::automatic;  ///< AWAKEN_NATIVE_GPU
+    std::string tuning_file;                      ///< AWAKEN_TUNING; empty: the user's own, if there is one
 
     /// Reads AWAKEN_* from the environment. Throws Error naming the variable, its value and what is allowed; an unknown
     /// AWAKEN_ variable is an error too (it is most often a misspelling), with the nearest known name in the remedy.
+    /// Names that begin with kTuningPrefix are left to transfer::Tuning, which knows its figures and refuses others.
     static Settings from_environment(char** environment);
     /// All known variables, in the order of the documentation.
     static const std::vector<SettingDescription>& descriptions();

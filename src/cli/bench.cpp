@@ -1,16 +1,14 @@
 #include "bench.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
-#include "base/settings.h"
 #include "installation.h"
 #include "preload.h"
+#include "settings_list.h"
 
 namespace awaken::cli {
 namespace fs = std::filesystem;
@@ -56,7 +54,7 @@ int bench(const std::span<char* const> words) {
     if (!early.emulate.empty()) {
         set_variable("AWAKEN_EMULATE", early.emulate);
     }
-    const Settings settings = Settings::from_environment(environ);
+    const Settings settings = checked_settings();
     const fs::path program = runner();
     use_emulation_if_asked();
     if (early.native || !settings.enabled) {

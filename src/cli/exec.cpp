@@ -1,11 +1,8 @@
 #include "exec.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 
-#include "base/settings.h"
 #include "options.h"
 #include "preload.h"
 #include "program.h"
@@ -27,7 +24,7 @@ int exec(std::span<char* const> words) {
     for (const auto& [variable, value] : arguments.environment) {
         set_variable(variable.c_str(), value);
     }
-    const Settings settings = Settings::from_environment(environ);
+    const Settings settings = checked_settings();
     const fs::path program = find_program(arguments.command.front());
     use_emulation_if_asked();
     if (settings.enabled) {

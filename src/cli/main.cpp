@@ -19,6 +19,7 @@
 #include "installation.h"
 #include "program.h"
 #include "settings_list.h"
+#include "tune.h"
 
 namespace awaken::cli {
 namespace fs = std::filesystem;
@@ -58,6 +59,7 @@ struct Command {
 constexpr std::array kCommands = {
     Command{"exec", exec, "run a program whose MPI calls may be given GPU pointers"},
     Command{"bench", bench, "measure MPI on host and GPU memory: the OSU micro-benchmarks and more"},
+    Command{"tune", tune, "measure this machine's GPUs, and write the figures by which paths are chosen"},
     Command{"settings", settings, "list the environment variables, their values and meaning"},
     Command{"version", version, "print the version and where the library is"},
     Command{"help", help, "print this text"},
@@ -69,7 +71,7 @@ int help(std::span<char* const> words) {
     for (const Command& command : kCommands) {
         std::printf("  %-10s%s\n", command.name, command.summary);
     }
-    std::puts("\n`awaken exec --help` and `awaken bench --help` list their options.");
+    std::puts("\n`awaken exec --help`, `awaken bench --help` and `awaken tune --help` list their options.");
     return 0;
 }
 

@@ -1,7 +1,13 @@
-// The list of settings for people.
+// The settings, read as a program will read them, and their list for people.
 #pragma once
 
+#include "base/settings.h"
+
 namespace awaken::cli {
+
+/// The settings in this process's environment. Throws Error for whatever is wrong with them or with the tuning file, so
+/// that it shows before a program starts.
+[[nodiscard]] Settings checked_settings();
 
 /// Prints every AWAKEN_* variable on stdout: its values, its meaning, its default, and what it is set to.
 void print_settings();

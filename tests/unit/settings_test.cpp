@@ -38,13 +38,32 @@ TEST(Settings, DefaultsWhenNothingIsSet) {
         EXPECT_EQ(settings.report_file, "");
         EXPECT_FALSE(settings.check);
         EXPECT_EQ(settings.mpi_library, "");
+        EXPECT_EQ(settings.job, "");
+        EXPECT_EQ(settings.pretended_nodes, 1);
+        EXPECT_EQ(settings.path, NodePath::automatic);
+        EXPECT_EQ(settings.copy, CopyEngine::automatic);
+        EXPECT_TRUE(settings.cpu_copy);
+        EXPECT_TRUE(settings.nodes);
+        EXPECT_EQ(settings.native_gpu, NativeGpu::automatic);
+        EXPECT_EQ(settings.tuning_file, "");
     }
     EXPECT_TRUE(Settings::from_environment(nullptr).enabled);
 }
 
 TEST(Settings, ReadsEachVariable) {
-    const Settings settings = read({"AWAKEN=0", "AWAKEN_GPU=hip", "AWAKEN_PINNED_POOL=3M", "AWAKEN_REPORT=a=b.json",
-                                    "AWAKEN_CHECK=1", "AWAKEN_MPI=/opt/mpi/lib/libmpi.so"});
+    const Settings settings =
+        read({"AWAKEN=0", "AWAKEN_GPU=hip", "AWAKEN_PINNED_POOL=3M", "AWAKEN_REPORT=a=b.json", "AWAKEN_CHECK=1",
+              "AWAKEN_MPI=/opt/mpi/lib/libmpi.so", "AWAKEN_JOB=run 7", "AWAKEN_PRETEND_NODES=2", "AWAKEN_PATH=ring",
+              "AWAKEN_COPY=kernel", "AWAKEN_CPU_COPY=0", "AWAKEN_NODES=0", "AWAKEN_NATIVE_GPU=no",
+              "AWAKEN_TUNING=/etc/tuning.conf"});
+    EXPECT_EQ(settings.job, "run 7");
+    EXPECT_EQ(settings.pretended_nodes, 2);
+    EXPECT_EQ(settings.path, NodePath::ring);
+    EXPECT_EQ(settings.copy, CopyEngine::kernel);
+    EXPECT_FALSE(settings.cpu_copy);
+    EXPECT_FALSE(settings.nodes);
+    EXPECT_EQ(settings.native_gpu, NativeGpu::no);
+    EXPECT_EQ(settings.tuning_file, "/etc/tuning.conf");
     EXPECT_FALSE(settings.enabled);
     EXPECT_EQ(settings.gpu, gpu::Choice::hip);
     EXPECT_EQ(settings.pinned_pool_bytes, std::size_t{3} << 20);
@@ -59,6 +78,40 @@ TEST(Settings, Gpu) {
     EXPECT_EQ(read({"AWAKEN_GPU=CUDA"}).gpu, gpu::Choice::cuda);
     EXPECT_EQ(read({"AWAKEN_GPU=none"}).gpu, gpu::Choice::none);
     EXPECT_EQ(refusal("AWAKEN_GPU=cud"), "AWAKEN_GPU=cud is not a GPU runtime: use auto, cuda, hip or none");
+}
+
+TEST(Settings, WordsOfThePaths) {
+    EXPECT_EQ(read({"AWAKEN_PATH=Auto"}).path, NodePath::automatic);
+    EXPECT_EQ(read({"AWAKEN_PATH=direct"}).path, NodePath::direct);
+    EXPECT_EQ(read({"AWAKEN_PATH=staged"}).path, NodePath::staged);
+    EXPECT_EQ(refusal("AWAKEN_PATH=ipc"),
+              "AWAKEN_PATH=ipc is not a path between GPUs: use auto, direct, ring or staged");
+    EXPECT_EQ(read({"AWAKEN_COPY=auto"}).copy, CopyEngine::automatic);
+    EXPECT_EQ(read({"AWAKEN_COPY=engine"}).copy, CopyEngine::engine);
+    EXPECT_EQ(refusal("AWAKEN_COPY=dma"),
+              "AWAKEN_COPY=dma is not a way to copy between GPUs: use auto, engine or kernel");
+    EXPECT_EQ(read({"AWAKEN_NATIVE_GPU=yes"}).native_gpu, NativeGpu::yes);
+    EXPECT_EQ(read({"AWAKEN_NATIVE_GPU=auto"}).native_gpu, NativeGpu::automatic);
+    EXPECT_EQ(refusal("AWAKEN_NATIVE_GPU=1"),
+              "AWAKEN_NATIVE_GPU=1 is not an answer to whether the MPI takes device memory: use auto, yes or no");
+    EXPECT_EQ(refusal("AWAKEN_NODES=2"), "AWAKEN_NODES=2 is neither on nor off: use 1 or 0");
+    EXPECT_EQ(refusal("AWAKEN_CPU_COPY=x"), "AWAKEN_CPU_COPY=x is neither on nor off: use 1 or 0");
+}
+
+TEST(Settings, PretendedNodes) {
+    EXPECT_EQ(read({"AWAKEN_PRETEND_NODES=16"}).pretended_nodes, 16);
+    for (const char* const wrong : {"0", "-1", "two", "2x", "1.5", " 2", "99999999999"}) {
+        EXPECT_EQ(
+            refusal(std::string("AWAKEN_PRETEND_NODES=") + wrong),
+            std::string("AWAKEN_PRETEND_NODES=") + wrong + " is not a number of nodes: use a whole number from 1 on");
+    }
+}
+
+TEST(Settings, FiguresOfTheTuningAreLeftToIt) {
+    EXPECT_EQ(refusal("AWAKEN_TUNE_SMALL_BYTES=nonsense"), "");
+    EXPECT_NE(refusal("AWAKEN_TUNE_="), "");  // names no figure
+    EXPECT_NE(refusal("AWAKEN_TUNE=1"), "");
+    EXPECT_NE(refusal("AWAKEN_TUNIG=x").find("did you mean AWAKEN_TUNING?"), std::string::npos);
 }
 
 TEST(Settings, Switches) {
@@ -115,7 +168,9 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
     }
     for (const char* const name :
          {"AWAKEN", "AWAKEN_GPU", "AWAKEN_PINNED_POOL", "AWAKEN_REPORT", "AWAKEN_CHECK", "AWAKEN_MPI", "AWAKEN_LIBRARY",
-          "AWAKEN_EMULATE", "AWAKEN_EMULATE_MEMORY", "AWAKEN_EMULATE_FAULTS", "AWAKEN_EMULATE_DELAY_US"}) {
+          "AWAKEN_JOB", "AWAKEN_PRETEND_NODES", "AWAKEN_PATH", "AWAKEN_COPY", "AWAKEN_CPU_COPY", "AWAKEN_NODES",
+          "AWAKEN_NATIVE_GPU", "AWAKEN_TUNING", "AWAKEN_EMULATE", "AWAKEN_EMULATE_MEMORY", "AWAKEN_EMULATE_FAULTS",
+          "AWAKEN_EMULATE_DELAY_US"}) {
         EXPECT_EQ(names.count(name), 1U) << name;
     }
 }

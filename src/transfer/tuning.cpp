@@ -1,0 +1,407 @@
+// Reading of figures, in the order of precedence: what is built in, the tuning file, variables.
+#include "transfer/tuning.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/spelling.h"
+
+namespace awaken::transfer {
+namespace {
+
+using Unit = TuningFigure::Unit;
+
+constexpr std::uint64_t kKiB = std::uint64_t{1} << 10;
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMicrosecond = 1'000;
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kAnySize = std::uint64_t{1} << 40;
+constexpr std::uint64_t kLeastChunk = 4 * kKiB;
+constexpr std::uint64_t kMostChunks = 4096;
+
+constexpr const char* kNotMeasured = "not measured";
+
+/// Every figure, once. Defaults are those of the struct; the last column is what set them.
+constexpr std::array kFigures = {
+    TuningFigure{"small_bytes", Unit::bytes, 0, kGiB, &Tuning::small_bytes,
+                 "messages up to this size are copied out when their receiver is not there soon", kNotMeasured},
+    TuningFigure{"small_watch_us", Unit::microseconds, 0, kSecond, &Tuning::small_watch,
+                 "how long the sender of a small message watches for its receiver before that", kNotMeasured},
+    TuningFigure{"large_watch_us", Unit::microseconds, 0, 60 * kSecond, &Tuning::large_watch,
+                 "how long the sender of a larger message does", kNotMeasured},
+    TuningFigure{"bounce_bytes", Unit::bytes, 0, kAnySize, &Tuning::bounce_bytes,
+                 "from this size on what IPC cannot export goes through exported device memory, below through the host",
+                 kNotMeasured},
+    TuningFigure{"bounce_chunk_bytes", Unit::bytes, kLeastChunk, kGiB, &Tuning::bounce_chunk_bytes, "chunks of that",
+                 kNotMeasured},
+    TuningFigure{"bounce_pool_bytes", Unit::bytes, kLeastChunk, kAnySize, &Tuning::bounce_pool_bytes,
+                 "most exported device memory of a process for that", kNotMeasured},
+    TuningFigure{"ring_chunk_bytes", Unit::bytes, kLeastChunk, kGiB, &Tuning::ring_chunk_bytes,
+                 "chunks of a message in the shared pinned ring", kNotMeasured},
+    TuningFigure{"ring_chunks", Unit::count, 1, kMostChunks, &Tuning::ring_chunks, "chunks of one ring", kNotMeasured},
+    TuningFigure{"rings", Unit::count, 1, kMostChunks, &Tuning::rings, "most rings of a process", kNotMeasured},
+    TuningFigure{"network_bytes", Unit::bytes, 0, kAnySize, &Tuning::network_bytes,
+                 "messages between nodes are pipelined from this size on", kNotMeasured},
+    TuningFigure{"network_chunk_bytes", Unit::bytes, kLeastChunk, kGiB, &Tuning::network_chunk_bytes,
+                 "chunks of such a message", kNotMeasured},
+    TuningFigure{"network_window", Unit::count, 1, kMostChunks, &Tuning::network_window,
+                 "chunks of such a message that are under way at once", kNotMeasured},
+    TuningFigure{"kernel_copy_bytes", Unit::bytes, 0, kAnySize, &Tuning::kernel_copy_bytes,
+                 "copies between GPUs up to this size are done by a kernel; 0: none", kNotMeasured},
+    TuningFigure{"cpu_copy_bytes", Unit::bytes, 0, kAnySize, &Tuning::cpu_copy_bytes,
+                 "messages up to this size are copied by the CPU where it reaches device memory", kNotMeasured},
+};
+
+constexpr std::array kMeasured = {
+    MeasuredFigure{"NVIDIA H200", "NVLink", "bounce_bytes", "64K",
+                   "a prototype, one way: 64 KiB in 23.2 us through exported device memory, in about 27 us staged"},
+};
+
+bool is_space(const char letter) {
+    return letter == ' ' || letter == '\t' || letter == '\r';
+}
+
+std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && is_space(text.front()))
+        text.remove_prefix(1);
+    while (!text.empty() && is_space(text.back()))
+        text.remove_suffix(1);
+    return text;
+}
+
+/// The figure's number in the unit of its bounds, checked for form only.
+std::uint64_t parse_number(const Unit unit, const std::string& value, const std::string& what) {
+    if (unit == Unit::bytes) {
+        return parse_bytes(value, what);
+    }
+    const char* const end = value.data() + value.size();
+    std::uint64_t whole = 0;
+    const auto [stop, problem] = std::from_chars(value.data(), end, whole);
+    if (unit == Unit::count) {
+        if (problem != std::errc{} || stop != end) {
+            throw Error(what + "=" + value + " is not a whole number", "use a number such as 4");
+        }
+        return whole;
+    }
+    const auto refuse = [&] {
+        return Error(what + "=" + value + " is not a number of microseconds",
+                     "use a number with at most three decimals, such as 2.5");
+    };
+    if (problem != std::errc{} || whole > std::numeric_limits<std::uint64_t>::max() / kMicrosecond - 1) {
+        throw refuse();
+    }
+    std::uint64_t nanoseconds = whole * kMicrosecond;
+    if (stop == end) {
+        return nanoseconds;
+    }
+    const std::string_view decimals(stop + 1, static_cast<std::size_t>(end - stop) - 1);
+    if (*stop != '.' || decimals.empty() || decimals.size() > 3) {
+        throw refuse();
+    }
+    std::uint64_t weight = kMicrosecond / 10;
+    for (const char digit : decimals) {
+        if (digit < '0' || digit > '9') {
+            throw refuse();
+        }
+        nanoseconds += static_cast<std::uint64_t>(digit - '0') * weight;
+        weight /= 10;
+    }
+    return nanoseconds;
+}
+
+std::string number_text(const Unit unit, const std::uint64_t value) {
+    if (unit == Unit::bytes && value != 0) {
+        for (const auto& [size, suffix] : {std::pair{kGiB, 'G'}, std::pair{kMiB, 'M'}, std::pair{kKiB, 'K'}}) {
+            if (value % size == 0) {
+                return std::to_string(value / size) + suffix;
+            }
+        }
+    }
+    if (unit == Unit::microseconds) {
+        std::string text = std::to_string(value / kMicrosecond);
+        if (const std::uint64_t rest = value % kMicrosecond; rest != 0) {
+            std::string decimals = std::to_string(rest);
+            decimals.insert(0, 3 - decimals.size(), '0');
+            text += "." + decimals.substr(0, decimals.find_last_not_of('0') + 1);
+        }
+        return text;
+    }
+    return std::to_string(value);
+}
+
+std::uint64_t value_of(const TuningFigure& figure, const Tuning& tuning) {
+    if (const auto* const size = std::get_if<std::size_t Tuning::*>(&figure.member)) {
+        return tuning.**size;
+    }
+    return static_cast<std::uint64_t>((tuning.*std::get<std::chrono::nanoseconds Tuning::*>(figure.member)).count());
+}
+
+/// The known figure nearest to `name`, as the second half of a remedy; empty when none is near.
+std::string did_you_mean(const std::string_view name) {
+    constexpr std::size_t kFarthest = 4;
+    std::size_t distance = kFarthest + 1;
+    std::string text;
+    for (const TuningFigure& figure : kFigures) {
+        if (const std::size_t candidate = edit_distance(name, figure.name); candidate < distance) {
+            distance = candidate;
+            text = std::string("did you mean ") + figure.name + "? ";
+        }
+    }
+    return text;
+}
+
+Error unknown_figure(const std::string& cause, const std::string_view name) {
+    return {cause, did_you_mean(name) + "`awaken settings` lists all figures"};
+}
+
+std::string_view variable_in(char** const environment, const std::string_view name) {
+    for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        if (text.size() > name.size() && text.starts_with(name) && text[name.size()] == '=') {
+            return text.substr(name.size() + 1);
+        }
+    }
+    return {};
+}
+
+/// What a file says: figures of all models together are under the empty name.
+using Sections = std::map<std::string, std::map<std::string_view, std::string, std::less<>>, std::less<>>;
+
+Sections read_sections(std::string_view text, const std::string& name) {
+    Sections sections;
+    std::string section;
+    for (std::size_t number = 1; !text.empty(); ++number) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        const std::string_view line = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
+        const std::string where = name + ":" + std::to_string(number);
+        const TuningLine parsed = parse_tuning_line(line, where);
+        if (parsed.kind == TuningLine::Kind::section) {
+            section = parsed.name;
+        } else if (parsed.kind == TuningLine::Kind::assignment) {
+            const TuningFigure* const figure = find_figure(parsed.name);
+            if (figure == nullptr) {
+                throw unknown_figure(where + ": there is no figure " + std::string(parsed.name), parsed.name);
+            }
+            Tuning scratch;
+            figure->set(scratch, std::string(parsed.value), where + ": " + figure->name);
+            if (!sections[section].emplace(figure->name, parsed.value).second) {
+                throw Error(where + ": " + figure->name + " is set twice for the same GPU", "remove one of the lines");
+            }
+        }
+    }
+    return sections;
+}
+
+void apply_text(Tuning& tuning, const std::string& model, const std::string_view text, const std::string& name) {
+    const Sections sections = read_sections(text, name);
+    const auto apply = [&](const std::string& section) {
+        if (const auto found = sections.find(section); found != sections.end()) {
+            for (const auto& [figure, value] : found->second)
+                find_figure(figure)->set(tuning, value, name + ": " + std::string(figure));
+        }
+    };
+    apply("");
+    if (!model.empty()) {
+        apply(model);
+    }
+}
+
+void apply_variables(Tuning& tuning, char** const environment) {
+    for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        const std::size_t equals = text.find('=');
+        if (!text.starts_with(kTuningPrefix) || equals == std::string_view::npos) {
+            continue;
+        }
+        const std::string variable(text.substr(0, equals));
+        std::string name = variable.substr(kTuningPrefix.size());
+        std::transform(name.begin(), name.end(), name.begin(),
+                       [](const unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+        const TuningFigure* const figure = find_figure(name);
+        // The comparison of the whole name refuses AWAKEN_TUNE_Rings, which no list of settings shows.
+        if (figure == nullptr || figure->variable() != variable) {
+            throw unknown_figure(variable + " is not a setting of Awaken", name);
+        }
+        if (const std::string value(text.substr(equals + 1)); !value.empty()) {
+            figure->set(tuning, value, variable);
+        }
+    }
+}
+
+Tuning checked(const Tuning& tuning) {
+    if (tuning.bounce_pool_bytes < tuning.bounce_chunk_bytes) {
+        throw Error("bounce_pool_bytes (" + number_text(Unit::bytes, tuning.bounce_pool_bytes) +
+                        ") is less than one chunk of it (bounce_chunk_bytes, " +
+                        number_text(Unit::bytes, tuning.bounce_chunk_bytes) + ")",
+                    "make the pool larger or the chunks smaller");
+    }
+    return tuning;
+}
+
+/// The text of a file; of one that may be absent and is, nothing.
+std::string read_file(const std::string& file, const bool may_be_absent) {
+    const auto refuse = [&file](const int problem) {
+        return Error("the tuning file " + file + " cannot be read (" + std::strerror(problem) + ")",
+                     "correct AWAKEN_TUNING or the file's rights, or write one with `awaken tune`");
+    };
+    const auto close = [](std::FILE* stream) { std::fclose(stream); };
+    const std::unique_ptr<std::FILE, decltype(close)> stream(std::fopen(file.c_str(), "re"), close);
+    if (!stream) {
+        const int problem = errno;
+        if (may_be_absent && (problem == ENOENT || problem == ENOTDIR)) {
+            return "";
+        }
+        throw refuse(problem);
+    }
+    std::string text;
+    std::array<char, 4096> part{};
+    while (const std::size_t count = std::fread(part.data(), 1, part.size(), stream.get()))
+        text.append(part.data(), count);
+    if (std::ferror(stream.get()) != 0) {
+        throw refuse(errno);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string TuningFigure::variable() const {
+    std::string text(kTuningPrefix);
+    for (const char* letter = name; *letter != '\0'; ++letter)
+        text += static_cast<char>(std::toupper(static_cast<unsigned char>(*letter)));
+    return text;
+}
+
+std::string TuningFigure::text(const Tuning& tuning) const {
+    return number_text(unit, value_of(*this, tuning));
+}
+
+void TuningFigure::set(Tuning& tuning, const std::string& value, const std::string& what) const {
+    const std::uint64_t number = parse_number(unit, value, what);
+    if (number < least || number > most) {
+        throw Error(what + "=" + value + " is out of bounds",
+                    "use " + number_text(unit, least) + " to " + number_text(unit, most));
+    }
+    if (const auto* const size = std::get_if<std::size_t Tuning::*>(&member)) {
+        tuning.** size = number;
+    } else {
+        tuning.*std::get<std::chrono::nanoseconds Tuning::*>(member) =
+            std::chrono::nanoseconds(static_cast<std::chrono::nanoseconds::rep>(number));
+    }
+}
+
+const TuningFigure* find_figure(const std::string_view name) noexcept {
+    const auto* const found = std::find_if(kFigures.begin(), kFigures.end(),
+                                           [name](const TuningFigure& figure) { return name == figure.name; });
+    return found != kFigures.end() ? found : nullptr;
+}
+
+std::span<const MeasuredFigure> measured_figures() noexcept {
+    return kMeasured;
+}
+
+void apply_measured(Tuning& tuning, const std::span<const MeasuredFigure> rows, const std::string& model,
+                    const std::string& link) {
+    for (const MeasuredFigure& row : rows) {
+        if (model != row.model || (std::string_view(row.link) != "*" && link != row.link)) {
+            continue;
+        }
+        const std::string where = std::string("the built-in figures of ") + row.model + ": " + row.figure;
+        const TuningFigure* const figure = find_figure(row.figure);
+        if (figure == nullptr) {
+            throw unknown_figure(where + " is no figure", row.figure);
+        }
+        figure->set(tuning, row.value, where);
+    }
+}
+
+TuningLine parse_tuning_line(std::string_view line, const std::string& where) {
+    line = trimmed(line.substr(0, line.find('#')));
+    if (line.empty()) {
+        return {};
+    }
+    if (line.front() == '[') {
+        const std::string_view model = line.back() == ']' ? trimmed(line.substr(1, line.size() - 2)) : "";
+        if (model.empty()) {
+            throw Error(where + ": " + std::string(line) + " names no GPU", "write [MODEL], such as [NVIDIA H200]");
+        }
+        return {TuningLine::Kind::section, model, {}};
+    }
+    const std::size_t equals = line.find('=');
+    const std::string_view name = trimmed(line.substr(0, equals));
+    const std::string_view value = equals == std::string_view::npos ? "" : trimmed(line.substr(equals + 1));
+    if (name.empty() || value.empty()) {
+        throw Error(where + ": " + std::string(line) + " is not understood",
+                    "write NAME = VALUE, [MODEL] or # COMMENT");
+    }
+    return {TuningLine::Kind::assignment, name, value};
+}
+
+Tuning Tuning::from_text(const std::string& gpu_model, const std::string& link, const std::string_view text,
+                         const std::string& name, char** environment) {
+    Tuning tuning;
+    apply_measured(tuning, kMeasured, gpu_model, link);
+    apply_text(tuning, gpu_model, text, name);
+    apply_variables(tuning, environment);
+    return checked(tuning);
+}
+
+Tuning Tuning::find(const std::string& gpu_model, const std::string& link, const std::string& file,
+                    char** environment) {
+    const std::string path = file.empty() ? default_file(environment) : file;
+    const std::string text = path.empty() ? "" : read_file(path, file.empty());
+    return from_text(gpu_model, link, text, path, environment);
+}
+
+std::string Tuning::default_file(char** environment) {
+    constexpr std::string_view kName = "/awaken/tuning.conf";
+    // The XDG specification has relative paths ignored.
+    if (const std::string_view folder = variable_in(environment, "XDG_CONFIG_HOME"); folder.starts_with('/')) {
+        return std::string(folder).append(kName);
+    }
+    if (const std::string_view home = variable_in(environment, "HOME"); !home.empty()) {
+        return std::string(home).append("/.config").append(kName);
+    }
+    return "";
+}
+
+std::span<const TuningFigure> Tuning::figures() noexcept {
+    return kFigures;
+}
+
+const std::vector<SettingDescription>& Tuning::descriptions() {
+    // Leaked, so that they can be read while static objects are destroyed.
+    static const auto* const table = [] {
+        static const auto* const texts = [] {
+            auto* const all = new std::vector<std::pair<std::string, std::string>>;
+            for (const TuningFigure& figure : kFigures)
+                all->emplace_back(figure.variable(), figure.text(Tuning{}));
+            return all;
+        }();
+        auto* const result = new std::vector<SettingDescription>;
+        for (std::size_t i = 0; i < kFigures.size(); ++i) {
+            const TuningFigure& figure = kFigures[i];
+            const char* const values = figure.unit == Unit::bytes   ? "bytes, with K, M or G"
+                                       : figure.unit == Unit::count ? "number"
+                                                                    : "microseconds";
+            result->push_back({(*texts)[i].first.c_str(), values, (*texts)[i].second.c_str(), figure.meaning});
+        }
+        return result;
+    }();
+    return *table;
+}
+
+}  // namespace awaken::transfer
