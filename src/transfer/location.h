@@ -11,17 +11,18 @@ struct Location {
     enum class Kind : std::uint32_t {
         none,
         device,  ///< GPU memory exported by IPC
-        area,    ///< at `offset` of the sender's area
-        file     ///< memory file, descriptor `descriptor` of process `pid`
+        shared,  ///< host memory at `offset` of the node's shared memory
+        ring,    ///< passes through chunks of host memory at `offset` of the node's shared memory
+        own      ///< at `address` of the process that is to fetch it: a message to oneself
     };
-    Kind kind;
-    std::int32_t pid;
-    std::int32_t descriptor;
-    std::uint32_t reserved;
-    std::uint64_t allocation_id;           ///< device: identity of the allocation
-    std::uint64_t allocation_bytes;        ///< of the allocation or the file
-    std::uint64_t offset;                  ///< of the first byte
-    std::array<unsigned char, 64> handle;  ///< device: the IPC handle
+    Kind kind = Kind::none;
+    std::int32_t device = -1;                ///< device: its number in the process that exported it, for messages
+    std::uint64_t allocation_id = 0;         ///< device: identity of the allocation
+    std::uint64_t allocation_bytes = 0;      ///< of the allocation; shared, ring: of the memory from `offset` on
+    std::uint64_t offset = 0;                ///< device: of the first byte in the allocation
+    std::uint64_t address = 0;               ///< own; device: of the allocation in its owner, to tell it from others
+    std::uint64_t chunk_bytes = 0;           ///< ring
+    std::array<unsigned char, 64> handle{};  ///< device: the IPC handle
 };
 
 }  // namespace awaken::transfer

@@ -45,11 +45,20 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     const std::unique_lock lock(_mutex);
     for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
         const auto current = mapping++;
-        if (current->owner != owner || current->device != device || current->stale ||
-            current->handle != location.handle) {
+        if (current->owner != owner || current->device != device || current->stale) {
             continue;
         }
-        if (current->allocation_id == location.allocation_id && current->bytes == location.allocation_bytes) {
+        const bool same_handle = current->handle == location.handle;
+        // An allocation where another one was, as a runtime that carves small ones out of a block makes them: the
+        // handles differ, but the old one was freed, and keeping it mapped makes the runtime refuse the new one.
+        const bool overlaps = location.address != 0 && current->address < location.address + location.allocation_bytes &&
+                              location.address < current->address + current->bytes;
+        if (!same_handle && !overlaps) {
+            continue;
+        }
+        // Where the runtime gives no identity, nothing tells an old mapping from a new one.
+        if (same_handle && location.allocation_id != 0 && current->allocation_id == location.allocation_id &&
+            current->bytes == location.allocation_bytes) {
             ++current->uses;
             ++_statistics.reused;
             _mappings.splice(_mappings.begin(), _mappings, current);
@@ -97,7 +106,8 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     ++_statistics.opened;
     _bytes += bytes;
     _mappings.push_front(
-        {owner, device, location.handle, location.allocation_id, bytes, base, 1, false, once, Clock::now()});
+        {owner, device, location.handle, location.allocation_id, location.address, bytes, base, 1, false, once,
+         Clock::now()});
     use._owner = this;
     use._mapping = _mappings.begin();
     use._data = static_cast<std::byte*>(base) + location.offset;

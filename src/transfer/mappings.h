@@ -60,6 +60,7 @@ class Mappings {
         int device;
         std::array<unsigned char, 64> handle;
         std::uint64_t allocation_id;
+        std::uint64_t address;  ///< of the allocation in its owner's address space
         std::size_t bytes;
         void* base;
         int uses;    ///< under way

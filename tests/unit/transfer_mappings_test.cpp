@@ -62,6 +62,7 @@ class IpcGpu final : public gpu::Runtime {
     gpu::Status enable_peer_access(int, int) noexcept override { return none(); }
     void classify(std::span<const void* const>, gpu::PointerInfo*) noexcept override {}
     gpu::Status order_after_default_stream(const void*, const gpu::PointerInfo&) noexcept override { return none(); }
+    gpu::Status finish_default_stream(int) noexcept override { return none(); }
     gpu::Status allocate(int, std::size_t, void*&) noexcept override { return none(); }
     gpu::Status allocate_managed(int, std::size_t, void*&) noexcept override { return none(); }
     gpu::Status allocate_from_pool(int, std::size_t, void*&) noexcept override { return none(); }

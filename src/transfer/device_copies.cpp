@@ -1,0 +1,814 @@
+#include "transfer/device_copies.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "gpu/kernels/texts.h"
+#include "gpu/wait.h"
+
+// How it is known that a copy is over
+// -----------------------------------
+// A lane is a stream that does its copies in order. Copies are counted: the position of a copy is the number of copies
+// that the lane had been given with it. A marker is an event that was recorded when the lane stood at some position, so
+// one query of it answers for all copies up to there. Starting a copy records nothing; only when a copy is asked about
+// that no marker covers yet is one recorded, at the lane's end. Sixty-four messages that are started and then asked
+// about thus cost sixty-four launches and one event.
+//
+// Ordinary host memory
+// --------------------
+// A GPU copies to and from page-locked memory only; given anything else, the runtime's copy blocks. So such a copy goes
+// through a few blocks of pinned memory, and the CPU's half of each is done in poll(). Each block has a marker of its
+// own: the first is to be emptied while the next is being filled.
+
+namespace awaken::transfer {
+namespace {
+
+/// Copies below this share the small lane. What takes longer would make the small ones wait.
+constexpr std::size_t kSmallCopyBytes = std::size_t{64} << 10;
+/// Large copies of different peers overlap up to this number; a GPU has few copy engines for one direction.
+constexpr unsigned kLargeLanes = 4;
+/// Pinned blocks of a copy from or to ordinary host memory.
+constexpr std::size_t kBlocks = 4;
+/// Blocks of a long copy are not smaller: each costs a launch and an event.
+constexpr std::size_t kSmallestBlockBytes = std::size_t{64} << 10;
+/// What one poll copies between two places in host memory.
+constexpr std::size_t kSliceBytes = std::size_t{256} << 10;
+/// Of the copying kernel. Each thread has four vectors of 16 bytes under way.
+constexpr unsigned kKernelThreads = 256;
+constexpr std::size_t kKernelBytesPerBlock = std::size_t{kKernelThreads} * 4 * 16;
+
+enum class Progress : std::uint8_t { under_way, arrived, failed };
+
+[[noreturn]] void fail(const std::string& doing, const gpu::Status& status) {
+    throw Error(doing + " failed (" + status.message() + ")",
+                "an error of an earlier kernel of the program also comes out here; run with AWAKEN_CHECK=1 to see "
+                "whether the buffer was freed or is too short");
+}
+
+[[noreturn]] void fail_copy(const std::size_t bytes, const int device, const gpu::Status& status) {
+    fail("copying " + std::to_string(bytes) + " bytes with GPU " + std::to_string(device), status);
+}
+
+bool is_pageable(const DeviceCopies::End& end) noexcept {
+    return end.info != nullptr && end.info->kind == gpu::MemoryKind::host;
+}
+
+}  // namespace
+
+struct DeviceCopies::State {
+    class Lane;
+    struct Device;
+
+    State(gpu::Runtime& gpu_runtime, PinnedPool& pinned_pool, const Tuning& figures, const CopyEngine copy_engine)
+        : runtime(gpu_runtime), pool(pinned_pool), tuning(figures), engine(copy_engine) {}
+    ~State();
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    [[nodiscard]] Device& device(int wanted);
+    [[nodiscard]] Lane& lane(Device& on, std::size_t bytes, unsigned number);
+    [[nodiscard]] gpu::PointerInfo classify(const void* pointer) noexcept;
+    [[nodiscard]] bool cpu_reaches_both(const End& destination, const End& source) noexcept;
+    void order(const End& end);
+    [[nodiscard]] bool kernel_may_copy(const Device& on, const End& destination, const End& source, std::size_t bytes);
+    [[nodiscard]] bool kernel_ready(Device& on);
+    void refuse_kernel(Device& on, std::string reason);
+    [[nodiscard]] gpu::Status launch_kernel(const Device& on, const End& destination, const End& source,
+                                            std::size_t bytes, gpu::StreamHandle stream) noexcept;
+    void shut_down() noexcept;
+
+    gpu::Runtime& runtime;
+    PinnedPool& pool;
+    const Tuning tuning;
+    const CopyEngine engine;
+    mutable std::mutex mutex;               ///< for making devices and lanes, and for the reason below
+    std::atomic<Device*> devices{nullptr};  ///< a list that only grows, so that finding one needs no lock
+    std::string kernel_refusal;
+};
+
+/// One copy. Belongs to its lane and is used again, so that starting a copy allocates nothing.
+struct DeviceCopies::Work {
+    /// How the bytes travel.
+    enum class Way : std::uint8_t {
+        direct,    ///< one copy by the GPU
+        cpu,       ///< slices, by the CPU
+        download,  ///< to ordinary host memory through pinned blocks
+        upload     ///< from there
+    };
+    /// A pinned block and the part of the copy that is in it.
+    struct Block {
+        StagingBlock memory;
+        std::size_t bytes = 0;
+        std::uint64_t position = 0;  ///< in the lane
+    };
+
+    void start_blocks(State& state);
+    /// Does what can be done now. True when the copy is over, well or not.
+    bool advance() noexcept;
+    /// Starts nothing more, and waits for what the GPU has been given.
+    void settle() noexcept;
+    /// Throws if the copy failed, once.
+    void report();
+    static void put_away(std::unique_ptr<Work> work) noexcept;
+
+    Way way = Way::direct;
+    bool over = false;
+    bool stopped = false;  ///< the GPU refused a part: nothing more is started
+    State::Lane* lane = nullptr;
+    Work* next = nullptr;        ///< while it waits for its next use
+    std::uint64_t position = 0;  ///< of the last of its copies in the lane
+    std::size_t bytes = 0;
+    std::size_t arrived = 0;  ///< bytes
+    gpu::Status failure;
+
+    std::byte* destination = nullptr;
+    const std::byte* source = nullptr;
+    // Through pinned blocks: block number i holds bytes from i * block_bytes on, in blocks[i % blocks.size()].
+    std::size_t block_bytes = 0;
+    std::size_t given = 0;    ///< blocks that the GPU was given
+    std::size_t retired = 0;  ///< blocks that are through
+    std::vector<Block> blocks;
+
+  private:
+    void finish(Progress progress) noexcept;
+    void copy_slice() noexcept;
+    void download() noexcept;
+    void upload() noexcept;
+    [[nodiscard]] std::size_t bytes_of_block(std::size_t number) const noexcept;
+    void give_block(std::size_t number) noexcept;
+};
+
+/// A stream with its markers.
+class DeviceCopies::State::Lane {
+  public:
+    Lane(gpu::Runtime& runtime, const int device) : _runtime(runtime), _device(device) {}
+    ~Lane() {
+        free_list(_spare_work);
+        free_list(_returned_work.load());
+    }
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+
+    [[nodiscard]] int device() const noexcept { return _device; }
+    /// A call on it failed: no new copy goes here.
+    [[nodiscard]] bool broken() const noexcept { return _broken.load(std::memory_order_acquire); }
+
+    /// A copy that nothing has been started for.
+    [[nodiscard]] std::unique_ptr<Work> take_work() {
+        const std::lock_guard lock(_mutex);
+        return take();
+    }
+
+    /// Starts a copy of one operation; `give(runtime, stream)` hands that to the stream. Null when it was refused.
+    template <typename Give>
+    [[nodiscard]] std::unique_ptr<Work> start(const Give& give, gpu::Status& status) {
+        const std::lock_guard lock(_mutex);
+        std::unique_ptr<Work> work = take();
+        status = submit(give, work->position);
+        if (status.ok()) return work;
+        put_back(std::move(work));
+        return nullptr;
+    }
+
+    /// Gives the stream one operation more, with a marker after it.
+    template <typename Give>
+    gpu::Status submit_marked(const Give& give, std::uint64_t& position) noexcept {
+        const std::lock_guard lock(_mutex);
+        const gpu::Status status = submit(give, position);
+        // Whatever goes wrong here comes out when somebody asks for the position.
+        if (status.ok()) static_cast<void>(mark());
+        return status;
+    }
+
+    /// How things stand with what was submitted as `position`. When it failed, `why` receives the reason, and the GPU
+    /// no longer works on anything in the lane.
+    [[nodiscard]] Progress ask(const std::uint64_t position, gpu::Status& why) noexcept {
+        if (position <= _finished.load(std::memory_order_acquire)) return Progress::arrived;
+        // Who asks at the same time asks for us as well.
+        const std::unique_lock lock(_mutex, std::try_to_lock);
+        if (!lock.owns_lock()) return Progress::under_way;
+        if (position <= _finished.load(std::memory_order_relaxed)) return Progress::arrived;
+        if (_failure.ok()) {
+            if (_markers.empty() || _markers.back().covers < position) {
+                if (!mark()) return after_failure(why);
+            }
+            const auto marker = std::lower_bound(
+                _markers.begin(), _markers.end(), position,
+                [](const Marker& candidate, const std::uint64_t wanted) { return candidate.covers < wanted; });
+            bool done = false;
+            const gpu::Status status = _runtime.query_event(marker->event, done);
+            if (status.ok()) {
+                if (!done) return Progress::under_way;
+                retire(static_cast<std::size_t>(marker - _markers.begin()) + 1);
+                return Progress::arrived;
+            }
+            break_down(status);
+        }
+        return after_failure(why);
+    }
+
+    void put_away(std::unique_ptr<Work> work) noexcept {
+        Work* const item = work.release();
+        item->next = _returned_work.load(std::memory_order_relaxed);
+        while (!_returned_work.compare_exchange_weak(item->next, item, std::memory_order_release,
+                                                     std::memory_order_relaxed)) {
+        }
+        _live.fetch_sub(1, std::memory_order_release);
+    }
+
+    /// Makes a broken lane usable again, with another stream. False while copies of it are still alive.
+    [[nodiscard]] bool renew() noexcept {
+        const std::lock_guard lock(_mutex);
+        if (_live.load(std::memory_order_acquire) != 0) return false;
+        close();
+        _finished.store(_given, std::memory_order_release);
+        _failure = {};
+        _drained = false;
+        _broken.store(false, std::memory_order_release);
+        return true;
+    }
+
+    /// Waits until the stream is idle, and destroys it. The next copy makes another.
+    void shut_down() noexcept {
+        const std::lock_guard lock(_mutex);
+        if (_stream.value == nullptr) return;
+        const int over = 1;
+        static_cast<void>(gpu::poll_until_over([this] { return drained() ? over : 0; }, 0));
+        if (_failure.ok()) _finished.store(_given, std::memory_order_release);
+        close();
+    }
+
+    /// A call for this lane failed at once; what it was given before may be sound.
+    void retire_from_use() noexcept { _broken.store(true, std::memory_order_release); }
+
+  private:
+    struct Marker {
+        gpu::EventHandle event;
+        std::uint64_t covers = 0;  ///< the last position before it
+    };
+
+    // ---- all below need the lock, but for the list of returned work ------------------------------------------------
+
+    [[nodiscard]] std::unique_ptr<Work> take() {
+        if (_spare_work == nullptr) _spare_work = _returned_work.exchange(nullptr, std::memory_order_acquire);
+        std::unique_ptr<Work> work;
+        if (_spare_work != nullptr) {
+            work.reset(std::exchange(_spare_work, _spare_work->next));
+            work->next = nullptr;
+        } else {
+            work = std::make_unique<Work>();
+            work->lane = this;
+        }
+        _live.fetch_add(1, std::memory_order_relaxed);
+        return work;
+    }
+    void put_back(std::unique_ptr<Work> work) noexcept {
+        work->next = _spare_work;
+        _spare_work = work.release();
+        _live.fetch_sub(1, std::memory_order_relaxed);
+    }
+    static void free_list(Work* item) noexcept {
+        while (item != nullptr)
+            delete std::exchange(item, item->next);
+    }
+
+    template <typename Give>
+    [[nodiscard]] gpu::Status submit(const Give& give, std::uint64_t& position) noexcept {
+        if (!_failure.ok()) return _failure;
+        if (_stream.value == nullptr) {
+            if (const gpu::Status status = _runtime.create_stream(_device, true, _stream); !status.ok()) {
+                _stream = {};
+                return status;
+            }
+        }
+        const gpu::Status status = give(_runtime, _stream);
+        if (status.ok()) {
+            position = ++_given;
+        } else {
+            retire_from_use();
+        }
+        return status;
+    }
+
+    /// Puts a marker after all that was given. False when that failed.
+    [[nodiscard]] bool mark() noexcept {
+        if (_spare_events.empty()) {
+            try {
+                // Room for all events in both lists, so that moving one from here to there never fails.
+                _spare_events.reserve(_markers.size() + 1);
+                _markers.reserve(_markers.size() + 1);
+            } catch (const std::bad_alloc&) {
+                break_down({gpu::kUnsupported, "create_event", "out of host memory"});
+                return false;
+            }
+            gpu::EventHandle event;
+            if (const gpu::Status status = _runtime.create_event(_device, event); !status.ok()) {
+                break_down(status);
+                return false;
+            }
+            _spare_events.push_back(event);
+        }
+        const gpu::EventHandle event = _spare_events.back();
+        if (const gpu::Status status = _runtime.record_event(event, _stream); !status.ok()) {
+            break_down(status);
+            return false;
+        }
+        _spare_events.pop_back();
+        _markers.push_back({event, _given});
+        return true;
+    }
+
+    /// The first `count` markers were reached.
+    void retire(const std::size_t count) noexcept {
+        _finished.store(_markers[count - 1].covers, std::memory_order_release);
+        for (std::size_t i = 0; i < count; ++i)
+            _spare_events.push_back(_markers[i].event);
+        _markers.erase(_markers.begin(), _markers.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+
+    /// Events are no guide any more.
+    void break_down(const gpu::Status& status) noexcept {
+        _failure = status;
+        // A driver that was shut down works on nothing.
+        _drained = status.code == gpu::kShutDown;
+        retire_from_use();
+    }
+
+    /// Whether the stream is idle. When it does not say, the device has stopped working on it, or the driver is gone.
+    [[nodiscard]] bool drained() noexcept {
+        if (_drained) return true;
+        bool done = false;
+        if (const gpu::Status status = _runtime.query_stream(_stream, done); !status.ok()) {
+            if (_failure.ok()) break_down(status);
+            _drained = true;
+        } else if (done && !_failure.ok()) {
+            _drained = true;
+        }
+        return _drained || done;
+    }
+
+    /// Copies that were accepted may still be running although a call failed: the caller keeps its memory until not.
+    [[nodiscard]] Progress after_failure(gpu::Status& why) noexcept {
+        if (!drained()) return Progress::under_way;
+        why = _failure;
+        return Progress::failed;
+    }
+
+    void close() noexcept {
+        // Failures mean that the runtime is shut down and has freed everything itself.
+        for (const Marker& marker : _markers)
+            (void)_runtime.destroy_event(marker.event).ok();
+        for (const gpu::EventHandle event : _spare_events)
+            (void)_runtime.destroy_event(event).ok();
+        _markers.clear();
+        _spare_events.clear();
+        if (_stream.value != nullptr) (void)_runtime.destroy_stream(_stream).ok();
+        _stream = {};
+    }
+
+    gpu::Runtime& _runtime;
+    const int _device;
+    std::mutex _mutex;
+    gpu::StreamHandle _stream;  ///< made by the first copy
+    std::uint64_t _given = 0;   ///< operations that the stream was given
+    std::atomic<std::uint64_t> _finished{0};
+    std::vector<Marker> _markers;  ///< not yet reached as far as we know; oldest first
+    std::vector<gpu::EventHandle> _spare_events;
+    gpu::Status _failure;   ///< of the stream itself: what is not finished has failed
+    bool _drained = false;  ///< after a failure: the GPU is through with the stream
+    std::atomic<bool> _broken{false};
+    std::atomic<int> _live{0};  ///< copies that are not put away
+    Work* _spare_work = nullptr;
+    std::atomic<Work*> _returned_work{nullptr};  ///< any thread adds one, the lock's holder takes all
+};
+
+/// What a GPU has.
+struct DeviceCopies::State::Device {
+    enum class Kernel : std::uint8_t { unknown, loading, ready, refused };
+
+    explicit Device(const int device_number) : number(device_number) {}
+
+    const int number;
+    Device* next = nullptr;
+    /// The small lane, and the large ones.
+    std::array<std::atomic<Lane*>, 1 + kLargeLanes> current{};
+    std::vector<std::unique_ptr<Lane>> lanes;  ///< these and broken ones; under State::mutex
+    std::atomic<Kernel> kernel_state{Kernel::unknown};
+    gpu::ModuleHandle module;  ///< these three are valid in state ready
+    gpu::KernelHandle kernel;
+    unsigned largest_grid = 1;
+};
+
+// ---- State ----------------------------------------------------------------------------------------------------------
+
+DeviceCopies::State::~State() {
+    shut_down();
+    for (Device* item = devices.load(); item != nullptr;)
+        delete std::exchange(item, item->next);
+}
+
+DeviceCopies::State::Device& DeviceCopies::State::device(const int wanted) {
+    int number = wanted;
+    // Managed memory of some runtimes has no owner; any device can copy it, the caller's own is the likeliest to hold
+    // it.
+    if (number < 0 && (!runtime.current_device(number).ok() || number < 0)) number = 0;
+    const auto known = [&]() -> Device* {
+        for (Device* item = devices.load(std::memory_order_acquire); item != nullptr; item = item->next) {
+            if (item->number == number) return item;
+        }
+        return nullptr;
+    };
+    if (Device* const item = known()) return *item;
+    const std::lock_guard lock(mutex);
+    if (Device* const item = known()) return *item;
+    auto made = std::make_unique<Device>(number);
+    made->next = devices.load(std::memory_order_relaxed);
+    devices.store(made.get(), std::memory_order_release);
+    return *made.release();
+}
+
+DeviceCopies::State::Lane& DeviceCopies::State::lane(Device& on, const std::size_t bytes, const unsigned number) {
+    std::atomic<Lane*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + number % kLargeLanes];
+    Lane* lane = slot.load(std::memory_order_acquire);
+    if (lane != nullptr && !lane->broken()) return *lane;
+
+    const std::lock_guard lock(mutex);
+    lane = slot.load(std::memory_order_relaxed);
+    if (lane != nullptr && (!lane->broken() || lane->renew())) return *lane;
+    // A lane that broke stays until its copies are gone; then it serves where the next one breaks.
+    for (const std::unique_ptr<Lane>& candidate : on.lanes) {
+        const bool in_use = std::any_of(on.current.begin(), on.current.end(),
+                                        [&](const auto& other) { return other.load() == candidate.get(); });
+        if (in_use || !candidate->renew()) continue;
+        slot.store(candidate.get(), std::memory_order_release);
+        return *candidate;
+    }
+    on.lanes.push_back(std::make_unique<Lane>(runtime, on.number));
+    slot.store(on.lanes.back().get(), std::memory_order_release);
+    return *on.lanes.back();
+}
+
+gpu::PointerInfo DeviceCopies::State::classify(const void* const pointer) noexcept {
+    gpu::PointerInfo info;
+    runtime.classify({&pointer, 1}, &info);
+    return info;
+}
+
+bool DeviceCopies::State::cpu_reaches_both(const End& destination, const End& source) noexcept {
+    if (destination.info != nullptr && source.info != nullptr) {
+        return destination.info->host_accessible() && source.info->host_accessible();
+    }
+    // The layer's own memory may be a GPU's. It matters only where the other side would have to pass through pinned
+    // blocks. "host" is no answer: it is what a runtime says of every pointer when it is shut down.
+    if (is_pageable(destination)) return classify(source.address).kind == gpu::MemoryKind::pinned;
+    if (is_pageable(source)) return classify(destination.address).kind == gpu::MemoryKind::pinned;
+    return false;
+}
+
+void DeviceCopies::State::order(const End& end) {
+    if (end.info == nullptr || end.info->host_accessible()) return;
+    const gpu::Status status = runtime.order_after_default_stream(end.address, *end.info);
+    if (!status.ok()) fail("waiting for earlier work on a GPU buffer", status);
+}
+
+// A kernel copies with multiprocessors that the program's own kernels could use: where communication and computation
+// are to overlap it is the worse choice, however fast it is by itself. It starts sooner than a copy engine, though.
+
+bool DeviceCopies::State::kernel_may_copy(const Device& on, const End& destination, const End& source,
+                                          const std::size_t bytes) {
+    const bool wanted =
+        engine == CopyEngine::kernel || (engine == CopyEngine::automatic && bytes <= tuning.kernel_copy_bytes);
+    if (!wanted) return false;
+    for (const End* const end : {&destination, &source}) {
+        const gpu::PointerInfo info = end->info != nullptr ? *end->info : classify(end->address);
+        if (info.kind != gpu::MemoryKind::device) return false;
+        // Memory of another process was mapped for this device. The program's own on another device can be out of a
+        // kernel's reach, and enabling access is the program's business: it would find it enabled, which is an error.
+        if (end->info != nullptr && info.device != on.number) return false;
+    }
+    return true;
+}
+
+bool DeviceCopies::State::kernel_ready(Device& on) {
+    Device::Kernel state = on.kernel_state.load(std::memory_order_acquire);
+    if (state == Device::Kernel::ready) return true;
+    // Whoever comes while another thread compiles does not wait for it.
+    if (state != Device::Kernel::unknown ||
+        !on.kernel_state.compare_exchange_strong(state, Device::Kernel::loading, std::memory_order_acquire)) {
+        return false;
+    }
+    std::string log;
+    gpu::Status status = runtime.load_kernels(on.number, "copy.h", gpu::kernels::copy_source, on.module, log);
+    if (status.ok()) {
+        status = runtime.find_kernel(on.module, "awaken_copy", on.kernel);
+        if (!status.ok()) (void)runtime.unload_kernels(on.module).ok();
+    }
+    if (!status.ok()) {
+        refuse_kernel(on, status.message() + (log.empty() ? "" : ": " + log.substr(0, log.find('\n'))));
+        return false;
+    }
+    gpu::DeviceInfo info;
+    const bool known = runtime.device_info(on.number, info).ok() && info.multiprocessors > 0;
+    on.largest_grid = known ? static_cast<unsigned>(info.multiprocessors) : 1;
+    on.kernel_state.store(Device::Kernel::ready, std::memory_order_release);
+    return true;
+}
+
+void DeviceCopies::State::refuse_kernel(Device& on, std::string reason) {
+    if (engine == CopyEngine::kernel) {
+        const std::lock_guard lock(mutex);
+        if (kernel_refusal.empty()) {
+            kernel_refusal = "GPU " + std::to_string(on.number) + " copies without a kernel: " + std::move(reason);
+        }
+    }
+    on.kernel_state.store(Device::Kernel::refused, std::memory_order_release);
+}
+
+gpu::Status DeviceCopies::State::launch_kernel(const Device& on, const End& destination, const End& source,
+                                               const std::size_t bytes, const gpu::StreamHandle stream) noexcept {
+    void* target = destination.address;
+    const void* origin = source.address;
+    unsigned long long length = bytes;
+    std::array<void*, 3> arguments{static_cast<void*>(&target), static_cast<void*>(&origin), &length};
+    const std::size_t blocks = (bytes + kKernelBytesPerBlock - 1) / kKernelBytesPerBlock;
+    gpu::Dim3 grid;
+    grid.x = static_cast<unsigned>(std::min<std::size_t>(blocks, on.largest_grid));
+    return runtime.launch(on.kernel, grid, {kKernelThreads, 1, 1}, 0, stream, arguments.data());
+}
+
+void DeviceCopies::State::shut_down() noexcept {
+    const std::lock_guard lock(mutex);
+    for (Device* item = devices.load(); item != nullptr; item = item->next) {
+        for (const std::unique_ptr<Lane>& lane : item->lanes)
+            lane->shut_down();
+        if (item->kernel_state.exchange(Device::Kernel::unknown) != Device::Kernel::ready) continue;
+        (void)runtime.unload_kernels(item->module).ok();  // a failure: the runtime is shut down and has done it
+        item->module = {};
+        item->kernel = {};
+    }
+}
+
+// ---- Work -----------------------------------------------------------------------------------------------------------
+
+void DeviceCopies::Work::start_blocks(State& state) {
+    block_bytes = bytes;
+    if (bytes > kSmallestBlockBytes) {
+        // All of it at once as long as blocks do not get too long.
+        const std::size_t share = (bytes + kBlocks - 1) / kBlocks;
+        const std::size_t longest = std::max(state.tuning.ring_chunk_bytes, kSmallestBlockBytes);
+        block_bytes = std::clamp(share, kSmallestBlockBytes, longest);
+    }
+    const std::size_t count = std::min(kBlocks, (bytes + block_bytes - 1) / block_bytes);
+    blocks.reserve(count);
+    while (blocks.size() < count) {
+        StagingBlock memory = state.pool.acquire(state.runtime, block_bytes);
+        // When nothing is left to pin, ordinary memory has to do; more than one block of it would gain nothing.
+        if (!memory.pinned() && !blocks.empty()) break;
+        blocks.push_back({std::move(memory), 0, 0});
+    }
+    // A short message's first half is done at once; a long one's takes the CPU too long for a call that only starts.
+    if (way == Way::upload && bytes > kSmallestBlockBytes) return;
+    for (std::size_t number = 0; number < blocks.size() && !stopped; ++number)
+        give_block(number);
+}
+
+std::size_t DeviceCopies::Work::bytes_of_block(const std::size_t number) const noexcept {
+    return std::min(block_bytes, bytes - number * block_bytes);
+}
+
+void DeviceCopies::Work::give_block(const std::size_t number) noexcept {
+    Block& block = blocks[number % blocks.size()];
+    const std::size_t offset = number * block_bytes;
+    block.bytes = bytes_of_block(number);
+    std::byte* const pinned = block.memory.data();
+    if (way == Way::upload) std::memcpy(pinned, source + offset, block.bytes);
+    failure = lane->submit_marked(
+        [&](gpu::Runtime& runtime, const gpu::StreamHandle stream) {
+            return way == Way::upload ? runtime.copy(destination + offset, pinned, block.bytes, stream)
+                                      : runtime.copy(pinned, source + offset, block.bytes, stream);
+        },
+        block.position);
+    if (!failure.ok()) {
+        stopped = true;
+        return;
+    }
+    position = block.position;
+    ++given;
+}
+
+void DeviceCopies::Work::finish(const Progress progress) noexcept {
+    over = progress != Progress::under_way;
+    if (progress == Progress::arrived) arrived = bytes;
+}
+
+void DeviceCopies::Work::copy_slice() noexcept {
+    const std::size_t slice = std::min(kSliceBytes, bytes - arrived);
+    std::memcpy(destination + arrived, source + arrived, slice);
+    arrived += slice;
+    over = arrived == bytes;
+}
+
+void DeviceCopies::Work::download() noexcept {
+    const Block& oldest = blocks[retired % blocks.size()];
+    const Progress progress = lane->ask(oldest.position, failure);
+    if (progress != Progress::arrived) {
+        finish(progress);
+        return;
+    }
+    std::memcpy(destination + arrived, oldest.memory.data(), oldest.bytes);
+    arrived += oldest.bytes;
+    ++retired;
+    over = arrived == bytes;
+    if (given * block_bytes < bytes) give_block(given);
+}
+
+void DeviceCopies::Work::upload() noexcept {
+    while (retired < given) {
+        const Block& oldest = blocks[retired % blocks.size()];
+        const Progress progress = lane->ask(oldest.position, failure);
+        if (progress == Progress::failed) over = true;
+        if (progress != Progress::arrived) break;
+        arrived += oldest.bytes;
+        ++retired;
+    }
+    if (arrived == bytes) over = true;
+    if (!over && given * block_bytes < bytes && given - retired < blocks.size()) give_block(given);
+}
+
+bool DeviceCopies::Work::advance() noexcept {
+    if (over) return true;
+    if (stopped) {
+        gpu::Status later;  // the first failure is the one to tell
+        over = lane->ask(position, later) != Progress::under_way;
+        return over;
+    }
+    switch (way) {
+        case Way::direct:
+            finish(lane->ask(position, failure));
+            break;
+        case Way::cpu:
+            copy_slice();
+            break;
+        case Way::download:
+            download();
+            break;
+        case Way::upload:
+            upload();
+            break;
+    }
+    return over;
+}
+
+void DeviceCopies::Work::settle() noexcept {
+    if (over) return;
+    if (lane == nullptr) {
+        over = true;
+        return;
+    }
+    stopped = true;
+    static_cast<void>(gpu::poll_until_over([this] { return advance() ? 1 : 0; }, 0));
+}
+
+void DeviceCopies::Work::report() {
+    if (failure.ok()) return;
+    fail_copy(bytes, lane->device(), std::exchange(failure, gpu::Status{}));
+}
+
+void DeviceCopies::Work::put_away(std::unique_ptr<Work> work) noexcept {
+    if (work == nullptr) return;
+    work->settle();
+    State::Lane* const lane = work->lane;
+    if (lane == nullptr) return;
+    work->way = Way::direct;
+    work->over = work->stopped = false;
+    work->position = 0;
+    work->bytes = work->arrived = 0;
+    work->failure = {};
+    work->block_bytes = work->given = work->retired = 0;
+    work->blocks.clear();
+    lane->put_away(std::move(work));
+}
+
+// ---- DeviceCopies ---------------------------------------------------------------------------------------------------
+
+DeviceCopies::DeviceCopies(gpu::Runtime& runtime, PinnedPool& pool, const Tuning& tuning, const CopyEngine engine)
+    : _state(std::make_unique<State>(runtime, pool, tuning, engine)) {}
+
+DeviceCopies::~DeviceCopies() = default;
+
+DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, const End& destination, const End& source,
+                                       const std::size_t bytes) {
+    Copy copy;
+    if (bytes == 0) return copy;
+    State& state = *_state;
+    if (state.cpu_reaches_both(destination, source)) {
+        copy._work = std::make_unique<Work>();
+        copy._work->way = Work::Way::cpu;
+        copy._work->bytes = bytes;
+        copy._work->destination = static_cast<std::byte*>(destination.address);
+        copy._work->source = static_cast<const std::byte*>(source.address);
+        static_cast<void>(copy._work->advance());
+        return copy;
+    }
+    state.order(destination);
+    state.order(source);
+    State::Device& on = state.device(device);
+    State::Lane& stream = state.lane(on, bytes, lane);
+
+    const bool to_pageable = is_pageable(destination);
+    if (to_pageable || is_pageable(source)) {
+        copy._work = stream.take_work();
+        Work& work = *copy._work;
+        work.way = to_pageable ? Work::Way::download : Work::Way::upload;
+        work.bytes = bytes;
+        work.destination = static_cast<std::byte*>(destination.address);
+        work.source = static_cast<const std::byte*>(source.address);
+        work.start_blocks(state);
+        if (work.stopped) {
+            work.settle();
+            work.report();
+        }
+        return copy;
+    }
+
+    gpu::Status status;
+    if (state.kernel_may_copy(on, destination, source, bytes) && state.kernel_ready(on)) {
+        copy._work = stream.start(
+            [&](gpu::Runtime&, const gpu::StreamHandle to) {
+                return state.launch_kernel(on, destination, source, bytes, to);
+            },
+            status);
+        if (copy._work == nullptr) state.refuse_kernel(on, status.message());
+    }
+    if (copy._work == nullptr) {
+        copy._work = state.lane(on, bytes, lane)
+                         .start(
+                             [&](gpu::Runtime& runtime, const gpu::StreamHandle to) {
+                                 return runtime.copy(destination.address, source.address, bytes, to);
+                             },
+                             status);
+    }
+    if (copy._work == nullptr) fail_copy(bytes, on.number, status);
+    copy._work->bytes = bytes;
+    return copy;
+}
+
+void DeviceCopies::shut_down() noexcept {
+    _state->shut_down();
+}
+
+std::string DeviceCopies::kernel_refusal() const {
+    const std::lock_guard lock(_state->mutex);
+    return _state->kernel_refusal;
+}
+
+void request_copy_engine(const CopyEngine engine) noexcept {
+    if (engine == CopyEngine::automatic) return;
+    // Read by the AMD runtime when it starts; unknown to others.
+    static_cast<void>(::setenv("HSA_ENABLE_SDMA", engine == CopyEngine::engine ? "1" : "0", 0));
+}
+
+// ---- Copy -----------------------------------------------------------------------------------------------------------
+
+DeviceCopies::Copy::Copy() = default;
+DeviceCopies::Copy::Copy(Copy&& other) noexcept = default;
+
+DeviceCopies::Copy& DeviceCopies::Copy::operator=(Copy&& other) noexcept {
+    if (this != &other) {
+        Work::put_away(std::move(_work));
+        _work = std::move(other._work);
+    }
+    return *this;
+}
+
+DeviceCopies::Copy::~Copy() {
+    Work::put_away(std::move(_work));
+}
+
+bool DeviceCopies::Copy::poll() {
+    if (_work == nullptr) return true;
+    if (!_work->advance()) return false;
+    _work->report();
+    return true;
+}
+
+void DeviceCopies::Copy::wait() {
+    if (_work == nullptr) return;
+    static_cast<void>(gpu::poll_until_over([this] { return _work->advance() ? 1 : 0; }, 0));
+    _work->report();
+}
+
+std::size_t DeviceCopies::Copy::completed() const noexcept {
+    return _work == nullptr ? 0 : _work->arrived;
+}
+
+}  // namespace awaken::transfer

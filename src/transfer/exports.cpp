@@ -1,0 +1,405 @@
+#include "transfer/exports.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <list>
+#include <map>
+#include <mutex>
+#include <new>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace awaken::transfer {
+namespace {
+
+/// Exports that are remembered. A program that sends from more allocations than this in turn asks the runtime again.
+constexpr std::size_t kRememberedExports = 1024;
+/// Drivers hand device memory out in pieces of this size; smaller exported blocks would share one with other memory.
+constexpr std::size_t kSmallestBlock = std::size_t{2} << 20;
+/// Marks identities that the pool gives its blocks itself: runtimes count theirs from one.
+constexpr std::uint64_t kOwnIdentity = std::uint64_t{1} << 63;
+
+/// The power of two that holds `bytes`; 0 when there is none.
+std::size_t block_capacity(const std::size_t bytes) noexcept {
+    constexpr std::size_t kLargest = std::size_t{1} << (std::numeric_limits<std::size_t>::digits - 1);
+    return bytes > kLargest ? 0 : std::bit_ceil(std::max(bytes, kSmallestBlock));
+}
+
+}  // namespace
+
+// ---- the program's allocations --------------------------------------------------------------------------------------
+
+struct Exports::State {
+    struct Export {
+        std::uintptr_t base = 0;
+        std::uint64_t id = 0;
+        std::size_t size = 0;
+        gpu::Status status;
+        gpu::IpcMemoryHandle handle;
+        /// Of the allocation's first byte in what the other process gets when it opens the handle.
+        std::size_t offset = 0;
+
+        [[nodiscard]] bool answers(const gpu::PointerInfo& info) const noexcept {
+            return base == info.base && id == info.id && size == info.size;
+        }
+        gpu::Status write(const void* pointer, const gpu::PointerInfo& info, Location& location) const noexcept {
+            if (!status.ok()) return status;
+            location.kind = Location::Kind::device;
+            location.device = info.device;
+            location.allocation_id = id;
+            // Where a runtime exports more than the allocation (a block that it shares with others), what the other
+            // process maps begins before it, and receivers count from there.
+            location.allocation_bytes = offset + size;
+            location.offset = offset + (reinterpret_cast<std::uintptr_t>(pointer) - base);
+            // Of such a block several allocations are exported, which do not displace each other.
+            location.address = offset == 0 ? base : 0;
+            location.chunk_bytes = 0;
+            static_assert(sizeof(handle.bytes) == sizeof(location.handle));
+            std::memcpy(location.handle.data(), handle.bytes, sizeof handle.bytes);
+            return {};
+        }
+    };
+    using List = std::list<Export>;
+
+    explicit State(gpu::Runtime& gpu_runtime) : runtime(gpu_runtime) {}
+
+    /// The answer for this allocation, when it is known; null otherwise. With the lock.
+    const Export* find(const gpu::PointerInfo& info) {
+        if (!entries.empty() && entries.front().answers(info)) return &entries.front();
+        const auto found = by_base.find(info.base);
+        if (found == by_base.end()) return nullptr;
+        const List::iterator entry = found->second;
+        if (!entry->answers(info)) {
+            // Another allocation has taken the address, so nobody will ask for the old one again.
+            entries.erase(entry);
+            by_base.erase(found);
+            return nullptr;
+        }
+        entries.splice(entries.begin(), entries, entry);
+        return &*entry;
+    }
+
+    void remember(const Export& answer) {
+        const std::lock_guard lock(mutex);
+        const auto [place, is_new] = by_base.try_emplace(answer.base);
+        if (!is_new) {
+            // Another thread asked at the same time.
+            *place->second = answer;
+            return;
+        }
+        try {
+            entries.push_front(answer);
+        } catch (...) {
+            by_base.erase(place);
+            throw;
+        }
+        place->second = entries.begin();
+        if (entries.size() > kRememberedExports) {
+            by_base.erase(entries.back().base);
+            entries.pop_back();
+        }
+    }
+
+    gpu::Runtime& runtime;
+    std::mutex mutex;
+    List entries;  ///< most recently used first
+    /// One entry for each address: an allocation at the same address ends the one before it.
+    std::unordered_map<std::uintptr_t, List::iterator> by_base;
+};
+
+Exports::Exports(gpu::Runtime& runtime) : _state(std::make_unique<State>(runtime)) {}
+
+Exports::~Exports() = default;
+
+gpu::Status Exports::describe(const void* pointer, const gpu::PointerInfo& info, Location& location) {
+    if (!info.ipc_capable) {
+        return {gpu::kUnsupported, "ipc_export", "memory of this kind cannot be exported to other processes"};
+    }
+    if (info.id != 0) {
+        const std::lock_guard lock(_state->mutex);
+        if (const State::Export* const known = _state->find(info)) return known->write(pointer, info, location);
+    }
+    State::Export answer;
+    answer.base = info.base;
+    answer.id = info.id;
+    answer.size = info.size;
+    // The handle stands for the whole allocation, and what becomes of an interior pointer's offset differs between
+    // versions of HIP: so the base is exported, and the pointer's place in it is for us to say.
+    answer.status = _state->runtime.ipc_export(reinterpret_cast<const void*>(info.base), answer.handle, answer.offset);
+    if (info.id != 0) {
+        try {
+            _state->remember(answer);
+        } catch (const std::bad_alloc&) {
+            // It is asked about again next time.
+        }
+    }
+    return answer.write(pointer, info, location);
+}
+
+// ---- the layer's own blocks -----------------------------------------------------------------------------------------
+//
+// Free blocks are kept for a while, not only because allocating is slow: a peer may still have a block mapped, and
+// while it has, giving the block back frees nothing on some drivers and is undefined on others. Limits::idle is
+// therefore longer than peers keep mappings that they do not use (Mappings::Limits::idle).
+//
+// The runtime is called without the lock: allocating and freeing device memory take milliseconds, and freeing waits for
+// the device.
+
+struct ExportedPool::State {
+    using Clock = std::chrono::steady_clock;
+    struct FreeBlock {
+        std::byte* data = nullptr;
+        Location location;
+        Clock::time_point since;
+    };
+    struct Kind {
+        int device;
+        std::size_t capacity;
+        auto operator<=>(const Kind&) const = default;
+    };
+    using FreeBlocks = std::map<Kind, std::deque<FreeBlock>>;
+
+    State(gpu::Runtime& gpu_runtime, Exports& all_exports, const Limits all_limits)
+        : runtime(gpu_runtime), exports(all_exports), limits(all_limits) {}
+
+    /// The most recently freed block of this kind: the others get a chance to be idle for long enough.
+    bool take_free(const Kind kind, FreeBlock& block) {
+        const auto blocks = free_blocks.find(kind);
+        if (blocks == free_blocks.end() || blocks->second.empty()) return false;
+        block = blocks->second.back();
+        blocks->second.pop_back();
+        free_bytes -= kind.capacity;
+        lent_bytes += kind.capacity;
+        return true;
+    }
+
+    /// The kind whose oldest free block has been free for longest; end when there is none. `device` -1: of any device.
+    FreeBlocks::iterator oldest(const int device = -1) noexcept {
+        auto result = free_blocks.end();
+        for (auto blocks = free_blocks.begin(); blocks != free_blocks.end(); ++blocks) {
+            if (blocks->second.empty() || (device != -1 && blocks->first.device != device)) continue;
+            if (result == free_blocks.end() || blocks->second.front().since < result->second.front().since) {
+                result = blocks;
+            }
+        }
+        return result;
+    }
+
+    /// Gives the oldest free block of that kind back to the GPU. It counts until it is really gone.
+    void give_to_gpu(std::unique_lock<std::mutex>& lock, const FreeBlocks::iterator blocks) noexcept {
+        const std::size_t capacity = blocks->first.capacity;
+        std::byte* const data = blocks->second.front().data;
+        blocks->second.pop_front();
+        free_bytes -= capacity;
+        leaving_bytes += capacity;
+        lock.unlock();
+        // Fails only when the driver has shut down and taken the memory with it.
+        static_cast<void>(runtime.free(data).ok());
+        lock.lock();
+        leaving_bytes -= capacity;
+    }
+
+    /// False when there was nothing to give back.
+    bool give_all_to_gpu(std::unique_lock<std::mutex>& lock, const int device = -1) noexcept {
+        bool any = false;
+        for (auto blocks = oldest(device); blocks != free_blocks.end(); blocks = oldest(device)) {
+            give_to_gpu(lock, blocks);
+            any = true;
+        }
+        return any;
+    }
+
+    /// A block comes back from its borrower.
+    void give_back(const Kind kind, std::byte* data, const Location& location) noexcept {
+        std::unique_lock lock(mutex);
+        lent_bytes -= kind.capacity;
+        if (!closed) {
+            try {
+                const Clock::time_point now = Clock::now();
+                free_blocks[kind].push_back({data, location, now});
+                free_bytes += kind.capacity;
+                if (next_due.load(std::memory_order_relaxed) == kNever) set_next_due(now + limits.idle);
+                return;
+            } catch (const std::bad_alloc&) {
+                // Without room to remember it, it goes back at once.
+            }
+        }
+        leaving_bytes += kind.capacity;
+        lock.unlock();
+        static_cast<void>(runtime.free(data).ok());
+        lock.lock();
+        leaving_bytes -= kind.capacity;
+    }
+
+    void set_next_due(const Clock::time_point due) noexcept {
+        next_due.store(due.time_since_epoch().count(), std::memory_order_relaxed);
+    }
+
+    /// Describes a new block to other processes.
+    bool describe(const void* data, Location& location) {
+        gpu::PointerInfo info;
+        runtime.classify({&data, 1}, &info);
+        if (!exports.describe(data, info, location).ok()) return false;
+        // Receivers tell by the identity that an address holds other memory than before. Where the runtime gives none,
+        // the pool does: it knows when it allocated the block.
+        if (location.allocation_id == 0) {
+            location.allocation_id = kOwnIdentity | identities.fetch_add(1, std::memory_order_relaxed);
+        }
+        return true;
+    }
+
+    static constexpr Clock::rep kNever = std::numeric_limits<Clock::rep>::max();
+
+    gpu::Runtime& runtime;
+    Exports& exports;
+    const Limits limits;
+    std::atomic<std::uint64_t> identities{1};
+    /// No free block is to go back earlier than this: what trim_idle() looks at before it takes the lock.
+    std::atomic<Clock::rep> next_due{kNever};
+
+    std::mutex mutex;
+    FreeBlocks free_blocks;
+    std::set<int> unexportable;     ///< devices whose memory could not be exported; that does not change
+    std::size_t lent_bytes = 0;     ///< also of blocks that are being allocated
+    std::size_t free_bytes = 0;     ///< of free_blocks
+    std::size_t leaving_bytes = 0;  ///< of blocks that are being given back to the GPU
+    std::uint64_t refused = 0;
+    std::uint64_t allocated = 0;
+    bool closed = false;
+};
+
+ExportedPool::ExportedPool(gpu::Runtime& runtime, Exports& exports, const Limits limits)
+    : _state(std::make_unique<State>(runtime, exports, limits)) {}
+
+ExportedPool::~ExportedPool() {
+    shut_down();
+}
+
+ExportedPool::Block::Block(Block&& other) noexcept {
+    *this = std::move(other);
+}
+
+ExportedPool::Block& ExportedPool::Block::operator=(Block&& other) noexcept {
+    if (this == &other) return *this;
+    release();
+    _pool = std::exchange(other._pool, nullptr);
+    _data = std::exchange(other._data, nullptr);
+    _capacity = std::exchange(other._capacity, 0);
+    _device = std::exchange(other._device, -1);
+    _location = std::exchange(other._location, {});
+    return *this;
+}
+
+void ExportedPool::Block::release() noexcept {
+    if (_pool == nullptr) return;
+    _pool->_state->give_back({_device, _capacity}, _data, _location);
+    _pool = nullptr;
+    _data = nullptr;
+    _capacity = 0;
+    _device = -1;
+    _location = {};
+}
+
+ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t bytes) {
+    State& state = *_state;
+    const State::Kind kind = {device, block_capacity(bytes)};
+    const std::size_t limit = state.limits.bytes;
+    const auto lend = [&](std::byte* const data, const Location& location) {
+        Block block;
+        block._pool = this;
+        block._data = data;
+        block._capacity = kind.capacity;
+        block._device = device;
+        block._location = location;
+        return block;
+    };
+
+    std::unique_lock lock(state.mutex);
+    for (;;) {
+        if (state.closed || kind.capacity == 0 || kind.capacity > limit || state.unexportable.contains(device)) {
+            ++state.refused;
+            return {};
+        }
+        State::FreeBlock block;
+        if (state.take_free(kind, block)) return lend(block.data, block.location);
+        const std::size_t taken = state.lent_bytes + state.leaving_bytes;
+        if (limit - taken < kind.capacity) {
+            ++state.refused;
+            return {};
+        }
+        if (limit - taken - state.free_bytes >= kind.capacity) break;
+        state.give_to_gpu(lock, state.oldest());
+    }
+    state.lent_bytes += kind.capacity;  // reserved before the lock is given up
+    lock.unlock();
+
+    void* memory = nullptr;
+    gpu::Status status = state.runtime.allocate(device, kind.capacity, memory);
+    if (!status.ok()) {
+        // The card is full, and part of that is what lies idle here.
+        lock.lock();
+        const bool made_room = state.give_all_to_gpu(lock, device);
+        lock.unlock();
+        if (made_room) status = state.runtime.allocate(device, kind.capacity, memory);
+    }
+    Location location;
+    const bool exported = status.ok() && state.describe(memory, location);
+
+    lock.lock();
+    if (exported && !state.closed) {
+        ++state.allocated;
+        return lend(static_cast<std::byte*>(memory), location);
+    }
+    ++state.refused;
+    if (!status.ok()) {
+        state.lent_bytes -= kind.capacity;
+        return {};
+    }
+    lock.unlock();
+    static_cast<void>(state.runtime.free(memory).ok());
+    lock.lock();
+    state.lent_bytes -= kind.capacity;
+    // Allocating once more each time, only to be refused, would slow down every message.
+    if (!exported) state.unexportable.insert(device);
+    return {};
+}
+
+void ExportedPool::trim_idle() noexcept {
+    State& state = *_state;
+    const State::Clock::rep due = state.next_due.load(std::memory_order_relaxed);
+    if (due == State::kNever) return;
+    const State::Clock::time_point now = State::Clock::now();
+    if (now.time_since_epoch().count() < due) return;
+    std::unique_lock lock(state.mutex);
+    for (;;) {
+        const auto blocks = state.oldest();
+        if (blocks == state.free_blocks.end()) {
+            state.next_due.store(State::kNever, std::memory_order_relaxed);
+            return;
+        }
+        const State::Clock::time_point goes = blocks->second.front().since + state.limits.idle;
+        if (goes > now) {
+            state.set_next_due(goes);
+            return;
+        }
+        state.give_to_gpu(lock, blocks);
+    }
+}
+
+void ExportedPool::shut_down() noexcept {
+    std::unique_lock lock(_state->mutex);
+    _state->closed = true;
+    _state->give_all_to_gpu(lock);
+}
+
+ExportedPool::Statistics ExportedPool::statistics() const {
+    const std::lock_guard lock(_state->mutex);
+    return {_state->lent_bytes, _state->free_bytes, _state->refused, _state->allocated};
+}
+
+}  // namespace awaken::transfer

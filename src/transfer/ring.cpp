@@ -1,0 +1,249 @@
+// Both sides of a message through a ring, by one rule.
+//
+// The message is cut into pieces of one size, the last one apart; piece k lies at the start of chunk k % chunks. Each
+// side owns one of the two counts and only ever raises it, to the end of a piece or of the message, once the GPU is
+// done with everything before: the writer `produced`, the reader `consumed`. The writer may begin pieces up to one
+// round of the ring beyond what was consumed, the reader those that were produced. So a side is told how far it may go
+// by the other's count, and tells its own; the two differ in nothing else but the direction of their copies.
+//
+// The other process may be broken: its count is believed only where it can be true. A side that gives up says so only
+// after the GPU has let go of the ring for it, and its last word to the ring is either that or the last piece. The
+// destructors touch no control words, which may by then belong to another message.
+#include "transfer/ring.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace awaken::transfer {
+namespace {
+
+/// Bytes of each piece but the last. The two processes agree on it without a word, since both know the message's size
+/// and the ring's geometry. A message that would fit into few chunks comes in smaller pieces, because the reader's copy
+/// of a piece can overlap with the writer's of the next one; pieces that are too small spend their time in being
+/// started.
+std::size_t piece_bytes(const std::size_t bytes, const RingMemory& memory) noexcept {
+    constexpr std::size_t kPieces = 8;
+    constexpr std::size_t kSmallest = std::size_t{64} << 10;
+    constexpr std::size_t kGrain = 4096;  // copies that start at pages are faster than others
+    const std::size_t equal = (bytes / kPieces / kGrain + 1) * kGrain;
+    return std::min(std::max(equal, kSmallest), memory.chunk_bytes);
+}
+
+/// The side of the writer or of the reader.
+class Side {
+  public:
+    enum class Direction : std::uint8_t { into_ring, out_of_ring };
+
+    /// Bytes of the message from `copied` on are counted, but not copied.
+    Side(const Direction direction, DeviceCopies& copies, RingControl& control, const RingMemory& memory,
+         const int device, const DeviceCopies::End& user, const std::size_t copied, const std::size_t bytes)
+        : _direction(direction),
+          _copies(copies),
+          _control(control),
+          _own(direction == Direction::into_ring ? control.produced : control.consumed),
+          _others(direction == Direction::into_ring ? control.consumed : control.produced),
+          _memory(memory),
+          _device(device),
+          _user(static_cast<std::byte*>(user.address)),
+          _copied(std::min(copied, bytes)),
+          _bytes(bytes),
+          _piece(piece_bytes(bytes, memory)) {
+        if (_piece == 0 || memory.chunks == 0) {
+            throw Error("a message was to go through a ring without chunks",
+                        "this is a mistake in Awaken: please report it");
+        }
+        if (user.info != nullptr) {
+            _user_info = *user.info;
+        }
+        _by_cpu = _user_info &&
+                  (_user_info->kind == gpu::MemoryKind::host || (_user_info->host_accessible() && !memory.registered));
+        // Rings lie side by side. The two directions get lanes of their own, since a GPU can copy in both at once.
+        const auto ring = reinterpret_cast<std::uintptr_t>(memory.base) / (memory.chunks * memory.chunk_bytes);
+        _lane = static_cast<unsigned>(2 * ring + (direction == Direction::into_ring ? 0 : 1));
+        _under_way.resize(memory.chunks);
+    }
+
+    bool advance() {
+        if (done()) {
+            return false;
+        }
+        if (_error) {
+            throw *_error;
+        }
+        try {
+            return step();
+        } catch (const Error& error) {
+            give_up();
+            _error = error;
+            throw;
+        } catch (...) {
+            give_up();
+            _error.emplace("a message through shared memory was given up", "look at the error before this one");
+            throw;
+        }
+    }
+    [[nodiscard]] bool done() const noexcept { return _finished == _bytes; }
+    /// Bytes that this side has told the other of.
+    [[nodiscard]] std::size_t finished() const noexcept { return _finished; }
+
+  private:
+    struct Piece {
+        DeviceCopies::Copy copy;
+        bool over = false;
+    };
+
+    [[nodiscard]] std::size_t end_of_piece(const std::size_t start) const noexcept {
+        return start + std::min(_piece, _bytes - start);
+    }
+    [[nodiscard]] std::size_t round_bytes() const noexcept { return _piece * _memory.chunks; }
+    [[nodiscard]] Piece& piece_at(const std::size_t start) noexcept {
+        return _under_way[start / _piece % _memory.chunks];
+    }
+
+    bool step() {
+        if (_control.failed.load(std::memory_order_acquire) != 0) {
+            throw Error("the other side of a message through shared memory gave it up",
+                        "look at the error of the other rank");
+        }
+        // What is ready first: the other side may be waiting for it.
+        bool progress = finish();
+        const std::size_t limit = look_at_other();
+        // Several copies under way keep a GPU busy; the CPU gets through none of them sooner by beginning the next.
+        while (_begun < limit && (!_by_cpu || _begun == _finished)) {
+            begin();
+            progress = true;
+            finish();  // the first may be over before the last is begun
+        }
+        return progress;
+    }
+
+    /// Up to where pieces may be begun.
+    [[nodiscard]] std::size_t look_at_other() {
+        const std::uint64_t seen = _others.load(std::memory_order_acquire);
+        const bool into_ring = _direction == Direction::into_ring;
+        const std::size_t most = into_ring ? _finished : std::min(_bytes, _finished + round_bytes());
+        if (seen < _seen || seen > most || (seen % _piece != 0 && seen != _bytes)) {
+            throw Error("the shared memory of a message was overwritten (" + std::to_string(seen) + " of " +
+                            std::to_string(_bytes) + " bytes after " + std::to_string(_seen) + ")",
+                        "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
+        }
+        _seen = seen;
+        return into_ring ? std::min(_bytes, _seen + round_bytes()) : _seen;
+    }
+
+    void begin() {
+        const std::size_t end = end_of_piece(_begun);
+        const std::size_t bytes = std::min(end, std::max(_copied, _begun)) - _begun;
+        Piece& piece = piece_at(_begun);
+        piece.over = true;
+        if (bytes != 0) {
+            std::byte* const chunk = _memory.base + _begun / _piece % _memory.chunks * _memory.chunk_bytes;
+            const DeviceCopies::End ring_end{chunk, _memory.registered ? nullptr : &_unregistered};
+            const DeviceCopies::End user_end{_user + _begun, _user_info ? &*_user_info : nullptr};
+            piece.copy = _direction == Direction::into_ring ? _copies.start(_device, _lane, ring_end, user_end, bytes)
+                                                            : _copies.start(_device, _lane, user_end, ring_end, bytes);
+            // Asked about at once, so that it has an end of its own: copies that are asked about together end together,
+            // and the other side would have to wait for all of them.
+            piece.over = piece.copy.poll();
+        }
+        _begun = end;
+    }
+
+    /// Passes on the pieces that are over, in order.
+    bool finish() {
+        // The GPU does the copies of a lane one after another: when the first is not over, no later one is. Where they
+        // pass through pinned memory, the CPU has a part in each.
+        const bool ask_all = !_memory.registered;
+        std::size_t finished = _finished;
+        for (std::size_t start = _finished; start < _begun; start = end_of_piece(start)) {
+            Piece& piece = piece_at(start);
+            piece.over = piece.over || piece.copy.poll();
+            if (piece.over && finished == start) {
+                finished = end_of_piece(start);
+            } else if (!piece.over && !ask_all) {
+                break;
+            }
+        }
+        if (finished == _finished) {
+            return false;
+        }
+        _finished = finished;
+        _own.store(finished, std::memory_order_release);
+        return true;
+    }
+
+    void give_up() noexcept {
+        _under_way.clear();  // waits for copies under way
+        _control.failed.store(1, std::memory_order_release);
+    }
+
+    const Direction _direction;
+    DeviceCopies& _copies;
+    RingControl& _control;
+    std::atomic<std::uint64_t>& _own;
+    std::atomic<std::uint64_t>& _others;
+    const RingMemory _memory;
+    const int _device;
+    std::byte* const _user;
+    const std::size_t _copied, _bytes, _piece;
+    std::optional<gpu::PointerInfo> _user_info;
+    const gpu::PointerInfo _unregistered;  ///< of kind host
+    bool _by_cpu = false;
+    unsigned _lane = 0;
+
+    std::vector<Piece> _under_way;  ///< by chunk
+    std::size_t _begun = 0;         ///< bytes whose copies were started; the end of a piece
+    std::size_t _finished = 0;      ///< of these, what the other side was told of
+    std::uint64_t _seen = 0;        ///< the other side's count
+    std::optional<Error> _error;
+};
+
+}  // namespace
+
+struct RingWriter::State {
+    Side side;
+};
+
+RingWriter::RingWriter(DeviceCopies& copies, RingControl& control, const RingMemory& memory, const int device,
+                       const DeviceCopies::End& source, const std::size_t bytes)
+    : _state(new State{Side(Side::Direction::into_ring, copies, control, memory, device, source, bytes, bytes)}) {}
+
+RingWriter::~RingWriter() = default;
+
+bool RingWriter::advance() {
+    return _state->side.advance();
+}
+
+bool RingWriter::done() const noexcept {
+    return _state->side.done();
+}
+
+std::size_t RingWriter::produced() const noexcept {
+    return _state->side.finished();
+}
+
+struct RingReader::State {
+    Side side;
+};
+
+RingReader::RingReader(DeviceCopies& copies, RingControl& control, const RingMemory& memory, const int device,
+                       const DeviceCopies::End& destination, const std::size_t wanted, const std::size_t bytes)
+    : _state(
+          new State{Side(Side::Direction::out_of_ring, copies, control, memory, device, destination, wanted, bytes)}) {}
+
+RingReader::~RingReader() = default;
+
+bool RingReader::advance() {
+    return _state->side.advance();
+}
+
+bool RingReader::done() const noexcept {
+    return _state->side.done();
+}
+
+}  // namespace awaken::transfer
