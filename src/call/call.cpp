@@ -18,6 +18,7 @@ Call::~Call() {
         owner.requests.progress_adopted();
     }
     --depth;
+    current = _outer;
     report::last_path = _path;
     if (_path != report::Path::native || _started_ns != 0) {
         report::totals.add(_path, static_cast<std::uint64_t>(_bytes));

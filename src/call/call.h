@@ -15,7 +15,11 @@ class Call {
   public:
     explicit Call(const Function function) noexcept : _function(function) {
         ++depth;
-        if (layer().settings.report) {
+        _outer = current;
+        current = this;
+        Layer& owner = layer();
+        owner.neighbours.settle_readiness();
+        if (owner.settings.report) {
             _started_ns = now_ns();
         }
     }
@@ -51,12 +55,15 @@ class Call {
     /// Nesting of layer calls on this thread: above 0 while one is under way, so that what the MPI (or a tool below us)
     /// calls back through our exported names is recognised.
     static inline thread_local int depth = 0;
+    /// The innermost call under way on this thread; null outside.
+    static inline thread_local Call* current = nullptr;
 
   private:
     enum class Target : std::uint8_t { self, communicator, window, file };
     static std::uint64_t now_ns() noexcept;
 
     const Function _function;
+    Call* _outer = nullptr;
     Target _target = Target::self;
     report::Path _path = report::Path::native;
     union {

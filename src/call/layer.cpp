@@ -25,7 +25,12 @@ std::string host_name() {
 }  // namespace
 
 Layer::Layer(const loader::Binding& mpi, Settings given)
-    : binding(mpi), settings(std::move(given)), datatypes(real), pool(settings.pinned_pool_bytes), requests(real) {
+    : binding(mpi),
+      settings(std::move(given)),
+      datatypes(real),
+      pool(settings.pinned_pool_bytes),
+      requests(real),
+      neighbours(*this) {
     real.load(binding);
     below.load_below(binding);
 }
@@ -34,6 +39,7 @@ gpu::Runtime& Layer::look_for_gpu() {
     gpu::Runtime& runtime = gpu::find(settings.gpu);
     if (runtime.vendor() != gpu::Vendor::none) {
         _gpu.store(&runtime, std::memory_order_release);
+        neighbours.use(runtime);
     }
     return runtime;
 }
@@ -71,6 +77,10 @@ void Layer::mpi_started(const bool world_model) {
         _world_up = true;
         real.Comm_rank(MPI_COMM_WORLD, &_rank);
         real.Comm_size(MPI_COMM_WORLD, &_size);
+        neighbours.after_init();
+        if (gpu::Runtime* const known = _gpu.load(std::memory_order_acquire)) {
+            neighbours.use(*known);
+        }
     }
 }
 
@@ -203,13 +213,35 @@ void Layer::mpi_stopping(const bool world_model) {
     if (settings.report && (world_model || (last && _rank < 0))) {
         write_report(world_model);
     }
+    if (world_model) {
+        neighbours.before_finalize();
+    }
     if (last) {
         datatypes.clear();
-        if (_copier != nullptr) {
-            _copier->shut_down();
-        }
-        pool.trim();
     }
+}
+
+void Layer::mpi_stopped() {
+    {
+        const std::scoped_lock lock(_mutex);
+        if (!_world_up) {
+            neighbours.after_finalize();
+        }
+        if (_open_models > 0) {
+            return;
+        }
+    }
+    if (_copier != nullptr) {
+        _copier->shut_down();
+    }
+    pool.trim();
+    landings.trim();
+}
+
+transfer::Tuning Layer::tuning(gpu::Runtime& runtime) const {
+    gpu::DeviceInfo info;
+    const bool known = runtime.device_count() > 0 && runtime.device_info(0, info).ok();
+    return transfer::Tuning::find(known ? info.name : std::string(), {}, settings.tuning_file, environ);
 }
 
 }  // namespace awaken::AWAKEN_ABI

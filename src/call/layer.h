@@ -10,12 +10,14 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "call/neighbours.h"
 #include "call/requests.h"
 #include "gpu/gpu.h"
 #include "mpi/datatypes.h"
 #include "mpi/native.h"
 #include "report/report.h"
 #include "transfer/copier.h"
+#include "transfer/landing.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/process_memory.h"
 
@@ -36,7 +38,9 @@ class Layer {
     Datatypes datatypes;
     transfer::ProcessMemory process_memory;
     transfer::PinnedPool pool;
+    transfer::LandingPool landings;
     Requests requests;
+    Neighbours neighbours;
     report::Ledger ledger;
 
     /// The GPU runtime that the program uses; the none runtime as long as it has loaded no other.
@@ -47,9 +51,14 @@ class Layer {
     /// Copies for the runtime that gpu() found.
     [[nodiscard]] transfer::Copier& copier();
 
+    /// The figures for this GPU.
+    [[nodiscard]] transfer::Tuning tuning(gpu::Runtime& runtime) const;
+
     /// Called after each successful MPI_Init*, MPI_Session_init and before each MPI_Finalize, MPI_Session_finalize.
     void mpi_started(bool world_model);
     void mpi_stopping(bool world_model);
+    /// And after it.
+    void mpi_stopped();
 
     /// Turns a failure of ours into an MPI error code of the given class whose MPI_Error_string is the error's text.
     /// Equal texts share a code. Also says it once on stderr.

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "call/layer.h"
@@ -24,7 +25,56 @@ std::int64_t received_bytes(const MPI_Status& status) {
     return bytes == MPI_UNDEFINED ? 0 : static_cast<std::int64_t>(bytes);
 }
 
-void Operation::store(const MPI_Status& status, const int error) {
+bool Operation::advance(const bool asked) {
+    if (!exchanging.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
+        return true;
+    }
+    const std::unique_lock lock(exchange_mutex, std::try_to_lock);
+    if (!lock.owns_lock()) {
+        return false;  // another thread is at it
+    }
+    if (exchange == nullptr || ready.load(std::memory_order_relaxed)) {
+        return true;
+    }
+    if (!_arrived) {
+        int flag = 0;
+        MPI_Status status{};
+        const int error = layer().real.Request_get_status(carrier, &flag, &status);
+        if (flag != 0 || error != MPI_SUCCESS) {
+            _arrived = true;
+            _status = status;
+        }
+    }
+    if (exchange->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
+        ready.store(true, std::memory_order_release);
+    }
+    return ready.load(std::memory_order_relaxed);
+}
+
+void Operation::begin(std::unique_ptr<Exchange> what) {
+    const std::scoped_lock lock(exchange_mutex);
+    exchange = std::move(what);
+    _arrived = false;
+    ready.store(false, std::memory_order_relaxed);
+    exchanging.store(true, std::memory_order_release);
+}
+
+void Operation::leave() {
+    if (exchanging.load(std::memory_order_acquire) && !ready.load(std::memory_order_acquire)) {
+        const std::scoped_lock lock(exchange_mutex);
+        if (exchange != nullptr) {
+            exchange->leave();
+        }
+    }
+}
+
+void Operation::store(MPI_Status& status, const int error) {
+    if (exchanging.load(std::memory_order_acquire)) {
+        const std::scoped_lock lock(exchange_mutex);
+        int outcome = error;
+        exchange->settle(status, outcome);
+        return;
+    }
     if (stored) {
         return;
     }
@@ -35,17 +85,77 @@ void Operation::store(const MPI_Status& status, const int error) {
     }
     if (error == MPI_SUCCESS || (receives && error_class == MPI_ERR_TRUNCATE)) {
         const std::scoped_lock lock(mutex);
-        stage.store(receives ? received_bytes(status) : -1);
+        if (stage) {
+            stage->store(receives ? received_bytes(status) : -1);
+        }
     }
 }
 
-void Operation::complete(const MPI_Status& status, const int error) {
+void Operation::complete(MPI_Status& status, int& error) {
     active = false;
+    if (exchanging.load(std::memory_order_acquire)) {
+        layer().requests.remove_exchange(*this);
+        const std::scoped_lock lock(exchange_mutex);
+        exchange->settle(status, error);
+        exchange.reset();
+        exchanging.store(false, std::memory_order_release);
+        return;
+    }
+    if (unprepared) {
+        unprepared = false;
+        layer().neighbours.ended_unprepared();
+    }
     store(status, error);
-    if (kind == Kind::once || kind == Kind::rebinding) {
-        stage.release();
+    if (stage && (kind == Kind::once || kind == Kind::rebinding)) {
+        stage->release();
     }
     stored = false;
+}
+
+void Requests::add_exchange(const std::shared_ptr<Operation>& operation, std::unique_ptr<Exchange> exchange) {
+    operation->begin(std::move(exchange));
+    const std::scoped_lock lock(_exchanges_mutex);
+    _exchanges.push_back(operation);
+    _exchange_count.store(_exchanges.size(), std::memory_order_release);
+}
+
+void Requests::remove_exchange(const Operation& operation) {
+    const std::scoped_lock lock(_exchanges_mutex);
+    // What was started first is mostly completed first.
+    const auto found = std::find_if(_exchanges.begin(), _exchanges.end(),
+                                    [&](const auto& other) { return other.get() == &operation; });
+    if (found != _exchanges.end()) {
+        _exchanges.erase(found);
+        _exchange_count.store(_exchanges.size(), std::memory_order_release);
+    }
+}
+
+void Requests::advance_exchanges() {
+    if (!any_exchanges()) {
+        return;
+    }
+    std::vector<std::shared_ptr<Operation>> all;
+    {
+        const std::scoped_lock lock(_exchanges_mutex);
+        all = _exchanges;
+    }
+    for (const std::shared_ptr<Operation>& operation : all) {
+        static_cast<void>(operation->advance(false));
+    }
+}
+
+void Requests::leave_exchanges() {
+    if (!any_exchanges()) {
+        return;
+    }
+    std::vector<std::shared_ptr<Operation>> all;
+    {
+        const std::scoped_lock lock(_exchanges_mutex);
+        all = _exchanges;
+    }
+    for (const std::shared_ptr<Operation>& operation : all) {
+        operation->leave();
+    }
 }
 
 std::size_t Requests::Hash::operator()(const MPI_Request request) const noexcept {
@@ -94,7 +204,12 @@ void Requests::progress_adopted() noexcept {
             Operation& operation = *_adopted[i];
             int flag = 0;
             MPI_Status status{};
-            const int error = _native.Test(&operation.carrier, &flag, &status);
+            if (!operation.advance(true)) {
+                operation.leave();
+                ++i;
+                continue;
+            }
+            int error = _native.Test(&operation.carrier, &flag, &status);
             if (flag == 0 && error == MPI_SUCCESS) {
                 ++i;
                 continue;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -19,6 +20,24 @@
 namespace awaken::AWAKEN_ABI {
 
 class Call;
+
+/// What an operation does beside the MPI: bytes that another process fetches from here, or that are fetched from it.
+class Exchange {
+  public:
+    Exchange() = default;
+    virtual ~Exchange() = default;
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
+
+    /// Does what can be done now; `arrived` is the native operation's status, null as long as that is not complete.
+    /// True when nothing remains but to complete the native operation. `asked`: somebody waits. Throws Error.
+    [[nodiscard]] virtual bool advance(const MPI_Status* arrived, bool asked) = 0;
+    /// After the native operation was completed with this outcome: makes the status and the error what the program is
+    /// to see, and raises the error where it is not the MPI's own.
+    virtual void settle(MPI_Status& status, int& error) = 0;
+    /// The call ends and the operation goes on.
+    virtual void leave() = 0;
+};
 
 /// One tracked operation. A program may not use one request in two threads at a time, so an operation is touched by one
 /// thread at a time, except for the partitions of a partitioned one.
@@ -32,24 +51,46 @@ class Operation {
         partitioned  ///< as bound, and copied partition by partition
     };
 
+    explicit Operation(Kind what) : kind(what) {}
     Operation(Kind what, Stage buffers) : kind(what), stage(std::move(buffers)) {}
 
     const Kind kind;
     MPI_Request handle = MPI_REQUEST_NULL;   ///< what the program holds
     MPI_Request carrier = MPI_REQUEST_NULL;  ///< the native request under way; equal to handle unless rebinding
-    Stage stage;
+    std::optional<Stage> stage;
     bool receives = false;  ///< the status says how many bytes to store
     bool active = true;     ///< started and not yet completed
     bool stored = false;    ///< data already copied back, by MPI_Request_get_status
     /// Rebinding: starts a native nonblocking operation on a fresh stage, or returns false when the buffer is host
     /// memory and the native persistent request is to be started.
-    std::function<bool(Call&, Operation&, int& error)> launch;
+    std::function<bool(Call&, const std::shared_ptr<Operation>&, int& error)> launch;
     std::mutex mutex;  ///< of the partitions' bookkeeping
+    /// Null while all bytes of the operation travel through the MPI. Its state belongs to exchange_mutex, since any
+    /// thread may advance it.
+    std::unique_ptr<Exchange> exchange;
+    std::mutex exchange_mutex;
+    std::atomic<bool> exchanging{false};  ///< there is an exchange
+    std::atomic<bool> ready{false};       ///< it is over: the native request may be completed
+    bool unprepared = false;              ///< persistent: started natively, and counted as not ready for a header
 
+    /// Gives it an exchange, which goes on until complete().
+    void begin(std::unique_ptr<Exchange> what);
+    /// Advances the exchange, if there is one. True when the native request may be completed, which does not wait.
+    /// Errors come out of complete().
+    bool advance(bool asked);
+    /// The call ends without completing the operation.
+    void leave();
+    /// Some buffer has an image.
+    [[nodiscard]] bool has_images() const noexcept { return stage && stage->active(); }
     /// What remains to be done once the native request has completed with this status; `error` is the native outcome.
-    void complete(const MPI_Status& status, int error);
+    /// Both become what the program is to see.
+    void complete(MPI_Status& status, int& error);
     /// The same without ending it: MPI_Request_get_status said "complete".
-    void store(const MPI_Status& status, int error);
+    void store(MPI_Status& status, int error);
+
+  private:
+    bool _arrived = false;  ///< the native operation is complete, with this status
+    MPI_Status _status{};
 };
 
 /// Bytes that a completed receive delivered.
@@ -66,6 +107,16 @@ class Requests {
     void track(std::shared_ptr<Operation> operation);
     /// Stops tracking, unless the handle's value was taken by a newer operation meanwhile.
     void forget(const Operation& operation);
+
+    /// Advances every exchange: whoever waits for one thing keeps the others going, since their peers may be waiting
+    /// for those. Cheap when there is none.
+    void advance_exchanges();
+    /// The thread is about to wait for something else: what remains of them goes on without it.
+    void leave_exchanges();
+    [[nodiscard]] bool any_exchanges() const noexcept { return _exchange_count.load(std::memory_order_acquire) != 0; }
+    /// An exchange begins or has ended.
+    void add_exchange(const std::shared_ptr<Operation>& operation, std::unique_ptr<Exchange> exchange);
+    void remove_exchange(const Operation& operation);
 
     /// Takes over an active operation whose request the program has freed; it is completed in passing.
     void adopt(std::shared_ptr<Operation> operation);
@@ -84,6 +135,9 @@ class Requests {
     mutable std::mutex _mutex;
     std::atomic<std::size_t> _tracked{0};
     std::unordered_map<MPI_Request, std::shared_ptr<Operation>, Hash> _operations;
+    std::mutex _exchanges_mutex;
+    std::atomic<std::size_t> _exchange_count{0};
+    std::vector<std::shared_ptr<Operation>> _exchanges;
     std::mutex _adopted_mutex;
     std::atomic<std::size_t> _adopted_count{0};
     std::vector<std::shared_ptr<Operation>> _adopted;

@@ -66,10 +66,31 @@ class Stage {
     template <class Count>
     [[nodiscard]] Argument<Count> buffer(Access access, const void* address, Count count, MPI_Datatype type,
                                          std::int64_t total = -1, Form form = Form::packed, std::int64_t stored = -1) {
-        const Placed placed =
-            place(access, address, total < 0 ? static_cast<std::int64_t>(count) : total, type, form, stored);
+        const std::int64_t elements = total < 0 ? static_cast<std::int64_t>(count) : total;
+        const Placed placed = place(access, address, elements, type, form, stored, locate(address, elements, type));
         return {placed.address, count, placed.type};
     }
+
+    /// What a buffer is.
+    struct Located {
+        std::shared_ptr<const Datatype> type;  ///< null when the buffer was not looked at: nothing travels, or no GPU
+        gpu::PointerInfo info;
+        bool served = false;  ///< not plain host memory
+        bool mixed = false;   ///< blocks in different kinds of memory
+    };
+    [[nodiscard]] Located locate(const void* address, std::int64_t count, MPI_Datatype type) const;
+    /// As buffer(), for a packed buffer that was located before.
+    template <class Count>
+    [[nodiscard]] Argument<Count> buffer(Access access, const void* address, Count count, MPI_Datatype type,
+                                         Located located) {
+        const auto elements = static_cast<std::int64_t>(count);
+        const Placed placed = place(access, address, elements, type, Form::packed, -1, std::move(located));
+        return {placed.address, count, placed.type};
+    }
+    /// Counts the bytes of a host buffer, which only a report asks for.
+    void account_native(std::int64_t count, MPI_Datatype type) const;
+    /// The packed bytes of the only image.
+    [[nodiscard]] const std::byte* packed() const noexcept { return _images.front().block.data(); }
 
     /// Call first for a persistent operation, whose buffers restart() will look at again.
     void watch() noexcept { _watching = true; }
@@ -131,12 +152,6 @@ class Stage {
         void* address;
         MPI_Datatype type;
     };
-    struct Located {
-        std::shared_ptr<const Datatype> type;
-        gpu::PointerInfo info;
-        bool served = false;  ///< not plain host memory
-        bool mixed = false;
-    };
     /// A block of a v- or w-collective before it is placed.
     struct Block {
         std::byte* user;
@@ -151,8 +166,7 @@ class Stage {
     };
 
     [[nodiscard]] Placed place(Access access, const void* address, std::int64_t count, MPI_Datatype type, Form form,
-                               std::int64_t stored);
-    [[nodiscard]] Located locate(const void* address, std::int64_t count, MPI_Datatype type) const;
+                               std::int64_t stored, Located located);
     [[nodiscard]] Located locate(const void* address, std::int64_t count, std::shared_ptr<const Datatype> type) const;
     [[nodiscard]] bool may_need_service() const;
     [[nodiscard]] bool may_need_service(MPI_Datatype type) const;
@@ -166,8 +180,6 @@ class Stage {
     bool place_blocks(Access access, const std::vector<Block>& blocks, bool one_type,
                       std::vector<std::int64_t>& offsets, std::vector<std::shared_ptr<const Datatype>>& types,
                       std::byte*& base);
-    /// Counts the bytes of a host buffer, which only a report asks for.
-    void account_native(std::int64_t count, MPI_Datatype type) const;
     Image& add_image(Access access, Form form, std::size_t bytes);
     void load(const Image& image, const Segment& segment);
     void store(const Image& image, Segment& segment, std::int64_t limit);

@@ -11,6 +11,9 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
+/// Serves MPI_Finalize, and nothing else any more.
+void serve_end_only();
+
 /// MPI is up: from here on it is known whether the job may use a GPU.
 void started(const bool world_model) {
     Layer& owner = layer();
@@ -27,12 +30,16 @@ void started(const bool world_model) {
     } else if (!owner.settings.report && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
         // No GPU can appear here: the program gets its MPI back, at the cost of a jump.
         loader::pass_everything_through(owner.binding);
+        if (owner.neighbours.has_network()) {
+            serve_end_only();
+        }
     }
 }
 
 struct Init {
     template <Function function, class... Arguments>
     static int run(Call&, Arguments... arguments) {
+        layer().neighbours.before_init();
         const int error = below<function>()(arguments...);
         if (error == MPI_SUCCESS) {
             started(true);
@@ -56,15 +63,25 @@ struct Finalize {
     template <Function function>
     static int run(Call&) {
         layer().mpi_stopping(true);
-        return below<function>()();
+        const int error = below<function>()();
+        layer().mpi_stopped();
+        return error;
     }
 };
+
+/// The ranks of a job of several nodes end together what they began together, those without a GPU too.
+void serve_end_only() {
+    void* const entry = Entry<Function::Finalize, Finalize>::address();
+    loader::set_slot(Function::Finalize, entry, entry);
+}
 
 struct SessionFinalize {
     template <Function function, class Session>  // an MPI-3 header has no MPI_Session
     static int run(Call&, Session* session) {
         layer().mpi_stopping(false);
-        return below<function>()(session);
+        const int error = below<function>()(session);
+        layer().mpi_stopped();
+        return error;
     }
 };
 

@@ -2,17 +2,44 @@
 //
 // Where none of our operations is under way, these cost one load. Otherwise the MPI completes the native requests that
 // carry our operations in the place of the program's handles, in one call together with all others, and we copy back
-// what has arrived.
+// what has arrived. An operation with an exchange is brought to its end first: as long as bytes of it are under way
+// beside the MPI, its native request is kept from the MPI's completion functions.
+
+#include <sched.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "call/call.h"
 #include "entry/services.h"
+#include "p2p/wire.h"
 
 namespace awaken::AWAKEN_ABI {
 
 namespace {
+
+/// Notices which receives of the MPI's own, unprepared for headers, a call has completed.
+class UnpreparedWatch {
+  public:
+    UnpreparedWatch(const int count, const MPI_Request* const requests) : _requests(requests) {
+        if (layer().neighbours.any_unprepared() && count > 0) {
+            _before.assign(requests, requests + count);
+        }
+    }
+    UnpreparedWatch(const UnpreparedWatch&) = delete;
+    UnpreparedWatch& operator=(const UnpreparedWatch&) = delete;
+    ~UnpreparedWatch() {
+        for (std::size_t i = 0; i < _before.size(); ++i) {
+            if (_before[i] != MPI_REQUEST_NULL && _requests[i] == MPI_REQUEST_NULL) {
+                layer().neighbours.completed(_before[i]);
+            }
+        }
+    }
+
+  private:
+    const MPI_Request* _requests;
+    std::vector<MPI_Request> _before;
+};
 
 /// The program's requests with ours replaced by the native ones that carry them.
 class Carriers {
@@ -27,6 +54,7 @@ class Carriers {
                 _carriers[i] = operation->active ? operation->carrier : operation->handle;
                 if (operation->active) {
                     _any = true;
+                    _exchanging = _exchanging || operation->exchanging.load(std::memory_order_acquire);
                 }
                 _operations[i] = std::move(operation);
             }
@@ -35,10 +63,61 @@ class Carriers {
 
     /// False when the program's own array serves as well.
     [[nodiscard]] bool any() const noexcept { return _any; }
+    [[nodiscard]] bool exchanging() const noexcept { return _exchanging; }
     [[nodiscard]] MPI_Request* data() noexcept { return _carriers.data(); }
 
-    /// The MPI has completed request i with this status and outcome.
-    void complete(const int i, const MPI_Status& status, const int error) {
+    [[nodiscard]] bool ready(const std::size_t i) {
+        const std::shared_ptr<Operation>& operation = _operations[i];
+        return operation == nullptr || !operation->active || operation->advance(true);
+    }
+    /// Advances every exchange; true when all are over.
+    [[nodiscard]] bool advance() {
+        bool all = true;
+        for (std::size_t i = 0; i < _operations.size(); ++i) {
+            all = ready(i) && all;
+        }
+        return all;
+    }
+    /// The same until they are.
+    void settle() {
+        Layer& owner = layer();
+        constexpr unsigned kEager = 2000;
+        constexpr unsigned kOthers = 16;
+        for (unsigned turn = 0; _exchanging && !advance(); ++turn) {
+            if (turn % kOthers == kOthers - 1) {
+                owner.requests.advance_exchanges();  // also those that this call does not wait for
+            }
+            if (turn > kEager) {
+                sched_yield();
+            }
+        }
+    }
+    /// Hides what is not ready from the MPI. True when something is left that it may look at.
+    [[nodiscard]] bool mask() {
+        bool some = false;
+        _masked = _carriers;
+        for (std::size_t i = 0; i < _masked.size(); ++i) {
+            if (!ready(i)) {
+                _masked[i] = MPI_REQUEST_NULL;
+            }
+            some = some || _masked[i] != MPI_REQUEST_NULL;
+        }
+        return some;
+    }
+    [[nodiscard]] MPI_Request* masked() noexcept { return _masked.data(); }
+    /// The MPI has completed request i of masked().
+    void unmask(const int i) { _carriers[static_cast<std::size_t>(i)] = _masked[static_cast<std::size_t>(i)]; }
+    /// The call ends and leaves exchanges unfinished.
+    void leave() {
+        for (const std::shared_ptr<Operation>& operation : _operations) {
+            if (operation != nullptr && operation->active) {
+                operation->leave();
+            }
+        }
+    }
+
+    /// The MPI has completed request i with this status and outcome, which become what the program is to see.
+    void complete(const int i, MPI_Status& status, int& error) {
         const auto at = static_cast<std::size_t>(i);
         const std::shared_ptr<Operation>& operation = _operations[at];
         if (operation == nullptr || !operation->active) {
@@ -55,18 +134,22 @@ class Carriers {
   private:
     MPI_Request* const _requests;
     std::vector<MPI_Request> _carriers;
+    std::vector<MPI_Request> _masked;
     std::vector<std::shared_ptr<Operation>> _operations;
     bool _any = false;
+    bool _exchanging = false;
 };
 
 struct Wait {
     template <Function function>
     static int run(Call&, MPI_Request* request, MPI_Status* status) {
+        const UnpreparedWatch watch(1, request);
         if (layer().requests.any() && request != nullptr) {
             Carriers carriers(1, request);
             if (carriers.any()) {
+                carriers.settle();
                 MPI_Status own{};
-                const int error = below<function>()(carriers.data(), &own);
+                int error = below<function>()(carriers.data(), &own);
                 carriers.complete(0, own, error);
                 if (status != MPI_STATUS_IGNORE) {
                     *status = own;
@@ -81,11 +164,17 @@ struct Wait {
 struct Test {
     template <Function function>
     static int run(Call&, MPI_Request* request, int* flag, MPI_Status* status) {
+        const UnpreparedWatch watch(1, request);
         if (layer().requests.any() && request != nullptr) {
             Carriers carriers(1, request);
             if (carriers.any()) {
+                if (!carriers.advance()) {
+                    carriers.leave();
+                    *flag = 0;
+                    return MPI_SUCCESS;
+                }
                 MPI_Status own{};
-                const int error = below<function>()(carriers.data(), flag, &own);
+                int error = below<function>()(carriers.data(), flag, &own);
                 if (error != MPI_SUCCESS || *flag != 0) {
                     carriers.complete(0, own, error);
                     if (status != MPI_STATUS_IGNORE) {
@@ -139,25 +228,40 @@ bool is_pending(const int error) {
     return error_class == MPI_ERR_PENDING;
 }
 
-void complete_all(Carriers& carriers, const int count, const int error, const MPI_Status* const statuses) {
+/// Completes what the MPI has completed of all requests; returns the call's outcome, which an exchange may have made an
+/// error.
+int complete_all(Carriers& carriers, const int count, const int error, MPI_Status* const statuses) {
+    bool added = false;
+    std::vector<int> outcomes;
     for (int i = 0; i < count; ++i) {
-        const int one = outcome(error, statuses[i]);
+        const int native = outcome(error, statuses[i]);
+        int one = native;
         if (one == MPI_SUCCESS || !is_pending(one)) {
             carriers.complete(i, statuses[i], one);
         }
+        added = added || one != native;
+        outcomes.push_back(one);
     }
+    if (!added) {
+        return error;
+    }
+    for (int i = 0; i < count; ++i) {
+        statuses[i].MPI_ERROR = outcomes[static_cast<std::size_t>(i)];
+    }
+    return MPI_ERR_IN_STATUS;
 }
 
 struct WaitAll {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], MPI_Status* statuses) {
+        const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
+                carriers.settle();
                 Statuses own(count, statuses);
                 const int error = below<function>()(count, carriers.data(), own.data());
-                complete_all(carriers, count, error, own.data());
-                return error;
+                return complete_all(carriers, count, error, own.data());
             }
         }
         return below<function>()(count, requests, statuses);
@@ -167,31 +271,64 @@ struct WaitAll {
 struct TestAll {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* flag, MPI_Status* statuses) {
+        const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
+                if (carriers.exchanging() && !carriers.advance()) {
+                    carriers.leave();
+                    *flag = 0;
+                    return MPI_SUCCESS;
+                }
                 Statuses own(count, statuses);
                 const int error = below<function>()(count, carriers.data(), flag, own.data());
-                if (error != MPI_SUCCESS || *flag != 0) {
-                    complete_all(carriers, count, error, own.data());
-                }
-                return error;
+                return error != MPI_SUCCESS || *flag != 0 ? complete_all(carriers, count, error, own.data()) : error;
             }
         }
         return below<function>()(count, requests, flag, statuses);
     }
 };
 
+/// One round of MPI_Testany over what may be looked at. True when it said something final.
+bool test_any(Carriers& carriers, const int count, int* const index, int* const flag, MPI_Status& status, int& error) {
+    if (!carriers.mask()) {
+        *flag = 0;
+        *index = MPI_UNDEFINED;
+        return false;
+    }
+    error = layer().below.Testany(count, carriers.masked(), index, flag, &status);
+    if (*index != MPI_UNDEFINED && (*flag != 0 || error != MPI_SUCCESS)) {
+        carriers.unmask(*index);
+        carriers.complete(*index, status, error);
+        return true;
+    }
+    if (error != MPI_SUCCESS) {
+        return true;
+    }
+    *flag = 0;  // "all inactive" is said of what was shown only
+    return false;
+}
+
 struct WaitAny {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* index, MPI_Status* status) {
+        const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
                 MPI_Status own{};
-                const int error = below<function>()(count, carriers.data(), index, &own);
-                if (*index != MPI_UNDEFINED) {
-                    carriers.complete(*index, own, error);
+                int error = MPI_SUCCESS;
+                if (carriers.exchanging()) {
+                    // Not all are inactive, since an exchange is under way: something will complete.
+                    for (int flag = 0; !test_any(carriers, count, index, &flag, own, error);) {
+                        layer().requests.advance_exchanges();
+                    }
+                    carriers.leave();
+                } else {
+                    error = below<function>()(count, carriers.data(), index, &own);
+                    if (*index != MPI_UNDEFINED) {
+                        carriers.complete(*index, own, error);
+                    }
                 }
                 if (status != MPI_STATUS_IGNORE) {
                     *status = own;
@@ -206,13 +343,22 @@ struct WaitAny {
 struct TestAny {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status) {
+        const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
                 MPI_Status own{};
-                const int error = below<function>()(count, carriers.data(), index, flag, &own);
-                if (*index != MPI_UNDEFINED && (*flag != 0 || error != MPI_SUCCESS)) {
-                    carriers.complete(*index, own, error);
+                int error = MPI_SUCCESS;
+                if (carriers.exchanging()) {
+                    if (!test_any(carriers, count, index, flag, own, error)) {
+                        *index = MPI_UNDEFINED;
+                    }
+                    carriers.leave();
+                } else {
+                    error = below<function>()(count, carriers.data(), index, flag, &own);
+                    if (*index != MPI_UNDEFINED && (*flag != 0 || error != MPI_SUCCESS)) {
+                        carriers.complete(*index, own, error);
+                    }
                 }
                 if ((*flag != 0 || error != MPI_SUCCESS) && status != MPI_STATUS_IGNORE) {
                     *status = own;
@@ -228,25 +374,64 @@ struct TestAny {
 struct CompleteSome {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* completed, int indices[], MPI_Status* statuses) {
+        const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
                 Statuses own(count, statuses);
-                const int error = below<function>()(count, carriers.data(), completed, indices, own.data());
+                int error = MPI_SUCCESS;
+                if (carriers.exchanging()) {
+                    constexpr bool kWaits = function == Function::Waitsome;
+                    do {
+                        *completed = 0;
+                        if (carriers.mask()) {
+                            error = layer().below.Testsome(count, carriers.masked(), completed, indices, own.data());
+                            *completed = *completed == MPI_UNDEFINED ? 0 : *completed;
+                        }
+                        if (*completed == 0 && error == MPI_SUCCESS) {
+                            layer().requests.advance_exchanges();
+                        }
+                    } while (kWaits && *completed == 0 && error == MPI_SUCCESS);
+                } else {
+                    error = below<function>()(count, carriers.data(), completed, indices, own.data());
+                }
+                int result = error;
                 if (*completed != MPI_UNDEFINED) {
                     for (int i = 0; i < *completed; ++i) {
-                        carriers.complete(indices[i], own.data()[i], outcome(error, own.data()[i]));
+                        if (carriers.exchanging()) {
+                            carriers.unmask(indices[i]);
+                        }
+                        const int native = outcome(error, own.data()[i]);
+                        int one = native;
+                        carriers.complete(indices[i], own.data()[i], one);
+                        own.data()[i].MPI_ERROR = one;
+                        if (one != native) {
+                            result = MPI_ERR_IN_STATUS;
+                        }
                     }
                 }
-                return error;
+                if (carriers.exchanging()) {
+                    carriers.leave();
+                }
+                return result;
             }
         }
         return below<function>()(count, requests, completed, indices, statuses);
     }
 };
 
+/// Whether the operation behind a request is complete as far as the exchange goes; the rest is the MPI's answer.
+[[nodiscard]] bool is_ready(const MPI_Request request) {
+    const auto operation = layer().requests.find(request);
+    if (operation == nullptr || !operation->active || operation->advance(true)) {
+        return true;
+    }
+    operation->leave();
+    return false;
+}
+
 /// Stores what a complete but not yet completed operation delivered: the program may use its data from then on.
-void store_early(const MPI_Request request, const MPI_Status& status) {
+void store_early(const MPI_Request request, MPI_Status& status) {
     if (const auto operation = layer().requests.find(request); operation != nullptr && operation->active) {
         operation->store(status, MPI_SUCCESS);
     }
@@ -262,6 +447,10 @@ struct GetStatus {
     static int run(Call&, MPI_Request request, int* flag, MPI_Status* status) {
         if (!layer().requests.any()) {
             return below<function>()(request, flag, status);
+        }
+        if (!is_ready(request)) {
+            *flag = 0;
+            return MPI_SUCCESS;
         }
         MPI_Status own{};
         const int error = below<function>()(carrier_of(request), flag, &own);
@@ -283,8 +472,14 @@ struct GetStatusAll {
             return below<function>()(count, requests, flag, statuses);
         }
         std::vector<MPI_Request> carriers;
+        bool ready = true;
         for (int i = 0; i < count; ++i) {
+            ready = is_ready(requests[i]) && ready;
             carriers.push_back(carrier_of(requests[i]));
+        }
+        if (!ready) {
+            *flag = 0;
+            return MPI_SUCCESS;
         }
         Statuses own(count, statuses);
         const int error = below<function>()(count, carriers.data(), flag, own.data());
@@ -297,23 +492,36 @@ struct GetStatusAll {
     }
 };
 
+/// Carriers of those requests whose exchanges are over, REQUEST_NULL for the others. `hidden`: how many those are.
+template <class Requests_>
+[[nodiscard]] std::vector<MPI_Request> ready_carriers(const int count, Requests_ requests, int& hidden) {
+    std::vector<MPI_Request> carriers;
+    hidden = 0;
+    for (int i = 0; i < count; ++i) {
+        const bool ready = is_ready(requests[i]);
+        carriers.push_back(ready ? carrier_of(requests[i]) : MPI_REQUEST_NULL);
+        hidden += ready ? 0 : 1;
+    }
+    return carriers;
+}
+
 struct GetStatusAny {
     template <Function function, class Requests_>
     static int run(Call&, int count, Requests_ requests, int* index, int* flag, MPI_Status* status) {
         if (!layer().requests.any() || count <= 0) {
             return below<function>()(count, requests, index, flag, status);
         }
-        std::vector<MPI_Request> carriers;
-        for (int i = 0; i < count; ++i) {
-            carriers.push_back(carrier_of(requests[i]));
-        }
+        int hidden = 0;
+        const std::vector<MPI_Request> carriers = ready_carriers(count, requests, hidden);
         MPI_Status own{};
         const int error = below<function>()(count, carriers.data(), index, flag, &own);
         if (error == MPI_SUCCESS && *flag != 0) {
             if (*index != MPI_UNDEFINED) {
                 store_early(requests[*index], own);
+            } else if (hidden != 0) {
+                *flag = 0;  // said of what was shown only
             }
-            if (status != MPI_STATUS_IGNORE) {
+            if (*flag != 0 && status != MPI_STATUS_IGNORE) {
                 *status = own;
             }
         }
@@ -327,14 +535,15 @@ struct GetStatusSome {
         if (!layer().requests.any() || count <= 0) {
             return below<function>()(count, requests, completed, indices, statuses);
         }
-        std::vector<MPI_Request> carriers;
-        for (int i = 0; i < count; ++i) {
-            carriers.push_back(carrier_of(requests[i]));
-        }
+        int hidden = 0;
+        const std::vector<MPI_Request> carriers = ready_carriers(count, requests, hidden);
         Statuses own(count, statuses);
         const int error = below<function>()(count, carriers.data(), completed, indices, own.data());
-        if (error == MPI_SUCCESS && *completed != MPI_UNDEFINED) {
-            for (int i = 0; i < *completed; ++i) {
+        if (error == MPI_SUCCESS) {
+            if (*completed == MPI_UNDEFINED && hidden != 0) {
+                *completed = 0;
+            }
+            for (int i = 0; *completed != MPI_UNDEFINED && i < *completed; ++i) {
                 store_early(requests[indices[i]], own.data()[i]);
             }
         }
@@ -369,7 +578,9 @@ struct Free {
         owner.requests.forget(*operation);
         const bool own_carrier =
             operation->kind == Operation::Kind::rebinding && operation->carrier != operation->handle;
-        const bool images_in_use = operation->active && operation->stage.active();
+        const bool images_in_use =
+            operation->active &&
+            (operation->has_images() || operation->exchanging.load(std::memory_order_acquire) || operation->unprepared);
         int error = MPI_SUCCESS;
         if (!images_in_use || own_carrier) {
             error = below<function>()(request);  // the handle itself is native, or idle
@@ -383,11 +594,59 @@ struct Free {
     }
 };
 
-/// Calls that carry no buffer of ours, but in which the program waits for others: chances to complete freed operations.
+/// Calls that carry no buffer of ours, but in which the program waits for others: chances to complete freed operations,
+/// and to let others go on that wait for this process.
 struct Progress {
     template <Function function, class... Arguments>
     static int run(Call&, Arguments... arguments) {
+        layer().requests.advance_exchanges();
+        layer().requests.leave_exchanges();
         return below<function>()(arguments...);
+    }
+};
+
+/// MPI_Probe and its relatives: a header has the size of the message that it stands for.
+struct Probe {
+    template <Function function>
+    static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Status* status) {
+        return corrected(comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, own); });
+    }
+
+    template <class Find>
+    static int corrected(const MPI_Comm comm, MPI_Status* const status, const Find find, const int* flag = nullptr) {
+        layer().requests.advance_exchanges();
+        layer().requests.leave_exchanges();
+        const int error = find(status);
+        if (error == MPI_SUCCESS && status != MPI_STATUS_IGNORE && (flag == nullptr || *flag != 0) &&
+            layer().neighbours.takes_headers()) {
+            correct_probed(comm, *status);
+        }
+        return error;
+    }
+};
+
+struct NonblockingProbe {
+    template <Function function>
+    static int run(Call&, int source, int tag, MPI_Comm comm, int* flag, MPI_Status* status) {
+        return Probe::corrected(
+            comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, flag, own); }, flag);
+    }
+};
+
+struct MatchedProbe {
+    template <Function function>
+    static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
+        return Probe::corrected(comm, status,
+                                [&](MPI_Status* own) { return below<function>()(source, tag, comm, message, own); });
+    }
+};
+
+struct NonblockingMatchedProbe {
+    template <Function function>
+    static int run(Call&, int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status) {
+        return Probe::corrected(
+            comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, flag, message, own); },
+            flag);
     }
 };
 
@@ -410,10 +669,10 @@ Services completion_services() {
         AWAKEN_SERVE(Cancel, Cancel),
         AWAKEN_SERVE(Request_free, Free),
         AWAKEN_SERVE(Barrier, Progress),
-        AWAKEN_SERVE(Probe, Progress),
-        AWAKEN_SERVE(Iprobe, Progress),
-        AWAKEN_SERVE(Mprobe, Progress),
-        AWAKEN_SERVE(Improbe, Progress),
+        AWAKEN_SERVE(Probe, Probe),
+        AWAKEN_SERVE(Iprobe, NonblockingProbe),
+        AWAKEN_SERVE(Mprobe, MatchedProbe),
+        AWAKEN_SERVE(Improbe, NonblockingMatchedProbe),
     };
 }
 

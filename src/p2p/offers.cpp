@@ -1,5 +1,7 @@
 #include "p2p/offers.h"
 
+#include <bit>
+
 namespace awaken::p2p {
 
 namespace {
@@ -20,14 +22,18 @@ bool change(Slot& slot, const std::uint64_t generation, const OfferState from, c
                                              std::memory_order_acquire);
 }
 
-/// Whether `bytes` bytes from the location's offset on lie within it. `area_bytes` of the sender is checked by whoever
-/// reads an area.
+/// Whether `bytes` bytes from the location's offset on lie within it. That shared memory lies within the segment is
+/// checked where it is mapped.
 bool is_within(const Location& location, const std::uint64_t bytes) noexcept {
     switch (location.kind) {
         case Location::Kind::device:
-        case Location::Kind::area:
-        case Location::Kind::file:
             return location.offset <= location.allocation_bytes && bytes <= location.allocation_bytes - location.offset;
+        case Location::Kind::shared:
+            return bytes <= location.allocation_bytes;
+        case Location::Kind::ring:
+            return location.chunk_bytes != 0 && location.allocation_bytes >= location.chunk_bytes;
+        case Location::Kind::own:
+            return location.address != 0;
         case Location::Kind::none:
             break;
     }
@@ -38,19 +44,38 @@ bool is_within(const Location& location, const std::uint64_t bytes) noexcept {
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 
-std::optional<Ticket> Outbox::reserve() noexcept {
-    const std::uint32_t first = _next.fetch_add(1, std::memory_order_relaxed) % kSlots;
-    for (std::uint32_t offset = 0; offset < kSlots; ++offset) {
-        const std::uint32_t index = (first + offset) % kSlots;
-        std::atomic<std::uint64_t>& bits = _reserved[index / 64];
-        const std::uint64_t bit = std::uint64_t{1} << (index % 64);
-        if ((bits.load(std::memory_order_relaxed) & bit) != 0 ||
-            (bits.fetch_or(bit, std::memory_order_acquire) & bit) != 0) {
-            continue;
+namespace {
+
+void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, const std::uint64_t ready) noexcept {
+    slot.receiver.store(receiver, std::memory_order_relaxed);
+    slot.bytes.store(bytes, std::memory_order_relaxed);
+    slot.settled.store(0, std::memory_order_relaxed);
+    slot.ready.store(ready, std::memory_order_relaxed);
+    slot.lost.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
+    // The lowest free one, since its header is the shortest.
+    for (std::uint32_t word = 0; word < _reserved.size(); ++word) {
+        std::atomic<std::uint64_t>& bits = _reserved[word];
+        const std::uint64_t never = avoided.word(word);
+        for (std::uint64_t taken = bits.load(std::memory_order_relaxed) | never; ~taken != 0;) {
+            const auto place = static_cast<std::uint32_t>(std::countr_one(taken));
+            const std::uint32_t index = word * 64 + place;
+            if (index >= kSlots) {
+                break;
+            }
+            const std::uint64_t bit = std::uint64_t{1} << place;
+            const std::uint64_t before = bits.fetch_or(bit, std::memory_order_acquire);
+            taken = before | never;
+            if ((before & bit) == 0) {
+                _in_use.fetch_add(1, std::memory_order_relaxed);
+                const std::uint64_t slot_word = _table.slots[index].word.load(std::memory_order_acquire);
+                return Ticket{index, generation_of(slot_word) + 1};
+            }
         }
-        _in_use.fetch_add(1, std::memory_order_relaxed);
-        const std::uint64_t word = _table.slots[index].word.load(std::memory_order_acquire);
-        return Ticket{index, generation_of(word) + 1};
     }
     return std::nullopt;
 }
@@ -58,11 +83,22 @@ std::optional<Ticket> Outbox::reserve() noexcept {
 void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::uint64_t bytes,
                    const Location& source) noexcept {
     Slot& where = slot(ticket);
-    where.receiver.store(receiver, std::memory_order_relaxed);
-    where.bytes.store(bytes, std::memory_order_relaxed);
+    fill(where, receiver, bytes, 0);
     where.source = source;
-    where.spill.kind = Location::Kind::none;
+    if (source.kind == Location::Kind::ring) {
+        where.ring.produced.store(0, std::memory_order_relaxed);
+        where.ring.consumed.store(0, std::memory_order_relaxed);
+        where.ring.failed.store(0, std::memory_order_relaxed);
+    }
     where.word.store(word_of(ticket.generation, OfferState::offered), std::memory_order_release);
+}
+
+void Outbox::offer_copy(const Ticket ticket, const std::int32_t receiver, const std::uint64_t bytes,
+                        const Location& copy, const std::uint64_t ready) noexcept {
+    Slot& where = slot(ticket);
+    fill(where, receiver, bytes, ready);
+    where.spill = copy;
+    where.word.store(word_of(ticket.generation, OfferState::spilled), std::memory_order_release);
 }
 
 OfferState Outbox::state(const Ticket ticket) const noexcept {
@@ -73,8 +109,19 @@ bool Outbox::spill(const Ticket ticket, const Location& spill) noexcept {
     Slot& where = slot(ticket);
     // Written before the exchange; the receiver looks at it only after it has seen "spilled".
     where.spill = spill;
+    where.ready.store(where.bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    // Who has refused memory of a GPU cannot read a copy in such memory either.
     return change(where, ticket.generation, OfferState::offered, OfferState::spilled) ||
-           change(where, ticket.generation, OfferState::refused, OfferState::spilled);
+           (spill.kind != Location::Kind::device &&
+            change(where, ticket.generation, OfferState::refused, OfferState::spilled));
+}
+
+void Outbox::set_ready(const Ticket ticket, const std::uint64_t ready, const bool lost) noexcept {
+    Slot& where = slot(ticket);
+    where.ready.store(ready, std::memory_order_release);
+    if (lost) {
+        where.lost.store(1, std::memory_order_release);
+    }
 }
 
 void Outbox::set_free(const Ticket ticket) noexcept {
@@ -99,6 +146,10 @@ std::optional<Claim> Inbox::claim(const Header& header) noexcept {
     Claim claim;
     claim.slot = header.slot;
     claim.generation = header.generation;
+    claim.ring = &slot.ring;
+    claim.settled = &slot.settled;
+    claim.ready = &slot.ready;
+    claim.lost = &slot.lost;
     // The receiver's index is looked at before anything is changed, since the slot may be somebody else's by now.
     const std::uint64_t word = slot.word.load(std::memory_order_acquire);
     if (generation_of(word) != header.generation || slot.receiver.load(std::memory_order_relaxed) != _own) {

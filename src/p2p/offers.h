@@ -7,13 +7,13 @@
 //
 //              offer                claim               finish              release
 //      free ----------> offered ------------> claimed -----------> done ----------> free
-//                        |  |  withdraw          |  refuse           ^
-//                        |  +--------> free      v                   |
-//                        |                     refused               |
-//                        |  spill                |  spill            |
-//                        +------> spilled <------+                   |
-//                                    |  claim              finish    |
-//                                    +-----------> taken ------------+
+//        |               |  |  withdraw          |  refuse           ^
+//        |               |  +--------> free      v                   |
+//        |               |                     refused               |
+//        |               |  spill                |  spill            |
+//        |               +------> spilled <------+                   |
+//        |  offer a copy             ^  |  claim           finish    |
+//        +---------------------------+  +--------> taken ------------+
 //
 // offer, spill, withdraw and release are the sender's, claim, refuse and finish the receiver's. Every use of a slot has
 // a generation, which the header repeats: a header that was kept, copied or forged names a generation that is over.
@@ -28,6 +28,7 @@
 #include <optional>
 
 #include "transfer/location.h"
+#include "transfer/ring.h"
 
 namespace awaken::p2p {
 
@@ -38,16 +39,21 @@ using transfer::Location;
 
 enum class OfferState : std::uint8_t { free, offered, claimed, refused, spilled, taken, done };
 
-/// One slot in shared memory.
+/// One slot in shared memory. What both sides look at for each message lies in the first cache line: each line that
+/// changes hands between two cores costs a tenth of a microsecond.
 struct alignas(64) Slot {
     std::atomic<std::uint64_t> word;  ///< generation << 8 | OfferState
     /// Index in the segment of the process that may claim it. Atomic because a late or forged header makes its
     /// receiver look at a slot that is being filled for somebody else.
     std::atomic<std::int32_t> receiver;
-    std::int32_t reserved;
+    /// The source may be read: work that the sender's program left behind in the default stream is over.
+    std::atomic<std::uint32_t> settled;
     std::atomic<std::uint64_t> bytes;
-    Location source;  ///< valid from offered on
-    Location spill;   ///< valid in spilled and taken
+    std::atomic<std::uint64_t> ready;  ///< bytes of `spill` that are there already; more will come until all are
+    std::atomic<std::uint32_t> lost;   ///< the sender could not finish the copy
+    alignas(64) Location source;       ///< valid from offered on
+    alignas(64) Location spill;        ///< valid in spilled and taken
+    transfer::RingControl ring;        ///< of a source that is a ring
 };
 
 /// The part of a process's area that offers use.
@@ -80,6 +86,21 @@ static_assert(sizeof(Header) <= kShortestHeader);
     return static_cast<std::uint32_t>((bytes - kShortestHeader) / 2);
 }
 
+/// Slots that must not be used towards one receiver, since a plain message of their header's length was sent to it and
+/// may be waiting there still: a probe could not tell the two. Any thread may call.
+class SlotSet {
+  public:
+    void add(const std::uint32_t slot) noexcept {
+        _words[slot / 64].fetch_or(std::uint64_t{1} << (slot % 64), std::memory_order_relaxed);
+    }
+    [[nodiscard]] std::uint64_t word(const std::size_t index) const noexcept {
+        return _words[index].load(std::memory_order_relaxed);
+    }
+
+  private:
+    std::array<std::atomic<std::uint64_t>, (kSlots + 63) / 64> _words{};
+};
+
 /// The sender's side of one offer.
 struct Ticket {
     std::uint32_t slot = 0;
@@ -93,14 +114,24 @@ class Outbox {
     Outbox(const Outbox&) = delete;
     Outbox& operator=(const Outbox&) = delete;
 
-    /// A free slot for a new offer; nothing when all are in use. It stays the caller's until release() or withdraw().
-    [[nodiscard]] std::optional<Ticket> reserve() noexcept;
-    /// Publishes the offer; from now on the receiver may claim it.
+    /// A free slot for a new offer, none of those to be avoided; nothing when all others are in use. It stays the
+    /// caller's until release() or withdraw().
+    [[nodiscard]] std::optional<Ticket> reserve(const SlotSet& avoided = {}) noexcept;
+    /// Publishes the offer; from now on the receiver may claim it, and read it once it is settled.
     void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source) noexcept;
+    /// Whoever claims the offer may read the source from now on.
+    void settle(Ticket ticket) noexcept { slot(ticket).settled.store(1, std::memory_order_release); }
+    /// Publishes an offer that is spilled from the beginning: a copy of which `ready` bytes are there, and the rest
+    /// will be.
+    void offer_copy(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& copy,
+                    std::uint64_t ready) noexcept;
+    /// More of a copy is there; `lost`: and there will be no more.
+    void set_ready(Ticket ticket, std::uint64_t ready, bool lost = false) noexcept;
+    [[nodiscard]] transfer::RingControl& ring(const Ticket ticket) noexcept { return slot(ticket).ring; }
     [[nodiscard]] OfferState state(Ticket ticket) const noexcept;
     /// Gives the receiver the copy at `spill` instead of the source: the source is no longer needed if this returns
     /// true. False when the receiver has claimed the source meanwhile (or is done with it), and the spill is not
-    /// needed.
+    /// needed; or when it has refused the source, and the spill is in device memory.
     [[nodiscard]] bool spill(Ticket ticket, const Location& spill) noexcept;
     /// Takes back an offer whose header was never sent, or a ticket that was never offered.
     void withdraw(Ticket ticket) noexcept;
@@ -115,7 +146,6 @@ class Outbox {
     OfferTable& _table;
     std::array<std::atomic<std::uint64_t>, (kSlots + 63) / 64> _reserved{};  ///< a bit a slot
     std::atomic<std::uint32_t> _in_use{0};
-    std::atomic<std::uint32_t> _next{0};  ///< where to look first, so that generations spread over the slots
 };
 
 /// What the receiver of a header may fetch.
@@ -125,6 +155,10 @@ struct Claim {
     std::uint64_t bytes = 0;
     Location from{};
     bool spilled = false;
+    transfer::RingControl* ring = nullptr;  ///< the slot's
+    const std::atomic<std::uint32_t>* settled = nullptr;
+    const std::atomic<std::uint64_t>* ready = nullptr;
+    const std::atomic<std::uint32_t>* lost = nullptr;
 };
 
 /// Another process's offers, seen by receiver `own`.

@@ -3,14 +3,18 @@
 // A persistent operation may be initialised long before its buffer holds anything, and the program may free and
 // reallocate the buffer in between. So the native persistent request is made on the program's own buffer, which the MPI
 // does not touch before the start, and every start looks where the buffer is now: host memory starts the native
-// request, any other is carried by a nonblocking operation on a fresh image. The program holds the native request
-// either way.
+// request, any other is carried by a nonblocking operation of its own, and so is every receive that may meet a header.
+// The program holds the native request either way.
 //
 // A partitioned operation is matched when it is initialised, so it is bound to its image from then on.
+
+#include <optional>
+#include <utility>
 
 #include "call/call.h"
 #include "call/stage.h"
 #include "entry/services.h"
+#include "p2p/wire.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -77,24 +81,57 @@ struct PersistentInit {
         if (error != MPI_SUCCESS || peer == MPI_PROC_NULL) {
             return error;
         }
-        auto operation = std::make_shared<Operation>(Operation::Kind::rebinding, Stage(call));
+        auto operation = std::make_shared<Operation>(Operation::Kind::rebinding);
         operation->handle = operation->carrier = *request;
         operation->receives = receives;
         operation->active = false;
         const auto held = std::make_shared<const HeldType>(type);
-        operation->launch = [=](Call& start, Operation& own, int& outcome) {
+        operation->launch = [=](Call& start, const std::shared_ptr<Operation>& own, int& outcome) {
             start.on(comm);
-            Stage stage(start);
-            const Argument<Count> argument =
-                stage.buffer(receives ? Access::out : Access::in, const_cast<void*>(static_cast<const void*>(buffer)),
-                             count, held->get());
-            if (!stage.active()) {
+            std::optional<Departure> departure;
+            std::optional<Arrival> arrival;
+            std::optional<Neighbours::Unprepared> unprepared;
+            Posted posted{};
+            auto* const address = const_cast<void*>(static_cast<const void*>(buffer));
+            constexpr bool kBuffered = function == Function::Bsend_init || function == Function::Bsend_init_c;
+            if constexpr (receives) {
+                unprepared.emplace(layer().neighbours);
+                arrival.emplace(start);
+                posted = arrival->prepare(!unprepared->allowed(), address, count, held->get(), comm);
+            } else {
+                departure.emplace(start);
+                posted = departure->prepare(kBuffered ? Departure::Mode::plain : Departure::Mode::offered, address,
+                                            count, held->get(), peer, comm);
+            }
+            own->unprepared = unprepared && unprepared->keep();
+            if (!(arrival && arrival->active()) && !(departure && departure->active())) {
                 return false;
             }
-            stage.load();
-            outcome = below<carrier_of(function)>()(argument.address, argument.count, argument.type, peer, tag, comm,
-                                                    &own.carrier);
-            own.stage = std::move(stage);
+            const auto argument = posted.as<Count>();
+            if (kBuffered && departure->exchanging()) {
+                // The program's attached buffer may have no room for the header, which lies in memory of ours anyway.
+                outcome = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, peer, tag,
+                                              comm, &own->carrier);
+            } else {
+                outcome = below<carrier_of(function)>()(argument.address, argument.count, argument.type, peer, tag,
+                                                        comm, &own->carrier);
+            }
+            if (departure) {
+                departure->posted(outcome);
+            }
+            if (outcome != MPI_SUCCESS) {
+                if (std::exchange(own->unprepared, false)) {
+                    layer().neighbours.ended_unprepared();
+                }
+                return true;
+            }
+            if ((arrival && arrival->exchanging()) || (departure && departure->exchanging())) {
+                layer().requests.add_exchange(
+                    own, std::make_unique<WireExchange>(std::move(departure), std::move(arrival), comm));
+                own->leave();
+            } else {
+                own->stage = arrival ? arrival->take_stage() : departure->take_stage();
+            }
             return true;
         };
         layer().requests.track(std::move(operation));
@@ -102,23 +139,28 @@ struct PersistentInit {
     }
 };
 
-int start(Call& call, MPI_Request* const request, Operation& operation, int (*native_start)(MPI_Request*)) {
+int start(Call& call, MPI_Request* const request, const std::shared_ptr<Operation>& tracked,
+          int (*native_start)(MPI_Request*)) {
+    Operation& operation = *tracked;
     if (operation.active) {
         return native_start(request);  // an error of the program's, which the MPI reports
     }
     if (operation.kind == Operation::Kind::rebinding) {
         int error = MPI_SUCCESS;
-        if (operation.launch(call, operation, error)) {
+        if (operation.launch(call, tracked, error)) {
             operation.active = error == MPI_SUCCESS;
             return error;
         }
         operation.carrier = operation.handle;
     } else {
-        operation.stage.restart();
-        operation.stage.load();
+        operation.stage->restart();
+        operation.stage->load();
     }
     const int error = native_start(request);
     operation.active = error == MPI_SUCCESS;
+    if (!operation.active && std::exchange(operation.unprepared, false)) {
+        layer().neighbours.ended_unprepared();
+    }
     return error;
 }
 
@@ -128,7 +170,7 @@ struct Start {
         Layer& owner = layer();
         if (owner.requests.any() && request != nullptr) {
             if (const auto operation = owner.requests.find(*request)) {
-                return start(call, request, *operation, below<function>());
+                return start(call, request, operation, below<function>());
             }
         }
         return below<function>()(request);
@@ -145,7 +187,7 @@ struct StartAll {
         for (int i = 0; i < count; ++i) {
             const auto operation = owner.requests.find(requests[i]);
             const int error =
-                operation ? start(call, &requests[i], *operation, owner.below.Start) : owner.below.Start(&requests[i]);
+                operation ? start(call, &requests[i], operation, owner.below.Start) : owner.below.Start(&requests[i]);
             if (error != MPI_SUCCESS) {
                 return error;
             }
@@ -185,8 +227,8 @@ void load_partitions(const MPI_Request request, ForEach for_each) {
         return;
     }
     const auto operation = layer().requests.find(request);
-    if (operation != nullptr && operation->kind == Operation::Kind::partitioned && operation->stage.active()) {
-        for_each([&](int partition) { operation->stage.load_partition(partition); });
+    if (operation != nullptr && operation->kind == Operation::Kind::partitioned && operation->has_images()) {
+        for_each([&](int partition) { operation->stage->load_partition(partition); });
     }
 }
 
@@ -228,9 +270,9 @@ struct Arrived {
         const int error = below<function>()(request, partition, flag);
         if (error == MPI_SUCCESS && *flag != 0 && layer().requests.any()) {
             const auto operation = layer().requests.find(request);
-            if (operation != nullptr && operation->active && operation->stage.active()) {
+            if (operation != nullptr && operation->active && operation->has_images()) {
                 const std::scoped_lock lock(operation->mutex);
-                operation->stage.store_partition(partition);
+                operation->stage->store_partition(partition);
             }
         }
         return error;

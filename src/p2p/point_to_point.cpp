@@ -1,36 +1,104 @@
-// Sends and receives on the staged path.
+// Sends and receives.
 //
-// A device buffer is copied to an image in pinned host memory, which the MPI sends like any other buffer; a receive
-// goes into an image that is copied to the device once the status says how much came. Messages look on the wire exactly
-// as without the layer, so matching, order, probing, and peers that run without it need no thought.
+// What travels for a buffer, and what becomes of what comes, is decided in wire.h: a host buffer goes to the MPI as it
+// is, a device buffer as a header whose receiver fetches the bytes, or as an image in pinned host memory. Either way
+// one native message on the same communicator and tag stands for the program's one, so matching, order and wildcards
+// are the MPI's.
+
+#include <sched.h>
 
 #include "call/call.h"
 #include "call/stage.h"
 #include "entry/services.h"
+#include "p2p/wire.h"
 
 namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-bool is_truncation(const int error) {
-    int error_class = error;
-    layer().real.Error_class(error, &error_class);
-    return error_class == MPI_ERR_TRUNCATE;
+using Mode = Departure::Mode;
+
+/// Buffered sends are local: nothing of theirs may wait for the receiver.
+template <Function function>
+constexpr Mode mode_of() {
+    constexpr bool buffered = function == Function::Bsend || function == Function::Bsend_c ||
+                              function == Function::Ibsend || function == Function::Ibsend_c;
+    return buffered ? Mode::plain : Mode::offered;
 }
 
-/// Stores what a blocking receive delivered.
-void store_received(Stage& stage, const int error, const MPI_Status& status) {
-    if (error == MPI_SUCCESS || is_truncation(error)) {
-        stage.store(received_bytes(status));
+/// Starts tracking a nonblocking operation; the program's request is the native one.
+void track(std::optional<Departure> departure, std::optional<Arrival> arrival, const MPI_Request request,
+           const MPI_Comm comm) {
+    Layer& owner = layer();
+    const bool departs = departure && departure->active();
+    const bool arrives = arrival && arrival->active();
+    if (!departs && !arrives) {
+        return;
+    }
+    const bool exchanging = (departs && departure->exchanging()) || (arrives && arrival->exchanging());
+    if (exchanging || (departs && arrives)) {
+        auto operation = std::make_shared<Operation>(Operation::Kind::once);
+        operation->handle = operation->carrier = request;
+        operation->receives = arrives;
+        auto exchange = std::make_unique<WireExchange>(std::move(departure), std::move(arrival), comm);
+        exchange->leave();
+        owner.requests.add_exchange(operation, std::move(exchange));
+        owner.requests.track(std::move(operation));
+        return;
+    }
+    auto operation =
+        std::make_shared<Operation>(Operation::Kind::once, arrives ? arrival->take_stage() : departure->take_stage());
+    operation->handle = operation->carrier = request;
+    operation->receives = arrives;
+    owner.requests.track(std::move(operation));
+}
+
+/// Completes a native request of ours while other operations go on.
+int wait_for(MPI_Request& request, MPI_Status& status) {
+    Layer& owner = layer();
+    for (int done = 0;;) {
+        const int error = owner.real.Test(&request, &done, &status);
+        if (error != MPI_SUCCESS || done != 0) {
+            return error;
+        }
+        owner.requests.advance_exchanges();
     }
 }
 
-/// Starts tracking a nonblocking operation on images; the program's request is the native one.
-void track(Stage stage, const bool receives, const MPI_Request request) {
-    auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
-    operation->handle = operation->carrier = request;
-    operation->receives = receives;
-    layer().requests.track(std::move(operation));
+/// The native receive is over: fetches what it announced and makes the outcome the program's.
+int conclude(Arrival& arrival, MPI_Status& status, int error) {
+    Layer& owner = layer();
+    if (arrival.exchanging() && error == MPI_SUCCESS) {
+        arrival.arrived(status);
+        constexpr unsigned kEager = 2000;
+        for (unsigned turn = 0; !arrival.advance(); ++turn) {
+            owner.requests.advance_exchanges();
+            if (turn > kEager) {
+                sched_yield();
+            }
+        }
+    }
+    arrival.settle(status, error);
+    return error;
+}
+
+/// The header of a buffered message, whose bytes were copied already, may be longer than what the program attached a
+/// buffer for. It lies in memory of ours, so that a nonblocking send does as well.
+int send_buffered_header(Departure& departure, const Posted& header, const int destination, const int tag,
+                         const MPI_Comm comm) {
+    Layer& owner = layer();
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int error = owner.below.Isend(header.address, static_cast<int>(header.count), header.type, destination, tag,
+                                        comm, &request);
+    departure.posted(error);
+    if (error == MPI_SUCCESS) {
+        auto operation = std::make_shared<Operation>(Operation::Kind::once);
+        operation->handle = operation->carrier = request;
+        owner.requests.add_exchange(operation,
+                                    std::make_unique<WireExchange>(std::move(departure), std::nullopt, comm));
+        owner.requests.adopt(std::move(operation));
+    }
+    return error;
 }
 
 /// MPI_Send, MPI_Ssend, MPI_Rsend, MPI_Bsend.
@@ -39,32 +107,40 @@ struct BlockingSend {
     static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
                    MPI_Comm comm) {
         call.on(comm);
-        Stage stage(call);
-        Argument<Count> sent{const_cast<void*>(buffer), count, type};
-        if (destination != MPI_PROC_NULL) {
-            sent = stage.buffer(Access::in, buffer, count, type);
-            stage.load();
+        Departure departure(call);
+        const Posted posted = departure.prepare(mode_of<function>(), buffer, count, type, destination, comm);
+        if (mode_of<function>() == Mode::plain && departure.exchanging()) {
+            return send_buffered_header(departure, posted, destination, tag, comm);
         }
-        return below<function>()(sent.address, sent.count, sent.type, destination, tag, comm);
+        const auto sent = posted.as<Count>();
+        const int error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm);
+        departure.posted(error);
+        departure.finish();
+        return error;
     }
 };
 
-/// MPI_Isend, MPI_Issend, MPI_Irsend, MPI_Ibsend. The copy to the image ends before the call does, which keeps the
-/// order of messages and lets the program's request be the MPI's own.
+/// MPI_Isend, MPI_Issend, MPI_Irsend, MPI_Ibsend. A copy to an image ends before the call does, which keeps the order
+/// of messages and lets the program's request be the MPI's own.
 struct NonblockingSend {
     template <Function function, class Count>
     static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
                    MPI_Comm comm, MPI_Request* request) {
         call.on(comm);
-        Stage stage(call);
-        Argument<Count> sent{const_cast<void*>(buffer), count, type};
-        if (destination != MPI_PROC_NULL) {
-            sent = stage.buffer(Access::in, buffer, count, type);
-            stage.load();
+        Departure departure(call);
+        const Posted posted = departure.prepare(mode_of<function>(), buffer, count, type, destination, comm);
+        const auto sent = posted.as<Count>();
+        int error = MPI_SUCCESS;
+        if (mode_of<function>() == Mode::plain && departure.exchanging()) {
+            // As for a blocking one, see send_buffered_header().
+            error = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, destination, tag,
+                                        comm, request);
+        } else {
+            error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm, request);
         }
-        const int error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm, request);
-        if (error == MPI_SUCCESS && stage.active()) {
-            track(std::move(stage), false, *request);
+        departure.posted(error);
+        if (error == MPI_SUCCESS) {
+            track(std::move(departure), std::nullopt, *request, comm);
         }
         return error;
     }
@@ -75,17 +151,31 @@ struct Receive {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Status* status) {
         call.on(comm);
-        Stage stage(call);
         if (source == MPI_PROC_NULL) {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
-        const Argument<Count> received = stage.buffer(Access::out, buffer, count, type);
-        if (!stage.active()) {
+        Layer& owner = layer();
+        const Neighbours::Unprepared unprepared(owner.neighbours);
+        Arrival arrival(call);
+        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, comm);
+        if (!arrival.active()) {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
         MPI_Status own{};
-        const int error = below<function>()(received.address, received.count, received.type, source, tag, comm, &own);
-        store_received(stage, error, own);
+        int error = MPI_SUCCESS;
+        if (owner.requests.any_exchanges()) {
+            // Others may be waiting for what this process has started before.
+            MPI_Request request = MPI_REQUEST_NULL;
+            const auto received = posted.as<int>();
+            error = owner.below.Irecv(received.address, received.count, received.type, source, tag, comm, &request);
+            if (error == MPI_SUCCESS) {
+                error = wait_for(request, own);
+            }
+        } else {
+            const auto received = posted.as<Count>();
+            error = below<function>()(received.address, received.count, received.type, source, tag, comm, &own);
+        }
+        error = conclude(arrival, own, error);
         if (status != MPI_STATUS_IGNORE) {
             *status = own;
         }
@@ -98,15 +188,18 @@ struct NonblockingReceive {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Request* request) {
         call.on(comm);
-        Stage stage(call);
-        Argument<Count> received{buffer, count, type};
-        if (source != MPI_PROC_NULL) {
-            received = stage.buffer(Access::out, buffer, count, type);
+        if (source == MPI_PROC_NULL) {
+            return below<function>()(buffer, count, type, source, tag, comm, request);
         }
+        Neighbours::Unprepared unprepared(layer().neighbours);
+        Arrival arrival(call);
+        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, comm);
+        const auto received = posted.as<Count>();
         const int error =
             below<function>()(received.address, received.count, received.type, source, tag, comm, request);
-        if (error == MPI_SUCCESS && stage.active()) {
-            track(std::move(stage), true, *request);
+        if (error == MPI_SUCCESS) {
+            unprepared.continues(*request);
+            track(std::nullopt, std::move(arrival), *request, comm);
         }
         return error;
     }
@@ -117,17 +210,19 @@ struct NonblockingReceive {
 struct MatchedReceive {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, MPI_Message* message, MPI_Status* status) {
-        Stage stage(call);
         if (message == nullptr || *message == MPI_MESSAGE_NO_PROC) {
             return below<function>()(buffer, count, type, message, status);
         }
-        const Argument<Count> received = stage.buffer(Access::out, buffer, count, type);
-        if (!stage.active()) {
+        const Neighbours::Unprepared unprepared(layer().neighbours);
+        Arrival arrival(call);
+        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_COMM_SELF);
+        const auto received = posted.as<Count>();
+        if (!arrival.active()) {
             return below<function>()(buffer, count, type, message, status);
         }
         MPI_Status own{};
-        const int error = below<function>()(received.address, received.count, received.type, message, &own);
-        store_received(stage, error, own);
+        int error = below<function>()(received.address, received.count, received.type, message, &own);
+        error = conclude(arrival, own, error);
         if (status != MPI_STATUS_IGNORE) {
             *status = own;
         }
@@ -139,46 +234,116 @@ struct NonblockingMatchedReceive {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, MPI_Message* message,
                    MPI_Request* request) {
-        Stage stage(call);
-        Argument<Count> received{buffer, count, type};
-        if (message != nullptr && *message != MPI_MESSAGE_NO_PROC) {
-            received = stage.buffer(Access::out, buffer, count, type);
+        if (message == nullptr || *message == MPI_MESSAGE_NO_PROC) {
+            return below<function>()(buffer, count, type, message, request);
         }
+        Neighbours::Unprepared unprepared(layer().neighbours);
+        Arrival arrival(call);
+        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_COMM_SELF);
+        const auto received = posted.as<Count>();
         const int error = below<function>()(received.address, received.count, received.type, message, request);
-        if (error == MPI_SUCCESS && stage.active()) {
-            track(std::move(stage), true, *request);
+        if (error == MPI_SUCCESS) {
+            unprepared.continues(*request);
+            track(std::nullopt, std::move(arrival), *request, MPI_COMM_SELF);
         }
         return error;
     }
 };
 
-/// Both halves of a combined send and receive. Two stages, since what was received limits only one of them.
+/// Both halves at once, so that neither waits for the other and each may be fetched.
+template <class Count>
+int exchange_both(Departure& departure, const Posted& sent, const int destination, const int send_tag, Arrival& arrival,
+                  const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
+                  MPI_Status& status) {
+    const Native& native = layer().below;
+    MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
+    const auto start = [&](const auto irecv, const auto isend, auto one) {
+        using Number = decltype(one);
+        const auto in = received.as<Number>();
+        const auto out = sent.as<Number>();
+        int error = irecv(in.address, in.count, in.type, source, receive_tag, comm, &receiving);
+        if (error == MPI_SUCCESS) {
+            error = isend(out.address, out.count, out.type, destination, send_tag, comm, &sending);
+            departure.posted(error);
+        }
+        return error;
+    };
+    int error = MPI_SUCCESS;
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        error = start(below<Function::Irecv_c>(), below<Function::Isend_c>(), Count{});
+    } else {
+        error = start(native.Irecv, native.Isend, int{});
+    }
+    if (error != MPI_SUCCESS) {
+        if (receiving != MPI_REQUEST_NULL) {
+            layer().real.Cancel(&receiving);
+            layer().real.Request_free(&receiving);
+        }
+        return error;
+    }
+    Layer& owner = layer();
+    MPI_Status ignored{};
+    int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
+    bool departed = false, concluded = false, arrived = false;
+    while (!departed || !concluded) {
+        int done = 0;
+        if (sending != MPI_REQUEST_NULL) {
+            sent_error = owner.real.Test(&sending, &done, &ignored);
+        }
+        if (!departed) {
+            departed = departure.advance(Shipment::Patience::short_) && (sending == MPI_REQUEST_NULL);
+        }
+        if (!arrived) {
+            received_error = owner.real.Test(&receiving, &done, &status);
+            arrived = done != 0 || received_error != MPI_SUCCESS;
+            if (arrived && received_error == MPI_SUCCESS) {
+                arrival.arrived(status);
+            }
+        }
+        if (arrived && !concluded) {
+            concluded = arrival.advance();
+        }
+        if (!departed || !concluded) {
+            owner.requests.advance_exchanges();
+        }
+    }
+    arrival.settle(status, received_error);
+    return received_error != MPI_SUCCESS ? received_error : sent_error;
+}
+
+/// Both halves of a combined send and receive.
 struct SendReceive {
     template <Function function, class Count>
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, int destination,
                    int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm);
-        Stage out(call), in(call);
-        Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
-        Argument<Count> received{receive_buffer, receive_count, receive_type};
-        if (destination != MPI_PROC_NULL) {
-            sent = out.buffer(Access::in, send_buffer, send_count, send_type);
-            out.load();
-        }
+        const Neighbours::Unprepared unprepared(layer().neighbours);
+        Departure departure(call);
+        Arrival arrival(call);
+        const Posted sent = departure.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
+        Posted received{receive_buffer, receive_count, receive_type};
         if (source != MPI_PROC_NULL) {
-            received = in.buffer(Access::out, receive_buffer, receive_count, receive_type);
+            received = arrival.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type, comm);
         }
         MPI_Status own{};
-        MPI_Status* const asked = in.active() ? &own : status;
-        const int error =
-            below<function>()(sent.address, sent.count, sent.type, destination, send_tag, received.address,
-                              received.count, received.type, source, receive_tag, comm, asked);
-        if (in.active()) {
-            store_received(in, error, own);
-            if (status != MPI_STATUS_IGNORE) {
-                *status = own;
+        int error = MPI_SUCCESS;
+        if (arrival.exchanging() || departure.exchanging()) {
+            error = exchange_both<Count>(departure, sent, destination, send_tag, arrival, received, source, receive_tag,
+                                         comm, own);
+        } else {
+            const auto out = sent.as<Count>();
+            const auto in = received.as<Count>();
+            MPI_Status* const asked = arrival.active() ? &own : status;
+            error = below<function>()(out.address, out.count, out.type, destination, send_tag, in.address, in.count,
+                                      in.type, source, receive_tag, comm, asked);
+            if (!arrival.active()) {
+                return error;
             }
+            arrival.settle(own, error);
+        }
+        if (status != MPI_STATUS_IGNORE) {
+            *status = own;
         }
         return error;
     }
@@ -189,16 +354,34 @@ struct SendReceiveReplace {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int destination, int send_tag, int source,
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm);
-        Stage stage(call);
-        const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);
-        if (!stage.active()) {
-            return below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, status);
-        }
-        stage.load();
+        const Neighbours::Unprepared unprepared(layer().neighbours);
         MPI_Status own{};
-        const int error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag,
-                                            source, receive_tag, comm, &own);
-        store_received(stage, error, own);
+        int error = MPI_SUCCESS;
+        if (!unprepared.allowed()) {
+            Departure departure(call);
+            Arrival arrival(call);
+            const Posted sent = departure.prepare(Mode::detached, buffer, count, type, destination, comm);
+            Posted received{buffer, count, type};
+            if (source != MPI_PROC_NULL) {
+                received = arrival.prepare(true, buffer, count, type, comm);
+            }
+            error = exchange_both<Count>(departure, sent, destination, send_tag, arrival, received, source, receive_tag,
+                                         comm, own);
+        } else {
+            Stage stage(call);
+            const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);
+            if (!stage.active()) {
+                return below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, status);
+            }
+            stage.load();
+            error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag, source,
+                                      receive_tag, comm, &own);
+            int error_class = error;
+            layer().real.Error_class(error, &error_class);
+            if (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE) {
+                stage.store(received_bytes(own));
+            }
+        }
         if (status != MPI_STATUS_IGNORE) {
             *status = own;
         }
@@ -206,29 +389,82 @@ struct SendReceiveReplace {
     }
 };
 
+/// A nonblocking exchange: one request of the program's stands for both halves.
+template <Function function, class Count>
+int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Posted& sent, const int destination,
+               const int send_tag, Arrival arrival, const Posted& received, const int source, const int receive_tag,
+               const MPI_Comm comm, MPI_Request* const request) {
+    const auto out = sent.as<Count>();
+    const auto in = received.as<Count>();
+    const bool exchanging = departure.exchanging() || arrival.exchanging();
+    if (!exchanging || (source == MPI_PROC_NULL && destination == MPI_PROC_NULL)) {
+        const int error = below<function>()(out.address, out.count, out.type, destination, send_tag, in.address,
+                                            in.count, in.type, source, receive_tag, comm, request);
+        if (error == MPI_SUCCESS) {
+            unprepared.continues(*request);
+            track(std::move(departure), std::move(arrival), *request, comm);
+        }
+        return error;
+    }
+    // Two native operations instead of the combined one, whose status does not say how much came in MPICH. The program
+    // holds the receive; the send is completed along with it.
+    MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
+    int error = MPI_SUCCESS;
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        error = below<Function::Irecv_c>()(in.address, in.count, in.type, source, receive_tag, comm, &receiving);
+        if (error == MPI_SUCCESS) {
+            error = below<Function::Isend_c>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
+        }
+    } else {
+        error = below<Function::Irecv>()(in.address, in.count, in.type, source, receive_tag, comm, &receiving);
+        if (error == MPI_SUCCESS) {
+            error = below<Function::Isend>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
+        }
+    }
+    departure.posted(error);
+    if (error != MPI_SUCCESS) {
+        if (receiving != MPI_REQUEST_NULL) {
+            layer().real.Cancel(&receiving);
+            layer().real.Request_free(&receiving);
+        }
+        return error;
+    }
+    // A receive from nobody gives a request that is not unique in all MPIs: then the send stands for both.
+    const bool nothing_comes = source == MPI_PROC_NULL;
+    if (nothing_comes) {
+        layer().real.Request_free(&receiving);
+        std::swap(receiving, sending);
+    } else {
+        departure.carry(sending);
+    }
+    *request = receiving;
+    auto operation = std::make_shared<Operation>(Operation::Kind::once);
+    operation->handle = operation->carrier = receiving;
+    operation->receives = !nothing_comes;
+    auto exchange = std::make_unique<WireExchange>(
+        std::move(departure), nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)), comm);
+    exchange->leave();
+    layer().requests.add_exchange(operation, std::move(exchange));
+    layer().requests.track(std::move(operation));
+    return error;
+}
+
 struct NonblockingSendReceive {
     template <Function function, class Count>
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, int destination,
                    int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm);
-        Stage stage(call);
-        Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
-        Argument<Count> received{receive_buffer, receive_count, receive_type};
-        if (destination != MPI_PROC_NULL) {
-            sent = stage.buffer(Access::in, send_buffer, send_count, send_type);
-        }
+        Neighbours::Unprepared unprepared(layer().neighbours);
+        Departure departure(call);
+        Arrival arrival(call);
+        const Posted sent = departure.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
+        Posted received{receive_buffer, receive_count, receive_type};
         if (source != MPI_PROC_NULL) {
-            received = stage.buffer(Access::out, receive_buffer, receive_count, receive_type);
+            received = arrival.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type, comm);
         }
-        stage.load();
-        const int error =
-            below<function>()(sent.address, sent.count, sent.type, destination, send_tag, received.address,
-                              received.count, received.type, source, receive_tag, comm, request);
-        if (error == MPI_SUCCESS && stage.active()) {
-            track(std::move(stage), true, *request);
-        }
-        return error;
+        return start_both<function, Count>(unprepared, std::move(departure), sent, destination, send_tag,
+                                           std::move(arrival), received, source, receive_tag, comm, request);
     }
 };
 
@@ -237,13 +473,34 @@ struct NonblockingSendReceiveReplace {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int destination, int send_tag, int source,
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm);
+        Neighbours::Unprepared unprepared(layer().neighbours);
+        if (!unprepared.allowed()) {
+            Departure departure(call);
+            Arrival arrival(call);
+            const Posted sent = departure.prepare(Mode::detached, buffer, count, type, destination, comm);
+            Posted received{buffer, count, type};
+            if (source != MPI_PROC_NULL) {
+                received = arrival.prepare(true, buffer, count, type, comm);
+            }
+            // The two-buffer function of the same ABI, since the halves have different buffers now.
+            constexpr Function kBoth =
+                function == Function::Isendrecv_replace ? Function::Isendrecv : Function::Isendrecv_c;
+            return start_both<kBoth, Count>(unprepared, std::move(departure), sent, destination, send_tag,
+                                            std::move(arrival), received, source, receive_tag, comm, request);
+        }
         Stage stage(call);
         const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);
         stage.load();
         const int error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag,
                                             source, receive_tag, comm, request);
-        if (error == MPI_SUCCESS && stage.active()) {
-            track(std::move(stage), true, *request);
+        if (error == MPI_SUCCESS) {
+            unprepared.continues(*request);
+            if (stage.active()) {
+                auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
+                operation->handle = operation->carrier = *request;
+                operation->receives = true;
+                layer().requests.track(std::move(operation));
+            }
         }
         return error;
     }

@@ -15,7 +15,8 @@
 namespace awaken::report {
 namespace {
 
-constexpr std::array<Path, 4> kPaths = {Path::native, Path::staged, Path::staged_large, Path::refused};
+constexpr std::array<Path, kPathCount> kPaths = {Path::native,    Path::direct, Path::copied,       Path::ring,
+                                                 Path::pipelined, Path::staged, Path::staged_large, Path::refused};
 constexpr int kSmallestClass = -1, kLargestClass = 64;
 constexpr std::size_t kClasses = static_cast<std::size_t>(kLargestClass - kSmallestClass + 1);
 constexpr std::string_view kLedgerHead = "awaken-ledger 1\n";
@@ -283,6 +284,14 @@ const char* to_string(const Path path) noexcept {
     switch (path) {
         case Path::native:
             return "native";
+        case Path::direct:
+            return "direct";
+        case Path::copied:
+            return "copied";
+        case Path::ring:
+            return "ring";
+        case Path::pipelined:
+            return "pipelined";
         case Path::staged:
             return "staged";
         case Path::staged_large:

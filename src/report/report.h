@@ -12,13 +12,18 @@
 
 namespace awaken::report {
 
-/// How the bytes of a call travelled.
+/// How the bytes of a call travelled, better ways first: of several, the last is the one that is reported.
 enum class Path : std::uint8_t {
     native,        ///< nothing to do: all buffers were host memory
+    direct,        ///< read from the other process's own memory
+    copied,        ///< through a copy that waited for its receiver, in exported device memory or shared host memory
+    ring,          ///< through chunks of host memory that both processes share
+    pipelined,     ///< through the MPI in chunks, copied on both sides meanwhile
     staged,        ///< copied through pinned host memory
     staged_large,  ///< copied through ordinary host memory because the pinned pool was full
     refused        ///< ended with an error of ours
 };
+inline constexpr int kPathCount = 8;
 [[nodiscard]] const char* to_string(Path path) noexcept;
 
 /// Facts about the process for the head of the report.

@@ -14,7 +14,7 @@ struct Totals {
         std::atomic<std::uint64_t> calls{0};
         std::atomic<std::uint64_t> bytes{0};
     };
-    std::array<PerPath, 4> paths;
+    std::array<PerPath, kPathCount> paths;
 
     void add(const Path path, const std::uint64_t bytes) noexcept {
         PerPath& entry = paths[static_cast<std::size_t>(path)];

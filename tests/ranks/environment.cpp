@@ -68,7 +68,8 @@ void errors_to_a_handler(Run& run) {
         MPI_Request request;
         OK(MPI_Irecv(buffer, 100, MPI_BYTE, pair.peer, kTag, run.comm, &request));
         run.note("truncated", error_class(MPI_Wait(&request, MPI_STATUS_IGNORE)));
-        run.note("truncated calls", seen.calls);
+        // Some MPIs call it twice for one error.
+        run.expect(seen.calls > 0, "a truncated message did not call the handler");
         run.note("truncated class", seen.last_class);
         seen = Seen{};
     }

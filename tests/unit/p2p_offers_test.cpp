@@ -1,4 +1,5 @@
-// Offers: every transition of a slot, races between its two sides, and headers that nobody sent.
+// Offers: every transition of a slot, copies that grow while they are taken, races between the two sides, and headers
+// that nobody sent.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,11 +26,26 @@ Location device_location(std::uint64_t offset = 16, std::uint64_t size = 4096) {
     return location;
 }
 
-Location file_location() {
+Location shared_location(std::uint64_t offset = 36864, std::uint64_t size = 1000) {
     Location location{};
-    location.kind = Location::Kind::file;
-    location.descriptor = 9;
-    location.allocation_bytes = 1000;
+    location.kind = Location::Kind::shared;
+    location.allocation_bytes = size;
+    location.offset = offset;
+    return location;
+}
+
+Location ring_location(std::uint64_t chunk, std::uint64_t size) {
+    Location location{};
+    location.kind = Location::Kind::ring;
+    location.allocation_bytes = size;
+    location.chunk_bytes = chunk;
+    return location;
+}
+
+Location own_location(std::uint64_t address) {
+    Location location{};
+    location.kind = Location::Kind::own;
+    location.address = address;
     return location;
 }
 
@@ -68,13 +84,13 @@ TEST_F(OffersTest, ClaimedFetchedAndReleased) {
 
 TEST_F(OffersTest, SpilledAndTaken) {
     const Ticket ticket = offered(100);
-    EXPECT_TRUE(out.spill(ticket, file_location()));
+    EXPECT_TRUE(out.spill(ticket, shared_location()));
     EXPECT_EQ(out.state(ticket), OfferState::spilled);
     const auto claim = in.claim(header_of(ticket));
     ASSERT_TRUE(claim);
     EXPECT_EQ(out.state(ticket), OfferState::taken);
     EXPECT_TRUE(claim->spilled);
-    EXPECT_EQ(claim->from.kind, Location::Kind::file);
+    EXPECT_EQ(claim->from.kind, Location::Kind::shared);
     in.finish(*claim);
     EXPECT_EQ(out.state(ticket), OfferState::done);
 }
@@ -83,10 +99,10 @@ TEST_F(OffersTest, AClaimedOfferCannotBeSpilled) {
     const Ticket ticket = offered();
     const auto claim = in.claim(header_of(ticket));
     ASSERT_TRUE(claim);
-    EXPECT_FALSE(out.spill(ticket, file_location()));
+    EXPECT_FALSE(out.spill(ticket, shared_location()));
     EXPECT_EQ(out.state(ticket), OfferState::claimed);
     in.finish(*claim);
-    EXPECT_FALSE(out.spill(ticket, file_location()));
+    EXPECT_FALSE(out.spill(ticket, shared_location()));
     EXPECT_EQ(out.state(ticket), OfferState::done);
 }
 
@@ -97,10 +113,10 @@ TEST_F(OffersTest, ARefusedOfferIsSpilledAndTaken) {
     in.refuse(*claim);
     EXPECT_EQ(out.state(ticket), OfferState::refused);
     EXPECT_FALSE(in.reclaim(*claim));
-    EXPECT_TRUE(out.spill(ticket, file_location()));
+    EXPECT_TRUE(out.spill(ticket, shared_location()));
     EXPECT_TRUE(in.reclaim(*claim));
     EXPECT_TRUE(claim->spilled);
-    EXPECT_EQ(claim->from.descriptor, 9);
+    EXPECT_EQ(claim->from.offset, 36864u);
     EXPECT_EQ(out.state(ticket), OfferState::taken);
     in.finish(*claim);
     EXPECT_EQ(out.state(ticket), OfferState::done);
@@ -216,7 +232,7 @@ TEST_F(OffersTest, AProbeLearnsTheTrueSize) {
     const Ticket ticket = offered(12345678901);
     const std::size_t length = header_length(ticket.slot);
     EXPECT_EQ(in.size_of(length), 12345678901u);
-    EXPECT_TRUE(out.spill(ticket, file_location()));
+    EXPECT_TRUE(out.spill(ticket, shared_location()));
     EXPECT_EQ(in.size_of(length), 12345678901u);
     EXPECT_FALSE(Inbox(*table, kReceiver + 1).size_of(length));
     EXPECT_FALSE(in.size_of(length + 1));
@@ -224,6 +240,263 @@ TEST_F(OffersTest, AProbeLearnsTheTrueSize) {
     out.withdraw(ticket);
     EXPECT_FALSE(in.size_of(length));
 }
+
+// ---- copies ---------------------------------------------------------------------------------------------------------
+
+TEST_F(OffersTest, ACopyIsTakenWhileItIsBeingMade) {
+    const auto ticket = out.reserve();
+    ASSERT_TRUE(ticket);
+    out.offer_copy(*ticket, kReceiver, 1000, shared_location(), 10);
+    EXPECT_EQ(out.state(*ticket), OfferState::spilled);
+    EXPECT_EQ(in.size_of(header_length(ticket->slot)), 1000u);
+    const auto claim = in.claim(header_of(*ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_EQ(out.state(*ticket), OfferState::taken);
+    EXPECT_TRUE(claim->spilled);
+    EXPECT_EQ(claim->from.kind, Location::Kind::shared);
+    EXPECT_EQ(claim->bytes, 1000u);
+    EXPECT_EQ(*claim->ready, 10u);
+    EXPECT_EQ(*claim->lost, 0u);
+    out.set_ready(*ticket, 600);
+    EXPECT_EQ(*claim->ready, 600u);
+    EXPECT_EQ(*claim->lost, 0u);
+    out.set_ready(*ticket, 1000);
+    EXPECT_EQ(*claim->ready, 1000u);
+    in.finish(*claim);
+    EXPECT_EQ(out.state(*ticket), OfferState::done);
+    out.release(*ticket);
+    EXPECT_EQ(out.in_use(), 0u);
+}
+
+TEST_F(OffersTest, AReceiverLearnsThatACopyWillNotBeFinished) {
+    const auto ticket = out.reserve();
+    ASSERT_TRUE(ticket);
+    out.offer_copy(*ticket, kReceiver, 1000, shared_location(), 0);
+    const auto claim = in.claim(header_of(*ticket));
+    ASSERT_TRUE(claim);
+    out.set_ready(*ticket, 0, true);
+    EXPECT_NE(*claim->lost, 0u);
+    in.finish(*claim);
+    EXPECT_EQ(out.state(*ticket), OfferState::done);
+}
+
+TEST_F(OffersTest, WhatIsSpilledIsThereAsAWhole) {
+    const Ticket ticket = offered(100);
+    EXPECT_TRUE(out.spill(ticket, shared_location()));
+    const auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_EQ(*claim->ready, 100u);
+    EXPECT_EQ(*claim->lost, 0u);
+}
+
+TEST_F(OffersTest, NothingOfTheMessageBeforeIsLeftInASlot) {
+    const auto first = out.reserve();
+    ASSERT_TRUE(first);
+    out.offer_copy(*first, kReceiver, 1000, shared_location(), 0);
+    auto claim = in.claim(header_of(*first));
+    ASSERT_TRUE(claim);
+    out.set_ready(*first, 500, true);
+    out.ring(*first).produced = 7;
+    out.ring(*first).consumed = 8;
+    out.ring(*first).failed = 1;
+    in.finish(*claim);
+    out.release(*first);
+    const auto second = out.reserve();
+    ASSERT_TRUE(second);
+    ASSERT_EQ(second->slot, first->slot);
+    out.offer(*second, kReceiver, 10, ring_location(4096, 8192));
+    claim = in.claim(header_of(*second));
+    ASSERT_TRUE(claim);
+    EXPECT_FALSE(claim->spilled);
+    EXPECT_EQ(claim->from.chunk_bytes, 4096u);
+    EXPECT_EQ(*claim->ready, 0u);
+    EXPECT_EQ(*claim->lost, 0u);
+    EXPECT_EQ(claim->ring, &out.ring(*second));
+    EXPECT_EQ(claim->ring->produced, 0u);
+    EXPECT_EQ(claim->ring->consumed, 0u);
+    EXPECT_EQ(claim->ring->failed, 0u);
+}
+
+// ---- what does not happen -------------------------------------------------------------------------------------------
+
+TEST_F(OffersTest, ARefusedOfferIsNotSpilledToWhereItsReceiverCannotRead) {
+    const Ticket ticket = offered();
+    auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    in.refuse(*claim);
+    // The receiver refused because it cannot read memory of the sender's GPU: a copy in such memory is no use.
+    EXPECT_FALSE(out.spill(ticket, device_location()));
+    EXPECT_EQ(out.state(ticket), OfferState::refused);
+    EXPECT_FALSE(in.reclaim(*claim));
+    EXPECT_TRUE(out.spill(ticket, shared_location()));
+    EXPECT_TRUE(in.reclaim(*claim));
+}
+
+TEST_F(OffersTest, ARefusedOfferIsClaimedAgainOnlyByWhoRefusedItAndOnce) {
+    const Ticket ticket = offered();
+    auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_FALSE(in.reclaim(*claim)) << "nothing was refused";
+    in.refuse(*claim);
+    EXPECT_FALSE(in.claim(header_of(ticket))) << "refused, and nothing is there instead yet";
+    EXPECT_FALSE(in.size_of(header_length(ticket.slot)));
+    EXPECT_TRUE(out.spill(ticket, shared_location()));
+    Claim stale = *claim;
+    stale.generation -= 1;
+    EXPECT_FALSE(in.reclaim(stale));
+    EXPECT_TRUE(in.reclaim(*claim));
+    EXPECT_FALSE(in.reclaim(*claim));
+    EXPECT_FALSE(in.claim(header_of(ticket)));
+}
+
+TEST_F(OffersTest, WhatIsSpilledOrTakenIsNotSpilledAgain) {
+    const Ticket ticket = offered();
+    EXPECT_TRUE(out.spill(ticket, shared_location()));
+    EXPECT_FALSE(out.spill(ticket, shared_location()));
+    const auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_FALSE(out.spill(ticket, shared_location()));
+    EXPECT_EQ(out.state(ticket), OfferState::taken);
+    EXPECT_FALSE(in.size_of(header_length(ticket.slot))) << "a probe no longer sees what was received";
+}
+
+TEST_F(OffersTest, ATicketThatWasNeverOfferedIsWithdrawnAndHasNoHeader) {
+    const auto ticket = out.reserve();
+    ASSERT_TRUE(ticket);
+    EXPECT_EQ(out.in_use(), 1u);
+    EXPECT_FALSE(in.claim(header_of(*ticket)));
+    EXPECT_FALSE(in.size_of(header_length(ticket->slot)));
+    out.withdraw(*ticket);
+    EXPECT_EQ(out.in_use(), 0u);
+    const auto again = out.reserve();
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->slot, ticket->slot);
+    EXPECT_NE(again->generation, ticket->generation);
+}
+
+TEST_F(OffersTest, ACopyIsWithdrawnLikeAnOffer) {
+    const auto ticket = out.reserve();
+    ASSERT_TRUE(ticket);
+    out.offer_copy(*ticket, kReceiver, 8, shared_location(), 8);
+    out.withdraw(*ticket);
+    EXPECT_FALSE(in.claim(header_of(*ticket)));
+    EXPECT_FALSE(in.size_of(header_length(ticket->slot)));
+    EXPECT_EQ(out.in_use(), 0u);
+}
+
+TEST_F(OffersTest, LocationsThatCannotBeRightLetTheSenderGo) {
+    struct Case {
+        const char* what;
+        Location location;
+        bool copy;
+        bool right;
+    };
+    constexpr std::uint64_t kBytes = 1000;
+    for (const auto& [what, location, copy, right] : {
+             Case{"nothing", Location{}, false, false},
+             Case{"no copy", Location{}, true, false},
+             Case{"shared, large enough", shared_location(4096, kBytes), true, true},
+             Case{"shared, one byte short", shared_location(4096, kBytes - 1), true, false},
+             Case{"a copy in device memory", device_location(24, 1024), true, true},
+             Case{"a copy that leaves its block", device_location(25, 1024), true, false},
+             Case{"a ring of one chunk", ring_location(64, 64), false, true},
+             Case{"a ring without a whole chunk", ring_location(64, 63), false, false},
+             Case{"a ring of chunks of nothing", ring_location(0, 64), false, false},
+             Case{"own memory", own_location(4096), false, true},
+             Case{"own memory nowhere", own_location(0), false, false},
+         }) {
+        const auto ticket = out.reserve();
+        ASSERT_TRUE(ticket);
+        if (copy) {
+            out.offer_copy(*ticket, kReceiver, kBytes, location, 0);
+        } else {
+            out.offer(*ticket, kReceiver, kBytes, location);
+        }
+        EXPECT_EQ(in.claim(header_of(*ticket)).has_value(), right) << what;
+        const OfferState claimed = copy ? OfferState::taken : OfferState::claimed;
+        EXPECT_EQ(out.state(*ticket), right ? claimed : OfferState::done) << what;
+        out.release(*ticket);
+    }
+    // A kind that there is none of, as only a broken sender writes it.
+    Location unknown = shared_location();
+    unknown.kind = static_cast<Location::Kind>(77);
+    const auto ticket = out.reserve();
+    ASSERT_TRUE(ticket);
+    out.offer(*ticket, kReceiver, 1, unknown);
+    EXPECT_FALSE(in.claim(header_of(*ticket)));
+    EXPECT_EQ(out.state(*ticket), OfferState::done);
+}
+
+TEST_F(OffersTest, ASpillThatLeavesItsMemoryIsNotDescribedToTheReceiver) {
+    const Ticket ticket = offered(100);
+    auto claim = in.claim(header_of(ticket));
+    ASSERT_TRUE(claim);
+    in.refuse(*claim);
+    EXPECT_TRUE(out.spill(ticket, shared_location(4096, 99)));
+    // It is the receiver's to tell, since it has promised the message to its caller.
+    EXPECT_TRUE(in.reclaim(*claim));
+    EXPECT_EQ(claim->from.kind, Location::Kind::none);
+    in.finish(*claim);
+    EXPECT_EQ(out.state(ticket), OfferState::done);
+}
+
+TEST_F(OffersTest, EverySlotHasItsPlaceAndTheLowestIsTakenFirst) {
+    std::vector<Ticket> tickets;
+    for (std::uint32_t index = 0; index < kSlots; ++index) {
+        const auto ticket = out.reserve();
+        ASSERT_TRUE(ticket);
+        EXPECT_EQ(ticket->slot, index);
+        tickets.push_back(*ticket);
+        out.offer(*ticket, kReceiver, index + 1, device_location());
+    }
+    for (const Ticket& ticket : tickets) {
+        EXPECT_EQ(in.size_of(header_length(ticket.slot)), ticket.slot + 1);
+        const auto claim = in.claim(header_of(ticket));
+        ASSERT_TRUE(claim);
+        EXPECT_EQ(claim->bytes, ticket.slot + 1);
+        in.finish(*claim);
+    }
+    for (const Ticket& ticket : tickets)
+        out.release(ticket);
+    EXPECT_EQ(out.in_use(), 0u);
+}
+
+TEST_F(OffersTest, SlotsThatAReceiverCouldTakeForPlainMessagesAreAvoided) {
+    SlotSet avoided;
+    for (const std::uint32_t slot : {0u, 1u, 3u, 63u, 64u, kSlots - 1})
+        avoided.add(slot);
+    std::set<std::uint32_t> slots;
+    for (auto ticket = out.reserve(avoided); ticket; ticket = out.reserve(avoided))
+        slots.insert(ticket->slot);
+    EXPECT_EQ(slots.size(), kSlots - 6);
+    for (const std::uint32_t slot : {0u, 1u, 3u, 63u, 64u, kSlots - 1})
+        EXPECT_FALSE(slots.contains(slot)) << slot;
+    EXPECT_EQ(*slots.begin(), 2u);
+    // Towards others they are as good as any.
+    const auto ticket = out.reserve();
+    ASSERT_TRUE(ticket);
+    EXPECT_EQ(ticket->slot, 0u);
+    SlotSet all;
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot)
+        all.add(slot);
+    out.withdraw(*ticket);
+    EXPECT_FALSE(out.reserve(all));
+}
+
+TEST_F(OffersTest, AReceiverLearnsWhenItMayReadTheSource) {
+    for (int round = 0; round < 2; ++round) {
+        const Ticket ticket = offered();
+        const auto claim = in.claim(header_of(ticket));
+        ASSERT_TRUE(claim);
+        EXPECT_EQ(*claim->settled, 0u) << "also when the message before in this slot was settled";
+        out.settle(ticket);
+        EXPECT_NE(*claim->settled, 0u);
+        in.finish(*claim);
+        out.release(ticket);
+    }
+}
+
+// ---- both sides at once ---------------------------------------------------------------------------------------------
 
 TEST_F(OffersTest, ClaimAndSpillAtTheSameTimeHaveOneWinner) {
     constexpr int kRounds = 20000;
@@ -239,7 +512,7 @@ TEST_F(OffersTest, ClaimAndSpillAtTheSameTimeHaveOneWinner) {
             const auto claim = in.claim(header);
             ASSERT_TRUE(claim);
             claimed_spill = claim->spilled;
-            ASSERT_EQ(claim->from.kind, claim->spilled ? Location::Kind::file : Location::Kind::device);
+            ASSERT_EQ(claim->from.kind, claim->spilled ? Location::Kind::shared : Location::Kind::device);
             in.finish(*claim);
         }
     });
@@ -249,7 +522,7 @@ TEST_F(OffersTest, ClaimAndSpillAtTheSameTimeHaveOneWinner) {
         out.offer(*ticket, kReceiver, 8, device_location());
         header = header_of(*ticket);
         round.store(at, std::memory_order_release);
-        const bool spilled = out.spill(*ticket, file_location());
+        const bool spilled = out.spill(*ticket, shared_location());
         while (out.state(*ticket) != OfferState::done)
             std::this_thread::yield();
         ASSERT_EQ(spilled, claimed_spill.load());

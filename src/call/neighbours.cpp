@@ -1,0 +1,321 @@
+#include "call/neighbours.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "call/layer.h"
+#include "node/job.h"
+#include "p2p/network.h"
+
+namespace awaken::AWAKEN_ABI {
+
+struct Neighbours::Members {
+    std::vector<int> indices;  ///< by rank in the communicator
+    std::once_flag ranks_known;
+    std::vector<int> ranks;  ///< in MPI_COMM_WORLD; looked up when a message to another node asks for the first one
+};
+
+Neighbours::Neighbours(Layer& owner) : _owner(owner) {}
+
+Neighbours::~Neighbours() = default;
+
+void Neighbours::before_init() {
+    const Settings& settings = _owner.settings;
+    // Asked for in each process, also where nothing comes of it here: what the network makes of it is for all of them.
+    const node::Job job = node::find_job(settings.job, settings.pretended_nodes);
+    _launcher = job.launcher;
+    _local_ranks = job.known() ? job.local_ranks : 0;
+    if (settings.path == NodePath::staged) {
+        _why_not = "AWAKEN_PATH=staged";
+        return;
+    }
+    if (settings.gpu == gpu::Choice::none || !gpu::driver_present()) {
+        _why_not = "no GPU driver";
+        return;
+    }
+    _may_have_gpu = true;
+    _segment = node::Segment::join(job, p2p::Link::area_bytes(job.local_ranks), _why_not);
+}
+
+void Neighbours::after_init() {
+    const Native& native = _owner.real;
+    int rank = -1, size = 0;
+    native.Comm_rank(MPI_COMM_WORLD, &rank);
+    native.Comm_size(MPI_COMM_WORLD, &size);
+    if (_segment != nullptr) {
+        // The MPI has synchronised its processes, or some have no layer and will never come.
+        _segment->close_door();
+        if (rank != _segment->process(_segment->own_index()).world_rank) {
+            _why_not = "the launcher numbers the ranks in another way than the MPI";
+            _segment.reset();
+        } else {
+            _sent_plain = std::vector<p2p::SlotSet>(static_cast<std::size_t>(_segment->processes()));
+        }
+    }
+    // By what the launcher says of the node, so that all ranks come to the same answer, whatever each finds on its own.
+    if (_owner.settings.nodes && _local_ranks > 0 && _local_ranks < size) {
+        _owned_network = std::make_unique<Network>(_owner);
+        _owned_network->start();
+    }
+    if (_segment == nullptr && (_owned_network == nullptr || !_may_have_gpu)) {
+        return;
+    }
+    native.Comm_group(MPI_COMM_WORLD, &_world);
+    if (native.Comm_create_keyval(&copy_nothing, &forget, &_key, this) != MPI_SUCCESS) {
+        _why_not = "the MPI gives no attribute key";
+        _segment.reset();
+        return;
+    }
+    _network.store(_owned_network.get(), std::memory_order_release);
+    _world_up = true;
+}
+
+void Neighbours::use(gpu::Runtime& runtime) {
+    const std::scoped_lock lock(_mutex);
+    if (!_world_up || _used) {
+        return;
+    }
+    _used = true;
+    if (_owned_network != nullptr) {
+        _owned_network->use(runtime, _owner.tuning(runtime));
+    }
+    if (_segment == nullptr) {
+        _wants.store(true, std::memory_order_release);
+        return;
+    }
+    const Settings& settings = _owner.settings;
+    p2p::Link::Options options;
+    options.path = settings.path == NodePath::direct ? p2p::Link::Path::direct
+                   : settings.path == NodePath::ring ? p2p::Link::Path::ring
+                                                     : p2p::Link::Path::automatic;
+    options.engine = settings.copy;
+    options.cpu_copy = settings.cpu_copy;
+    options.tuning = _owner.tuning(runtime);
+    Layer& owner = _owner;
+    _owned_link = std::make_unique<p2p::Link>(
+        *_segment, runtime, _owner.pool, options,
+        [&owner](const std::string& reason) { owner.ledger.add_fallback("point-to-point", reason); }, &_sent_plain);
+    _link.store(_owned_link.get(), std::memory_order_release);
+    _wants.store(true, std::memory_order_release);
+}
+
+void Neighbours::try_to_take_headers() {
+    const std::scoped_lock lock(_mutex);
+    if (!_wants.load(std::memory_order_relaxed)) {
+        return;
+    }
+    // First said to this process's own threads, then looked: a receive that starts meanwhile has either been counted
+    // or sees that it must be prepared.
+    _takes.store(true, std::memory_order_seq_cst);
+    if (_unprepared.load(std::memory_order_seq_cst) != 0) {
+        _takes.store(false, std::memory_order_seq_cst);
+        return;
+    }
+    _wants.store(false, std::memory_order_relaxed);
+    if (_owned_link != nullptr) {
+        _owned_link->take_headers();
+    }
+    if (_owned_network != nullptr) {
+        _owned_network->open();
+    }
+}
+
+void Neighbours::look_at_network() {
+    _owned_network->tick();
+}
+
+void Neighbours::before_finalize() {
+    _network.store(nullptr, std::memory_order_release);
+    if (_owned_network != nullptr) {
+        _owned_network->stop();
+    }
+}
+
+void Neighbours::after_finalize() {
+    _wants.store(false, std::memory_order_relaxed);
+    if (_owned_link != nullptr) {
+        _owned_link->settle();
+        _owned_link->shut_down();
+    }
+    if (_owned_network != nullptr) {
+        _owned_network->shut_down();
+    }
+    _world_up = false;
+}
+
+Neighbours::Unprepared::Unprepared(Neighbours& neighbours) noexcept : _neighbours(neighbours) {
+    if (!neighbours._world_up) {
+        return;  // no header will ever come
+    }
+    if (!neighbours.takes_headers()) {
+        neighbours._unprepared.fetch_add(1, std::memory_order_seq_cst);
+        if (!neighbours.takes_headers()) {
+            _counted = true;
+            return;
+        }
+        neighbours._unprepared.fetch_sub(1, std::memory_order_seq_cst);
+    }
+    _allowed = false;
+}
+
+Neighbours::Unprepared::~Unprepared() {
+    if (_counted) {
+        _neighbours._unprepared.fetch_sub(1, std::memory_order_seq_cst);
+    }
+}
+
+void Neighbours::Unprepared::continues(const MPI_Request request) {
+    if (!_counted || request == MPI_REQUEST_NULL) {
+        return;
+    }
+    const std::scoped_lock lock(_neighbours._requests_mutex);
+    _neighbours._requests.push_back(request);
+    _neighbours._unprepared_requests.store(_neighbours._requests.size(), std::memory_order_release);
+    _counted = false;  // counted on until it completes
+}
+
+void Neighbours::completed(const MPI_Request request) {
+    const std::scoped_lock lock(_requests_mutex);
+    // Programs wait for what they started last as often as for what they started first; both ends are near.
+    const auto found = std::find(_requests.rbegin(), _requests.rend(), request);
+    if (found == _requests.rend()) {
+        return;
+    }
+    _requests.erase(std::next(found).base());
+    _unprepared_requests.store(_requests.size(), std::memory_order_release);
+    _unprepared.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+int Neighbours::copy_nothing(MPI_Comm, int, void*, void*, void*, int* const flag) {
+    *flag = 0;
+    return MPI_SUCCESS;
+}
+
+int Neighbours::forget(MPI_Comm, int, void* const members, void* const self) {
+    static_cast<Neighbours*>(self)->_generation.fetch_add(1, std::memory_order_acq_rel);
+    delete static_cast<Members*>(members);
+    return MPI_SUCCESS;
+}
+
+Neighbours::Members* Neighbours::make_members(const MPI_Comm communicator) const {
+    const Native& native = _owner.real;
+    auto members = std::make_unique<Members>();
+    int inter = 0, size = 0;
+    MPI_Group group = MPI_GROUP_NULL;
+    native.Comm_test_inter(communicator, &inter);
+    if (inter != 0) {
+        native.Comm_remote_group(communicator, &group);
+    } else {
+        native.Comm_group(communicator, &group);
+    }
+    native.Group_size(group, &size);
+    members->indices.assign(static_cast<std::size_t>(size), -1);
+    // The few processes of this node are looked up in the communicator, not its many members in the node.
+    std::vector<int> world, there;
+    for (int index = 0; _segment != nullptr && index < _segment->processes(); ++index) {
+        world.push_back(_segment->process(index).world_rank);
+    }
+    there.assign(world.size(), MPI_UNDEFINED);
+    native.Group_translate_ranks(_world, static_cast<int>(world.size()), world.data(), group, there.data());
+    for (std::size_t index = 0; index < there.size(); ++index) {
+        if (there[index] >= 0 && there[index] < size) {
+            members->indices[static_cast<std::size_t>(there[index])] = static_cast<int>(index);
+        }
+    }
+    native.Group_free(&group);
+    return members.release();
+}
+
+const Neighbours::Members* Neighbours::members_of(const MPI_Comm communicator) {
+    const Native& native = _owner.real;
+    void* known = nullptr;
+    int found = 0;
+    if (native.Comm_get_attr(communicator, _key, static_cast<void*>(&known), &found) != MPI_SUCCESS) {
+        return nullptr;
+    }
+    if (found == 0) {
+        const std::scoped_lock lock(_mutex);
+        native.Comm_get_attr(communicator, _key, static_cast<void*>(&known), &found);
+        if (found == 0) {
+            Members* const made = make_members(communicator);
+            if (native.Comm_set_attr(communicator, _key, made) != MPI_SUCCESS) {
+                delete made;
+                return nullptr;
+            }
+            known = made;
+        }
+    }
+    return static_cast<const Members*>(known);
+}
+
+const Neighbours::Members* Neighbours::last_members(const MPI_Comm communicator) {
+    // The communicator of the last call is that of this one, nearly always. A freed communicator's handle may come
+    // again for another one, which the generation tells.
+    struct Last {
+        MPI_Comm communicator;
+        std::uint64_t generation = 0;
+        const Members* members = nullptr;
+    };
+    static thread_local Last last{};
+    const std::uint64_t generation = _generation.load(std::memory_order_acquire);
+    if (last.generation != generation || last.communicator != communicator) {
+        last = {communicator, generation, members_of(communicator)};
+    }
+    return last.members;
+}
+
+int Neighbours::index_of(const MPI_Comm communicator, const int rank) {
+    if (!_world_up || rank < 0) {
+        return -1;
+    }
+    const Members* const members = last_members(communicator);
+    if (members == nullptr || static_cast<std::size_t>(rank) >= members->indices.size()) {
+        return -1;
+    }
+    return members->indices[static_cast<std::size_t>(rank)];
+}
+
+int Neighbours::remote_of(const MPI_Comm communicator, const int rank) {
+    if (network() == nullptr || index_of(communicator, rank) >= 0 || rank < 0) {
+        return -1;
+    }
+    Members* const members = const_cast<Members*>(last_members(communicator));
+    if (members == nullptr || static_cast<std::size_t>(rank) >= members->indices.size()) {
+        return -1;
+    }
+    std::call_once(members->ranks_known, [&] {
+        const Native& native = _owner.real;
+        int inter = 0;
+        MPI_Group group = MPI_GROUP_NULL;
+        native.Comm_test_inter(communicator, &inter);
+        if (inter != 0) {
+            native.Comm_remote_group(communicator, &group);
+        } else {
+            native.Comm_group(communicator, &group);
+        }
+        std::vector<int> own(members->indices.size());
+        std::iota(own.begin(), own.end(), 0);
+        members->ranks.assign(own.size(), MPI_UNDEFINED);
+        native.Group_translate_ranks(group, static_cast<int>(own.size()), own.data(), _world, members->ranks.data());
+        native.Group_free(&group);
+        for (int& each : members->ranks) {
+            each = each == MPI_UNDEFINED ? -1 : each;
+        }
+    });
+    return members->ranks[static_cast<std::size_t>(rank)];
+}
+
+void Neighbours::sent_plain(const MPI_Comm communicator, const int rank, const std::size_t bytes) {
+    if (const int index = index_of(communicator, rank); index >= 0) {
+        _sent_plain[static_cast<std::size_t>(index)].add(p2p::slot_of_length(bytes));
+    }
+}
+
+std::string Neighbours::description() const {
+    if (_segment == nullptr) {
+        return "none: " + _why_not;
+    }
+    return std::to_string(_segment->processes()) + " processes on this node (" + _launcher + ")";
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,140 @@
+// The other processes of the job on this node, and when they may send headers to this one.
+//
+// A header takes a message's place (see p2p/link.h), so any receive that is outstanding when the first one may come
+// must be ready for it. Receives that were started before this process found its GPU runtime are the MPI's own and are
+// not; they are counted here, and only when none is left does the process say that it takes headers. From then on every
+// receive of its is prepared for one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mpi/native.h"
+#include "node/segment.h"
+#include "p2p/link.h"
+
+namespace awaken::AWAKEN_ABI {
+
+class Layer;
+class Network;
+
+class Neighbours {
+  public:
+    explicit Neighbours(Layer& owner);
+    ~Neighbours();
+    Neighbours(const Neighbours&) = delete;
+    Neighbours& operator=(const Neighbours&) = delete;
+
+    /// Before and after the MPI's own initialisation of the world model: joins the node's shared memory, so that
+    /// everybody is there when MPI is up.
+    void before_init();
+    void after_init();
+    /// The GPU runtime was found.
+    void use(gpu::Runtime& runtime);
+    /// Before the MPI's own finalisation.
+    void before_finalize();
+    /// After the MPI's own finalisation, when all messages have been received.
+    void after_finalize();
+
+    /// The direct paths; null where there are none (no driver, no shared memory, switched off).
+    [[nodiscard]] p2p::Link* link() const noexcept { return _link.load(std::memory_order_acquire); }
+    /// Index in the node's segment of the process with this rank in the communicator (in its remote group, if it has
+    /// one); -1 when it is on another node, of another world, or without the layer.
+    [[nodiscard]] int index_of(MPI_Comm communicator, int rank);
+
+    /// Whether there are processes on this node that may come to send headers.
+    [[nodiscard]] bool joined() const noexcept { return _world_up && _segment != nullptr; }
+    /// A message of a header's length was sent plain: no header of that length goes to that process any more.
+    void sent_plain(MPI_Comm communicator, int rank, std::size_t bytes);
+
+    /// The way to other nodes; null in a job of one node.
+    [[nodiscard]] Network* network() const noexcept { return _network.load(std::memory_order_acquire); }
+    /// Whether this process has a part in that, if only when it begins and ends.
+    [[nodiscard]] bool has_network() const noexcept { return static_cast<bool>(_owned_network); }
+    /// Rank in MPI_COMM_WORLD of the process with this rank in the communicator, if that is one for network(); else -1.
+    [[nodiscard]] int remote_of(MPI_Comm communicator, int rank);
+
+    /// Whether receives may meet headers: each must be prepared for one.
+    [[nodiscard]] bool takes_headers() const noexcept { return _takes.load(std::memory_order_seq_cst); }
+    /// Says so if nothing hinders it any more. Cheap when there is nothing to say.
+    void settle_readiness() {
+        if (_wants.load(std::memory_order_relaxed)) {
+            try_to_take_headers();
+        }
+        if (_network.load(std::memory_order_relaxed) != nullptr) {
+            look_at_network();
+        }
+    }
+
+    /// A native receive that knows nothing of headers, for as long as the object lives.
+    class Unprepared {
+      public:
+        explicit Unprepared(Neighbours& neighbours) noexcept;
+        ~Unprepared();
+        Unprepared(const Unprepared&) = delete;
+        Unprepared& operator=(const Unprepared&) = delete;
+        /// False: too late, receives must be prepared.
+        [[nodiscard]] bool allowed() const noexcept { return _allowed; }
+        /// It goes on under this request when the object is gone.
+        void continues(MPI_Request request);
+        /// It goes on until ended_unprepared(), which is to be called if this returns true.
+        [[nodiscard]] bool keep() noexcept { return std::exchange(_counted, false); }
+
+      private:
+        Neighbours& _neighbours;
+        bool _counted = false;
+        bool _allowed = true;
+    };
+    /// Whether some unprepared receive goes on under a request.
+    [[nodiscard]] bool any_unprepared() const noexcept {
+        return _unprepared_requests.load(std::memory_order_acquire) != 0;
+    }
+    /// The MPI has completed (or freed) the request.
+    void completed(MPI_Request request);
+    void ended_unprepared() noexcept { _unprepared.fetch_sub(1, std::memory_order_seq_cst); }
+
+    /// Why there is no link, or which processes it reaches; for the report.
+    [[nodiscard]] std::string description() const;
+
+  private:
+    struct Members;  ///< of one communicator
+    void try_to_take_headers();
+    void look_at_network();
+    [[nodiscard]] const Members* last_members(MPI_Comm communicator);
+    [[nodiscard]] const Members* members_of(MPI_Comm communicator);
+    [[nodiscard]] Members* make_members(MPI_Comm communicator) const;
+    static int forget(MPI_Comm communicator, int key, void* members, void* self);
+    static int copy_nothing(MPI_Comm communicator, int key, void* self, void* in, void* out, int* flag);
+
+    Layer& _owner;
+    std::unique_ptr<node::Segment> _segment;
+    std::vector<p2p::SlotSet> _sent_plain;  ///< by process of the segment
+    std::unique_ptr<p2p::Link> _owned_link;
+    std::unique_ptr<Network> _owned_network;
+    std::atomic<Network*> _network{nullptr};
+    std::atomic<p2p::Link*> _link{nullptr};
+    std::string _why_not = "MPI_Init was not called yet";
+    std::string _launcher;
+    int _local_ranks = 0;  ///< of the job on this node, as the launcher says; 0: it does not
+    bool _may_have_gpu = false;
+    bool _used = false;
+    bool _world_up = false;
+    MPI_Group _world = MPI_GROUP_NULL;
+    int _key = MPI_KEYVAL_INVALID;
+    std::mutex _mutex;
+    std::atomic<std::uint64_t> _generation{1};
+
+    std::atomic<bool> _wants{false};
+    std::atomic<bool> _takes{false};
+    std::atomic<std::int64_t> _unprepared{0};
+    std::atomic<std::size_t> _unprepared_requests{0};
+    std::mutex _requests_mutex;
+    std::vector<MPI_Request> _requests;
+};
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <utility>
+
+#include "p2p/link.h"
+
+namespace awaken::p2p {
+
+using transfer::DeviceCopies;
+using transfer::Location;
+
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+
+}  // namespace
+
+Fetch::~Fetch() {
+    _copy = {};  // waits for what is under way
+    _ring.reset();
+    if (_mapped != nullptr) {
+        _link._segment.unmap(_mapped, _mapped_bytes);
+    }
+}
+
+bool Fetch::advance() noexcept {
+    if (_over.load(std::memory_order_acquire)) {
+        return true;
+    }
+    const std::scoped_lock lock(_mutex);
+    if (_over.load(std::memory_order_relaxed)) {
+        return true;
+    }
+    try {
+        if (step()) {
+            finish();
+        }
+    } catch (const Error& error) {
+        _error = error;
+        finish();
+    } catch (const std::bad_alloc&) {
+        _error = Error("out of host memory while a message was fetched", "free memory, or send smaller messages");
+        finish();
+    }
+    return _over.load(std::memory_order_relaxed);
+}
+
+/// Lets go of the sender, however it ended.
+void Fetch::finish() noexcept {
+    _copy = {};
+    if (_ring != nullptr && _error) {
+        _claim.ring->failed.store(1, std::memory_order_release);
+    }
+    _ring.reset();
+    _use.release();
+    _link.inbox(_peer).finish(_claim);
+    _over.store(true, std::memory_order_release);
+}
+
+/// Asks the sender for a copy in host memory.
+void Fetch::refuse(const std::string& reason) {
+    _link.note_once(reason);
+    if (_claim.spilled) {
+        throw Error("a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                        " of MPI_COMM_WORLD lies where it cannot be read (" + reason + ")",
+                    "set AWAKEN_PATH=staged, and report this");
+    }
+    _use.release();
+    _refused = true;
+    _link.inbox(_peer).refuse(_claim);
+}
+
+void Fetch::begin() {
+    const Location& from = _claim.from;
+    _device = _info.device >= 0 ? _info.device : _link.any_device();
+    _source = nullptr;
+    _from = {};
+    _asked_for = 0;
+    switch (from.kind) {
+        case Location::Kind::own:
+            // The location was written by the other process. An address of this one's is only ever its own doing.
+            if (_peer != _link._own) {
+                throw Error("a message header stands for memory that is not its sender's",
+                            "this is a mistake in Awaken, or somebody is forging messages: please report it");
+            }
+            _source = reinterpret_cast<const std::byte*>(from.address);
+            break;
+        case Location::Kind::device: {
+            if (!_claim.spilled && !_link.can_read(_peer, _device)) {
+                refuse("memory of another process's GPU cannot be read");
+                return;
+            }
+            gpu::Status status;
+            _use = _link._mappings.open(_peer, from, _device, status);
+            if (!_use) {
+                refuse("memory of rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                       " cannot be mapped: " + status.message());
+                return;
+            }
+            _source = _use.data();
+            _route = _claim.spilled ? Route::copy : Route::pull;
+            break;
+        }
+        case Location::Kind::shared: {
+            _route = Route::copy;
+            const auto known = _link.lasting_mapping(_peer, from.offset, _claim.bytes, false);
+            if (known.base != nullptr) {
+                _source = known.base;
+                if (!known.registered) {
+                    _from.info = &_host;
+                }
+            } else {
+                _mapped_bytes = _claim.bytes;
+                _mapped = _link._segment.map(from.offset, _mapped_bytes);
+                if (_mapped == nullptr) {
+                    throw Error("a message in shared memory cannot be mapped",
+                                "raise the limit on mapped memory (ulimit -v), or set AWAKEN_PATH=staged");
+                }
+                _source = _mapped;
+                _from.info = &_host;
+            }
+            if (_info.kind == gpu::MemoryKind::device && _wanted == _claim.bytes &&
+                _wanted <= _link._tuning.cpu_copy_bytes && _link._window.usable() &&
+                _claim.ready->load(std::memory_order_acquire) >= _wanted &&
+                _link._runtime.order_after_default_stream(_buffer, _info).ok() &&
+                _link._runtime.finish_default_stream(_info.device).ok() &&
+                _link._window.to_device(_buffer, _info, _source, _wanted)) {
+                _route = Route::by_cpu;
+                _asked_for = _wanted;
+            }
+            break;
+        }
+        case Location::Kind::ring: {
+            _route = Route::ring;
+            const auto memory = _link.lasting_mapping(_peer, from.offset, from.allocation_bytes, true);
+            if (memory.base == nullptr) {
+                // Not to be refused: what is in the ring already may have left its buffer.
+                throw Error("shared memory that messages pass through cannot be mapped",
+                            "raise the limit on mapped memory (ulimit -v), or set AWAKEN_PATH=staged");
+            }
+            _ring = std::make_unique<transfer::RingReader>(
+                _link._copies, *_claim.ring,
+                transfer::RingMemory{memory.base, from.chunk_bytes, from.allocation_bytes / from.chunk_bytes,
+                                     memory.registered},
+                _device, DeviceCopies::End{_buffer, &_info}, _wanted, _size);
+            break;
+        }
+        case Location::Kind::none:
+            throw Error("a header stands for no memory", "this is a mistake in Awaken: please report it");
+    }
+}
+
+bool Fetch::step() {
+    if (_refused) {
+        if (!_link.inbox(_peer).reclaim(_claim)) {
+            check_alive();
+            return false;
+        }
+        _refused = false;
+        begin();
+    }
+    if (_refused) {
+        return false;
+    }
+    if (_ring != nullptr) {
+        if (!_ring->advance() && !_ring->done()) {
+            check_alive();
+        }
+        return _ring->done();
+    }
+    if (!_copy.poll()) {
+        return false;
+    }
+    if (_asked_for == _wanted) {
+        return true;
+    }
+    if (!_claim.spilled && _claim.settled->load(std::memory_order_acquire) == 0) {
+        check_alive();
+        return false;  // the sender is about to say so
+    }
+    const std::size_t there =
+        _claim.spilled ? std::min<std::size_t>(_claim.ready->load(std::memory_order_acquire), _wanted) : _wanted;
+    if (there > _asked_for) {
+        _from.address = const_cast<std::byte*>(_source) + _asked_for;
+        _copy = _link._copies.start(_device, static_cast<unsigned>(_peer), {_buffer + _asked_for, &_info}, _from,
+                                    there - _asked_for);
+        _asked_for = there;
+        return _copy.poll() && _asked_for == _wanted;
+    }
+    if (_claim.lost->load(std::memory_order_acquire) != 0) {
+        throw Error("the sender of a message could not finish its copy", "look at the sender's own error");
+    }
+    check_alive();
+    return false;
+}
+
+void Fetch::check_alive() {
+    if (_link._ending.load(std::memory_order_acquire)) {
+        throw Error("MPI ended before a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                        " of MPI_COMM_WORLD had arrived",
+                    "complete every receive before MPI_Finalize");
+    }
+    const Clock::time_point now = Clock::now();
+    if (_looked == Clock::time_point{}) {
+        _looked = now;
+    } else if (now - _looked > kBetweenLooks) {
+        _looked = now;
+        if (_peer != _link._own && !_link.is_alive(_peer)) {
+            throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                            " of MPI_COMM_WORLD ended while a message of its was being fetched",
+                        "look at that rank's own output for the reason");
+        }
+    }
+}
+
+}  // namespace awaken::p2p

@@ -1,0 +1,595 @@
+#include "p2p/link.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace awaken::p2p {
+
+using transfer::DeviceCopies;
+using transfer::Location;
+
+namespace {
+
+constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) noexcept {
+    return (value + unit - 1) / unit * unit;
+}
+/// Shipments that are waiting for their receivers are looked through once in so many that are added.
+constexpr std::uint32_t kSweepEvery = 16;
+/// Bounds on what another process can make this one keep mapped and registered.
+constexpr std::size_t kMostKept = std::size_t{1} << 30;
+constexpr std::size_t kMostMappings = 1024;
+/// A mapping keeps memory alive that its owner has freed, until it is closed: this part of a card may be kept so.
+constexpr std::size_t kMappedPart = 32;
+constexpr std::size_t kMostMapped = std::size_t{16} << 30;
+
+std::size_t mapped_at_most(gpu::Runtime& runtime) {
+    gpu::DeviceInfo info;
+    if (runtime.device_count() > 0 && runtime.device_info(0, info).ok() && info.memory_bytes != 0) {
+        return std::min(kMostMapped, info.memory_bytes / kMappedPart);
+    }
+    return kMostMapped;
+}
+
+}  // namespace
+
+std::size_t Link::area_bytes(const int processes) noexcept {
+    return round_up(sizeof(Area), 64) + static_cast<std::size_t>(processes) * sizeof(std::atomic<std::uint32_t>);
+}
+
+Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& pool, const Options& options, Note note,
+           const std::vector<SlotSet>* const avoided)
+    : _segment(segment),
+      _runtime(runtime),
+      _options(options),
+      _tuning(_options.tuning),
+      _note(std::move(note)),
+      _avoided(avoided),
+      _own(segment.own_index()),
+      _outbox(area(_own).offers),
+      _exports(runtime),
+      _exported(runtime, _exports, {.bytes = options.tuning.bounce_pool_bytes}),
+      _mappings(runtime, {.bytes = mapped_at_most(runtime)}),
+      _copies(runtime, pool, _tuning, options.engine),
+      _window(runtime, options.cpu_copy),
+      _peers(static_cast<std::size_t>(segment.processes())),
+      _background([this] {
+          // Freeing device memory may wait for the program's own kernels, so no call of the program's does it.
+          sweep();
+          _exported.trim_idle();
+          const transfer::ExportedPool::Statistics kept = _exported.statistics();
+          return kept.free_bytes + kept.lent_bytes != 0;
+      }) {}
+
+Link::~Link() {
+    shut_down();
+}
+
+void Link::take_headers() noexcept {
+    area(_own).takes_headers.store(1, std::memory_order_release);
+}
+
+std::atomic<std::uint32_t>& Link::verdict(const int receiver, const int sender) const noexcept {
+    auto* const verdicts =
+        reinterpret_cast<std::atomic<std::uint32_t>*>(_segment.area(receiver) + round_up(sizeof(Area), 64));
+    return verdicts[sender];
+}
+
+int Link::any_device() const noexcept {
+    int device = -1;
+    return _runtime.current_device(device).ok() && device >= 0 ? device : 0;
+}
+
+void Link::note_once(const std::string& reason) {
+    {
+        const std::scoped_lock lock(_mutex);
+        if (std::find(_noted.begin(), _noted.end(), reason) != _noted.end()) {
+            return;
+        }
+        _noted.push_back(reason);
+    }
+    _note(reason);
+}
+
+// ---- sending --------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Shipment> Link::reserve(const int peer, const std::size_t bytes) {
+    static const SlotSet kNone;
+    const SlotSet& avoided = _avoided != nullptr ? (*_avoided)[static_cast<std::size_t>(peer)] : kNone;
+    auto ticket = _outbox.reserve(avoided);
+    if (!ticket) {
+        sweep();
+        ticket = _outbox.reserve(avoided);
+        if (!ticket) {
+            note_once("more than " + std::to_string(kSlots) +
+                      " messages under way at a time: those beyond were sent through host memory");
+            return nullptr;
+        }
+    }
+    std::shared_ptr<Shipment> shipment(new Shipment(*this));
+    shipment->_ticket = *ticket;
+    shipment->_peer = peer;
+    shipment->_bytes = bytes;
+    return shipment;
+}
+
+void Link::publish(Shipment& shipment, const Location& location, const bool is_copy, const std::uint64_t ready) {
+    Header header{};
+    header.secret = _segment.secret();
+    header.sender = static_cast<std::uint32_t>(_own);
+    header.slot = shipment._ticket.slot;
+    header.generation = shipment._ticket.generation;
+    std::memset(shipment._message.data(), 0, shipment.header_length());
+    std::memcpy(shipment._message.data(), &header, sizeof header);
+    shipment._is_copy = is_copy;
+    shipment._published = Shipment::Clock::now();
+    if (is_copy) {
+        _outbox.offer_copy(shipment._ticket, shipment._peer, shipment._bytes, location, ready);
+    } else {
+        _outbox.offer(shipment._ticket, shipment._peer, shipment._bytes, location);
+    }
+}
+
+std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const gpu::PointerInfo& info,
+                                     const std::size_t bytes, const bool detached) {
+    if (bytes == 0) {
+        return nullptr;
+    }
+    std::shared_ptr<Shipment> shipment = reserve(peer, bytes);
+    if (shipment == nullptr) {
+        return nullptr;
+    }
+    shipment->_buffer = static_cast<std::byte*>(buffer);
+    shipment->_info = info;
+    // Nothing that the program's synchronous-looking calls left behind may still write the buffer when another process
+    // reads it; for its work in the default stream see Shipment::settle_source().
+    bool offered = false;
+    try {
+        const int device = info.device >= 0 ? info.device : any_device();
+        if (_runtime.order_after_default_stream(buffer, info).ok()) {
+            if (peer == _own && !detached) {
+                Location location;
+                location.kind = Location::Kind::own;
+                location.address = reinterpret_cast<std::uintptr_t>(buffer);
+                publish(*shipment, location, false, 0);
+                offered = true;
+            } else {
+                // A copy that waits in device memory is the only one there is: it is made only when the receiver is
+                // known to be able to read it. The original may be offered on trial.
+                const bool may_read = _options.path != Path::ring && has_plate(device) && !is_unreadable(peer);
+                offered = ship_by_cpu(*shipment) || (may_read && !detached && ship_directly(*shipment)) ||
+                          (may_read && is_readable(peer) && ship_copy(*shipment)) ||
+                          (_options.path != Path::direct && !detached && ship_through_ring(*shipment));
+            }
+        }
+    } catch (const Error& error) {
+        // A copy that could not even be started: the plain way may do better, and says why when it does not.
+        note_once(error.what());
+        offered = false;
+    }
+    if (!offered) {
+        shipment->withdraw();
+        return nullptr;
+    }
+    return shipment;
+}
+
+std::shared_ptr<Shipment> Link::wrap(const int peer, const void* const buffer, const std::size_t bytes) {
+    if (bytes > _tuning.small_bytes || !small_space()) {
+        return nullptr;
+    }
+    std::shared_ptr<Shipment> shipment = reserve(peer, bytes);
+    if (shipment == nullptr) {
+        return nullptr;
+    }
+    std::memcpy(small_place(shipment->_ticket), buffer, bytes);
+    shipment->_route = Route::by_cpu;
+    publish(*shipment, small_location(shipment->_ticket), true, bytes);
+    shipment->_free = true;
+    return shipment;
+}
+
+bool Link::ship_by_cpu(Shipment& shipment) {
+    if (shipment._bytes > _tuning.cpu_copy_bytes || shipment._bytes > _tuning.small_bytes ||
+        shipment._info.kind != gpu::MemoryKind::device || !_window.usable() || !small_space() ||
+        !_runtime.finish_default_stream(shipment._info.device).ok() ||
+        !_window.to_host(small_place(shipment._ticket), shipment._buffer, shipment._info, shipment._bytes)) {
+        return false;
+    }
+    shipment._route = Route::by_cpu;
+    publish(shipment, small_location(shipment._ticket), true, shipment._bytes);
+    shipment._free = true;
+    return true;
+}
+
+bool Link::ship_directly(Shipment& shipment) {
+    if (!shipment._info.ipc_capable) {
+        return false;
+    }
+    Location location;
+    const gpu::Status status = _exports.describe(shipment._buffer, shipment._info, location);
+    if (!status.ok()) {
+        note_once("memory that IPC cannot export: " + status.message());
+        return false;
+    }
+    shipment._route = Route::pull;
+    publish(shipment, location, false, 0);
+    return true;
+}
+
+bool Link::ship_copy(Shipment& shipment) {
+    if (shipment._bytes <= _tuning.small_bytes && small_space()) {
+        shipment._copy_info = {};
+        publish(shipment, small_location(shipment._ticket), true, 0);
+        shipment.start_parts(small_place(shipment._ticket), _small.registered ? nullptr : &shipment._copy_info);
+    } else {
+        const int device = shipment._info.device >= 0 ? shipment._info.device : any_device();
+        sweep();  // the block of the message before may be free again
+        shipment._block = _exported.acquire(device, shipment._bytes);
+        if (!shipment._block) {
+            return false;
+        }
+        _background.keep_house();
+        publish(shipment, shipment._block.location(), true, 0);
+        shipment.start_parts(shipment._block.data(), nullptr);
+    }
+    shipment._route = Route::copy;
+    return true;
+}
+
+bool Link::ship_through_ring(Shipment& shipment) {
+    if (shipment._bytes <= _tuning.small_bytes && small_space()) {
+        shipment._copy_info = {};
+        publish(shipment, small_location(shipment._ticket), true, 0);
+        shipment.start_parts(small_place(shipment._ticket), _small.registered ? nullptr : &shipment._copy_info);
+        shipment._route = Route::copy;
+        return true;
+    }
+    shipment._ring_index = take_ring();
+    if (shipment._ring_index < 0) {
+        // Those of messages that were fetched meanwhile are free.
+        sweep();
+        shipment._ring_index = take_ring();
+    }
+    if (shipment._ring_index < 0) {
+        return false;
+    }
+    SharedMapping memory;
+    {
+        const std::scoped_lock lock(_mutex);
+        memory = _rings[static_cast<std::size_t>(shipment._ring_index)].memory;
+    }
+    Location location;
+    location.kind = Location::Kind::ring;
+    location.offset = memory.offset;
+    location.allocation_bytes = memory.bytes;
+    location.chunk_bytes = _tuning.ring_chunk_bytes;
+    shipment._route = Route::ring;
+    publish(shipment, location, false, 0);
+    const int device = shipment._info.device >= 0 ? shipment._info.device : any_device();
+    shipment._ring = std::make_unique<transfer::RingWriter>(
+        _copies, _outbox.ring(shipment._ticket),
+        transfer::RingMemory{memory.base, _tuning.ring_chunk_bytes, _tuning.ring_chunks, memory.registered}, device,
+        DeviceCopies::End{shipment._buffer, &shipment._info}, shipment._bytes);
+    static_cast<void>(shipment._ring->advance());
+    return true;
+}
+
+/// Shared memory that is to stay mapped: registered with the GPU runtime when that agrees.
+void Link::map_registered(const std::uint64_t offset, const std::size_t bytes, SharedMapping& mapping) {
+    mapping.base = _segment.map(offset, bytes);
+    if (mapping.base == nullptr) {
+        return;
+    }
+    mapping.offset = offset;
+    mapping.bytes = bytes;
+    mapping.registered = _runtime.register_host(mapping.base, bytes).ok();
+}
+
+bool Link::small_space() {
+    const std::scoped_lock lock(_mutex);
+    if (!_small_tried) {
+        _small_tried = true;
+        const std::size_t bytes = kSlots * _tuning.small_bytes;
+        if (const auto offset = _segment.allocate(bytes)) {
+            map_registered(*offset, bytes, _small);
+            area(_own).small_bytes.store(bytes, std::memory_order_relaxed);
+            area(_own).small_offset.store(*offset, std::memory_order_release);
+        }
+    }
+    return _small.base != nullptr;
+}
+
+Location Link::small_location(const Ticket ticket) const noexcept {
+    Location location;
+    location.kind = Location::Kind::shared;
+    location.offset = _small.offset + ticket.slot * _tuning.small_bytes;
+    location.allocation_bytes = _tuning.small_bytes;
+    return location;
+}
+
+int Link::take_ring() {
+    const std::scoped_lock lock(_mutex);
+    for (std::size_t i = 0; i < _rings.size(); ++i) {
+        if (!_rings[i].in_use) {
+            _rings[i].in_use = true;
+            return static_cast<int>(i);
+        }
+    }
+    if (_rings.size() >= _tuning.rings) {
+        return -1;
+    }
+    const std::size_t bytes = _tuning.ring_chunk_bytes * _tuning.ring_chunks;
+    const auto offset = _segment.allocate(bytes);
+    if (!offset) {
+        return -1;
+    }
+    Ring ring;
+    map_registered(*offset, bytes, ring.memory);
+    if (ring.memory.base == nullptr) {
+        _segment.release(*offset, bytes);
+        return -1;
+    }
+    ring.in_use = true;
+    _rings.push_back(ring);
+    return static_cast<int>(_rings.size()) - 1;
+}
+
+void Link::give_back_ring(const int index) noexcept {
+    const std::scoped_lock lock(_mutex);
+    _rings[static_cast<std::size_t>(index)].in_use = false;
+}
+
+void Link::retire(std::shared_ptr<Shipment> shipment) {
+    if (shipment->_withdrawn) {
+        return;
+    }
+    if (shipment->is_over()) {
+        const std::scoped_lock lock(shipment->_mutex);
+        shipment->release_all();
+        _outbox.release(shipment->_ticket);
+        return;
+    }
+    bool look_through = false;
+    {
+        const std::scoped_lock lock(_mutex);
+        _lingering.push_back(std::move(shipment));
+        look_through = ++_retired % kSweepEvery == 0;
+    }
+    if (look_through) {
+        sweep();
+    }
+}
+
+void Link::sweep() noexcept {
+    std::vector<std::shared_ptr<Shipment>> over;
+    {
+        const std::scoped_lock lock(_mutex);
+        for (std::size_t i = 0; i < _lingering.size();) {
+            if (_lingering[i]->is_over()) {
+                over.push_back(std::move(_lingering[i]));
+                _lingering[i] = std::move(_lingering.back());
+                _lingering.pop_back();
+            } else {
+                ++i;
+            }
+        }
+    }
+    for (const std::shared_ptr<Shipment>& shipment : over) {
+        const std::scoped_lock lock(shipment->_mutex);
+        shipment->release_all();
+        _outbox.release(shipment->_ticket);
+    }
+}
+
+void Link::settle() noexcept {
+    for (;;) {
+        sweep();
+        std::vector<std::shared_ptr<Shipment>> rest;
+        {
+            const std::scoped_lock lock(_mutex);
+            rest = _lingering;
+        }
+        const bool any = std::any_of(rest.begin(), rest.end(), [this](const auto& shipment) {
+            return !shipment->is_over() && shipment->_peer != _own && is_alive(shipment->_peer);
+        });
+        if (!any) {
+            return;
+        }
+        std::this_thread::yield();
+    }
+}
+
+// ---- receiving ------------------------------------------------------------------------------------------------------
+
+bool Link::is_header(const std::byte* const message, const std::size_t length) const noexcept {
+    if (!is_header_length(length)) {
+        return false;
+    }
+    Header header;
+    std::memcpy(&header, message, sizeof header);
+    return header.secret == _segment.secret() && header.sender < _peers.size() && header.slot < kSlots &&
+           length == header_length(header.slot);
+}
+
+std::optional<std::uint64_t> Link::size_of(const int peer, const std::size_t length) const noexcept {
+    return inbox(peer).size_of(length);
+}
+
+std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::size_t length, void* const buffer,
+                                   const gpu::PointerInfo& info, const std::size_t capacity) {
+    if (!is_header(message, length)) {
+        return nullptr;
+    }
+    Header header;
+    std::memcpy(&header, message, sizeof header);
+    const int peer = static_cast<int>(header.sender);
+    auto claim = inbox(peer).claim(header);
+    if (!claim) {
+        return nullptr;
+    }
+    std::shared_ptr<Fetch> fetch(new Fetch(*this));
+    fetch->_peer = peer;
+    fetch->_claim = *claim;
+    fetch->_buffer = static_cast<std::byte*>(buffer);
+    fetch->_info = info;
+    fetch->_size = claim->bytes;
+    fetch->_wanted = std::min<std::size_t>(claim->bytes, capacity);
+    if (peer != _own && _options.path != Path::ring && area(peer).plate.there.load(std::memory_order_acquire) != 0) {
+        // At first use, whichever way the message came: what is found decides how the next ones are sent.
+        static_cast<void>(can_read(peer, info.device >= 0 ? info.device : any_device()));
+    }
+    try {
+        if (fetch->_wanted != 0) {
+            fetch->begin();
+        }
+    } catch (const Error& error) {
+        fetch->_error = error;
+        fetch->finish();
+    }
+    return fetch;
+}
+
+bool Link::has_plate(const int device) {
+    const std::scoped_lock lock(_mutex);
+    Plate& plate = area(_own).plate;
+    if (_plate_tried) {
+        return plate.there.load(std::memory_order_relaxed) != 0;
+    }
+    _plate_tried = true;
+    if (getrandom(plate.content.data(), sizeof plate.content, 0) != static_cast<ssize_t>(sizeof plate.content) ||
+        !_runtime.allocate(device, sizeof plate.content, _plate).ok()) {
+        return false;
+    }
+    const void* const pointer = _plate;
+    gpu::PointerInfo info;
+    _runtime.classify({&pointer, 1}, &info);
+    gpu::PointerInfo host;
+    _copies.start(device, 0, {_plate, nullptr}, {plate.content.data(), &host}, sizeof plate.content).wait();
+    if (!_exports.describe(_plate, info, plate.location).ok()) {
+        return false;
+    }
+    plate.there.store(1, std::memory_order_release);
+    return true;
+}
+
+bool Link::can_read(const int peer, const int device) {
+    std::atomic<std::uint32_t>& known = verdict(_own, peer);
+    if (const std::uint32_t said = known.load(std::memory_order_acquire); said != unknown) {
+        return said == works;
+    }
+    const Plate& plate = area(peer).plate;
+    std::string reason;
+    if (plate.there.load(std::memory_order_acquire) == 0) {
+        reason = "it has no memory to try with";
+    } else {
+        gpu::Status status;
+        const Location location = plate.location;
+        std::array<std::uint64_t, 8> read{};
+        if (location.offset > location.allocation_bytes || sizeof read > location.allocation_bytes - location.offset) {
+            reason = "it describes its memory wrongly";
+        } else if (const auto use = _mappings.open(peer, location, device, status); !use) {
+            reason = status.message();
+        } else {
+            gpu::PointerInfo host;
+            try {
+                _copies.start(device, 0, {read.data(), &host}, {use.data(), nullptr}, sizeof read).wait();
+                if (read != plate.content) {
+                    reason = "what was read is not what was written";
+                }
+            } catch (const Error& error) {
+                reason = error.what();
+            }
+        }
+    }
+    known.store(reason.empty() ? works : refused, std::memory_order_release);
+    if (!reason.empty()) {
+        note_once("no direct path from rank " + std::to_string(_segment.process(peer).world_rank) + " to rank " +
+                  std::to_string(_segment.process(_own).world_rank) + " of MPI_COMM_WORLD: " + reason);
+    }
+    return reason.empty();
+}
+
+Link::SharedMapping Link::lasting_mapping(const int peer, const std::uint64_t offset, const std::size_t bytes,
+                                          const bool is_ring) {
+    const std::scoped_lock lock(_mutex);
+    std::vector<SharedMapping>& mappings = _peers[static_cast<std::size_t>(peer)].mappings;
+    const auto inside = [&](const SharedMapping& mapping) {
+        SharedMapping part = mapping;
+        part.base += offset - mapping.offset;
+        return part;
+    };
+    for (const SharedMapping& mapping : mappings) {
+        if (offset >= mapping.offset && bytes <= mapping.bytes && offset - mapping.offset <= mapping.bytes - bytes) {
+            return inside(mapping);
+        }
+    }
+    // The place of small messages is mapped as a whole, and so is a ring; what is only a large message's is not kept.
+    const std::uint64_t small = area(peer).small_offset.load(std::memory_order_acquire);
+    const std::uint64_t small_bytes = area(peer).small_bytes.load(std::memory_order_relaxed);
+    const bool is_small = small != 0 && small_bytes <= kMostKept && offset >= small && bytes <= small_bytes &&
+                          offset - small <= small_bytes - bytes;
+    if (!is_small && (!is_ring || bytes > kMostKept || mappings.size() >= kMostMappings)) {
+        return {};
+    }
+    SharedMapping mapping;
+    map_registered(is_small ? small : offset, is_small ? small_bytes : bytes, mapping);
+    if (mapping.base == nullptr) {
+        return {};
+    }
+    mappings.push_back(mapping);
+    return inside(mapping);
+}
+
+void Link::shut_down() noexcept {
+    {
+        const std::scoped_lock lock(_mutex);
+        if (std::exchange(_shut_down, true)) {
+            return;
+        }
+    }
+    area(_own).takes_headers.store(0, std::memory_order_release);
+    _ending.store(true, std::memory_order_release);
+    _background.stop();
+    std::vector<std::shared_ptr<Shipment>> lingering;
+    {
+        const std::scoped_lock lock(_mutex);
+        lingering.swap(_lingering);
+    }
+    for (const std::shared_ptr<Shipment>& shipment : lingering) {
+        const std::scoped_lock lock(shipment->_mutex);
+        shipment->release_all();
+    }
+    _mappings.shut_down();
+    _window.shut_down();
+    _copies.shut_down();
+    _exported.shut_down();
+    if (_plate != nullptr) {
+        static_cast<void>(_runtime.free(_plate));
+        _plate = nullptr;
+    }
+    const auto forget = [this](SharedMapping& mapping) {
+        if (mapping.base == nullptr) {
+            return;
+        }
+        if (mapping.registered) {
+            static_cast<void>(_runtime.unregister_host(mapping.base));
+        }
+        _segment.unmap(mapping.base, mapping.bytes);
+        mapping = {};
+    };
+    for (Peer& peer : _peers) {
+        for (SharedMapping& mapping : peer.mappings) {
+            forget(mapping);
+        }
+    }
+    for (Ring& ring : _rings) {
+        forget(ring.memory);
+    }
+    forget(_small);
+}
+
+}  // namespace awaken::p2p

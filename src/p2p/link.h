@@ -1,0 +1,333 @@
+// The direct paths from this process to the others of its job on this node.
+//
+// A Shipment is a message on its way out: its bytes stay where they are until the receiver fetches them, or were copied
+// to where they may wait. A Fetch is a message on its way in. Link makes both and owns what they share. None of it
+// knows MPI: the headers that connect a shipment with its fetch are carried by whoever uses this.
+//
+// Which way a message goes is the sender's choice (see Link::ship); the receiver takes it from where the slot says.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "gpu/gpu.h"
+#include "node/segment.h"
+#include "p2p/background.h"
+#include "p2p/offers.h"
+#include "transfer/cpu_window.h"
+#include "transfer/device_copies.h"
+#include "transfer/exports.h"
+#include "transfer/mappings.h"
+#include "transfer/pinned_pool.h"
+#include "transfer/ring.h"
+#include "transfer/tuning.h"
+
+namespace awaken::p2p {
+
+class Link;
+
+/// How the bytes of a message travel, for the report.
+enum class Route : std::uint8_t {
+    pull,    ///< the receiver reads the sender's own memory
+    copy,    ///< through a copy: exported device memory, or shared host memory for small messages
+    ring,    ///< through chunks of shared host memory
+    by_cpu,  ///< copied by the CPU through shared memory
+};
+
+/// A message on its way to another process.
+class Shipment final : public Job {
+  public:
+    ~Shipment() override;
+
+    /// The header, to be sent in the message's place.
+    [[nodiscard]] const std::byte* header() const noexcept { return _message.data(); }
+    [[nodiscard]] std::size_t header_length() const noexcept { return header_length_of(_ticket); }
+    [[nodiscard]] Route route() const noexcept { return _route; }
+
+    /// How long a receiver that does not come for the message is waited for before the message is copied out.
+    enum class Patience : std::uint8_t {
+        endless,  ///< nobody waits
+        short_,   ///< a blocking send
+        long_     ///< the completion of a nonblocking one
+    };
+    /// True when the buffer may be given back. Throws awaken::Error when a copy failed or the receiver died on the way.
+    [[nodiscard]] bool advance(Patience patience);
+    /// To be called when the header has been sent: waits until the program's work in the default stream is over, which
+    /// the receiver's streams know nothing of, and lets the receiver read the buffer. Asking the runtime costs a
+    /// microsecond, in which the header travels.
+    void settle_source();
+    /// The header could not be sent: takes the offer back.
+    void withdraw() noexcept;
+    /// Whether it needs to be asked now and then even when nobody waits for it.
+    [[nodiscard]] bool wants_background() const noexcept;
+    bool pump() noexcept override;
+    /// The slot was given back by the receiver: nothing of it is in use any more.
+    [[nodiscard]] bool is_over() const noexcept;
+
+  private:
+    friend class Link;
+    using Clock = std::chrono::steady_clock;
+    enum class Copying : std::uint8_t { no, to_host, to_device, tried };
+
+    explicit Shipment(Link& link) : _link(link) {}
+    static std::size_t header_length_of(Ticket ticket) noexcept { return p2p::header_length(ticket.slot); }
+    [[nodiscard]] bool step(Patience patience);
+    [[nodiscard]] bool has_waited(Patience patience);
+    void start_copying_out(bool to_host);
+    void start_parts(std::byte* target, const gpu::PointerInfo* target_info);
+    [[nodiscard]] bool parts_done(bool publish);
+    void check_alive();
+    void release_all() noexcept;
+
+    Link& _link;
+    std::mutex _mutex;
+    Ticket _ticket;
+    int _peer = -1;
+    std::byte* _buffer = nullptr;
+    gpu::PointerInfo _info;
+    std::size_t _bytes = 0;
+    Route _route = Route::pull;
+    std::array<std::byte, kLongestHeader> _message;  ///< filled as far as it is sent
+    bool _is_copy = false;  ///< offered as a copy, which `_parts` are making
+    std::atomic<bool> _free{false};
+    bool _withdrawn = false;
+    std::optional<Error> _error;
+    Clock::time_point _published{};
+    Clock::time_point _asked{};   ///< when somebody first waited
+    Clock::time_point _looked{};  ///< when it was last seen that the receiver lives
+
+    Copying _copying = Copying::no;
+    transfer::Location _copy_location;
+    gpu::PointerInfo _copy_info;                       ///< describes shared memory that the GPU runtime does not know
+    std::vector<transfer::DeviceCopies::Copy> _parts;  ///< copies under way, in order
+    std::vector<std::size_t> _part_ends;               ///< bytes that are there when each is done
+    std::size_t _parts_done = 0;
+    transfer::ExportedPool::Block _block;
+    std::uint64_t _shared_offset = 0;
+    std::size_t _shared_bytes = 0;
+    std::byte* _shared = nullptr;
+    std::unique_ptr<transfer::RingWriter> _ring;
+    int _ring_index = -1;
+};
+
+/// A message on its way from another process.
+class Fetch final : public Job {
+  public:
+    ~Fetch() override;
+
+    /// True when it is over, well or not.
+    [[nodiscard]] bool advance() noexcept;
+    bool pump() noexcept override { return advance(); }
+    [[nodiscard]] Route route() const noexcept { return _route; }
+    /// Bytes of the message, which may be more than fit.
+    [[nodiscard]] std::size_t size() const noexcept { return _size; }
+    /// Why it failed; look only when it is over.
+    [[nodiscard]] const std::optional<Error>& error() const noexcept { return _error; }
+
+  private:
+    friend class Link;
+    using Clock = std::chrono::steady_clock;
+    explicit Fetch(Link& link) : _link(link) {}
+    void begin();
+    [[nodiscard]] bool step();
+    void refuse(const std::string& reason);
+    void check_alive();
+    void finish() noexcept;
+
+    Link& _link;
+    std::mutex _mutex;
+    int _peer = -1;
+    Claim _claim;
+    std::byte* _buffer = nullptr;
+    gpu::PointerInfo _info;
+    std::size_t _size = 0, _wanted = 0;
+    Route _route = Route::pull;
+    std::atomic<bool> _over{false};
+    bool _refused = false;
+    std::optional<Error> _error;
+    Clock::time_point _looked{};
+
+    transfer::Mappings::Use _use;
+    const std::byte* _source = nullptr;
+    transfer::DeviceCopies::End _from;
+    gpu::PointerInfo _host;  ///< describes shared memory that the GPU runtime does not know
+    int _device = -1;
+    std::size_t _asked_for = 0;  ///< bytes whose copy was started
+    transfer::DeviceCopies::Copy _copy;
+    std::byte* _mapped = nullptr;
+    std::size_t _mapped_bytes = 0;
+    std::unique_ptr<transfer::RingReader> _ring;
+};
+
+class Link {
+  public:
+    enum class Path : std::uint8_t { automatic, direct, ring };
+    struct Options {
+        Path path = Path::automatic;
+        transfer::CopyEngine engine = transfer::CopyEngine::automatic;
+        bool cpu_copy = true;
+        transfer::Tuning tuning;
+    };
+    /// Hears why a message did not go the fastest way.
+    using Note = std::function<void(const std::string& reason)>;
+
+    /// Bytes of each process's area in a segment of so many processes.
+    [[nodiscard]] static std::size_t area_bytes(int processes) noexcept;
+
+    /// @param avoided for each process of the segment, slots that must not be used towards it; outlives the link.
+    Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& pool, const Options& options, Note note,
+         const std::vector<SlotSet>* avoided = nullptr);
+    ~Link();
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+
+    [[nodiscard]] int own() const noexcept { return _own; }
+    [[nodiscard]] int processes() const noexcept { return static_cast<int>(_peers.size()); }
+    /// From now on others may send headers to this process.
+    void take_headers() noexcept;
+    [[nodiscard]] bool takes_headers(const int peer) const noexcept {
+        return area(peer).takes_headers.load(std::memory_order_acquire) != 0;
+    }
+
+    /// Offers `bytes` bytes of device or managed memory to `peer` (which may be this process). Null when they are to be
+    /// sent plain: no slot is free, or no way is faster. `detached`: from a copy, which is made at once.
+    [[nodiscard]] std::shared_ptr<Shipment> ship(int peer, void* buffer, const gpu::PointerInfo& info,
+                                                 std::size_t bytes, bool detached = false);
+    /// The same for a small message in host memory, which is copied at once. For messages whose length is a header's.
+    [[nodiscard]] std::shared_ptr<Shipment> wrap(int peer, const void* buffer, std::size_t bytes);
+    /// Called when the header has been sent and the buffer is free, or will never be: keeps the shipment until the
+    /// receiver is done with it.
+    void retire(std::shared_ptr<Shipment> shipment);
+
+    /// Whether a received message is a header.
+    [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
+    /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
+    /// (kind host for ordinary memory). The header is one that is_header() knows. Null when it names no offer to this
+    /// process: a forgery, or a message that was received before.
+    [[nodiscard]] std::shared_ptr<Fetch> fetch(const std::byte* message, std::size_t length, void* buffer,
+                                               const gpu::PointerInfo& info, std::size_t capacity);
+    /// True size of a message from `peer` whose header has this length.
+    [[nodiscard]] std::optional<std::uint64_t> size_of(int peer, std::size_t header_length) const noexcept;
+
+    Background& background() noexcept { return _background; }
+    /// Gives back what receivers are done with.
+    void sweep() noexcept;
+    /// Waits until every shipment was fetched or its receiver is gone; called after MPI_Finalize.
+    void settle() noexcept;
+    /// Ends everything; called while the runtime is still there. Safe to call twice.
+    void shut_down() noexcept;
+
+    [[nodiscard]] const transfer::CpuWindow& cpu_window() const noexcept { return _window; }
+    [[nodiscard]] transfer::DeviceCopies& copies() noexcept { return _copies; }
+
+  private:
+    friend class Shipment;
+    friend class Fetch;
+
+    /// A little exported memory with known contents, for a checked copy at first use.
+    struct Plate {
+        std::atomic<std::uint32_t> there;
+        transfer::Location location;
+        std::array<std::uint64_t, 8> content;
+    };
+    /// A process's part of the segment. After it comes a verdict for each other process.
+    struct Area {
+        alignas(64) std::atomic<std::uint32_t> takes_headers;
+        std::atomic<std::uint64_t> small_offset;  ///< of kSlots * small_bytes bytes of shared memory
+        std::atomic<std::uint64_t> small_bytes;
+        Plate plate;
+        OfferTable offers;
+    };
+    enum Verdict : std::uint32_t { unknown, works, refused };
+
+    struct SharedMapping {
+        std::uint64_t offset = 0;
+        std::byte* base = nullptr;
+        std::size_t bytes = 0;
+        bool registered = false;
+    };
+    struct Ring {
+        SharedMapping memory;
+        bool in_use = false;
+    };
+
+    [[nodiscard]] Area& area(const int process) const noexcept {
+        return *reinterpret_cast<Area*>(_segment.area(process));
+    }
+    /// What `receiver` found about reading memory of `sender`.
+    [[nodiscard]] std::atomic<std::uint32_t>& verdict(int receiver, int sender) const noexcept;
+    [[nodiscard]] bool is_readable(const int receiver) const noexcept {
+        return receiver != _own && verdict(receiver, _own).load(std::memory_order_acquire) == works;
+    }
+    [[nodiscard]] bool is_unreadable(const int receiver) const noexcept {
+        return receiver != _own && verdict(receiver, _own).load(std::memory_order_acquire) == refused;
+    }
+    [[nodiscard]] Inbox inbox(const int peer) const noexcept { return {area(peer).offers, _own}; }
+
+    [[nodiscard]] std::shared_ptr<Shipment> reserve(int peer, std::size_t bytes);
+    void publish(Shipment& shipment, const transfer::Location& location, bool is_copy, std::uint64_t ready);
+    [[nodiscard]] bool ship_by_cpu(Shipment& shipment);
+    [[nodiscard]] bool ship_directly(Shipment& shipment);
+    [[nodiscard]] bool ship_copy(Shipment& shipment);
+    [[nodiscard]] bool ship_through_ring(Shipment& shipment);
+    [[nodiscard]] bool has_plate(int device);
+    [[nodiscard]] bool small_space();
+    [[nodiscard]] std::byte* small_place(const Ticket ticket) const noexcept {
+        return _small.base + ticket.slot * _tuning.small_bytes;
+    }
+    [[nodiscard]] transfer::Location small_location(Ticket ticket) const noexcept;
+    [[nodiscard]] int take_ring();
+    void give_back_ring(int index) noexcept;
+
+    /// Tries a real open and a checked copy of the peer's plate, once. False, with the reason noted, when it is no use.
+    [[nodiscard]] bool can_read(int peer, int device);
+    /// Memory of the segment that stays mapped: the peer's small messages and rings.
+    [[nodiscard]] SharedMapping lasting_mapping(int peer, std::uint64_t offset, std::size_t bytes, bool is_ring);
+    void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
+    [[nodiscard]] int any_device() const noexcept;
+    [[nodiscard]] bool is_alive(int peer) const { return _segment.alive(peer); }
+    void note_once(const std::string& reason);
+
+    node::Segment& _segment;
+    gpu::Runtime& _runtime;
+    const Options _options;
+    const transfer::Tuning& _tuning;
+    const Note _note;
+    const std::vector<SlotSet>* const _avoided;
+    const int _own;
+    Outbox _outbox;
+    transfer::Exports _exports;
+    transfer::ExportedPool _exported;
+    transfer::Mappings _mappings;
+    transfer::DeviceCopies _copies;
+    transfer::CpuWindow _window;
+
+    std::mutex _mutex;  ///< of everything below
+    struct Peer {
+        std::vector<SharedMapping> mappings;
+    };
+    std::vector<Peer> _peers;
+    std::vector<Ring> _rings;
+    SharedMapping _small;
+    bool _small_tried = false;
+    void* _plate = nullptr;
+    bool _plate_tried = false;
+    std::vector<std::string> _noted;
+    std::vector<std::shared_ptr<Shipment>> _lingering;
+    std::uint32_t _retired = 0;
+    bool _shut_down = false;
+    std::atomic<bool> _ending{false};  ///< what only another process could bring on is given up
+    Background _background;
+};
+
+}  // namespace awaken::p2p

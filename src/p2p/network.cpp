@@ -1,0 +1,765 @@
+#include "p2p/network.h"
+
+#include <sched.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "call/layer.h"
+#include "call/requests.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using transfer::DeviceCopies;
+
+namespace {
+
+/// Notices travel on tag 0, the chunks of message `id` on tag 1 + id.
+constexpr int kNoticeTag = 0;
+constexpr int chunk_tag(const std::uint32_t id) noexcept {
+    return static_cast<int>(id) + 1;
+}
+
+constexpr std::uint64_t kMagic = 0x6177616b656e4e31;
+
+/// The duplicate of MPI_COMM_WORLD is there as soon as all ranks have left MPI_Init. It is waited for a moment, because
+/// some MPIs may mix up the steps of a duplication that is under way with those of the program's own. A rank without
+/// the layer never takes part, so it cannot be waited for longer than can be borne for nothing.
+constexpr std::chrono::seconds kAtStart{1};
+constexpr std::chrono::seconds kAtEnd{30};
+
+/// How long a probe looks for what its sender has told. It was told before the message was sent, so that this is over
+/// at once, but for a message that was sent behind the layer's back (by a tool that calls the MPI itself), or when all
+/// ids were in use.
+constexpr std::chrono::milliseconds kTold{50};
+
+/// Bytes that may be left to the MPI by senders that went on without their receivers. Beyond it, messages are staged
+/// whole, and a sender waits as long as the MPI lets it.
+constexpr std::size_t kMostLeft = std::size_t{1} << 30;
+
+/// Ids that only wrapped messages use, which have no other way.
+constexpr std::uint32_t kKeptBack = 32;
+
+/// Programs that send messages of every length (serialised objects) would spoil one id after the other. From where so
+/// many are left, such messages are wrapped, which costs them more; but for a flood of them, which would leave none.
+constexpr int kUnspoilt = 96;
+
+constexpr std::size_t kMostChunkBytes = std::size_t{1} << 30;  // an int counts its bytes
+
+const gpu::PointerInfo kHost{};
+
+}  // namespace
+
+// ---- the message on its way out -------------------------------------------------------------------------------------
+
+RemoteShipment::RemoteShipment(Network& network, const int peer, const std::uint32_t id, const void* const buffer,
+                               const gpu::PointerInfo& info, const std::size_t bytes, const std::size_t chunk_bytes)
+    : _network(network),
+      _peer(peer),
+      _id(id),
+      _buffer(static_cast<std::byte*>(const_cast<void*>(buffer))),
+      _info(info),
+      _bytes(bytes),
+      _chunk_bytes(chunk_bytes),
+      _progress(Clock::now()) {}
+
+RemoteShipment::~RemoteShipment() {
+    if (_posted && !_free) {
+        lose();
+    }
+    // What the MPI reads outlives this object; copies that nobody wants are waited for by their own ends.
+    while (_chunks.size() > _sent) {
+        _chunks.pop_back();
+    }
+    _network.keep(std::move(_chunks));
+}
+
+void RemoteShipment::start_chunk() {
+    Chunk chunk;
+    chunk.at = _started;
+    chunk.bytes = std::min(_chunk_bytes, _bytes - _started);
+    chunk.block = _network._owner.pool.acquire(*_network._runtime, chunk.bytes);
+    chunk.place = chunk.block.data();
+    if (_info.kind == gpu::MemoryKind::host) {
+        std::memcpy(chunk.place, _buffer + chunk.at, chunk.bytes);
+    } else {
+        chunk.copy = _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer),
+                                             _network.end_of(chunk), {_buffer + chunk.at, &_info}, chunk.bytes);
+    }
+    _started += chunk.bytes;
+    _chunks.push_back(std::move(chunk));
+}
+
+void RemoteShipment::step() {
+    bool got_on = false;
+    for (; _copied < _chunks.size() && _chunks[_copied].copy.poll(); ++_copied) {
+        got_on = true;
+    }
+    for (; _posted && _sent < _copied; ++_sent) {
+        _network.send_chunk(_peer, _id, _chunks[_sent]);
+        got_on = true;
+    }
+    MPI_Status ignored{};
+    while (_sent > 0 && _network.is_complete(_chunks.front(), ignored)) {
+        _chunks.pop_front();
+        --_sent;
+        --_copied;
+        got_on = true;
+    }
+    while (_started < _bytes && (_leaving || _chunks.size() < _network._tuning.network_window)) {
+        start_chunk();
+        got_on = true;
+    }
+    if (got_on) {
+        _progress = Clock::now();
+    }
+}
+
+void RemoteShipment::copy_out() {
+    _leaving = true;
+    while (!all_copied()) {
+        step();
+    }
+}
+
+void RemoteShipment::posted() {
+    _posted = true;
+    static_cast<void>(advance());
+}
+
+void RemoteShipment::withdraw() noexcept {
+    _free = true;
+    _network.give_back(_peer, _id);
+}
+
+bool RemoteShipment::advance() {
+    if (_error) {
+        throw *_error;
+    }
+    if (_free) {
+        return true;
+    }
+    try {
+        step();
+    } catch (const Error& error) {
+        _error = error;
+        lose();
+        throw;
+    }
+    if (!_posted || !all_copied() || _sent != _chunks.size()) {
+        // The chunks that the MPI has are for the receiver to take. When it does not come, there will be no more.
+        if (_posted && _sent == _network._tuning.network_window &&
+            Clock::now() - _progress > _network._tuning.large_watch) {
+            _leaving = true;
+        }
+        return false;
+    }
+    if (_chunks.empty() || _leaving || Clock::now() - _progress > _network._tuning.large_watch) {
+        _free = true;
+        _network.keep(std::exchange(_chunks, {}));
+        _sent = _copied = 0;
+    }
+    return _free;
+}
+
+void RemoteShipment::leave() noexcept {
+    if (_free || _error) {
+        return;
+    }
+    try {
+        copy_out();
+        static_cast<void>(advance());
+    } catch (const Error& error) {
+        _error = error;
+        lose();
+    } catch (const std::bad_alloc&) {
+        _error = Error("out of host memory while a message was copied out", "free memory, or send smaller messages");
+        lose();
+    }
+}
+
+/// The receiver waits for a chunk that will not come: one without content tells it so.
+void RemoteShipment::lose() noexcept {
+    if (!_posted || _free) {
+        return;
+    }
+    _free = true;
+    try {
+        while (_chunks.size() > _sent) {
+            _chunks.pop_back();
+        }
+        Chunk nothing;
+        _network.send_chunk(_peer, _id, nothing);
+        _chunks.push_back(std::move(nothing));
+        ++_sent;
+    } catch (const std::exception&) {
+        // The MPI's own trouble, of which the receiver will hear from the MPI.
+    }
+}
+
+// ---- the message on its way in --------------------------------------------------------------------------------------
+
+RemoteFetch::RemoteFetch(Network& network, const int peer, const std::uint32_t id, const std::size_t size,
+                         const std::size_t chunk_bytes, void* const buffer, const gpu::PointerInfo& info,
+                         const std::size_t capacity)
+    : _network(network),
+      _peer(peer),
+      _id(id),
+      _size(size),
+      _chunk_bytes(chunk_bytes),
+      _buffer(static_cast<std::byte*>(buffer)),
+      _info(info),
+      _wanted(std::min(size, capacity)) {}
+
+RemoteFetch::~RemoteFetch() {
+    // Receives that nobody wants any more are taken back. One that can no longer be completes at once instead.
+    const Native& native = _network._owner.real;
+    for (Chunk& chunk : _receiving) {
+        if (chunk.request != MPI_REQUEST_NULL) {
+            native.Cancel(&chunk.request);
+            native.Wait(&chunk.request, MPI_STATUS_IGNORE);
+        }
+    }
+}
+
+void RemoteFetch::receive_chunk() {
+    Chunk chunk;
+    chunk.at = _asked_for;
+    chunk.bytes = std::min(_chunk_bytes, _size - _asked_for);
+    if (_info.host_accessible() && chunk.at + chunk.bytes <= _wanted) {
+        chunk.place = _buffer + chunk.at;
+    } else {
+        chunk.block = _network._owner.pool.acquire(*_network._runtime, chunk.bytes);
+        chunk.place = chunk.block.data();
+    }
+    _network.receive_chunk(_peer, _id, chunk);
+    _asked_for += chunk.bytes;
+    _receiving.push_back(std::move(chunk));
+}
+
+void RemoteFetch::arrived(Chunk chunk, const MPI_Status& status) {
+    if (static_cast<std::size_t>(received_bytes(status)) != chunk.bytes) {
+        _refused = true;
+        throw Error("the sender of a message could not finish its copy", "look at the sender's own error");
+    }
+    const std::size_t useful = chunk.at < _wanted ? std::min(chunk.bytes, _wanted - chunk.at) : 0;
+    if (useful == 0 || chunk.place == _buffer + chunk.at || _error) {
+        return;  // of what does not fit, or cannot be delivered, only the sender is to be rid
+    }
+    if (_info.host_accessible()) {
+        std::memcpy(_buffer + chunk.at, chunk.place, useful);
+        return;
+    }
+    chunk.copy = _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer),
+                                         {_buffer + chunk.at, &_info}, _network.end_of(chunk), useful);
+    _copying.push_back(std::move(chunk));
+}
+
+void RemoteFetch::step() {
+    while (!_copying.empty() && _copying.front().copy.poll()) {
+        _copying.pop_front();
+    }
+    _refused = true;  // unless the MPI does what it is asked for
+    MPI_Status status{};
+    while (!_receiving.empty() && _network.is_complete(_receiving.front(), status)) {
+        _refused = false;
+        Chunk chunk = std::move(_receiving.front());
+        _receiving.pop_front();
+        arrived(std::move(chunk), status);
+        status = MPI_Status{};
+        _refused = true;
+    }
+    while (_asked_for < _size && _receiving.size() + _copying.size() < _network._tuning.network_window) {
+        receive_chunk();
+    }
+    _refused = false;
+}
+
+bool RemoteFetch::advance() noexcept {
+    if (_over) {
+        return true;
+    }
+    try {
+        step();
+    } catch (const Error& error) {
+        _error = error;
+        _copying.clear();
+    } catch (const std::bad_alloc&) {
+        _error = Error("out of host memory while a message was received", "free memory, or send smaller messages");
+        _refused = true;
+    }
+    if (_refused) {
+        _over = true;  // the id stays in use for ever, since nobody knows what still comes with it
+    } else if (_asked_for == _size && _receiving.empty() && _copying.empty()) {
+        _over = true;
+        _network.taken(_peer, _id);
+    }
+    return _over;
+}
+
+// ---- coming up and going down ---------------------------------------------------------------------------------------
+
+Network::Network(Layer& owner) : _owner(owner) {}
+
+Network::~Network() = default;
+
+bool Network::wait_for(MPI_Request& request, const std::chrono::nanoseconds limit) {
+    const auto start = std::chrono::steady_clock::now();
+    int done = 0;
+    while (_owner.real.Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) {
+        if (std::chrono::steady_clock::now() - start > limit) {
+            return false;
+        }
+        sched_yield();
+    }
+    return done != 0;
+}
+
+void Network::start() {
+    const Native& native = _owner.real;
+    native.Comm_rank(MPI_COMM_WORLD, &_rank);
+    native.Comm_size(MPI_COMM_WORLD, &_size);
+    const bool secret = getrandom(_secret.data(), sizeof _secret, 0) == static_cast<ssize_t>(sizeof _secret);
+    // Without one it never says that it takes headers; it takes part all the same, since the others count on it.
+    _nameless = !secret;
+    if (native.Comm_idup == nullptr || native.Comm_idup(MPI_COMM_WORLD, &_comm, &_duplicating) != MPI_SUCCESS) {
+        _duplicating = MPI_REQUEST_NULL;
+        return;
+    }
+    if (wait_for(_duplicating, kAtStart)) {
+        native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
+        _usable.store(true, std::memory_order_release);
+    }
+}
+
+void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning) {
+    const std::scoped_lock lock(_mutex);
+    if (_runtime != nullptr) {
+        return;
+    }
+    _runtime = &runtime;
+    _tuning = tuning;
+    _tuning.network_chunk_bytes = std::min(_tuning.network_chunk_bytes, kMostChunkBytes);
+    _copies = std::make_unique<DeviceCopies>(runtime, _owner.pool, _tuning, CopyEngine::engine);
+    const NativeGpu asked = _owner.settings.native_gpu;
+    using Query = int (*)();
+    const char* const name =
+        runtime.vendor() == gpu::Vendor::hip ? "MPIX_Query_rocm_support" : "MPIX_Query_cuda_support";
+    const auto query = reinterpret_cast<Query>(_owner.binding.symbol(name));
+    _passes_through.store(
+        asked == NativeGpu::yes || (asked == NativeGpu::automatic && query != nullptr && query() != 0),
+        std::memory_order_release);
+    _has_gpu.store(true, std::memory_order_release);
+}
+
+void Network::stop() {
+    const Native& native = _owner.real;
+    if (_comm == MPI_COMM_NULL && _duplicating == MPI_REQUEST_NULL) {
+        return;
+    }
+    _has_gpu.store(false, std::memory_order_release);
+    if (!_usable.load(std::memory_order_acquire)) {
+        // All ranks are on their way here, or one has no layer; then the duplicate is left as it is.
+        if (!wait_for(_duplicating, kAtEnd)) {
+            return;
+        }
+        native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
+    }
+    const std::scoped_lock lock(_mutex);
+    _open.store(false, std::memory_order_release);
+    _usable.store(false, std::memory_order_release);
+    while (!_left.empty() || !_outgoing.empty()) {
+        look();
+        sched_yield();
+    }
+    // Every rank has the layer, so every rank comes here: none may send a notice to one that is gone.
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (native.Ibarrier(_comm, &request) == MPI_SUCCESS) {
+        int done = 0;
+        while (native.Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0) {
+            look();
+            sched_yield();
+        }
+    }
+    look();
+    native.Comm_free(&_comm);
+}
+
+void Network::shut_down() noexcept {
+    if (_copies != nullptr) {
+        _copies->shut_down();
+    }
+}
+
+// ---- notices --------------------------------------------------------------------------------------------------------
+
+void Network::tell(const int peer, const Notice& notice) {
+    Outgoing& outgoing = _outgoing.emplace_back(Outgoing{notice, MPI_REQUEST_NULL});
+    if (_owner.real.Isend(&outgoing.notice, static_cast<int>(sizeof(Notice)), MPI_BYTE, peer, kNoticeTag, _comm,
+                          &outgoing.request) != MPI_SUCCESS) {
+        _outgoing.pop_back();
+    }
+}
+
+void Network::complete_outgoing() {
+    for (auto each = _outgoing.begin(); each != _outgoing.end();) {
+        int done = 0;
+        const int error = _owner.real.Test(&each->request, &done, MPI_STATUS_IGNORE);
+        each = done != 0 || error != MPI_SUCCESS ? _outgoing.erase(each) : std::next(each);
+    }
+}
+
+void Network::complete_left() {
+    MPI_Status ignored{};
+    for (auto each = _left.begin(); each != _left.end();) {
+        if (is_complete(*each, ignored)) {
+            _left_bytes -= each->bytes;
+            each = _left.erase(each);
+        } else {
+            ++each;
+        }
+    }
+}
+
+void Network::hear(const int peer, const Notice& notice) {
+    if (notice.id >= p2p::kSlots) {
+        return;
+    }
+    switch (notice.kind) {
+        case Notice::query:
+            _receiving[peer].plain = notice.words;
+            _unanswered.push_back(peer);
+            break;
+        case Notice::ready: {
+            Sending& sending = _sending[peer];
+            sending.ready = true;
+            std::copy_n(notice.words.begin(), sending.secret.size(), sending.secret.begin());
+            break;
+        }
+        case Notice::announce: {
+            Receiving::Announced& announced = _receiving[peer].announced[notice.id];
+            announced.generation = notice.generation;
+            announced.bytes = notice.bytes;
+            break;
+        }
+        case Notice::plain:
+            set(_receiving[peer].plain, notice.id);
+            break;
+        case Notice::taken:
+            clear(_sending[peer].under_way, notice.id);
+            break;
+        default:
+            break;
+    }
+}
+
+void Network::answer() {
+    if (_unanswered.empty() || !_open.load(std::memory_order_acquire) || _nameless || passes_through()) {
+        return;
+    }
+    for (const int peer : std::exchange(_unanswered, {})) {
+        Notice notice{};
+        notice.kind = Notice::ready;
+        std::copy(_secret.begin(), _secret.end(), notice.words.begin());
+        _receiving[peer].answered = true;
+        tell(peer, notice);
+    }
+}
+
+void Network::look() {
+    const Native& native = _owner.real;
+    for (int found = 1; found != 0;) {
+        MPI_Status status{};
+        if (native.Iprobe(MPI_ANY_SOURCE, kNoticeTag, _comm, &found, &status) != MPI_SUCCESS || found == 0) {
+            break;
+        }
+        Notice notice{};
+        const int peer = status.MPI_SOURCE;
+        // The lock is held, so that what was found is what is received. It is here: this does not wait.
+        if (native.Recv(&notice, static_cast<int>(sizeof notice), MPI_BYTE, peer, kNoticeTag, _comm,
+                        MPI_STATUS_IGNORE) == MPI_SUCCESS) {
+            hear(peer, notice);
+        }
+    }
+    answer();
+    complete_outgoing();
+    complete_left();
+}
+
+void Network::poll() noexcept {
+    const std::unique_lock lock(_mutex, std::try_to_lock);
+    if (!lock.owns_lock()) {
+        return;  // another thread is at it
+    }
+    try {
+        if (!_usable.load(std::memory_order_relaxed)) {
+            int done = 0;
+            if (_duplicating == MPI_REQUEST_NULL ||
+                _owner.real.Test(&_duplicating, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
+                return;
+            }
+            _owner.real.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
+            _usable.store(true, std::memory_order_release);
+        }
+        look();
+    } catch (const std::exception&) {
+        // No memory: who was not heard gets no answer, and goes on as without one. Or the MPI could not carry a chunk
+        // that its sender has done with, of which it tells the receiver.
+    }
+}
+
+// ---- messages -------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<RemoteShipment> Network::make(const int peer, const void* const buffer, const gpu::PointerInfo& info,
+                                              const std::size_t bytes, const std::size_t chunk_bytes) {
+    Sending& sending = _sending[peer];
+    const bool wrapped = info.kind == gpu::MemoryKind::host;
+    const std::uint32_t first = wrapped ? 0 : kKeptBack;
+    std::optional<std::uint32_t> free;
+    // In turn, so that an id comes again as late as possible.
+    for (std::uint32_t tried = 0; tried < p2p::kSlots && !free; ++tried) {
+        const std::uint32_t id = (sending.next + tried) % p2p::kSlots;
+        if (id >= first && !has(sending.under_way, id) && !has(sending.plain, id)) {
+            free = id;
+        }
+    }
+    if (!free) {
+        return nullptr;
+    }
+    auto shipment = std::make_shared<RemoteShipment>(*this, peer, *free, buffer, info, bytes, chunk_bytes);
+    sending.next = *free + 1;
+    set(sending.under_way, *free);
+    ++sending.generation;
+    Notice notice{};
+    notice.kind = Notice::announce;
+    notice.id = *free;
+    notice.bytes = bytes;
+    notice.generation = sending.generation;
+    tell(peer, notice);
+    const Header header{kMagic,      sending.secret,    static_cast<std::uint32_t>(_rank), *free, bytes,
+                        chunk_bytes, sending.generation};
+    std::memcpy(shipment->_message.data(), &header, sizeof header);
+    return shipment;
+}
+
+std::shared_ptr<RemoteShipment> Network::ship(const int peer, const void* const buffer, const gpu::PointerInfo& info,
+                                              const std::size_t bytes) {
+    if (!_has_gpu.load(std::memory_order_acquire) || bytes < _tuning.network_bytes || passes_through()) {
+        return nullptr;
+    }
+    poll();
+    std::shared_ptr<RemoteShipment> shipment;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (!_usable.load(std::memory_order_acquire) || _left_bytes > kMostLeft) {
+            return nullptr;
+        }
+        Sending& sending = _sending[peer];
+        if (!sending.asked) {
+            sending.asked = true;
+            Notice notice{};
+            notice.kind = Notice::query;
+            notice.words = sending.plain;
+            tell(peer, notice);
+        }
+        if (!sending.ready) {
+            return nullptr;
+        }
+        shipment = make(peer, buffer, info, bytes, _tuning.network_chunk_bytes);
+    }
+    if (shipment != nullptr) {
+        try {
+            shipment->step();  // the first chunks are copied while the header leaves
+        } catch (const Error&) {
+            shipment->withdraw();
+            throw;
+        }
+    }
+    return shipment;
+}
+
+bool Network::may_go_plain(const int peer, const std::size_t length) {
+    const std::uint32_t id = p2p::slot_of_length(length);
+    const std::scoped_lock lock(_mutex);
+    Sending& sending = _sending[peer];
+    if (has(sending.plain, id)) {
+        return true;
+    }
+    if (has(sending.under_way, id)) {
+        return false;
+    }
+    if (sending.ready) {
+        int spoilt = 0, unusable = 0;
+        for (std::size_t word = 0; word < sending.plain.size(); ++word) {
+            spoilt += std::popcount(sending.plain[word]);
+            unusable += std::popcount(sending.plain[word] | sending.under_way[word]);
+        }
+        constexpr int kAll = static_cast<int>(p2p::kSlots);
+        if (kAll - spoilt <= kUnspoilt && kAll - unusable > kUnspoilt / 2) {
+            return false;
+        }
+    }
+    spoil(peer, sending, id);
+    return true;
+}
+
+void Network::spoil(const int peer, Sending& sending, const std::uint32_t id) {
+    set(sending.plain, id);
+    if (sending.asked) {
+        Notice notice{};
+        notice.kind = Notice::plain;
+        notice.id = id;
+        tell(peer, notice);
+    }
+}
+
+std::shared_ptr<RemoteShipment> Network::wrap(const int peer, const void* const packed, const std::size_t bytes) {
+    poll();
+    std::shared_ptr<RemoteShipment> shipment;
+    {
+        const std::scoped_lock lock(_mutex);
+        shipment = make(peer, packed, kHost, bytes, bytes);
+        const std::uint32_t id = p2p::slot_of_length(bytes);
+        if (Sending& sending = _sending[peer]; shipment == nullptr && !has(sending.under_way, id)) {
+            spoil(peer, sending, id);
+        }
+        // With all ids in use, this one too, the message goes plain all the same: a probe that finds one of the two
+        // takes it for the other, but each is received as what it is.
+    }
+    if (shipment != nullptr) {
+        try {
+            shipment->copy_out();
+        } catch (const Error&) {
+            shipment->withdraw();
+            throw;
+        }
+    }
+    return shipment;
+}
+
+bool Network::is_header(const std::byte* const message, const std::size_t length) const noexcept {
+    if (!p2p::is_header_length(length)) {
+        return false;
+    }
+    Header header{};
+    std::memcpy(&header, message, sizeof header);
+    return header.magic == kMagic && header.secret == _secret && header.id == p2p::slot_of_length(length);
+}
+
+std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, void* const buffer,
+                                            const gpu::PointerInfo& info, const std::size_t capacity) {
+    Header header{};
+    std::memcpy(&header, message, sizeof header);
+    if (header.sender >= static_cast<std::uint32_t>(_size) || header.bytes == 0 || header.chunk_bytes == 0 ||
+        header.chunk_bytes > kMostChunkBytes || !_has_gpu.load(std::memory_order_acquire)) {
+        return nullptr;
+    }
+    const int peer = static_cast<int>(header.sender);
+    {
+        const std::scoped_lock lock(_mutex);
+        Receiving::Announced& announced = _receiving[peer].announced[header.id];
+        if (header.generation <= announced.taken) {
+            return nullptr;
+        }
+        announced.taken = header.generation;
+    }
+    return std::make_shared<RemoteFetch>(*this, peer, header.id, header.bytes, header.chunk_bytes, buffer, info,
+                                         capacity);
+}
+
+std::optional<std::uint64_t> Network::size_of(const int peer, const std::size_t length) {
+    const std::uint32_t id = p2p::slot_of_length(length);
+    const auto start = std::chrono::steady_clock::now();
+    for (;;) {
+        {
+            const std::scoped_lock lock(_mutex);
+            if (!_usable.load(std::memory_order_acquire)) {
+                return std::nullopt;
+            }
+            const auto found = _receiving.find(peer);
+            if (found == _receiving.end() || !found->second.answered || has(found->second.plain, id)) {
+                return std::nullopt;
+            }
+            const auto announced = found->second.announced.find(id);
+            if (announced != found->second.announced.end() && announced->second.generation > announced->second.taken) {
+                return announced->second.bytes;
+            }
+        }
+        if (std::chrono::steady_clock::now() - start > kTold) {
+            return std::nullopt;
+        }
+        poll();
+    }
+}
+
+// ---- for shipments and fetches --------------------------------------------------------------------------------------
+
+void Network::send_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
+    if (_owner.real.Isend(chunk.place, static_cast<int>(chunk.bytes), MPI_BYTE, peer, chunk_tag(id), _comm,
+                          &chunk.request) != MPI_SUCCESS) {
+        throw Error("the MPI refused part of a message to rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
+                    "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
+    }
+}
+
+void Network::receive_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
+    if (_owner.real.Irecv(chunk.place, static_cast<int>(chunk.bytes), MPI_BYTE, peer, chunk_tag(id), _comm,
+                          &chunk.request) != MPI_SUCCESS) {
+        throw Error("the MPI refused part of a message from rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
+                    "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
+    }
+}
+
+bool Network::is_complete(Chunk& chunk, MPI_Status& status) const {
+    int done = 0;
+    if (_owner.real.Test(&chunk.request, &done, &status) != MPI_SUCCESS) {
+        throw Error("the MPI could not carry part of a message between nodes",
+                    "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
+    }
+    return done != 0;
+}
+
+void Network::keep(std::deque<Chunk> chunks) noexcept {
+    if (chunks.empty()) {
+        return;
+    }
+    const std::scoped_lock lock(_mutex);
+    for (Chunk& chunk : chunks) {
+        _left_bytes += chunk.bytes;
+        _left.push_back(std::move(chunk));
+    }
+}
+
+void Network::give_back(const int peer, const std::uint32_t id) noexcept {
+    const std::scoped_lock lock(_mutex);
+    clear(_sending[peer].under_way, id);
+}
+
+void Network::taken(const int peer, const std::uint32_t id) noexcept {
+    const std::scoped_lock lock(_mutex);
+    try {
+        Notice notice{};
+        notice.kind = Notice::taken;
+        notice.id = id;
+        tell(peer, notice);
+    } catch (const std::bad_alloc&) {
+        // The sender goes without this id.
+    }
+}
+
+DeviceCopies::End Network::end_of(const Chunk& chunk) const noexcept {
+    return {chunk.place, chunk.block.pinned() ? nullptr : &kHost};
+}
+
+int Network::device_for(const gpu::PointerInfo& info) const noexcept {
+    int device = info.device;
+    if (device < 0 && (!_runtime->current_device(device).ok() || device < 0)) {
+        device = 0;
+    }
+    return device;
+}
+
+}  // namespace awaken::AWAKEN_ABI

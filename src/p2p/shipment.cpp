@@ -1,0 +1,263 @@
+#include <cstring>
+#include <utility>
+
+#include "p2p/link.h"
+
+namespace awaken::p2p {
+
+using transfer::DeviceCopies;
+using transfer::Location;
+
+namespace {
+
+/// Between two looks whether the other process still lives, which cost a system call or two.
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+
+}  // namespace
+
+Shipment::~Shipment() {
+    release_all();
+}
+
+/// Gives back everything but the slot, which Link::sweep() or withdraw() did.
+void Shipment::release_all() noexcept {
+    _parts.clear();  // waits for copies under way
+    _ring.reset();
+    if (_ring_index >= 0) {
+        _link.give_back_ring(std::exchange(_ring_index, -1));
+    }
+    _block.release();
+    if (_shared != nullptr) {
+        _link._segment.unmap(std::exchange(_shared, nullptr), _shared_bytes);
+        if (is_over()) {
+            _link._segment.release(_shared_offset, _shared_bytes);
+        }  // else its receiver may still come for it, and it goes with the segment
+    }
+}
+
+void Shipment::settle_source() {
+    if (_is_copy || _ring != nullptr || _withdrawn) {
+        return;  // copied by this process, whose streams are in order
+    }
+    const int device = _info.device >= 0 ? _info.device : _link.any_device();
+    const gpu::Status status = _link._runtime.finish_default_stream(device);
+    _link._outbox.settle(_ticket);
+    if (!status.ok()) {
+        throw Error("waiting for earlier work on a GPU buffer failed (" + status.message() + ")",
+                    "an error of an earlier kernel of the program comes out here");
+    }
+}
+
+void Shipment::withdraw() noexcept {
+    const std::scoped_lock lock(_mutex);
+    if (!_withdrawn) {
+        _withdrawn = true;
+        _free = true;
+        release_all();
+        _link._outbox.withdraw(_ticket);
+    }
+}
+
+bool Shipment::is_over() const noexcept {
+    return _withdrawn || _link._outbox.state(_ticket) == OfferState::done;
+}
+
+bool Shipment::wants_background() const noexcept {
+    return !_free.load(std::memory_order_acquire) && (_is_copy || _ring != nullptr);
+}
+
+bool Shipment::pump() noexcept {
+    try {
+        if (advance(Patience::endless)) {
+            return true;
+        }
+    } catch (const Error&) {
+        return true;  // remembered, and thrown at whoever asks
+    }
+    // The GPU finishes a copy by itself; for the rest nobody can say how long the receiver would take.
+    return _link._ending.load(std::memory_order_acquire) && !_is_copy;
+}
+
+bool Shipment::advance(const Patience patience) {
+    if (_free.load(std::memory_order_acquire)) {
+        return true;
+    }
+    const std::scoped_lock lock(_mutex);
+    if (_error) {
+        throw *_error;
+    }
+    try {
+        if (step(patience)) {
+            // A message that was copied out, or that the receiver does not want, leaves copies into the ring behind:
+            // they must not read the buffer any more. Waits for them.
+            _ring.reset();
+            _free.store(true, std::memory_order_release);
+        }
+    } catch (const Error& error) {
+        _error = error;
+        if (_is_copy) {
+            _link._outbox.set_ready(_ticket, 0, true);
+        }
+        if (_ring != nullptr) {
+            _link._outbox.ring(_ticket).failed.store(1, std::memory_order_release);
+        }
+        _parts.clear();
+        _ring.reset();
+        throw;
+    }
+    return _free.load(std::memory_order_relaxed);
+}
+
+/// Whether the receiver has had its time. Counted for a blocking send from when the header left, for a nonblocking one
+/// from when the program first asked: until then nobody was kept waiting.
+bool Shipment::has_waited(const Patience patience) {
+    if (patience == Patience::endless) {
+        return false;
+    }
+    const Clock::time_point now = Clock::now();
+    if (_asked == Clock::time_point{}) {
+        _asked = patience == Patience::short_ ? _published : now;
+    }
+    const transfer::Tuning& tuning = _link._tuning;
+    const bool small = _bytes <= tuning.small_bytes;
+    const auto limit = !small                         ? tuning.large_watch
+                       : patience == Patience::short_ ? tuning.small_watch
+                                                      : tuning.small_wait;
+    return now - _asked > limit;
+}
+
+bool Shipment::step(const Patience patience) {
+    if (_withdrawn) {
+        return true;
+    }
+    if (_is_copy) {
+        return parts_done(true);
+    }
+    if (_ring != nullptr && _copying != Copying::to_host) {
+        static_cast<void>(_ring->advance());
+        if (_ring->done()) {
+            return true;
+        }
+    }
+    if (_copying == Copying::to_host || _copying == Copying::to_device) {
+        if (!parts_done(false)) {
+            return false;
+        }
+        if (_link._outbox.spill(_ticket, _copy_location)) {
+            _route = Route::copy;
+            return true;
+        }
+        // The receiver came for the original meanwhile.
+        _copying = Copying::tried;
+    }
+    switch (_link._outbox.state(_ticket)) {
+        case OfferState::done:
+            return true;
+        case OfferState::refused:
+            start_copying_out(true);
+            return false;
+        case OfferState::offered:
+            if (_copying == Copying::no && has_waited(patience)) {
+                start_copying_out(false);
+            }
+            return false;
+        default:
+            if (patience != Patience::endless) {
+                check_alive();
+            }
+            return false;
+    }
+}
+
+void Shipment::check_alive() {
+    const Clock::time_point now = Clock::now();
+    if (_looked == Clock::time_point{}) {
+        _looked = now;
+    } else if (now - _looked > kBetweenLooks) {
+        _looked = now;
+        if (!_link.is_alive(_peer) && _link._outbox.state(_ticket) != OfferState::done) {
+            throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                            " of MPI_COMM_WORLD ended while it was fetching a message",
+                        "look at that rank's own output for the reason");
+        }
+    }
+}
+
+/// Copies [0, bytes) of the buffer to `target` in parts, so that whoever reads it can follow.
+void Shipment::start_parts(std::byte* const target, const gpu::PointerInfo* const target_info) {
+    const std::size_t most = _link._tuning.bounce_chunk_bytes;
+    const int device = _info.device >= 0 ? _info.device : _link.any_device();
+    _parts_done = 0;
+    for (std::size_t at = 0; at < _bytes; at += most) {
+        const std::size_t part = std::min(most, _bytes - at);
+        _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), {target + at, target_info},
+                                             {_buffer + at, &_info}, part));
+        _part_ends.push_back(at + part);
+        // Asked about at once, so that its end is marked and not only that of the last part.
+        static_cast<void>(_parts.back().poll());
+    }
+}
+
+bool Shipment::parts_done(const bool publish) {
+    while (_parts_done < _parts.size()) {
+        if (!_parts[_parts_done].poll()) {
+            return false;
+        }
+        if (publish) {
+            _link._outbox.set_ready(_ticket, _part_ends[_parts_done]);
+        }
+        ++_parts_done;
+    }
+    return true;
+}
+
+/// The receiver does not come, or cannot read the original: makes a copy that may wait for it.
+void Shipment::start_copying_out(const bool to_host) {
+    _parts.clear();
+    _part_ends.clear();
+    if (_bytes <= _link._tuning.small_bytes && _link.small_space()) {
+        _copy_location = _link.small_location(_ticket);
+        _copy_info = {};
+        start_parts(_link.small_place(_ticket), _link._small.registered ? nullptr : &_copy_info);
+        _copying = Copying::to_host;
+        return;
+    }
+    const bool to_oneself = _peer == _link._own;
+    if (!to_host && _info.kind == gpu::MemoryKind::device && _ring == nullptr &&
+        (to_oneself || _link.is_readable(_peer))) {
+        _block = _link._exported.acquire(_info.device, _bytes);
+        if (_block) {
+            _link._background.keep_house();
+            _copy_location = _block.location();
+            if (to_oneself) {
+                _copy_location.kind = Location::Kind::own;
+                _copy_location.address = reinterpret_cast<std::uintptr_t>(_block.data());
+            }
+            start_parts(_block.data(), nullptr);
+            _copying = Copying::to_device;
+            return;
+        }
+    }
+    const auto offset = _link._segment.allocate(_bytes);
+    if (offset) {
+        _shared_offset = *offset;
+        _shared_bytes = _bytes;
+        _shared = _link._segment.map(*offset, _bytes);
+        if (_shared != nullptr) {
+            _copy_location = {};
+            _copy_location.kind = Location::Kind::shared;
+            _copy_location.offset = *offset;
+            _copy_location.allocation_bytes = _bytes;
+            _copy_info = {};
+            start_parts(_shared, &_copy_info);
+            _copying = Copying::to_host;
+            return;
+        }
+        _link._segment.release(*offset, _bytes);
+    }
+    // No memory for a copy anywhere: this message, and only such a one, waits for its receiver.
+    _link.note_once("no memory for a copy of a message whose receiver did not come for it: the sender waited");
+    _asked = Clock::now();  // tries again after the same time
+}
+
+}  // namespace awaken::p2p

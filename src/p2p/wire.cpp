@@ -1,0 +1,554 @@
+#include "p2p/wire.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace awaken::AWAKEN_ABI {
+
+using p2p::Route;
+
+namespace {
+
+/// Receives up to this size have a landing place in pinned memory, so that a message that comes plain needs no further
+/// copy by the CPU.
+constexpr std::int64_t kPinnedLanding = 64 << 10;
+
+report::Path path_of(const Route route) noexcept {
+    switch (route) {
+        case Route::pull:
+            return report::Path::direct;
+        case Route::copy:
+        case Route::by_cpu:
+            return report::Path::copied;
+        case Route::ring:
+            break;
+    }
+    return report::Path::ring;
+}
+
+/// Counted for the call under way, which is the one that delivers the bytes.
+void account(const report::Path path, const std::int64_t bytes) noexcept {
+    if (Call::current != nullptr) {
+        Call::current->account(path, bytes);
+    }
+}
+
+/// Bytes of a message that was not looked at: no GPU was found yet, or nothing travels.
+std::int64_t bytes_of(const std::int64_t count, const MPI_Datatype type) {
+    MPI_Count size = 0;
+    if (count <= 0 || type == MPI_DATATYPE_NULL || layer().real.Type_size_x(type, &size) != MPI_SUCCESS) {
+        return 0;
+    }
+    return count * static_cast<std::int64_t>(size);
+}
+
+}  // namespace
+
+BytesType::BytesType(const std::int64_t bytes) {
+    const Native& native = layer().real;
+    constexpr std::int64_t kChunk = std::int64_t{1} << 30;
+    MPI_Datatype chunk = MPI_DATATYPE_NULL, chunks = MPI_DATATYPE_NULL;
+    native.Type_contiguous(static_cast<int>(kChunk), MPI_BYTE, &chunk);
+    native.Type_contiguous(static_cast<int>(bytes / kChunk), chunk, &chunks);
+    int lengths[] = {1, static_cast<int>(bytes % kChunk)};
+    MPI_Aint places[] = {0, static_cast<MPI_Aint>(bytes / kChunk * kChunk)};
+    MPI_Datatype types[] = {chunks, MPI_BYTE};
+    native.Type_create_struct(2, lengths, places, types, &_type);
+    native.Type_commit(&_type);
+    native.Type_free(&chunk);
+    native.Type_free(&chunks);
+}
+
+BytesType::~BytesType() {
+    layer().real.Type_free(&_type);
+}
+
+// ---- sending --------------------------------------------------------------------------------------------------------
+
+Posted Departure::header() const noexcept {
+    const std::byte* const first = _shipment != nullptr ? _shipment->header() : _remote->header();
+    const std::size_t length = _shipment != nullptr ? _shipment->header_length() : _remote->header_length();
+    return {const_cast<std::byte*>(first), static_cast<std::int64_t>(length), MPI_BYTE};
+}
+
+bool Departure::offer(const Mode mode, const void* const buffer, const std::int64_t count,
+                      const Stage::Located& located, const int peer) {
+    const transfer::Layout& layout = located.type->layout;
+    if (located.mixed || !layout.is_contiguous(count)) {
+        return false;
+    }
+    auto* const first = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.true_begin();
+    _shipment = layer().neighbours.link()->ship(
+        peer, first, located.info, static_cast<std::size_t>(count * layout.size()), mode == Mode::detached);
+    if (_shipment != nullptr && mode == Mode::detached) {
+        while (!_shipment->advance(Shipment::Patience::endless)) {
+        }
+    }
+    return _shipment != nullptr;
+}
+
+bool Departure::offer_remote(const Mode mode, const void* const buffer, const std::int64_t count,
+                             const Stage::Located& located, const int remote) {
+    const transfer::Layout& layout = located.type->layout;
+    if (located.mixed || !layout.is_contiguous(count)) {
+        return false;
+    }
+    _remote = layer().neighbours.network()->ship(remote, static_cast<const std::byte*>(buffer) + layout.true_begin(),
+                                                 located.info, static_cast<std::size_t>(count * layout.size()));
+    if (_remote != nullptr && mode == Mode::detached) {
+        _remote->copy_out();
+    }
+    return _remote != nullptr;
+}
+
+bool Departure::wrap(const int peer, const int remote, const void* const packed, const std::int64_t bytes) {
+    if (peer >= 0) {
+        _shipment = layer().neighbours.link()->wrap(peer, packed, static_cast<std::size_t>(bytes));
+        return _shipment != nullptr;
+    }
+    _remote = layer().neighbours.network()->wrap(remote, packed, static_cast<std::size_t>(bytes));
+    return _remote != nullptr;
+}
+
+Posted Departure::prepare(const Mode mode, const void* const buffer, const std::int64_t count, const MPI_Datatype type,
+                          const int destination, const MPI_Comm communicator) {
+    const Posted unchanged{const_cast<void*>(buffer), count, type};
+    if (destination == MPI_PROC_NULL) {
+        return unchanged;
+    }
+    Layer& owner = layer();
+    Stage::Located located = _stage.locate(buffer, count, type);
+    p2p::Link* const link = owner.neighbours.link();
+    Network* const network = owner.neighbours.network();
+    int peer = -1, remote = -1;
+    std::int64_t bytes = 0;
+    if (located.type != nullptr) {
+        bytes = count * located.type->layout.size();
+    } else if (network != nullptr ||
+               (owner.neighbours.joined() && (count & 1) != 0 && count <= std::int64_t{p2p::kLongestHeader})) {
+        bytes = bytes_of(count, type);  // a header's length is odd, and so must the count be
+    }
+    if (link != nullptr && located.type != nullptr) {
+        // A host message is of interest only when its length could be taken for a header's.
+        if (located.served || p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+            peer = owner.neighbours.index_of(communicator, destination);
+            if (peer >= 0 && !link->takes_headers(peer)) {
+                peer = -1;
+            }
+        }
+    }
+    if (peer >= 0 && located.served && mode != Mode::plain && offer(mode, buffer, count, located, peer)) {
+        _call->account(path_of(_shipment->route()), bytes);
+        return header();
+    }
+    bool ambiguous = p2p::is_header_length(static_cast<std::size_t>(bytes));
+    if (network != nullptr && (located.served || ambiguous)) {
+        remote = owner.neighbours.remote_of(communicator, destination);
+    }
+    if (remote >= 0 && located.served && mode != Mode::plain && offer_remote(mode, buffer, count, located, remote)) {
+        _call->account(report::Path::pipelined, bytes);
+        return header();
+    }
+    // To another node also a message that is not looked at counts: a probe may find it when headers have come up.
+    ambiguous =
+        ambiguous && (peer >= 0 || (remote >= 0 && !network->may_go_plain(remote, static_cast<std::size_t>(bytes))));
+    // Buffered sends are copied by the MPI's CPU, and a detached one's buffer is about to be overwritten.
+    if (remote >= 0 && !ambiguous && located.served && mode == Mode::offered && network->passes_through()) {
+        owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
+        _call->account(report::Path::native, bytes);
+        return unchanged;
+    }
+    if (!located.served) {
+        if (ambiguous && located.type != nullptr) {
+            std::array<std::byte, p2p::kLongestHeader> packed;
+            transfer::pack(located.type->layout, buffer, count, packed.data(), bytes);
+            if (wrap(peer, remote, packed.data(), bytes)) {
+                _call->account(report::Path::native, bytes);
+                return header();
+            }
+        }
+        if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+            owner.neighbours.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
+        }
+        _stage.account_native(count, type);
+        if (mode == Mode::detached && located.type != nullptr) {
+            _copy.resize(static_cast<std::size_t>(bytes));
+            transfer::pack(located.type->layout, buffer, count, _copy.data(), bytes);
+            return {_copy.data(), count, located.type->packed};
+        }
+        return unchanged;
+    }
+    const Argument<std::int64_t> staged = _stage.buffer(Access::in, buffer, count, type, std::move(located));
+    _stage.load();
+    if (ambiguous && wrap(peer, remote, _stage.packed(), bytes)) {
+        _stage.release();
+        return header();
+    }
+    if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+        owner.neighbours.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
+    }
+    return {staged.address, staged.count, staged.type};
+}
+
+void Departure::posted(const int error) {
+    if (_remote != nullptr) {
+        if (error != MPI_SUCCESS) {
+            _remote->withdraw();
+            _remote.reset();
+        } else {
+            _remote->posted();
+        }
+        return;
+    }
+    if (_shipment == nullptr) {
+        return;
+    }
+    if (error != MPI_SUCCESS) {
+        _shipment->withdraw();
+        _shipment.reset();
+        return;
+    }
+    _shipment->settle_source();
+    if (_shipment->wants_background()) {
+        // A ring or a copy that is being made goes on while the native function of a blocking send has returned or a
+        // nonblocking one is left to itself.
+        static_cast<void>(_shipment->pump());
+    }
+}
+
+bool Departure::advance(const Shipment::Patience patience) {
+    if (_carrier != MPI_REQUEST_NULL) {
+        int done = 0;
+        if (const int error = layer().real.Test(&_carrier, &done, MPI_STATUS_IGNORE); error != MPI_SUCCESS) {
+            _carrier = MPI_REQUEST_NULL;
+            throw Error("the send of a combined send and receive failed", "see the error of the MPI before this one");
+        }
+        if (done == 0) {
+            return false;
+        }
+    }
+    return (_shipment == nullptr || _shipment->advance(patience)) && (_remote == nullptr || _remote->advance());
+}
+
+void Departure::finish() {
+    if (!exchanging()) {
+        return;
+    }
+    Layer& owner = layer();
+    // The first looks are for the receiver that is waiting already.
+    for (unsigned turn = 0; !advance(Shipment::Patience::short_); ++turn) {
+        if (owner.requests.any_exchanges()) {
+            owner.requests.advance_exchanges();
+        }
+        constexpr unsigned kEager = 2000;
+        if (turn > kEager) {
+            sched_yield();
+        }
+    }
+}
+
+void Departure::leave() {
+    if (_shipment != nullptr && _shipment->wants_background()) {
+        layer().neighbours.link()->background().take(_shipment);
+    }
+    if (_remote != nullptr) {
+        _remote->leave();
+    }
+}
+
+void Departure::end() {
+    _remote.reset();
+    if (_shipment != nullptr) {
+        layer().neighbours.link()->retire(std::move(_shipment));
+    }
+    _stage.release();
+}
+
+// ---- receiving ------------------------------------------------------------------------------------------------------
+
+/// More bytes than an int can count go as an element of a type that is made for them.
+Posted Arrival::as_bytes(void* const address, const std::int64_t bytes) {
+    if (bytes <= std::numeric_limits<int>::max()) {
+        return {address, bytes, MPI_BYTE};
+    }
+    _bytes_type = std::make_shared<BytesType>(bytes);
+    return {address, 1, _bytes_type->get()};
+}
+
+Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64_t count, const MPI_Datatype type,
+                        const MPI_Comm communicator) {
+    Layer& owner = layer();
+    _communicator = communicator;
+    _located = _stage.locate(buffer, count, type);
+    const Posted unchanged{buffer, count, type};
+    if (!headers) {
+        // Where headers may come, device memory is received into memory of ours even if the MPI could write it, since
+        // it is not known here who will send: a process of this node sends headers, wherever the next message comes
+        // from.
+        const Network* const network = owner.neighbours.network();
+        if (!_located.served || (network != nullptr && network->passes_through())) {
+            _stage.account_native(count, type);
+            return unchanged;
+        }
+        _form = Form::staged;
+        const Argument<std::int64_t> staged = _stage.buffer(Access::out, buffer, count, type, std::move(_located));
+        return {staged.address, staged.count, staged.type};
+    }
+    _user = static_cast<std::byte*>(buffer);
+    _count = count;
+    _head = std::make_unique_for_overwrite<std::array<std::byte, p2p::kLongestHeader>>();
+    if (_located.type == nullptr) {
+        // Nothing fits, or the arguments are wrong; let the MPI judge them. A header for zero bytes is never sent, but
+        // one for more may come, and is a truncated message.
+        if (count != 0 || type == MPI_DATATYPE_NULL) {
+            return unchanged;
+        }
+        _form = Form::small;
+        return as_bytes(_head->data(), p2p::kLongestHeader);
+    }
+    const transfer::Layout& layout = _located.type->layout;
+    _capacity = count * layout.size();
+    const bool one_run = !_located.mixed && layout.is_contiguous(count);
+    _first = one_run ? _user + layout.true_begin() : nullptr;
+    constexpr auto kHeader = static_cast<std::int64_t>(p2p::kLongestHeader);
+    if (_located.info.host_accessible() && one_run) {
+        if (_capacity < kHeader) {
+            _form = Form::small;
+            return as_bytes(_head->data(), kHeader);
+        }
+        _form = Form::in_place;
+        std::memcpy(_head->data(), _first, _head->size());
+        return as_bytes(_first, _capacity);
+    }
+    _form = Form::landing;
+    const std::int64_t bytes = std::max(_capacity, kHeader);
+    if (bytes <= kPinnedLanding) {
+        _block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(bytes));
+        _landed = _block.data();
+    } else {
+        _landing = owner.landings.acquire(static_cast<std::size_t>(bytes));
+        _landed = _landing.data();
+        if (Network* const network = owner.neighbours.network(); network != nullptr) {
+            network->poll();  // whoever sends such messages may be waiting for an answer
+        }
+    }
+    return as_bytes(_landed, bytes);
+}
+
+const std::byte* Arrival::received() const noexcept {
+    switch (_form) {
+        case Form::in_place:
+            return _first;
+        case Form::small:
+            return _head->data();
+        default:
+            return _landed;
+    }
+}
+
+void Arrival::arrived(const MPI_Status& status) {
+    if (!exchanging() || fetching() || _restored) {
+        return;
+    }
+    const std::int64_t bytes = received_bytes(status);
+    const auto length = static_cast<std::size_t>(bytes);
+    p2p::Link* const link = layer().neighbours.link();
+    Network* const network = layer().neighbours.network();
+    const bool near = link != nullptr && link->is_header(received(), length);
+    if (!near && (network == nullptr || !network->is_header(received(), length))) {
+        return;
+    }
+    std::array<std::byte, p2p::kLongestHeader> message;
+    std::memcpy(message.data(), received(), static_cast<std::size_t>(bytes));
+    if (_form == Form::in_place) {
+        std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
+    }
+    _restored = true;
+    static const gpu::PointerInfo kHost;
+    // What is not one run of bytes is fetched to where a plain message would have landed, and scattered from there.
+    const bool straight = _first != nullptr || _capacity == 0;
+    if (!straight && _landed == nullptr) {
+        throw Error("a message came for a buffer that has no place for it", "this is a mistake in Awaken: report it");
+    }
+    std::byte* const to = straight ? _first : _landed;
+    const gpu::PointerInfo& info = straight ? _located.info : kHost;
+    if (near) {
+        _fetch = link->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity));
+    } else {
+        _remote = network->fetch(message.data(), to, info, static_cast<std::size_t>(_capacity));
+    }
+    if (!fetching()) {
+        throw Error("a message header came that stands for no message",
+                    "somebody sent a header again, or forged one: receive messages only once");
+    }
+}
+
+void Arrival::leave() {
+    if (_fetch != nullptr && !_fetch->advance()) {
+        layer().neighbours.link()->background().take(_fetch);
+    }
+}
+
+int Arrival::raise(const int error_class, const Error& error) const {
+    Layer& owner = layer();
+    const int code = owner.error_code(error_class, error);
+    owner.real.Comm_call_errhandler(_communicator, code);
+    return code;
+}
+
+/// The program's mistake and not ours: the MPI's own error, without a word more.
+int Arrival::truncated() const {
+    layer().real.Comm_call_errhandler(_communicator, MPI_ERR_TRUNCATE);
+    return MPI_ERR_TRUNCATE;
+}
+
+/// Copies `bytes` bytes that came from where they landed to the program's buffer.
+void Arrival::deliver(const std::int64_t bytes) {
+    if (bytes <= 0) {
+        return;
+    }
+    if (_form == Form::small) {
+        std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
+        return;
+    }
+    if (_form != Form::landing) {
+        return;
+    }
+    _landing.used(static_cast<std::size_t>(bytes));
+    const transfer::Layout& layout = _located.type->layout;
+    const gpu::PointerInfo* const info = _located.mixed ? nullptr : &_located.info;
+    layer().copier().scatter(layout, _user, _count, bytes, _landed, info);
+}
+
+void Arrival::settle(MPI_Status& status, int& error) {
+    const Native& native = layer().real;
+    int error_class = error;
+    if (error != MPI_SUCCESS) {
+        native.Error_class(error, &error_class);
+    }
+    if (_form == Form::staged) {
+        if (!_settled && (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE)) {
+            _stage.store(received_bytes(status));
+        }
+        _settled = true;
+        return;
+    }
+    if (_form == Form::native) {
+        return;
+    }
+    if (!_settled) {
+        _settled = true;
+        if (!fetching() && error == MPI_SUCCESS) {
+            // MPICH's MPI_Request_get_status leaves the size out for combined operations: only now is it known.
+            arrived(status);
+            while (!advance()) {
+                layer().requests.advance_exchanges();
+            }
+        }
+        if (fetching()) {
+            const std::optional<Error>& failure = _fetch != nullptr ? _fetch->error() : _remote->error();
+            if (failure) {
+                _error = raise(MPI_ERR_OTHER, *failure);
+                return;
+            }
+            const auto size = static_cast<std::int64_t>(_fetch != nullptr ? _fetch->size() : _remote->size());
+            _delivered = std::min(size, _capacity);
+            account(_fetch != nullptr ? path_of(_fetch->route()) : report::Path::pipelined, _delivered);
+            if (_first == nullptr) {
+                deliver(_delivered);
+            }
+            if (size > _capacity) {
+                _error = truncated();
+            }
+        } else if (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE) {
+            const std::int64_t bytes = received_bytes(status);
+            _delivered = std::min(bytes, _capacity);
+            deliver(_delivered);
+            if (_located.served) {
+                account(report::Path::staged, _delivered);
+            }
+            // Where the place was larger than the program's buffer, the MPI saw nothing wrong.
+            if (error == MPI_SUCCESS && bytes > _capacity) {
+                _error = truncated();
+            }
+        } else {
+            _delivered = -1;  // the status is the MPI's business
+        }
+    }
+    if (_delivered >= 0 && (fetching() || _error != MPI_SUCCESS)) {
+        native.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(_delivered));
+    }
+    if (_error != MPI_SUCCESS) {
+        error = _error;
+    }
+}
+
+// ---- both -----------------------------------------------------------------------------------------------------------
+
+bool WireExchange::advance(const MPI_Status* const arrived, const bool asked) {
+    if (_failure) {
+        return true;
+    }
+    try {
+        if (_arrival && arrived != nullptr && !_arrival_seen) {
+            _arrival_seen = true;
+            _arrival->arrived(*arrived);
+        }
+        const bool fetched = !_arrival || (_arrival_seen && _arrival->advance());
+        if (_departure && !_departed) {
+            _departed = _departure->advance(asked ? Shipment::Patience::long_ : Shipment::Patience::endless);
+        }
+        return fetched && (!_departure || _departed);
+    } catch (const Error& error) {
+        _failure = error;
+        return true;
+    }
+}
+
+void WireExchange::settle(MPI_Status& status, int& error) {
+    if (_arrival && !_failure) {
+        _arrival->settle(status, error);
+    }
+    if (_failure && !_settled) {
+        Layer& owner = layer();
+        _error = owner.error_code(MPI_ERR_OTHER, *_failure);
+        owner.real.Comm_call_errhandler(_communicator, _error);
+    }
+    if (_error != MPI_SUCCESS) {
+        error = _error;
+    }
+    _settled = true;
+}
+
+void WireExchange::leave() {
+    if (_arrival) {
+        _arrival->leave();
+    }
+    if (_departure && !_departed) {
+        _departure->leave();
+    }
+}
+
+void correct_probed(const MPI_Comm communicator, MPI_Status& status) {
+    Layer& owner = layer();
+    const std::int64_t bytes = received_bytes(status);
+    if (!p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+        return;
+    }
+    p2p::Link* const link = owner.neighbours.link();
+    const int peer = link != nullptr ? owner.neighbours.index_of(communicator, status.MPI_SOURCE) : -1;
+    std::optional<std::uint64_t> size;
+    if (peer >= 0) {
+        size = link->size_of(peer, static_cast<std::size_t>(bytes));
+    } else if (const int remote = owner.neighbours.remote_of(communicator, status.MPI_SOURCE); remote >= 0) {
+        size = owner.neighbours.network()->size_of(remote, static_cast<std::size_t>(bytes));
+    }
+    if (size) {
+        owner.real.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(*size));
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

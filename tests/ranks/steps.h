@@ -1,0 +1,105 @@
+// What the cases about completion and about messages share: options of their own, time limits, tokens, room for
+// buffered sends.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support.h"
+
+namespace ranks {
+
+/// Takes `NAME=VALUE` or `NAME` out of the arguments, before the frame sees them, which refuses what it does not know.
+/// Nothing when it is not there.
+inline std::optional<std::string> take_option(int& argc, char** argv, const std::string& name) {
+    std::optional<std::string> value;
+    int kept = 1;
+    for (int at = 1; at < argc; ++at) {
+        const std::string argument = argv[at];
+        if (argument == name) {
+            value = "";
+        } else if (argument.rfind(name + "=", 0) == 0) {
+            value = argument.substr(name.size() + 1);
+        } else {
+            argv[kept++] = argv[at];
+        }
+    }
+    argc = kept;
+    argv[argc] = nullptr;
+    return value;
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr double kStepSeconds = 5;
+#else
+inline constexpr double kStepSeconds = 1;
+#endif
+
+/// What a step of a case may take. A message path that gets on only because somebody gave up waiting is found by this,
+/// long before the watch-dog speaks.
+inline double step_seconds = kStepSeconds;
+
+inline void set_step_seconds(const std::optional<std::string>& text) {
+    if (text) step_seconds = std::stod(*text);
+}
+
+/// A step that must be over soon: from the construction to the end of the scope.
+class Step {
+  public:
+    Step(Run& run, std::string name) : _run(run), _name(std::move(name)), _start(MPI_Wtime()) {}
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+    ~Step() {
+        const double seconds = MPI_Wtime() - _start;
+        if (seconds > step_seconds) _run.problem(format("%s took %.3f s", _name.c_str(), seconds));
+    }
+
+  private:
+    Run& _run;
+    std::string _name;
+    double _start;
+};
+
+/// A message without content, from which its receiver learns that the sender has come to this place.
+inline void send_token(Run& run, int to, int tag) {
+    OK(MPI_Send(nullptr, 0, MPI_BYTE, to, tag, run.comm));
+}
+inline void await_token(Run& run, int from, int tag) {
+    OK(MPI_Recv(nullptr, 0, MPI_BYTE, from, tag, run.comm, MPI_STATUS_IGNORE));
+}
+
+/// Attached for buffered sends while it lives. Its end waits until their messages are on their way.
+class RoomForBufferedSends {
+  public:
+    RoomForBufferedSends(std::size_t bytes, int messages)
+        : _memory(bytes + static_cast<std::size_t>(messages) * (MPI_BSEND_OVERHEAD + 64) + 256) {
+        MPI_Buffer_attach(_memory.data(), static_cast<int>(_memory.size()));
+    }
+    RoomForBufferedSends(const RoomForBufferedSends&) = delete;
+    RoomForBufferedSends& operator=(const RoomForBufferedSends&) = delete;
+    ~RoomForBufferedSends() {
+        void* address = nullptr;
+        int bytes = 0;
+        MPI_Buffer_detach(&address, &bytes);
+    }
+
+  private:
+    std::vector<std::byte> _memory;
+};
+
+/// Keeps this thread's processor busy, without MPI and without the GPU.
+inline void compute(double milliseconds) {
+    const double end = MPI_Wtime() + milliseconds / 1000;
+    volatile double sum = 0;
+    while (MPI_Wtime() < end) {
+        for (int at = 0; at < 1000; ++at)
+            sum = sum + at;
+    }
+}
+
+}  // namespace ranks

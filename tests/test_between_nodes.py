@@ -1,0 +1,253 @@
+"""Messages between processes of different nodes: tests/ranks/between_nodes.cpp, and what MPI promises of all messages.
+
+One machine pretends to be two nodes (AWAKEN_PRETEND_NODES), and messages are cut into parts from a few KiB on, so that
+the programs of tests/test_point_to_point_paths.py meet that too. A report says whether messages really were cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import harness
+import pytest
+
+CHUNK = 4096
+TWO_NODES: Mapping[str, str] = {
+    "AWAKEN_PRETEND_NODES": "2",
+    "AWAKEN_TUNE_NETWORK_BYTES": "2K",
+    "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": str(CHUNK),
+}
+
+# (MPI, emulated runtime, program, ranks, more arguments)
+Case = tuple[str, str, str, int, tuple[str, ...]]
+
+DEFAULT: tuple[Case, ...] = (
+    ("mpich", "cuda:2", "between_nodes", 2, ()),
+    ("openmpi", "hip:2", "between_nodes", 2, ("--mix=device", "--threads")),
+    ("mpi5", "cuda:1", "between_nodes", 2, ("--mix=device",)),
+    ("mpich", "hip:2", "between_nodes", 4, ("--distance=2", "--mix=device", "--threads")),
+    ("openmpi", "cuda:2", "between_nodes", 4, ("--mix=even-buffers-device",)),
+    ("mpich", "hip:2", "completion", 2, ("--mix=device",)),
+    ("openmpi", "cuda:2", "completion", 2, ("--mix=device",)),
+    ("mpich", "cuda:2", "messages", 2, ("--mix=device",)),
+    ("openmpi", "hip:2", "messages", 2, ("--mix=device",)),
+)
+
+LONG: tuple[Case, ...] = tuple(
+    (mpi, emulate, program, ranks, ("--distance=2", *threads) if ranks == 4 and mpi != "openmpi" else threads)
+    for mpi in ("mpich", "openmpi", "mpi5")
+    for emulate in ("cuda:2", "hip:2", "hip5:1")
+    for program in ("between_nodes", "completion", "messages")
+    for ranks in (2, 3, 4)
+    for threads in ((), ("--threads",))
+)
+
+
+def case_name(case: Case) -> str:
+    mpi, emulate, program, ranks, arguments = case
+    return "-".join([program, mpi, emulate.replace(":", "x"), str(ranks), *(a.strip("-") for a in arguments)])
+
+
+def calls_by_path(report: Path) -> dict[str, int]:
+    calls: dict[str, int] = {}
+    for entry in json.loads(report.read_text())["calls"]:
+        calls[entry["path"]] = calls.get(entry["path"], 0) + entry["calls"]
+    return calls
+
+
+def check(
+    case: Case,
+    program: Path,
+    mpi: harness.Mpi,
+    folder: Path,
+    timeout: float,
+    settings: Mapping[str, str] = TWO_NODES,
+) -> dict[str, int]:
+    """Runs a case; how many calls took each path."""
+    _, emulate, name, ranks, arguments = case
+    gpu = "cuda" if emulate.startswith("cuda") else "hip"
+    # By name, so that a driver that is not found fails the test instead of making it one of host memory.
+    command: list[str | Path] = [program, f"--gpu={gpu}", *arguments]
+    if name != "between_nodes":
+        command = [part for part in command if not str(part).startswith("--distance")]
+    # Messages of megabytes have hundreds of parts here, which is not what time limits of other tests were made for.
+    command.append("--step-seconds=9")
+    report = folder / "report.json"
+    environment = {**settings, "AWAKEN_REPORT": str(report)}
+    result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
+    result.check()
+    assert "\nok " in result.output, f"no case ran\n{result.explain()}"
+    return calls_by_path(report)
+
+
+@pytest.mark.parametrize("case", DEFAULT, ids=case_name)
+def test_between_nodes(
+    case: Case,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    calls = check(case, rank_program(case[0], case[2]), mpi_named(case[0]), tmp_path, 240)
+    assert calls.get("pipelined", 0) > 0, calls
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", LONG, ids=case_name)
+def test_between_nodes_long(
+    case: Case,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    calls = check(case, rank_program(case[0], case[2]), mpi_named(case[0]), tmp_path, 900)
+    assert calls.get("pipelined", 0) > 0, calls
+
+
+@pytest.mark.parametrize(
+    ("settings", "pipelined"),
+    [
+        ({}, False),  # one node
+        ({**TWO_NODES, "AWAKEN_NODES": "0"}, False),
+        ({**TWO_NODES, "AWAKEN_PATH": "staged"}, False),
+        ({**TWO_NODES, "AWAKEN_NATIVE_GPU": "no"}, True),
+    ],
+    ids=["one_node", "nodes_off", "staged", "no_native_gpu"],
+)
+def test_settings(
+    settings: Mapping[str, str],
+    pipelined: bool,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    case: Case = ("mpich", "cuda:2", "between_nodes", 2, ("--mix=device", "--filter=send"))
+    calls = check(case, rank_program("mpich", "between_nodes"), mpi_named("mpich"), tmp_path, 120, settings)
+    assert (calls.get("pipelined", 0) > 0) == pipelined, calls
+
+
+@pytest.mark.parametrize(
+    "settings", [{"AWAKEN_GPU": "none"}, {"AWAKEN_EMULATE": ""}], ids=["gpu_none", "no_driver"]
+)
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_ranks_without_gpu(
+    mpi: str,
+    settings: Mapping[str, str],
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """One rank cannot have a GPU and gets its MPI back; it takes part in what the others begin and end."""
+    program = rank_program(mpi, "between_nodes")
+    found = mpi_named(mpi)
+    half = [str(harness.awaken()), "exec", "--", str(program)]
+    options = ["--mix=device", "--filter=send"]
+    environment = {**harness.clean_environment(), **found.environment, **TWO_NODES}
+    environment["AWAKEN_EMULATE"] = "cuda:2"
+    without = ["env", *(f"{name}={value}" for name, value in settings.items())]
+    command = [str(found.mpiexec), *found.arguments, "-n", "1", *half, "--gpu=cuda", *options]
+    command += [":", "-n", "1", *without, *half, "--gpu=none", *options]
+    harness.run(command, environment, 120, foreign_files=found.foreign_files).check()
+
+
+ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
+
+# MPICH 5.0.2 over UCX and TCP, without the layer too: hangs in the one, and delivers something else in the other.
+NATIVE_BUGS_OVER_TCP = ("in_order", "truncated")
+
+
+@pytest.fixture
+def network_spaces() -> Iterator[dict[str, str]]:
+    """Two network namespaces of this machine, joined by a cable: address -> name."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("needs root and the program ip")
+    tag = uuid.uuid4().hex[:6]
+    spaces = {address: f"aw{tag}{side}" for side, address in ADDRESSES.items()}
+    first, second = spaces.values()
+    try:
+        made = [["netns", "add", first], ["netns", "add", second]]
+        made += [["link", "add", first, "type", "veth", "peer", "name", second]]
+        for address, name in spaces.items():
+            made += [["link", "set", name, "netns", name]]
+            made += [["-n", name, "link", "set", device, "up"] for device in ("lo", name)]
+            made += [["-n", name, "addr", "add", f"{address}/24", "dev", name]]
+        for arguments in made:
+            done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=20, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+        yield spaces
+    finally:
+        for name in spaces.values():
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=20, check=False)
+
+
+def test_two_network_spaces(
+    network_spaces: dict[str, str],
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """One rank in each of two network namespaces, which to the launcher and to the MPI are two machines."""
+    launcher = tmp_path / "launch"
+    cases = "\n".join(f"    {address}) space={name} ;;" for address, name in network_spaces.items())
+    launcher.write_text(
+        "#!/bin/sh\n"
+        'while [ "${1#-}" != "$1" ]; do shift; done\n'
+        f'case "$1" in\n{cases}\nesac\n'
+        "shift\n"
+        'exec ip netns exec "$space" /bin/sh -c "$*"\n'
+    )
+    launcher.chmod(0o755)
+    mpi = mpi_named("mpich")
+    address, space = next(iter(network_spaces.items()))
+    report = tmp_path / "report.json"
+    command = ["ip", "netns", "exec", space, str(mpi.mpiexec), "-launcher", "ssh", "-launcher-exec", str(launcher)]
+    command += ["-disable-hostname-propagation", "-localhost", address, "-iface", space]
+    command += ["-hosts", ",".join(network_spaces), "-ppn", "1", "-n", "2", str(awaken_program), "exec", "--"]
+    command += [str(rank_program("mpich", "between_nodes")), "--gpu=cuda", "--mix=device", "--step-seconds=9"]
+    command += [f"--except={case}" for case in NATIVE_BUGS_OVER_TCP]
+    environment = {
+        **harness.clean_environment(),
+        **mpi.environment,
+        **{name: value for name, value in TWO_NODES.items() if name != "AWAKEN_PRETEND_NODES"},
+        "AWAKEN_EMULATE": "cuda:2",
+        "AWAKEN_REPORT": str(report),
+        "UCX_TLS": "tcp,self",  # or it finds out that the machine is one
+    }
+    harness.run(command, environment, 120, foreign_files=mpi.foreign_files).check()
+    assert calls_by_path(report).get("pipelined", 0) > 0
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+def test_between_nodes_linked(
+    mpi: str,
+    emulate: str,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """Linked with the library instead of preloading it, which is also the form that sanitizers need."""
+    program = rank_program(mpi, "between_nodes_linked")
+    emulator = program.parents[3] / "lib" / "awaken" / "emulator"
+    environment = {**TWO_NODES, "LD_LIBRARY_PATH": str(emulator)}
+    if harness.sanitizer():
+        # For the reasons, see test_ranks.test_ranks_linked().
+        environment["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=0"
+        environment["TSAN_OPTIONS"] = f"suppressions={harness.TESTS / 'tsan.supp'}:halt_on_error=0"
+        environment["PMIX_MCA_gds"] = "hash"
+        environment["UCX_MEM_MMAP_HOOK_MODE"] = "none"
+    gpu = "cuda" if emulate.startswith("cuda") else "hip"
+    command: list[str | Path] = [program, f"--gpu={gpu}", "--mix=device", "--step-seconds=30", "--watchdog=300"]
+    result = harness.run_ranks(
+        mpi_named(mpi), 2, command, with_awaken=False, emulate=emulate, environment=environment, timeout=600
+    )
+    result.check()

@@ -1,0 +1,221 @@
+"""What MPI promises of messages, held against every path that they may take.
+
+tests/ranks/completion.cpp (nothing hangs, nothing dawdles), messages.cpp (what a receiver is told and given),
+memory_churn.cpp (memory that comes and goes) and processes.cpp (the edges of a process's life), on emulated GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import harness
+import pytest
+import test_ranks
+
+# What makes messages take a path: settings, and faults of the emulated driver, which leave only the ways out.
+PATHS: dict[str, Mapping[str, str]] = {
+    "auto": {},
+    "staged": {"AWAKEN_PATH": "staged"},
+    "no_ipc": {"AWAKEN_EMULATE_FAULTS": "ipc-open"},
+}
+# Paths on which a rank that waits for a dead one is told so by an error. On others it depends on the MPI: MPICH and
+# Open MPI leave it to the launcher, which ends the job.
+PATHS_THAT_NOTICE_DEATH: tuple[str, ...] = ()
+
+# Small, so that memory which is not given back is missed soon.
+CARD_MIB = 64
+
+# What each program is given beside --gpu and the case's own arguments.
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "completion": (),
+    "messages": (),
+    "memory_churn": (f"--card-mib={CARD_MIB}",),
+}
+
+# (path, MPI, emulated runtime, program, ranks, more arguments)
+Case = tuple[str, str, str, str, int, tuple[str, ...]]
+
+DEFAULT: tuple[Case, ...] = (
+    *(("auto", "mpich", "cuda:2", program, 2, ()) for program in PROGRAMS),
+    *(("auto", "openmpi", "hip:2", program, 2, ("--mix=drawn-1",)) for program in PROGRAMS),
+    *(("auto", "mpi5", "cuda:1", program, 2, ("--mix=pool",)) for program in PROGRAMS),
+    *(
+        (path, mpi, emulate, program, 2, ("--mix=device",))
+        for path in PATHS
+        if path != "auto"
+        for mpi, emulate in (("mpich", "hip:2"), ("openmpi", "cuda:2"))
+        for program in PROGRAMS
+    ),
+    ("auto", "mpich", "hip:2", "completion", 3, ("--mix=even-ranks-device",)),
+    ("auto", "openmpi", "cuda:3", "completion", 3, ("--mix=drawn-0",)),
+    ("auto", "openmpi", "cuda:2", "messages", 3, ("--mix=odd-ranks-interior",)),
+    ("auto", "mpich", "hip5:3", "messages", 3, ("--mix=managed",)),
+    # Several threads. The other cases must not mind that level either; --long shows it.
+    ("auto", "mpich", "hip:2", "completion", 2, ("--threads", "--filter=threads")),
+    ("auto", "openmpi", "cuda:2", "completion", 2, ("--threads", "--filter=threads")),
+    ("auto", "mpich", "cuda:2", "messages", 2, ("--threads", "--filter=threads")),
+    ("auto", "openmpi", "hip:2", "messages", 2, ("--threads", "--filter=threads")),
+)
+
+LONG: tuple[Case, ...] = (
+    *(
+        (path, mpi, emulate, program, ranks, ("--rounds=400",) if program == "memory_churn" else threads)
+        for path in PATHS
+        for mpi in ("mpich", "openmpi", "mpi5")
+        for emulate in ("cuda:2", "hip:2", "hip5:1")
+        for program in PROGRAMS
+        for ranks in (2, 3)
+        for threads in ((), ("--threads",))
+        if program != "memory_churn" or not threads
+    ),
+    # Very many allocations, and one that an int cannot count.
+    *(
+        (path, mpi, emulate, "memory_churn", 2, arguments)
+        for path in PATHS
+        for mpi, emulate in (("mpich", "cuda:2"), ("openmpi", "hip:2"))
+        for arguments in (
+            ("--rounds=10000", "--filter=new_both_medium", "--watchdog=900"),
+            ("--long", "--filter=two_gibibytes", "--watchdog=900"),
+        )
+    ),
+)
+
+
+def case_name(case: Case) -> str:
+    path, mpi, emulate, program, ranks, arguments = case
+    return "-".join([path, program, mpi, emulate.replace(":", "x"), str(ranks), *(a.strip("-") for a in arguments)])
+
+
+def gpu_option(emulate: str) -> str:
+    # By name, so that a driver that is not found fails the test instead of making it one of host memory.
+    return f"--gpu={'cuda' if emulate.startswith('cuda') else 'hip'}"
+
+
+def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
+    path, _, emulate, name, ranks, arguments = case
+    arguments = (*PROGRAMS[name], *arguments)
+    environment = dict(PATHS[path])
+    if name == "memory_churn":
+        if "--long" not in arguments:
+            environment["AWAKEN_EMULATE_MEMORY"] = f"{CARD_MIB}M"
+    elif ranks > (os.cpu_count() or 1):
+        # Ranks that poll in turns on one processor wait for its scheduler's time slices.
+        arguments += ("--step-seconds=5",)
+    command = [program, gpu_option(emulate), *arguments]
+    result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
+    result.check()
+    assert "\nok " in result.output, f"no case ran\n{result.explain()}"
+    if "--threads" in arguments:
+        assert "# several threads" in result.output, f"the MPI does not allow several threads\n{result.explain()}"
+
+
+@pytest.mark.parametrize("case", DEFAULT, ids=case_name)
+def test_paths(
+    case: Case,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    check(case, rank_program(case[1], case[3]), mpi_named(case[1]), 240)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", LONG, ids=case_name)
+def test_paths_long(
+    case: Case,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    check(case, rank_program(case[1], case[3]), mpi_named(case[1]), 1800)
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_paths_linked(
+    mpi: str, program: str, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """Linked with the library instead of preloading it, which is also the form that sanitizers need."""
+    test_ranks.test_ranks_linked(mpi, program, rank_program, mpi_named)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 2), ("openmpi", "hip:2", 3), ("mpi5", "hip:1", 2)]
+)
+def test_edges_of_life(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    path: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    program = rank_program(mpi, "processes")
+    for mode in ("send-finalize", "freed-finalize", "bsend-finalize", "early-receive", "one-gpu", "late-gpu"):
+        command = [program, mode, gpu_option(emulate)]
+        result = harness.run_ranks(mpi_named(mpi), ranks, command, emulate=emulate, environment=PATHS[path], timeout=90)
+        result.check()
+        assert f"ok {mode}" in result.output, result.explain()
+
+
+# ---- a rank that dies ------------------------------------------------------------------------------------------------
+
+DEATHS = ("receive", "before-send", "posted", "sent")
+
+# What MPIs that are killed leave in /dev/shm is theirs, and is cleared away.
+FILES_OF_MPIS = ("mpich_", "sm_segment.", "ucx_", "pmix", "prte", "ompi")
+
+# How a launcher is told to leave the others alone when a rank dies.
+NO_CLEANUP = {"mpich": ("-disable-auto-cleanup",), "openmpi": ("--runtime-options", "recoverable,continuous")}
+
+
+def let_die(place: str, mpi: harness.Mpi, path: str, program: Path, launcher: tuple[str, ...]) -> harness.Result:
+    """Kills the last of two ranks at a place. The run has to end by itself, and to leave nothing of ours."""
+    emulate = "cuda:2"
+    command = harness.rank_command(mpi, 2, [program, f"dies={place}", gpu_option(emulate)])
+    command[1:1] = launcher
+    variables = {**harness.clean_environment(), **mpi.environment, **PATHS[path], "AWAKEN_EMULATE": emulate}
+    before = harness.shared_memory_files()
+    result = harness.run(command, variables, 30, foreign_files=FILES_OF_MPIS)
+    for problem in harness.leftover_files(before, ()):
+        file = Path(problem.split()[0])
+        if file.name.startswith(FILES_OF_MPIS):
+            file.unlink(missing_ok=True)
+    assert not result.problems, result.explain()
+    assert "FAIL" not in result.output, result.explain()
+    return result
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_death_ends_the_job(
+    mpi: str,
+    path: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """The launcher ends the job when a rank has died: whatever the others are doing, they let themselves be ended."""
+    for place in DEATHS:
+        let_die(place, mpi_named(mpi), path, rank_program(mpi, "processes"), ())
+
+
+@pytest.mark.parametrize("path", PATHS_THAT_NOTICE_DEATH)
+@pytest.mark.parametrize("place", DEATHS)
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_death_is_noticed(
+    mpi: str,
+    place: str,
+    path: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """Without the launcher's help, a rank that needs the dead one comes to its end. What it sends may be gone."""
+    result = let_die(place, mpi_named(mpi), path, rank_program(mpi, "processes"), NO_CLEANUP[mpi])
+    assert "survivor: MPI_" in result.output, result.explain()

@@ -1,0 +1,21 @@
+# Unit tests of the parts of point-to-point that know no MPI (src/p2p): slots and the background thread without a GPU,
+# whole transfers between processes on the emulated driver.
+set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
+add_executable(p2p_test
+    ${unit_tests}/p2p_background_test.cpp
+    ${unit_tests}/p2p_offers_test.cpp)
+target_link_libraries(p2p_test PRIVATE
+    awaken_defaults awaken_p2p awaken_transfer awaken_node awaken_base awaken_gpu GTest::gtest GTest::gtest_main
+    Threads::Threads ${CMAKE_DL_LIBS})
+gtest_discover_tests(p2p_test PROPERTIES LABELS unit TIMEOUT 120)
+
+# The vendor is an argument of what this program runs in processes of their own.
+if(COMMAND emulator_test)
+    emulator_test(p2p_link_test cuda:2
+        ${unit_tests}/p2p_link_faults_test.cpp
+        ${unit_tests}/p2p_link_test.cpp)
+    target_link_libraries(p2p_link_test PRIVATE
+        awaken_p2p awaken_transfer awaken_node awaken_base awaken_gpu Threads::Threads)
+    target_compile_definitions(p2p_link_test PRIVATE AWAKEN_FAKE_GDRAPI="$<TARGET_FILE:transfer_fake_gdrapi>")
+    add_dependencies(p2p_link_test transfer_fake_gdrapi)
+endif()

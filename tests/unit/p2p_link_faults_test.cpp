@@ -1,0 +1,873 @@
+// What goes wrong between two processes of a node: headers and slots that nobody wrote so, memory that comes and goes,
+// receivers that never come, processes that are killed, and ends with something unfinished.
+#include <sys/resource.h>
+
+#include "p2p_link_support.h"
+
+namespace awaken::p2p {
+namespace {
+
+using namespace link_test;
+
+// ---- slots ----------------------------------------------------------------------------------------------------------
+
+SCENARIO(more_than_there_are_slots) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            Memory source(node, Kind::device, kSlots);
+            source.write(content_of(kSlots, 4));
+            std::vector<std::shared_ptr<Shipment>> shipments;
+            for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+                shipments.push_back(ship(node, source, 1, slot));
+                require(shipments.back()->header_length() == header_length(slot), "a header of another length");
+            }
+            for (int round = 0; round < 2; ++round) {
+                require(node.link->ship(node.peer, source.data, source.info, 1) == nullptr, "there is no slot left");
+                require(node.link->wrap(node.peer, "a", 1) == nullptr, "there is no slot left for host memory either");
+            }
+            require(node.noted("256 messages under way"), "nothing was said: " + node.notes());
+            for (const auto& shipment : shipments)
+                node.send_header(*shipment);
+            for (const auto& shipment : shipments) {
+                wait_until_free(*shipment, "one of many");
+            }
+            // They are over, but nobody has said so: still in use.
+            require(node.link->ship(node.peer, source.data, source.info, 1) == nullptr, "slots were given back early");
+            for (auto& shipment : shipments)
+                node.link->retire(std::move(shipment));
+            shipments.clear();
+            // Headers that are never sent: the slots are there again at once, as often as one likes.
+            for (std::uint32_t i = 0; i < 3 * kSlots; ++i)
+                ship(node, source, 1)->withdraw();
+            // Retired while they are under way: what is over makes room when it is needed.
+            for (std::uint32_t i = 0; i < kSlots; ++i) {
+                auto shipment = ship(node, source, 1, i);
+                node.send_header(*shipment);
+                node.link->retire(std::move(shipment));
+            }
+            node.wire->hear();
+            const auto again = ship(node, source, 1);
+            again->withdraw();
+            again->withdraw();
+            require(again->advance(Patience::short_), "what was withdrawn is not under way");
+            node.link->retire(again);
+            node.link->sweep();
+        },
+        [](Node& node) {
+            const Bytes content = content_of(kSlots, 4);
+            for (std::uint32_t i = 0; i < 2 * kSlots; ++i) {
+                Memory destination(node, Kind::host, 1);
+                finish(fetch(node, node.wire->receive(), destination, 1), "one of many");
+                require(destination.read()[0] == content[i % kSlots], "one of many is another one");
+            }
+            node.wire->tell();
+        });
+}
+
+SCENARIO(withdrawn) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            for (const Kind kind : {Kind::device, Kind::pool}) {
+                Memory source(node, kind, 700 * KiB);
+                for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
+                    const auto shipment = ship(node, source, bytes);
+                    shipment->withdraw();
+                    source.fill(0xDD);
+                    require(shipment->is_over(), "what was withdrawn is over");
+                    node.send_header(*shipment);  // against the rules
+                    node.link->retire(shipment);
+                    node.wire->hear();
+                }
+            }
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, 700 * KiB);
+            for (int i = 0; i < 4; ++i) {
+                const Bytes header = node.wire->receive();
+                require(!node.link->size_of(node.peer, header.size()), "a probe sees what was withdrawn");
+                require(fetch(node, header, destination, 700 * KiB) == nullptr, "what was withdrawn can be fetched");
+                node.wire->tell();
+            }
+        });
+}
+
+/// The slots of a process, as others see them: the last part of its area but for a word for each process.
+OfferTable& slots_of(Node& node, const int process) {
+    const std::size_t end = Link::area_bytes(0);
+    return *reinterpret_cast<OfferTable*>(node.segment->area(process) + end - sizeof(OfferTable));
+}
+
+SCENARIO(forged_headers) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            Memory source(node, Kind::device, 700 * KiB);
+            source.write(content_of(700 * KiB, 5));
+            const auto shipment = ship(node, source, 700 * KiB);
+            node.send_header(*shipment);
+            wait_until_free(*shipment, "a message of which there are forgeries");
+            node.wire->hear();
+            require(shipment->is_over(), "it was fetched");
+            node.link->retire(shipment);
+            // The slot is another message's now.
+            const auto next = ship(node, source, 1000);
+            require(next->header_length() == header_length(0), "it is the same slot");
+            node.wire->tell();
+            node.wire->hear();
+            node.send_header(*next);
+            wait_until_free(*next, "the message after that");
+            node.link->retire(next);
+            node.wire->hear();
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, 700 * KiB);
+            destination.fill(0xEE);
+            const Bytes genuine = node.wire->receive();
+            const auto forged = [&](const auto& change) {
+                Header header;
+                std::memcpy(&header, genuine.data(), sizeof header);
+                change(header);
+                Bytes message = genuine;
+                std::memcpy(message.data(), &header, sizeof header);
+                return message;
+            };
+            const auto must_be_nothing = [&](const Bytes& message, const char* const what, const bool looks_right) {
+                require(node.link->is_header(message.data(), message.size()) == looks_right, what);
+                require(fetch(node, message, destination, 700 * KiB) == nullptr, what);
+            };
+            must_be_nothing(forged([](Header& header) { header.secret[0] ^= 1; }), "wrong secret", false);
+            must_be_nothing(forged([](Header& header) { header.secret[1] ^= 1; }), "wrong end of the secret", false);
+            must_be_nothing(forged([](Header& header) { header.sender = 2; }), "no such sender", false);
+            must_be_nothing(forged([](Header& header) { header.sender = ~0u; }), "far from a sender", false);
+            must_be_nothing(forged([](Header& header) { header.slot = kSlots; }), "no such slot", false);
+            must_be_nothing(forged([](Header& header) { header.slot = 1; }), "another slot's length", false);
+            must_be_nothing(forged([](Header& header) { header.generation += 1; }), "the next generation", true);
+            must_be_nothing(forged([](Header& header) { header.generation = 0; }), "the first generation", true);
+            must_be_nothing(forged([](Header& header) { header.generation |= std::uint64_t{1} << 56; }),
+                            "a generation that is cut off", true);
+            must_be_nothing(forged([&](Header& header) { header.sender = static_cast<unsigned>(node.link->own()); }),
+                            "an offer of one's own that there is not", true);
+            Bytes longer = genuine;
+            longer.resize(header_length(1));
+            must_be_nothing(longer, "too long", false);
+            for (std::size_t length = 0; length < kShortestHeader; ++length)
+                require(!node.link->is_header(genuine.data(), length), "too short");
+            require(destination.read() == Bytes(700 * KiB, std::byte{0xEE}), "a forgery has written something");
+            finish(fetch(node, genuine, destination, 700 * KiB), "the genuine one");
+            require(destination.read() == content_of(700 * KiB, 5), "the genuine one is wrong");
+            must_be_nothing(genuine, "the same one again", true);
+            node.wire->tell();
+            node.wire->hear();
+            must_be_nothing(genuine, "the same one again, when its slot is another message's", true);
+            node.wire->tell();
+            finish(fetch(node, node.wire->receive(), destination, 1000), "the message after that");
+            node.wire->tell();
+        });
+}
+
+/// A slot in which something impossible stands: the receiver gets an error or nothing, and the sender is let go.
+SCENARIO(corrupted_slots) {
+    struct Case {
+        const char* what;
+        std::function<void(Slot&, Node&)> change;
+    };
+    using LocationKind = Location::Kind;
+    const std::vector<Case> cases = {
+        {"for somebody else", [](Slot& slot, Node&) { slot.receiver = 7; }},
+        {"more bytes than the allocation has",
+         [](Slot& slot, Node&) { slot.bytes = slot.source.allocation_bytes + 1; }},
+        {"begins beyond its allocation",
+         [](Slot& slot, Node&) { slot.source.offset = slot.source.allocation_bytes + 1; }},
+        {"begins before its allocation", [](Slot& slot, Node&) { slot.source.offset = ~std::uint64_t{0}; }},
+        {"of no kind", [](Slot& slot, Node&) { slot.source.kind = LocationKind::none; }},
+        {"of an unknown kind", [](Slot& slot, Node&) { slot.source.kind = static_cast<LocationKind>(99); }},
+        {"memory of the receiver's own",
+         [](Slot& slot, Node&) {
+             slot.source.kind = LocationKind::own;
+             slot.source.address = 4096;
+         }},
+        {"in shared memory that is not there",
+         [](Slot& slot, Node&) {
+             slot.source.kind = LocationKind::shared;
+             slot.source.offset = std::uint64_t{1} << 40;
+             slot.source.allocation_bytes = 1 << 20;
+         }},
+        {"in the areas themselves",
+         [](Slot& slot, Node&) {
+             slot.source.kind = LocationKind::shared;
+             slot.source.offset = 0;
+             slot.source.allocation_bytes = 1 << 20;
+         }},
+        {"a ring that is not there",
+         [](Slot& slot, Node&) {
+             slot.source.kind = LocationKind::ring;
+             slot.source.offset = std::uint64_t{1} << 40;
+             slot.source.allocation_bytes = 1 << 20;
+             slot.source.chunk_bytes = 4096;
+         }},
+        {"a ring without chunks",
+         [](Slot& slot, Node&) {
+             slot.source.kind = LocationKind::ring;
+             slot.source.chunk_bytes = 0;
+         }},
+    };
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::direct, kForEver)},
+        [&](Node& node) {
+            Memory source(node, Kind::device, 50 * KiB);
+            source.write(content_of(50 * KiB, 6));
+            for (const Case& wrong : cases) {
+                const auto shipment = ship(node, source, 50 * KiB);
+                Slot& slot = slots_of(node, node.link->own()).slots[0];
+                wrong.change(slot, node);
+                node.send_header(*shipment);
+                node.wire->hear();
+                if (wrong.what != cases.front().what) {
+                    wait_until_free(*shipment, wrong.what);
+                    node.link->retire(shipment);
+                } else {
+                    shipment->withdraw();
+                }
+            }
+            send_message(node, {.bytes = 50 * KiB}, 1);
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, 50 * KiB);
+            destination.fill(0xEE);
+            for (const Case& wrong : cases) {
+                const auto fetched = fetch(node, node.wire->receive(), destination, 50 * KiB);
+                if (fetched != nullptr) {
+                    wait_until([&] { return fetched->advance(); }, wrong.what);
+                    require(fetched->error().has_value(), std::string(wrong.what) + ": no error");
+                }
+                node.wire->tell();
+            }
+            require(destination.read() == Bytes(50 * KiB, std::byte{0xEE}), "something was written");
+            receive_message(node, {.bytes = 50 * KiB}, 1);
+        });
+}
+
+/// A refused message whose copy is said to lie in the receiver's own memory.
+SCENARIO(corrupted_spill) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = "ipc-open"},
+        [](Node& node) {
+            Memory source(node, Kind::device, 50 * KiB);
+            const auto shipment = ship(node, source, 50 * KiB);
+            node.send_header(*shipment);
+            node.wire->hear();
+            Slot& slot = slots_of(node, node.link->own()).slots[0];
+            require((slot.word & 0xff) == static_cast<std::uint64_t>(OfferState::refused), "it was refused");
+            slot.spill = {};
+            slot.spill.kind = Location::Kind::own;
+            slot.spill.address = 4096;
+            slot.ready = 50 * KiB;
+            slot.word = (slot.word & ~std::uint64_t{0xff}) | static_cast<std::uint64_t>(OfferState::spilled);
+            wait_until_free(*shipment, "a message that could not be received");
+            node.link->retire(shipment);
+            node.wire->hear();
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::host, 50 * KiB);
+            const auto fetched = fetch(node, node.wire->receive(), destination, 50 * KiB);
+            require(fetched != nullptr && !fetched->advance(), "it waits for a copy");
+            node.wire->tell();
+            wait_until([&] { return fetched->advance(); }, "a copy that cannot be");
+            require(fetched->error().has_value(), "an address of the sender's choice was read");
+            node.wire->tell();
+        });
+}
+
+/// A copy of which the sender says that it will never be there.
+SCENARIO(lost_copy) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
+        [](Node& node) {
+            Memory source(node, Kind::device, 100);
+            const auto shipment = ship(node, source, 100);
+            wait_until_free(*shipment, "a small message");
+            Slot& slot = slots_of(node, node.link->own()).slots[0];
+            slot.ready = 50;
+            slot.lost = 1;
+            node.send_header(*shipment);
+            node.link->retire(shipment);
+            node.wire->hear();
+            node.link->sweep();
+            const auto next = ship(node, source, 100);
+            require(next->header_length() == header_length(0), "the slot was not given back");
+            next->withdraw();
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, 100);
+            const auto fetched = fetch(node, node.wire->receive(), destination, 100);
+            require(fetched != nullptr, "no such message");
+            wait_until([&] { return fetched->advance(); }, "a copy that was lost", kPromptly);
+            require(
+                fetched->error() && fetched->error()->cause().find("could not finish its copy") != std::string::npos,
+                "nothing was said");
+            node.wire->tell();
+        });
+}
+
+/// One process's GPU fails in the middle of a message: nobody hangs, and whoever lacks bytes is told.
+SCENARIO(failing_copies) {
+    const std::string where = arguments.at(1);
+    const bool through_ring = where != "pull";
+    constexpr std::size_t kBytes = 1 * MiB;
+    // The copies before: what the test itself copies, the check at first use, one round of the ring.
+    Parts parts{.options = options_of(through_ring ? Link::Path::ring : Link::Path::automatic, kForEver)};
+    (where == "sender" ? parts.sender_faults : parts.receiver_faults) =
+        where == "sender" ? "copy-error=7" : "copy-error=2";
+    return between_two(
+        arguments.at(0), parts,
+        [&](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            source.write(content_of(kBytes, 12));
+            const auto shipment = ship(node, source, kBytes);
+            node.send_header(*shipment);
+            bool told = false;
+            try {
+                wait_until([&] { return shipment->advance(Patience::short_); }, "a message that fails", kPromptly);
+            } catch (const Error& error) {
+                told = std::string(error.what()).find("waited too long") == std::string::npos;
+                require(told, error.what());
+            }
+            require(told == through_ring, "a sender is told when bytes are missing, and only then");
+            node.wire->hear();
+            node.link->retire(shipment);
+            node.link->settle();
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            require(fetched != nullptr, "no such message");
+            wait_until([&] { return fetched->advance(); }, "a message that fails", kPromptly);
+            require(fetched->error().has_value(), "nothing was said");
+            node.wire->tell();
+        });
+}
+
+// ---- memory that comes and goes -------------------------------------------------------------------------------------
+
+/// Buffers that are freed and allocated again, at the same address more often than not, never show old bytes.
+SCENARIO(freed_and_allocated_again) {
+    constexpr unsigned kRounds = 60;
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            std::vector<std::byte*> addresses;
+            for (unsigned round = 0; round < kRounds; ++round) {
+                const std::size_t bytes = (round % 3 + 1) * 100 * KiB;
+                Memory source(node, Kind::device, bytes);
+                source.write(content_of(bytes, round));
+                addresses.push_back(source.data);
+                const auto shipment = ship(node, source, bytes);
+                node.send_header(*shipment);
+                wait_until_free(*shipment, "a message of memory that is freed");
+                node.link->retire(shipment);
+            }
+            std::sort(addresses.begin(), addresses.end());
+            require(std::adjacent_find(addresses.begin(), addresses.end()) != addresses.end(),
+                    "no address came twice: this test tests nothing");
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, 300 * KiB);
+            for (unsigned round = 0; round < kRounds; ++round) {
+                const std::size_t bytes = (round % 3 + 1) * 100 * KiB;
+                finish(fetch(node, node.wire->receive(), destination, bytes), "memory that is freed");
+                Bytes arrived = destination.read();
+                arrived.resize(bytes);
+                require(arrived == content_of(bytes, round), "old bytes in round " + std::to_string(round));
+            }
+        });
+}
+
+// ---- who does not come ----------------------------------------------------------------------------------------------
+
+/// A receiver that has begun and then stays away leaves the rest to its background thread.
+SCENARIO(left_to_the_background) {
+    const Link::Path path = arguments.at(1) == "ring" ? Link::Path::ring : Link::Path::automatic;
+    const Message message{.bytes = 3 * MiB, .route = path == Link::Path::ring ? Route::ring : Route::pull};
+    return between_two(
+        arguments.at(0), {.options = options_of(path, kForEver)},
+        [&](Node& node) {
+            send_message(node, message, 1);
+            node.wire->tell();
+            // And the other way round: the sender is away once the header has left.
+            Memory source(node, Kind::pool, message.bytes);
+            source.write(content_of(message.bytes, 2));
+            const auto shipment = ship(node, source, message.bytes);
+            node.send_header(*shipment);
+            require(shipment->wants_background() || shipment->advance(Patience::endless), "somebody has to go on");
+            node.link->background().take(shipment);
+            node.wire->hear();
+            wait_until_free(*shipment, "a message that was sent in the background", Patience::endless);
+            node.link->retire(shipment);
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, message.bytes);
+            const auto fetched = fetch(node, node.wire->receive(), destination, message.bytes);
+            require(fetched != nullptr, "no such message");
+            node.link->background().take(fetched);
+            node.wire->hear();  // no call of ours until the sender says that it has its buffer back
+            finish(fetched, "a message that was fetched in the background");
+            require(destination.read() == content_of(message.bytes, 1), "it is wrong");
+            finish(fetch(node, node.wire->receive(), destination, message.bytes), "the other way round");
+            require(destination.read() == content_of(message.bytes, 2), "the other way round it is wrong");
+            node.wire->tell();
+        });
+}
+
+/// Rings whose receivers never come are emptied into shared memory, and are there for the next messages.
+SCENARIO(ring_without_a_receiver) {
+    constexpr std::size_t kBytes = 1 * MiB;
+    constexpr unsigned kMessages = 6;  // more than there are rings
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::ring, 5ms)},
+        [](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            std::vector<std::shared_ptr<Shipment>> shipments;
+            for (unsigned number = 0; number < 2; ++number) {
+                source.write(content_of(kBytes, number));
+                shipments.push_back(ship(node, source, kBytes));
+                require_route(shipments.back()->route(), Route::ring, "a message through a ring");
+                const auto begin = Clock::now();
+                wait_until_free(*shipments.back(), "a ring without a receiver");
+                require(Clock::now() - begin < kPromptly, "the sender was kept waiting");
+                require_route(shipments.back()->route(), Route::copy, "a message that was copied out");
+                source.fill(0xDD);
+                node.send_header(*shipments.back());
+            }
+            require(node.link->ship(node.peer, source.data, source.info, kBytes) == nullptr,
+                    "rings are in use until their messages are over");
+            node.wire->tell();
+            node.wire->hear();
+            for (auto& shipment : shipments)
+                node.link->retire(std::move(shipment));
+            for (unsigned number = 2; number < kMessages; ++number) {
+                source.write(content_of(kBytes, number));
+                const auto shipment = ship(node, source, kBytes);
+                node.send_header(*shipment);
+                wait_until_free(*shipment, "a ring that was used before");
+                node.wire->hear();
+                node.link->retire(shipment);
+            }
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            std::vector<Bytes> headers{node.wire->receive(), node.wire->receive()};
+            node.wire->hear();
+            for (unsigned number = 0; number < kMessages; ++number) {
+                if (number == 2) node.wire->tell();
+                finish(fetch(node, number < 2 ? headers[number] : node.wire->receive(), destination, kBytes),
+                       "a message through a ring");
+                require(destination.read() == content_of(kBytes, number), "it is wrong");
+                if (number >= 2) node.wire->tell();
+            }
+        });
+}
+
+/// No memory for copies: only then does a sender wait for its receiver, however long that takes.
+SCENARIO(no_memory_for_a_copy) {
+    const Link::Path path = arguments.at(1) == "ring" ? Link::Path::ring : Link::Path::automatic;
+    constexpr std::size_t kBytes = 1 * MiB;
+    Link::Options options = options_of(path, 1ms);
+    options.tuning.bounce_pool_bytes = 0;
+    return between_two(
+        arguments.at(0), {.options = options},
+        [](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            source.write(content_of(kBytes, 7));
+            auto shipment = ship(node, source, kBytes);
+            node.send_header(*shipment);
+            struct rlimit before{};
+            require(getrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
+            struct rlimit none = before;
+            none.rlim_cur = 4096;
+            require(setrlimit(RLIMIT_FSIZE, &none) == 0, "no limits");
+            const auto begin = Clock::now();
+            wait_until(
+                [&] {
+                    require(!shipment->advance(Patience::short_), "the buffer is free though nobody has the bytes");
+                    return node.noted("no memory for a copy");
+                },
+                "a note (" + node.notes() + ")", kLimit);
+            while (Clock::now() - begin < 100ms)
+                require(!shipment->advance(Patience::short_), "the buffer is free though nobody has the bytes");
+            node.wire->tell();
+            wait_until_free(*shipment, "a message that nothing was copied of");
+            node.link->retire(shipment);
+            // Memory is there again.
+            require(setrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
+            node.wire->hear();
+            source.write(content_of(kBytes, 8));
+            shipment = ship(node, source, kBytes);
+            node.send_header(*shipment);
+            wait_until_free(*shipment, "a message that memory is there for");
+            require_route(shipment->route(), Route::copy, "a message that was copied out");
+            source.fill(0xDD);
+            node.link->retire(shipment);
+            node.wire->tell();
+            node.wire->hear();
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            Bytes header = node.wire->receive();
+            node.wire->hear();
+            finish(fetch(node, header, destination, kBytes), "a message that nothing was copied of");
+            require(destination.read() == content_of(kBytes, 7), "it is wrong");
+            node.wire->tell();
+            header = node.wire->receive();
+            node.wire->hear();
+            finish(fetch(node, header, destination, kBytes), "a message that was copied out");
+            require(destination.read() == content_of(kBytes, 8), "the next one is wrong");
+            node.wire->tell();
+        });
+}
+
+/// The receiver comes for the original, and cannot read it, while a copy is being made in memory that it cannot read
+/// either.
+SCENARIO(refused_while_it_is_copied) {
+    constexpr std::size_t kBytes = 300 * KiB;
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, 0ns), .receiver_faults = "ipc-open"},
+        [](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            source.write(content_of(kBytes, 9));
+            const auto shipment = ship(node, source, kBytes);
+            // Copies within a device are late here, by far longer than what comes now takes.
+            require(!shipment->advance(Patience::short_), "there is no copy yet");
+            node.send_header(*shipment);
+            node.wire->hear();
+            wait_until_free(*shipment, "a message that was refused while it was copied");
+            source.fill(0xDD);
+            node.link->retire(shipment);
+            node.wire->hear();
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            require(fetched != nullptr && !fetched->advance(), "it waits for a copy");
+            node.wire->tell();
+            finish(fetched, "a message that was refused while it was copied");
+            require(destination.read() == content_of(kBytes, 9), "it is wrong");
+            node.wire->tell();
+        });
+}
+
+/// A receiver that lost the descriptor of the shared memory: it gets an error, and the sender does not wait for it.
+SCENARIO(shared_memory_that_cannot_be_mapped) {
+    const std::size_t bytes = arguments.at(1) == "ring" ? 1 * MiB : arguments.at(1) == "fitting" ? 100 * KiB : 100;
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
+        [&](Node& node) {
+            node.wire->hear();
+            Memory source(node, Kind::device, bytes);
+            const auto shipment = ship(node, source, bytes);
+            node.send_header(*shipment);
+            try {
+                wait_until_free(*shipment, "a message that cannot be received");
+            } catch (const Error& error) {
+                // Just as well: the other side's error is this one's too.
+                require(std::string(error.what()).find("gave it up") != std::string::npos, error.what());
+            }
+            node.wire->hear();
+            node.link->retire(shipment);
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, bytes);
+            for (const int file : descriptors_in(node.folder))
+                close(file);
+            node.wire->tell();
+            const auto fetched = fetch(node, node.wire->receive(), destination, bytes);
+            require(fetched != nullptr, "no such message");
+            wait_until([&] { return fetched->advance(); }, "a message that cannot be received", kPromptly);
+            require(fetched->error().has_value(), "it was received though it cannot be");
+            node.wire->tell();
+        });
+}
+
+// ---- who is killed --------------------------------------------------------------------------------------------------
+
+/// Until the other process has ended: then nothing else comes over the wire.
+void wait_for_its_end(Node& node) {
+    try {
+        static_cast<void>(node.wire->receive());
+    } catch (const Error&) {
+        return;
+    }
+    throw Error("the other process still speaks", "this test cannot go on");
+}
+
+template <typename Waiting>
+void require_prompt_error(const Waiting& is_over, const std::string& what) {
+    const auto begin = Clock::now();
+    try {
+        wait_until(is_over, what);
+    } catch (const Error& error) {
+        require(std::string(error.what()).find("ended while") != std::string::npos, error.what());
+        require(Clock::now() - begin < kPromptly, what + ": told too late");
+        return;
+    }
+    throw Error(what + ": nothing was said", "a receiver that is dead has fetched nothing");
+}
+
+SCENARIO(receiver_is_killed) {
+    const bool through_ring = arguments.at(1) == "ring";
+    const bool before_it_claims = arguments.at(1) == "early";
+    constexpr std::size_t kBytes = 1 * MiB;
+    return between_two(
+        arguments.at(0),
+        {.options = options_of(through_ring ? Link::Path::ring : Link::Path::automatic,
+                               before_it_claims ? std::chrono::nanoseconds(5ms) : kForEver),
+         .receiver_dies = true,
+         .any_dies = true},
+        [&](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            const auto shipment = ship(node, source, kBytes);
+            node.send_header(*shipment);
+            wait_for_its_end(node);
+            if (before_it_claims) {
+                // A receiver that never comes, like any other: nobody can tell yet that it is not only late.
+                wait_until_free(*shipment, "a message whose receiver is dead");
+            } else {
+                require_prompt_error([&] { return shipment->advance(Patience::short_); }, "a dead receiver");
+                // Asked again it says the same.
+                require_prompt_error([&] { return shipment->advance(Patience::long_); }, "a dead receiver");
+                require(shipment->pump(), "there is nothing left to be done for it");
+            }
+            node.link->retire(shipment);
+            node.link->settle();
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            const Bytes header = node.wire->receive();
+            if (!before_it_claims) {
+                const auto fetched = fetch(node, header, destination, kBytes);
+                // Some of what the sender can put into the ring by itself.
+                if (through_ring) static_cast<void>(fetched->advance());
+                raise(SIGKILL);
+            }
+            raise(SIGKILL);
+        });
+}
+
+SCENARIO(sender_is_killed) {
+    const std::string when = arguments.at(1);
+    constexpr std::size_t kBytes = 1 * MiB;
+    return between_two(
+        arguments.at(0),
+        {.options = options_of(when == "ring" ? Link::Path::ring : Link::Path::automatic, kForEver),
+         .receiver_faults = when == "refused" ? "ipc-open" : "",
+         .any_dies = true},
+        [&](Node& node) {
+            Memory source(node, when == "copying" ? Kind::pool : Kind::device, kBytes);
+            const auto shipment = ship(node, source, kBytes);
+            if (when == "unsettled") {
+                node.wire->send(shipment->header(), shipment->header_length());
+            } else {
+                node.send_header(*shipment);
+            }
+            node.wire->hear();
+            if (when == "ring") static_cast<void>(shipment->advance(Patience::endless));
+            raise(SIGKILL);
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            require(fetched != nullptr, "no such message");
+            static_cast<void>(fetched->advance());
+            node.wire->tell();
+            wait_for_its_end(node);
+            wait_until([&] { return fetched->advance(); }, "a message whose sender is dead", kPromptly);
+            require(fetched->error().has_value(), "it arrived though nobody can have sent it");
+            require(std::string(fetched->error()->what()).find("ended while") != std::string::npos,
+                    fetched->error()->what());
+        });
+}
+
+// ---- the end --------------------------------------------------------------------------------------------------------
+
+/// Both end while there is something unfinished of every kind, and neither waits for the other.
+SCENARIO(shut_down_unfinished) {
+    constexpr std::size_t kBytes = 1 * MiB;
+    const auto end = [](Node& node) {
+        const auto begin = Clock::now();
+        node.link->shut_down();
+        node.link->shut_down();
+        require(Clock::now() - begin < kPromptly, "it took too long");
+        meet(*node.wire);  // both live until both are through
+    };
+    return between_two(
+        arguments.at(0),
+        {.options = options_of(arguments.at(1) == "ring" ? Link::Path::ring : Link::Path::automatic, kForEver)},
+        [&](Node& node) {
+            Memory source(node, Kind::device, kBytes), pool(node, Kind::pool, kBytes);
+            std::vector<std::shared_ptr<Shipment>> shipments;
+            // One that was begun by the receiver, one that was not, one that nobody asks about any more.
+            shipments.push_back(ship(node, source, kBytes));
+            shipments.push_back(ship(node, pool, kBytes));
+            shipments.push_back(ship(node, source, 100));
+            shipments.push_back(ship(node, pool, 100));
+            for (const auto& shipment : shipments) {
+                node.send_header(*shipment);
+                node.link->background().take(shipment);
+            }
+            node.link->retire(shipments[3]);
+            node.wire->hear();
+            end(node);
+            shipments.clear();
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            std::vector<Bytes> headers;
+            while (headers.size() < 4)
+                headers.push_back(node.wire->receive());
+            const auto fetched = fetch(node, headers[0], destination, kBytes);
+            const auto other = fetch(node, headers[2], destination, 100);
+            require(fetched != nullptr && other != nullptr, "no such message");
+            node.wire->tell();
+            end(node);
+        });
+}
+
+/// A copy in shared memory outlives its sender's link.
+SCENARIO(fetched_after_the_senders_end) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::ring, 0ns)},
+        [](Node& node) {
+            std::vector<std::shared_ptr<Shipment>> shipments;
+            for (const std::size_t bytes : {std::size_t{100}, 1 * MiB}) {
+                Memory source(node, Kind::device, bytes);
+                source.write(content_of(bytes, 11));
+                shipments.push_back(ship(node, source, bytes));
+                node.send_header(*shipments.back());
+                wait_until_free(*shipments.back(), "a message whose receiver comes too late");
+            }
+            node.link->retire(shipments.back());
+            shipments.clear();
+            node.end();
+            node.wire->tell();
+            node.wire->hear();
+        },
+        [](Node& node) {
+            const std::vector<Bytes> headers{node.wire->receive(), node.wire->receive()};
+            node.wire->hear();
+            std::size_t bytes = 100;
+            for (const Bytes& header : headers) {
+                Memory destination(node, Kind::device, bytes);
+                finish(fetch(node, header, destination, bytes), "a message of a sender that has ended");
+                require(destination.read() == content_of(bytes, 11), "it is wrong");
+                bytes = 1 * MiB;
+            }
+            node.wire->tell();
+        });
+}
+
+/// A receive that its sender does nothing for any more does not keep the receiver from ending.
+SCENARIO(shut_down_while_fetching) {
+    constexpr std::size_t kBytes = 1 * MiB;
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
+        [&](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            const auto shipment = ship(node, source, kBytes);
+            node.send_header(*shipment);
+            node.wire->hear();  // and does nothing for it meanwhile
+            // What the receiver has given up does not keep this one waiting either.
+            try {
+                wait_until_free(*shipment, "a message that was given up", Patience::short_);
+            } catch (const Error& error) {
+                require(std::string(error.what()).find("gave it up") != std::string::npos, error.what());
+            }
+            node.wire->tell();
+            node.link->retire(shipment);
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            require(fetched != nullptr, "no such message");
+            node.link->background().take(fetched);
+            const auto begin = Clock::now();
+            node.link->shut_down();
+            require(Clock::now() - begin < kPromptly, "it took too long");
+            require(fetched->advance() && fetched->error(), "the receive has not failed");
+            node.wire->tell();
+            node.wire->hear();
+        });
+}
+
+// ---- the tests ------------------------------------------------------------------------------------------------------
+
+class LinkFaultsTest : public LinkTest {};
+
+TEST_P(LinkFaultsTest, MoreMessagesThanSlotsAreSentPlainUntilThereAreSlotsAgain) {
+    run("more_than_there_are_slots");
+}
+TEST_P(LinkFaultsTest, WhatWasWithdrawnCannotBeFetched) {
+    run("withdrawn");
+}
+TEST_P(LinkFaultsTest, ForgedHeadersStandForNothing) {
+    run("forged_headers");
+}
+TEST_P(LinkFaultsTest, CorruptedSlotsAreRefusedAndLetTheSenderGo) {
+    run("corrupted_slots");
+}
+TEST_P(LinkFaultsTest, ACopyIsNeverReadFromAnAddressThatTheSenderChose) {
+    run("corrupted_spill");
+}
+TEST_P(LinkFaultsTest, ACopyThatTheSenderLostIsAnError) {
+    run("lost_copy");
+}
+TEST_P(LinkFaultsTest, AGpuThatFailsEndsTheMessageOnBothSides) {
+    for (const char* const where : {"sender", "receiver", "pull"})
+        run("failing_copies", where);
+}
+TEST_P(LinkFaultsTest, FreedMemoryNeverShowsOldBytes) {
+    run("freed_and_allocated_again");
+}
+TEST_P(LinkFaultsTest, TheBackgroundGoesOnWhileTheProgramIsAway) {
+    for (const char* const path : {"pull", "ring"})
+        run("left_to_the_background", path);
+}
+TEST_P(LinkFaultsTest, ARingWithoutAReceiverIsCopiedOut) {
+    run("ring_without_a_receiver");
+}
+TEST_P(LinkFaultsTest, WithoutMemoryForACopyTheSenderWaits) {
+    for (const char* const path : {"pull", "ring"})
+        run("no_memory_for_a_copy", path);
+}
+TEST_P(LinkFaultsTest, ARefusalThatMeetsACopyOnItsWayLosesNothing) {
+    run("refused_while_it_is_copied", {}, "300000");
+}
+TEST_P(LinkFaultsTest, SharedMemoryThatCannotBeMappedIsAnErrorAndNoWait) {
+    for (const char* const size : {"small", "fitting", "ring"})
+        run("shared_memory_that_cannot_be_mapped", size);
+}
+TEST_P(LinkFaultsTest, ADeadReceiverIsNoticed) {
+    for (const char* const when : {"early", "pull", "ring"})
+        run("receiver_is_killed", when);
+}
+TEST_P(LinkFaultsTest, ADeadSenderIsNoticed) {
+    for (const char* const when : {"refused", "ring", "unsettled"})
+        run("sender_is_killed", when);
+    run("sender_is_killed", "copying", "300000");
+}
+TEST_P(LinkFaultsTest, TheEndDoesNotWaitForWhatIsUnfinished) {
+    for (const char* const path : {"pull", "ring"})
+        run("shut_down_unfinished", path);
+}
+TEST_P(LinkFaultsTest, WhatWasCopiedOutOutlivesTheSendersLink) {
+    run("fetched_after_the_senders_end");
+}
+TEST_P(LinkFaultsTest, TheEndDoesNotWaitForASender) {
+    run("shut_down_while_fetching");
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, LinkFaultsTest, ::testing::Values("cuda", "hip"),
+                         [](const auto& form) { return std::string(form.param); });
+
+}  // namespace
+}  // namespace awaken::p2p

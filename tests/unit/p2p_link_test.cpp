@@ -1,0 +1,408 @@
+// Whole messages between two processes of a node, as CUDA and as HIP: every way that a message can go, with receivers
+// that come in time, late, or have too little room.
+#include <dlfcn.h>
+
+#include "p2p_link_support.h"
+
+namespace awaken::p2p {
+namespace {
+
+using namespace link_test;
+
+int exchange(const std::string& vendor, const Parts& parts, const std::vector<Message>& messages) {
+    return between_two(
+        vendor, parts,
+        [&](Node& node) {
+            for (unsigned number = 0; number < messages.size(); ++number)
+                send_message(node, messages[number], number);
+            node.wire->hear();  // everything was fetched
+            node.link->settle();
+        },
+        [&](Node& node) {
+            for (unsigned number = 0; number < messages.size(); ++number)
+                receive_message(node, messages[number], number);
+            node.wire->tell();
+        });
+}
+
+/// The same message with all sizes, at several places and to all kinds of memory. Up to `small` by another route.
+std::vector<Message> all_sizes(const Message& like, const std::optional<Route> small_route) {
+    constexpr std::size_t kSmall = 4 * KiB;
+    std::vector<Message> messages;
+    for (const std::size_t bytes :
+         {std::size_t{1}, std::size_t{65}, kSmall - 1, kSmall, kSmall + 1, 300 * KiB, 3 * MiB + 5}) {
+        for (const std::size_t offset : {std::size_t{0}, std::size_t{513}}) {
+            Message message = like;
+            message.bytes = bytes;
+            message.offset = offset;
+            message.route = bytes <= kSmall ? small_route : like.route;
+            messages.push_back(message);
+        }
+    }
+    for (const std::size_t bytes : {kSmall / 2, 700 * KiB + 1}) {
+        for (const Kind to : {Kind::device, Kind::host, Kind::pinned, Kind::managed, Kind::pool}) {
+            Message message = like;
+            message.bytes = bytes;
+            message.to = to;
+            message.route = bytes <= kSmall ? small_route : like.route;
+            messages.push_back(message);
+        }
+        // What does not fit is left out, and the sender is let go all the same.
+        for (const std::size_t capacity : {std::size_t{0}, std::size_t{1}, bytes / 2, bytes - 1}) {
+            for (const Kind to : {Kind::device, Kind::host}) {
+                Message message = like;
+                message.bytes = bytes;
+                message.to = to;
+                message.capacity = capacity;
+                message.route = bytes <= kSmall ? small_route : like.route;
+                messages.push_back(message);
+            }
+        }
+    }
+    return messages;
+}
+
+// ---- every route ----------------------------------------------------------------------------------------------------
+
+SCENARIO(pulled) {
+    Message like;
+    like.route = Route::pull;
+    return exchange(arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+                    all_sizes(like, Route::pull));
+}
+
+SCENARIO(receiver_is_late) {
+    Message like;
+    like.route = Route::copy;
+    like.late = true;
+    return exchange(arguments.at(0), {.options = options_of(Link::Path::automatic, 0ns)}, all_sizes(like, Route::copy));
+}
+
+SCENARIO(not_exportable) {
+    // Copies wait in device memory only for receivers that are known to be able to read it.
+    std::vector<Message> messages{{.bytes = 700 * KiB, .route = Route::ring, .from = Kind::managed}};
+    for (const Kind from : {Kind::managed, Kind::pool}) {
+        Message like;
+        like.from = from;
+        like.route = Route::copy;
+        const auto more = all_sizes(like, Route::copy);
+        messages.insert(messages.end(), more.begin(), more.end());
+    }
+    return exchange(arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)}, messages);
+}
+
+SCENARIO(ringed) {
+    std::vector<Message> messages;
+    for (const Kind from : {Kind::device, Kind::managed, Kind::pool}) {
+        Message like;
+        like.from = from;
+        like.route = Route::ring;
+        const auto more = all_sizes(like, Route::copy);
+        messages.insert(messages.end(), more.begin(), more.end());
+    }
+    return exchange(arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)}, messages);
+}
+
+/// Shared memory that a GPU runtime does not take into account is reached through pinned memory.
+SCENARIO(ringed_unregistered) {
+    Message like;
+    like.route = Route::ring;
+    return exchange(arguments.at(0),
+                    {.options = options_of(Link::Path::ring, kForEver),
+                     .sender_faults = arguments.at(1) == "receiver" ? "" : "register",
+                     .receiver_faults = arguments.at(1) == "sender" ? "" : "register"},
+                    all_sizes(like, Route::copy));
+}
+
+SCENARIO(ringed_receiver_is_late) {
+    Message like;
+    like.route = Route::copy;
+    like.late = true;
+    std::vector<Message> messages = all_sizes(like, Route::copy);
+    // What fits into the ring as a whole may have left its buffer without anybody's help.
+    for (Message& message : messages) {
+        if (message.bytes > 4 * KiB && message.bytes <= 256 * KiB) message.route = std::nullopt;
+    }
+    return exchange(arguments.at(0), {.options = options_of(Link::Path::ring, 0ns)}, messages);
+}
+
+/// The receiver cannot open what the sender exports: the first message is copied to host memory for it, the later ones
+/// go there by themselves.
+int refused(const std::string& vendor, const std::string& fault, const std::size_t first_bytes) {
+    std::vector<Message> messages{{.bytes = first_bytes, .route = Route::copy}};
+    Message like;
+    like.route = Route::ring;
+    const auto more = all_sizes(like, Route::copy);
+    messages.insert(messages.end(), more.begin(), more.end());
+    return exchange(vendor, {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = fault},
+                    messages);
+}
+
+SCENARIO(refused_small) {
+    return refused(arguments.at(0), arguments.at(1), 3000);
+}
+
+SCENARIO(refused_large) {
+    return refused(arguments.at(0), arguments.at(1), 700 * KiB);
+}
+
+/// The sender cannot export anything.
+SCENARIO(not_exporting) {
+    Message like;
+    like.route = Route::ring;
+    return exchange(arguments.at(0),
+                    {.options = options_of(Link::Path::automatic, kForEver), .sender_faults = "ipc-export"},
+                    all_sizes(like, Route::copy));
+}
+
+/// Small messages that the CPU copies itself, with a stand-in for GDRCopy's library.
+SCENARIO(by_cpu) {
+    if (dlopen(AWAKEN_FAKE_GDRAPI, RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+        std::fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    Link::Options options = options_of(Link::Path::automatic, kForEver);
+    options.cpu_copy = true;
+    options.tuning.cpu_copy_bytes = 2 * KiB;
+    return between_two(
+        arguments.at(0), {.options = options},
+        [](Node& node) {
+            require(node.link->cpu_window().usable(), node.link->cpu_window().description());
+            unsigned number = 0;
+            for (const std::size_t bytes : {std::size_t{1}, 2 * KiB - 1, 2 * KiB}) {
+                Memory source(node, Kind::device, 2 * bytes);
+                for (const std::size_t offset : {std::size_t{0}, bytes}) {
+                    source.write(content_of(2 * bytes, ++number));
+                    const auto shipment = ship(node, source, bytes, offset);
+                    require_route(shipment->route(), Route::by_cpu, "a small message");
+                    require(shipment->advance(Patience::endless), "its buffer is not free at once");
+                    source.fill(0xDD);
+                    node.send_header(*shipment);
+                    node.link->retire(shipment);
+                }
+            }
+            // Not for longer ones, and not for memory that the CPU does not reach.
+            send_message(node, {.bytes = 2 * KiB + 1}, 1);
+            send_message(node, {.bytes = 100, .route = Route::copy, .from = Kind::managed}, 2);
+            node.wire->hear();
+        },
+        [](Node& node) {
+            unsigned number = 0;
+            for (const std::size_t bytes : {std::size_t{1}, 2 * KiB - 1, 2 * KiB}) {
+                for (const std::size_t offset : {std::size_t{0}, bytes}) {
+                    Memory destination(node, Kind::device, bytes + 8);
+                    destination.fill(0xEE);
+                    const auto fetched = fetch(node, node.wire->receive(), destination, bytes);
+                    finish(fetched, "a small message");
+                    require_route(fetched->route(), Route::by_cpu, "the fetch of a small message");
+                    const Bytes sent = content_of(2 * bytes, ++number);
+                    Bytes expected(bytes + 8, std::byte{0xEE});
+                    std::copy_n(sent.begin() + static_cast<std::ptrdiff_t>(offset), bytes, expected.begin());
+                    require(destination.read() == expected, "a small message is wrong");
+                }
+            }
+            receive_message(node, {.bytes = 2 * KiB + 1}, 1);
+            receive_message(node, {.bytes = 100, .route = std::nullopt, .from = Kind::managed}, 2);
+            node.wire->tell();
+        });
+}
+
+/// Host messages whose length is a header's travel as headers themselves.
+SCENARIO(wrapped) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            for (std::size_t bytes = kShortestHeader; bytes <= kLongestHeader; bytes += 2) {
+                Bytes content = content_of(bytes, static_cast<unsigned>(bytes));
+                const auto shipment = node.link->wrap(node.peer, content.data(), bytes);
+                require(shipment != nullptr, "nothing was wrapped");
+                std::fill(content.begin(), content.end(), std::byte{0xDD});
+                require(shipment->advance(Patience::endless), "the buffer is not free at once");
+                require_route(shipment->route(), Route::by_cpu, "a wrapped message");
+                node.send_header(*shipment);
+                node.link->retire(shipment);
+            }
+            const Bytes too_long(4 * KiB + 1);
+            require(node.link->wrap(node.peer, too_long.data(), too_long.size()) == nullptr, "it has no room for that");
+            node.wire->hear();
+            node.link->settle();
+        },
+        [](Node& node) {
+            Memory host(node, Kind::host, kLongestHeader), device(node, Kind::device, kLongestHeader);
+            for (std::size_t bytes = kShortestHeader; bytes <= kLongestHeader; bytes += 2) {
+                const Bytes header = node.wire->receive();
+                require(node.link->size_of(node.peer, header.size()) == bytes, "a probe sees another size");
+                Memory& destination = bytes % 4 == 1 ? host : device;
+                finish(fetch(node, header, destination, bytes), "a wrapped message");
+                Bytes arrived = destination.read();
+                arrived.resize(bytes);
+                require(arrived == content_of(bytes, static_cast<unsigned>(bytes)), "a wrapped message is wrong");
+            }
+            node.wire->tell();
+        });
+}
+
+/// Messages of a process to itself.
+SCENARIO(to_itself) {
+    const Folder folder;
+    return run_part("process", folder.path, [&] {
+        Node node(arguments.at(0), folder.path, 0, nullptr, options_of(Link::Path::automatic, 0ns));
+        for (const bool late : {false, true}) {
+            for (const Kind from : {Kind::device, Kind::managed, Kind::pool}) {
+                for (const Kind to : {Kind::device, Kind::host, Kind::managed}) {
+                    for (const std::size_t bytes : {std::size_t{1}, 4 * KiB, 4 * KiB + 1, 700 * KiB}) {
+                        const Message message{.bytes = bytes, .from = from, .to = to, .late = late};
+                        const std::string name = name_of(message) + " to itself";
+                        const Bytes content = content_of(bytes, 1);
+                        Memory source(node, from, bytes), destination(node, to, bytes);
+                        source.write(content);
+                        const auto shipment = ship(node, source, bytes);
+                        const Bytes header(shipment->header(), shipment->header() + shipment->header_length());
+                        require(node.link->size_of(node.peer, header.size()) == bytes, name + ": a probe's size");
+                        shipment->settle_source();
+                        if (late) {
+                            wait_until_free(*shipment, name);
+                            source.fill(0xDD);
+                        }
+                        finish(fetch(node, header, destination, bytes), name);
+                        wait_until_free(*shipment, name, Patience::endless);
+                        require(destination.read() == content, name + ": wrong bytes");
+                        node.link->retire(shipment);
+                    }
+                }
+            }
+        }
+        const Bytes content = content_of(77, 2);
+        const auto shipment = node.link->wrap(node.peer, content.data(), content.size());
+        require(shipment != nullptr, "nothing was wrapped");
+        Memory destination(node, Kind::host, content.size());
+        finish(fetch(node, Bytes(shipment->header(), shipment->header() + shipment->header_length()), destination, 77),
+               "a wrapped message to itself");
+        require(destination.read() == content, "a wrapped message to itself is wrong");
+        node.link->retire(shipment);
+        require(node.notes().empty(), "something was not as it should be: " + node.notes());
+        node.link->settle();
+    });
+}
+
+/// A send that may not rely on its buffer afterwards, nor on anybody's help.
+SCENARIO(detached) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            Memory any(node, Kind::device, 100);
+            require(node.link->ship(node.peer, any.data, any.info, 100, true) == nullptr,
+                    "nobody knows yet whether the receiver could read it");
+            send_message(node, {.bytes = 100}, 1);
+            for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
+                Memory source(node, Kind::device, bytes);
+                source.write(content_of(bytes, 3));
+                const auto shipment = node.link->ship(node.peer, source.data, source.info, bytes, true);
+                require(shipment != nullptr, "nothing was shipped");
+                wait_until_free(*shipment, "a detached send", Patience::endless);
+                source.fill(0xDD);
+                node.send_header(*shipment);
+                node.link->retire(shipment);
+            }
+            Memory own(node, Kind::device, 100);
+            require(node.link->ship(node.link->own(), own.data, own.info, 100, true) == nullptr,
+                    "there is no copy for oneself that would gain anything");
+            node.wire->hear();
+        },
+        [](Node& node) {
+            receive_message(node, {.bytes = 100}, 1);
+            for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
+                Memory destination(node, Kind::device, bytes);
+                finish(fetch(node, node.wire->receive(), destination, bytes), "a detached send");
+                require(destination.read() == content_of(bytes, 3), "a detached send is wrong");
+            }
+            node.wire->tell();
+        });
+}
+
+/// The receiver does not look at the sender's memory before the sender says that it may.
+SCENARIO(read_when_settled) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
+                Memory source(node, Kind::device, bytes);
+                source.fill(0xDD);
+                const auto shipment = ship(node, source, bytes);
+                node.wire->send(shipment->header(), shipment->header_length());
+                node.wire->hear();
+                source.write(content_of(bytes, 13));
+                shipment->settle_source();
+                wait_until_free(*shipment, "a message that was settled");
+                node.link->retire(shipment);
+            }
+        },
+        [](Node& node) {
+            for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
+                Memory destination(node, Kind::device, bytes);
+                const auto fetched = fetch(node, node.wire->receive(), destination, bytes);
+                require(fetched != nullptr, "no such message");
+                for (int i = 0; i < 1000; ++i)
+                    require(!fetched->advance(), "it was read too early");
+                node.wire->tell();
+                finish(fetched, "a message that was settled");
+                require(destination.read() == content_of(bytes, 13), "it is wrong");
+            }
+        });
+}
+
+// ---- the tests ------------------------------------------------------------------------------------------------------
+
+class LinkRoutesTest : public LinkTest {};
+
+TEST_P(LinkRoutesTest, TheReceiverReadsTheSendersMemory) {
+    run("pulled");
+}
+TEST_P(LinkRoutesTest, TheReceiverWaitsUntilItMayRead) {
+    run("read_when_settled");
+}
+TEST_P(LinkRoutesTest, AMessageIsCopiedForAReceiverThatIsLate) {
+    run("receiver_is_late");
+}
+TEST_P(LinkRoutesTest, MemoryThatIpcCannotExportIsCopied) {
+    run("not_exportable");
+}
+TEST_P(LinkRoutesTest, MessagesGoThroughARing) {
+    run("ringed");
+}
+TEST_P(LinkRoutesTest, MessagesGoThroughARingThatIsNotRegistered) {
+    for (const char* const where : {"both", "sender", "receiver"})
+        run("ringed_unregistered", where);
+}
+TEST_P(LinkRoutesTest, MessagesThroughARingAreCopiedForAReceiverThatIsLate) {
+    run("ringed_receiver_is_late");
+}
+TEST_P(LinkRoutesTest, WhatTheReceiverCannotReadIsCopiedOnceAndThenGoesThroughARing) {
+    for (const char* const fault : {"ipc-open", "isolated"}) {
+        run("refused_small", fault);
+        run("refused_large", fault);
+    }
+}
+TEST_P(LinkRoutesTest, WhatTheSenderCannotExportGoesThroughARing) {
+    run("not_exporting");
+}
+TEST_P(LinkRoutesTest, HostMessagesAsLongAsHeadersAreWrapped) {
+    run("wrapped");
+}
+TEST_P(LinkRoutesTest, AProcessSendsToItself) {
+    run("to_itself");
+}
+TEST_P(LinkRoutesTest, ADetachedSendNeedsNobody) {
+    run("detached");
+}
+
+TEST(LinkByCpuTest, SmallMessagesAreCopiedByTheCpu) {
+    const auto outcome = emulator_test::run_scenario("by_cpu", {{"AWAKEN_EMULATE", "cuda:2"}}, {"cuda"});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, LinkRoutesTest, ::testing::Values("cuda", "hip"),
+                         [](const auto& form) { return std::string(form.param); });
+
+}  // namespace
+}  // namespace awaken::p2p
