@@ -25,7 +25,7 @@ std::int64_t received_bytes(const MPI_Status& status) {
     return bytes == MPI_UNDEFINED ? 0 : static_cast<std::int64_t>(bytes);
 }
 
-bool Operation::advance(const bool asked) {
+bool Operation::advance(const bool asked, const Ask ask) {
     if (!exchanging.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
         return true;
     }
@@ -36,25 +36,60 @@ bool Operation::advance(const bool asked) {
     if (exchange == nullptr || ready.load(std::memory_order_relaxed)) {
         return true;
     }
-    if (!_arrived) {
+    if (!_arrived && (ask == Ask::mpi || exchange->may_have_arrived())) {
         int flag = 0;
         MPI_Status status{};
         const int error = layer().real.Request_get_status(carrier, &flag, &status);
         if (flag != 0 || error != MPI_SUCCESS) {
             _arrived = true;
             _status = status;
+            _seen.store(true, std::memory_order_relaxed);
         }
     }
     if (exchange->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
+        if (_own_handle) {
+            layer().real.Grequest_complete(handle);
+        }
         ready.store(true, std::memory_order_release);
     }
     return ready.load(std::memory_order_relaxed);
 }
 
+namespace {
+
+int query_send(void*, MPI_Status* const status) {
+    const Native& native = layer().real;
+    native.Status_set_elements_x(status, MPI_BYTE, 0);
+    native.Status_set_cancelled(status, 0);
+    status->MPI_SOURCE = MPI_UNDEFINED;
+    status->MPI_TAG = MPI_UNDEFINED;
+    return MPI_SUCCESS;
+}
+int free_send(void*) {
+    return MPI_SUCCESS;
+}
+int cancel_send(void*, int) {
+    return MPI_SUCCESS;  // what was sent cannot be taken back, and the status says so
+}
+
+}  // namespace
+
+void Operation::take_own_handle(MPI_Request* const request) {
+    const Native& native = layer().real;
+    int done = 0;
+    if (native.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
+        native.Wait(request, MPI_STATUS_IGNORE);
+        native.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, request);
+        _own_handle = true;
+    }
+    handle = carrier = *request;
+}
+
 void Operation::begin(std::unique_ptr<Exchange> what) {
     const std::scoped_lock lock(exchange_mutex);
     exchange = std::move(what);
-    _arrived = false;
+    _arrived = _own_handle;
+    _seen.store(_own_handle, std::memory_order_relaxed);
     ready.store(false, std::memory_order_relaxed);
     exchanging.store(true, std::memory_order_release);
 }

@@ -37,6 +37,8 @@ class Exchange {
     virtual void settle(MPI_Status& status, int& error) = 0;
     /// The call ends and the operation goes on.
     virtual void leave() = 0;
+    /// False when a look at memory says that a header, which is what mostly comes, has not come yet.
+    [[nodiscard]] virtual bool may_have_arrived() const = 0;
 };
 
 /// One tracked operation. A program may not use one request in two threads at a time, so an operation is touched by one
@@ -75,9 +77,19 @@ class Operation {
 
     /// Gives it an exchange, which goes on until complete().
     void begin(std::unique_ptr<Exchange> what);
+    /// Puts a request of its own in the place of a native one that is complete already: MPIs hand out one and the same
+    /// for all such operations, but this one is not over.
+    void take_own_handle(MPI_Request* request);
+    /// Whom to ask for news of the native operation.
+    enum class Ask : std::uint8_t {
+        mpi,    ///< the MPI, which costs a tenth of a microsecond or two
+        memory  ///< the MPI only when a look at memory makes it worth while
+    };
     /// Advances the exchange, if there is one. True when the native request may be completed, which does not wait.
     /// Errors come out of complete().
-    bool advance(bool asked);
+    bool advance(bool asked, Ask ask = Ask::mpi);
+    /// The native operation is complete, or was when advance() last looked.
+    [[nodiscard]] bool has_arrived() const noexcept { return _seen.load(std::memory_order_relaxed); }
     /// The call ends without completing the operation.
     void leave();
     /// Some buffer has an image.
@@ -90,6 +102,8 @@ class Operation {
 
   private:
     bool _arrived = false;  ///< the native operation is complete, with this status
+    std::atomic<bool> _seen{false};
+    bool _own_handle = false;
     MPI_Status _status{};
 };
 

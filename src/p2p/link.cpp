@@ -405,6 +405,12 @@ void Link::settle() noexcept {
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
+bool Link::begins_like_header(const std::byte* const message) const noexcept {
+    std::uint64_t first = 0;
+    std::memcpy(&first, message, sizeof first);
+    return first == _segment.secret()[0];
+}
+
 bool Link::is_header(const std::byte* const message, const std::size_t length) const noexcept {
     if (!is_header_length(length)) {
         return false;

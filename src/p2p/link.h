@@ -209,6 +209,8 @@ class Link {
     /// receiver is done with it.
     void retire(std::shared_ptr<Shipment> shipment);
 
+    /// A first look at memory that a message may be arriving in meanwhile; what it says has to be confirmed.
+    [[nodiscard]] bool begins_like_header(const std::byte* message) const noexcept;
     /// Whether a received message is a header.
     [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
     /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes

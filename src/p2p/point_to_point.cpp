@@ -27,7 +27,7 @@ constexpr Mode mode_of() {
 }
 
 /// Starts tracking a nonblocking operation; the program's request is the native one.
-void track(std::optional<Departure> departure, std::optional<Arrival> arrival, const MPI_Request request,
+void track(std::optional<Departure> departure, std::optional<Arrival> arrival, MPI_Request* const request,
            const MPI_Comm comm) {
     Layer& owner = layer();
     const bool departs = departure && departure->active();
@@ -38,8 +38,11 @@ void track(std::optional<Departure> departure, std::optional<Arrival> arrival, c
     const bool exchanging = (departs && departure->exchanging()) || (arrives && arrival->exchanging());
     if (exchanging || (departs && arrives)) {
         auto operation = std::make_shared<Operation>(Operation::Kind::once);
-        operation->handle = operation->carrier = request;
+        operation->handle = operation->carrier = *request;
         operation->receives = arrives;
+        if (!arrives) {
+            operation->take_own_handle(request);
+        }
         auto exchange = std::make_unique<WireExchange>(std::move(departure), std::move(arrival), comm);
         exchange->leave();
         owner.requests.add_exchange(operation, std::move(exchange));
@@ -48,7 +51,7 @@ void track(std::optional<Departure> departure, std::optional<Arrival> arrival, c
     }
     auto operation =
         std::make_shared<Operation>(Operation::Kind::once, arrives ? arrival->take_stage() : departure->take_stage());
-    operation->handle = operation->carrier = request;
+    operation->handle = operation->carrier = *request;
     operation->receives = arrives;
     owner.requests.track(std::move(operation));
 }
@@ -140,7 +143,7 @@ struct NonblockingSend {
         }
         departure.posted(error);
         if (error == MPI_SUCCESS) {
-            track(std::move(departure), std::nullopt, *request, comm);
+            track(std::move(departure), std::nullopt, request, comm);
         }
         return error;
     }
@@ -199,7 +202,7 @@ struct NonblockingReceive {
             below<function>()(received.address, received.count, received.type, source, tag, comm, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::nullopt, std::move(arrival), *request, comm);
+            track(std::nullopt, std::move(arrival), request, comm);
         }
         return error;
     }
@@ -244,7 +247,7 @@ struct NonblockingMatchedReceive {
         const int error = below<function>()(received.address, received.count, received.type, message, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::nullopt, std::move(arrival), *request, MPI_COMM_SELF);
+            track(std::nullopt, std::move(arrival), request, MPI_COMM_SELF);
         }
         return error;
     }
@@ -402,7 +405,7 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
                                             in.count, in.type, source, receive_tag, comm, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::move(departure), std::move(arrival), *request, comm);
+            track(std::move(departure), std::move(arrival), request, comm);
         }
         return error;
     }
@@ -441,6 +444,9 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
     auto operation = std::make_shared<Operation>(Operation::Kind::once);
     operation->handle = operation->carrier = receiving;
     operation->receives = !nothing_comes;
+    if (nothing_comes) {
+        operation->take_own_handle(request);
+    }
     auto exchange = std::make_unique<WireExchange>(
         std::move(departure), nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)), comm);
     exchange->leave();

@@ -15,6 +15,8 @@ namespace {
 /// Receives up to this size have a landing place in pinned memory, so that a message that comes plain needs no further
 /// copy by the CPU.
 constexpr std::int64_t kPinnedLanding = 64 << 10;
+/// Where a header begins, nothing of an earlier one may be left.
+constexpr std::size_t kCleared = 64;
 
 report::Path path_of(const Route route) noexcept {
     switch (route) {
@@ -307,6 +309,7 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
             return unchanged;
         }
         _form = Form::small;
+        std::memset(_head->data(), 0, kCleared);
         return as_bytes(_head->data(), p2p::kLongestHeader);
     }
     const transfer::Layout& layout = _located.type->layout;
@@ -317,6 +320,7 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
     if (_located.info.host_accessible() && one_run) {
         if (_capacity < kHeader) {
             _form = Form::small;
+            std::memset(_head->data(), 0, kCleared);
             return as_bytes(_head->data(), kHeader);
         }
         _form = Form::in_place;
@@ -335,7 +339,13 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
             network->poll();  // whoever sends such messages may be waiting for an answer
         }
     }
+    std::memset(_landed, 0, kCleared);
     return as_bytes(_landed, bytes);
+}
+
+bool Arrival::sees_header() const noexcept {
+    const p2p::Link* const link = layer().neighbours.link();
+    return link == nullptr || link->begins_like_header(received());
 }
 
 const std::byte* Arrival::received() const noexcept {

@@ -110,6 +110,8 @@ class Arrival {
     /// True when more may have to happen than copying out of an image.
     [[nodiscard]] bool exchanging() const noexcept { return _form != Form::native && _form != Form::staged; }
 
+    /// False while there is no header where one would land: nothing has come, or a message of another kind.
+    [[nodiscard]] bool sees_header() const noexcept;
     /// The native receive is complete with this status. Starts fetching when a header came.
     void arrived(const MPI_Status& status);
     /// True when nothing remains to be fetched; after arrived().
@@ -169,6 +171,7 @@ class WireExchange final : public Exchange {
     [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override;
     void settle(MPI_Status& status, int& error) override;
     void leave() override;
+    [[nodiscard]] bool may_have_arrived() const override { return !_arrival || _arrival->sees_header(); }
 
   private:
     std::optional<Departure> _departure;

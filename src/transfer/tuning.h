@@ -27,9 +27,8 @@ struct Tuning {
     std::chrono::nanoseconds small_wait{100'000};
     /// The sender of a larger one gives its receiver this long before it copies the message out.
     std::chrono::nanoseconds large_watch{2'000'000};
-    /// From this size on device memory that IPC cannot export, and messages that are copied out, go through exported
-    /// device memory in chunks of `bounce_chunk_bytes`; below it through host memory.
-    std::size_t bounce_bytes = std::size_t{64} << 10;
+    /// Device memory that IPC cannot export, and large messages that are copied out, go through exported device memory
+    /// in parts of this size.
     std::size_t bounce_chunk_bytes = std::size_t{16} << 20;
     /// Most exported device memory of a process for that.
     std::size_t bounce_pool_bytes = std::size_t{1} << 30;
