@@ -51,6 +51,9 @@ bool Operation::advance(const bool asked, const Ask ask) {
             layer().real.Grequest_complete(handle);
         }
         ready.store(true, std::memory_order_release);
+    } else if (_arrived && !asked) {
+        // Taken along by a call that waits for something else, perhaps in the MPI itself: must not depend on it.
+        exchange->leave();
     }
     return ready.load(std::memory_order_relaxed);
 }

@@ -59,9 +59,10 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _background([this] {
           // Freeing device memory may wait for the program's own kernels, so no call of the program's does it.
           sweep();
+          const bool some_left = pump_left();
           _exported.trim_idle();
           const transfer::ExportedPool::Statistics kept = _exported.statistics();
-          return kept.free_bytes + kept.lent_bytes != 0;
+          return some_left || kept.free_bytes + kept.lent_bytes != 0;
       }) {}
 
 Link::~Link() {
@@ -362,6 +363,38 @@ void Link::retire(std::shared_ptr<Shipment> shipment) {
     if (look_through) {
         sweep();
     }
+}
+
+void Link::leave(const std::shared_ptr<Shipment>& shipment) {
+    if (shipment->_free.load(std::memory_order_acquire)) {
+        return;
+    }
+    if (shipment->wants_background() || !is_readable(shipment->_peer)) {
+        _background.take(shipment);
+        return;
+    }
+    // Nothing to be done but in the rare case that this one cannot be mapped: a look now and then is enough.
+    {
+        const std::scoped_lock lock(_mutex);
+        if (std::find(_left.rbegin(), _left.rend(), shipment) != _left.rend()) {
+            return;
+        }
+        _left.push_back(shipment);
+    }
+    _background.keep_house();
+}
+
+bool Link::pump_left() noexcept {
+    std::vector<std::shared_ptr<Shipment>> left;
+    {
+        const std::scoped_lock lock(_mutex);
+        left.swap(_left);
+    }
+    left.erase(std::remove_if(left.begin(), left.end(), [](const auto& shipment) { return shipment->pump(); }),
+               left.end());
+    const std::scoped_lock lock(_mutex);
+    _left.insert(_left.end(), left.begin(), left.end());
+    return !_left.empty();
 }
 
 void Link::sweep() noexcept {

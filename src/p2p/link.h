@@ -221,6 +221,8 @@ class Link {
     /// True size of a message from `peer` whose header has this length.
     [[nodiscard]] std::optional<std::uint64_t> size_of(int peer, std::size_t header_length) const noexcept;
 
+    /// The call ends and the shipment does not: whatever it may still need is done in the background.
+    void leave(const std::shared_ptr<Shipment>& shipment);
     Background& background() noexcept { return _background; }
     /// Gives back what receivers are done with.
     void sweep() noexcept;
@@ -282,6 +284,8 @@ class Link {
     [[nodiscard]] bool ship_directly(Shipment& shipment);
     [[nodiscard]] bool ship_copy(Shipment& shipment);
     [[nodiscard]] bool ship_through_ring(Shipment& shipment);
+    /// Lets go on what calls have left; true when some of it is not over.
+    bool pump_left() noexcept;
     [[nodiscard]] bool has_plate(int device);
     [[nodiscard]] bool small_space();
     [[nodiscard]] std::byte* small_place(const Ticket ticket) const noexcept {
@@ -326,6 +330,8 @@ class Link {
     bool _plate_tried = false;
     std::vector<std::string> _noted;
     std::vector<std::shared_ptr<Shipment>> _lingering;
+    /// Left by their calls, and waiting for nothing but their receivers, which may yet refuse them.
+    std::vector<std::shared_ptr<Shipment>> _left;
     std::uint32_t _retired = 0;
     bool _shut_down = false;
     std::atomic<bool> _ending{false};  ///< what only another process could bring on is given up

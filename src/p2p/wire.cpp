@@ -253,8 +253,9 @@ void Departure::finish() {
 }
 
 void Departure::leave() {
-    if (_shipment != nullptr && _shipment->wants_background()) {
-        layer().neighbours.link()->background().take(_shipment);
+    if (_shipment != nullptr && !_left) {
+        _left = true;
+        layer().neighbours.link()->leave(_shipment);
     }
     if (_remote != nullptr) {
         _remote->leave();
@@ -397,7 +398,8 @@ void Arrival::arrived(const MPI_Status& status) {
 }
 
 void Arrival::leave() {
-    if (_fetch != nullptr && !_fetch->advance()) {
+    if (_fetch != nullptr && !_left && !_fetch->advance()) {
+        _left = true;
         layer().neighbours.link()->background().take(_fetch);
     }
 }
