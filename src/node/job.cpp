@@ -67,6 +67,10 @@ unsigned long long start_time_of(const int pid) {
     line[size] = '\0';
     // The second field is the command's name in brackets, which may itself hold blanks and brackets.
     const char* at = std::strrchr(line, ')');
+    // Ended, and only waiting for its parent to take note of it.
+    if (at != nullptr && (at[1] == ' ') && (at[2] == 'Z' || at[2] == 'X')) {
+        return 0;
+    }
     constexpr int kFieldsBefore = 20;  // start time is the 22nd field
     for (int field = 0; at != nullptr && field < kFieldsBefore; ++field) {
         at = std::strchr(at + 1, ' ');

@@ -419,6 +419,8 @@ void Link::sweep() noexcept {
 }
 
 void Link::settle() noexcept {
+    // Whoever says that it takes no headers any more has received what it wanted to.
+    area(_own).takes_headers.store(0, std::memory_order_release);
     for (;;) {
         sweep();
         std::vector<std::shared_ptr<Shipment>> rest;
@@ -427,7 +429,8 @@ void Link::settle() noexcept {
             rest = _lingering;
         }
         const bool any = std::any_of(rest.begin(), rest.end(), [this](const auto& shipment) {
-            return !shipment->is_over() && shipment->_peer != _own && is_alive(shipment->_peer);
+            return !shipment->is_over() && shipment->_peer != _own && takes_headers(shipment->_peer) &&
+                   is_alive(shipment->_peer);
         });
         if (!any) {
             return;
