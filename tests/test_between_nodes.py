@@ -160,7 +160,8 @@ def test_ranks_without_gpu(
 
 ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
 
-# MPICH 5.0.2 over UCX and TCP, without the layer too: hangs in the one, and delivers something else in the other.
+# Over TCP MPICH 5.0.2 hangs in the one without the layer, too; the other has another result in the second half of a run
+# there, and the same one when it runs alone.
 NATIVE_BUGS_OVER_TCP = ("in_order", "truncated")
 
 

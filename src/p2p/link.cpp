@@ -22,14 +22,15 @@ constexpr std::uint32_t kSweepEvery = 16;
 /// Bounds on what another process can make this one keep mapped and registered.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 constexpr std::size_t kMostMappings = 1024;
-/// A mapping keeps memory alive that its owner has freed, until it is closed: this part of a card may be kept so.
-constexpr std::size_t kMappedPart = 32;
+/// A mapping keeps memory alive that its owner has freed, and a copy takes memory that the program may want: each of the
+/// two may do so with this part of a card.
+constexpr std::size_t kPart = 32;
 constexpr std::size_t kMostMapped = std::size_t{16} << 30;
 
-std::size_t mapped_at_most(gpu::Runtime& runtime) {
+std::size_t part_of_card(gpu::Runtime& runtime) {
     gpu::DeviceInfo info;
     if (runtime.device_count() > 0 && runtime.device_info(0, info).ok() && info.memory_bytes != 0) {
-        return std::min(kMostMapped, info.memory_bytes / kMappedPart);
+        return std::min(kMostMapped, info.memory_bytes / kPart);
     }
     return kMostMapped;
 }
@@ -51,8 +52,8 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _own(segment.own_index()),
       _outbox(area(_own).offers),
       _exports(runtime),
-      _exported(runtime, _exports, {.bytes = options.tuning.bounce_pool_bytes}),
-      _mappings(runtime, {.bytes = mapped_at_most(runtime)}),
+      _exported(runtime, _exports, {.bytes = std::min(options.tuning.bounce_pool_bytes, part_of_card(runtime))}),
+      _mappings(runtime, {.bytes = part_of_card(runtime)}),
       _copies(runtime, pool, _tuning, options.engine),
       _window(runtime, options.cpu_copy),
       _peers(static_cast<std::size_t>(segment.processes())),

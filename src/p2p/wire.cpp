@@ -462,18 +462,18 @@ void Arrival::settle(MPI_Status& status, int& error) {
         }
         if (fetching()) {
             const std::optional<Error>& failure = _fetch != nullptr ? _fetch->error() : _remote->error();
+            const auto size = static_cast<std::int64_t>(_fetch != nullptr ? _fetch->size() : _remote->size());
             if (failure) {
                 _error = raise(MPI_ERR_OTHER, *failure);
-                return;
-            }
-            const auto size = static_cast<std::int64_t>(_fetch != nullptr ? _fetch->size() : _remote->size());
-            _delivered = std::min(size, _capacity);
-            account(_fetch != nullptr ? path_of(_fetch->route()) : report::Path::pipelined, _delivered);
-            if (_first == nullptr) {
-                deliver(_delivered);
-            }
-            if (size > _capacity) {
-                _error = truncated();
+            } else {
+                _delivered = std::min(size, _capacity);
+                account(_fetch != nullptr ? path_of(_fetch->route()) : report::Path::pipelined, _delivered);
+                if (_first == nullptr) {
+                    deliver(_delivered);
+                }
+                if (size > _capacity) {
+                    _error = truncated();
+                }
             }
         } else if (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE) {
             const std::int64_t bytes = received_bytes(status);
