@@ -7,7 +7,7 @@ tests/ranks/seeds.txt when it is fixed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import harness
@@ -31,6 +31,21 @@ LONG: tuple[Batch, ...] = tuple(
 )
 
 
+# Ways that messages do not take by themselves here, each forced for some programs.
+SETTINGS: dict[str, dict[str, str]] = {
+    "ring": {"AWAKEN_PATH": "ring", "AWAKEN_TUNE_SMALL_BYTES": "64", "AWAKEN_TUNE_RING_CHUNK_BYTES": "4K"},
+    "staged": {"AWAKEN_PATH": "staged"},
+    "no_ipc": {"AWAKEN_EMULATE_FAULTS": "ipc-open"},
+    "copied": {"AWAKEN_TUNE_SMALL_WATCH_US": "0", "AWAKEN_TUNE_SMALL_WAIT_US": "0", "AWAKEN_TUNE_LARGE_WATCH_US": "0"},
+    "nodes": {
+        "AWAKEN_PRETEND_NODES": "2",
+        "AWAKEN_TUNE_NETWORK_BYTES": "64",
+        "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "4K",
+    },
+    "kernel": {"AWAKEN_COPY": "kernel"},
+}
+
+
 def name(batch: Batch) -> str:
     mpi, emulate, ranks, first, count = batch
     return f"{mpi}-{emulate.replace(':', 'x')}-{ranks}-{first}..{first + count - 1}"
@@ -51,13 +66,21 @@ def hashes(result: harness.Result) -> dict[int, str]:
     return found
 
 
-def compare(mpi: harness.Mpi, emulate: str, ranks: int, program: Path, which: Sequence[str], timeout: float) -> None:
+def compare(
+    mpi: harness.Mpi,
+    emulate: str,
+    ranks: int,
+    program: Path,
+    which: Sequence[str],
+    timeout: float,
+    settings: Mapping[str, str] | None = None,
+) -> None:
     reference_result = harness.run_ranks(mpi, ranks, [program, *which, "--host"], with_awaken=False, timeout=timeout)
     reference_result.check()
     reference = hashes(reference_result)
     gpu = "cuda" if emulate.startswith("cuda") else "hip"
     command = [program, *which, f"--gpu={gpu}"]
-    result = harness.run_ranks(mpi, ranks, command, emulate=emulate, timeout=timeout)
+    result = harness.run_ranks(mpi, ranks, command, emulate=emulate, timeout=timeout, environment=settings)
     actual = hashes(result)
     wrong = [seed for seed in reference if actual.get(seed) != reference[seed]]
     if wrong:
@@ -66,7 +89,7 @@ def compare(mpi: harness.Mpi, emulate: str, ranks: int, program: Path, which: Se
         again = " ".join(harness.rank_command(mpi, ranks, [program, f"--seeds={seed}", f"--gpu={gpu}", "--verbose"]))
         pytest.fail(
             f"program {seed} {happened} ({len(wrong)} of {len(reference)} differ: {wrong[:20]}). To repeat it:\n"
-            f"AWAKEN_EMULATE={emulate} {again}\n"
+            f"AWAKEN_EMULATE={emulate} {' '.join(f'{n}={v}' for n, v in (settings or {}).items())} {again}\n"
             f"and add --events=N to cut it short; the reference is the same with --host, without awaken.\n"
             f"{result.explain()}"
         )
@@ -114,3 +137,19 @@ def test_random_programs_long(
     mpi, emulate, ranks, first, count = batch
     program = rank_program(mpi, "random_program")
     compare(mpi_named(mpi), emulate, ranks, program, [f"--first={first}", f"--count={count}"], 3600)
+
+
+@pytest.mark.parametrize("way", SETTINGS)
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+def test_random_programs_by_other_ways(
+    mpi: str,
+    emulate: str,
+    way: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """The same programs whichever way messages are made to take."""
+    first = 501 + 20 * list(SETTINGS).index(way)
+    which = [f"--first={first}", "--count=20"]
+    compare(mpi_named(mpi), emulate, 2, rank_program(mpi, "random_program"), which, 240, SETTINGS[way])

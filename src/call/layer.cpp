@@ -110,6 +110,9 @@ report::Identity Layer::identity() const {
 
 void Layer::write_report(const bool world_model) {
     report::Identity mine = identity();
+    if (_gpu.load(std::memory_order_acquire) != nullptr && _size > 1 && neighbours.link() == nullptr) {
+        ledger.add_fallback("point-to-point", "no direct paths: " + neighbours.why_no_link());
+    }
     const transfer::PinnedPool::Statistics statistics = pool.statistics();
     if (statistics.overflow_blocks > 0) {
         ledger.add_fallback("staging", "at most " + std::to_string(statistics.overflow_peak_bytes >> 20) +

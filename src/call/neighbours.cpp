@@ -23,7 +23,6 @@ void Neighbours::before_init() {
     const Settings& settings = _owner.settings;
     // Asked for in each process, also where nothing comes of it here: what the network makes of it is for all of them.
     const node::Job job = node::find_job(settings.job, settings.pretended_nodes);
-    _launcher = job.launcher;
     _local_ranks = job.known() ? job.local_ranks : 0;
     if (settings.path == NodePath::staged) {
         _why_not = "AWAKEN_PATH=staged";
@@ -34,6 +33,7 @@ void Neighbours::before_init() {
         return;
     }
     _may_have_gpu = true;
+    transfer::request_copy_engine(settings.copy);
     _segment = node::Segment::join(job, p2p::Link::area_bytes(job.local_ranks), _why_not);
 }
 
@@ -309,13 +309,6 @@ void Neighbours::sent_plain(const MPI_Comm communicator, const int rank, const s
     if (const int index = index_of(communicator, rank); index >= 0) {
         _sent_plain[static_cast<std::size_t>(index)].add(p2p::slot_of_length(bytes));
     }
-}
-
-std::string Neighbours::description() const {
-    if (_segment == nullptr) {
-        return "none: " + _why_not;
-    }
-    return std::to_string(_segment->processes()) + " processes on this node (" + _launcher + ")";
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -98,8 +98,8 @@ class Neighbours {
     void completed(MPI_Request request);
     void ended_unprepared() noexcept { _unprepared.fetch_sub(1, std::memory_order_seq_cst); }
 
-    /// Why there is no link, or which processes it reaches; for the report.
-    [[nodiscard]] std::string description() const;
+    /// Why there is no link, for the report.
+    [[nodiscard]] const std::string& why_no_link() const noexcept { return _why_not; }
 
   private:
     struct Members;  ///< of one communicator
@@ -119,7 +119,6 @@ class Neighbours {
     std::atomic<Network*> _network{nullptr};
     std::atomic<p2p::Link*> _link{nullptr};
     std::string _why_not = "MPI_Init was not called yet";
-    std::string _launcher;
     int _local_ranks = 0;  ///< of the job on this node, as the launcher says; 0: it does not
     bool _may_have_gpu = false;
     bool _used = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -22,8 +23,8 @@ constexpr std::uint32_t kSweepEvery = 16;
 /// Bounds on what another process can make this one keep mapped and registered.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 constexpr std::size_t kMostMappings = 1024;
-/// A mapping keeps memory alive that its owner has freed, and a copy takes memory that the program may want: each of the
-/// two may do so with this part of a card.
+/// A mapping keeps memory alive that its owner has freed, and a copy takes memory that the program may want: each of
+/// the two may do so with this part of a card.
 constexpr std::size_t kPart = 32;
 constexpr std::size_t kMostMapped = std::size_t{16} << 30;
 
@@ -491,6 +492,10 @@ std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::si
         }
     } catch (const Error& error) {
         fetch->_error = error;
+        fetch->finish();
+    } catch (const std::bad_alloc&) {
+        fetch->_error =
+            Error("out of host memory while a message was fetched", "free memory, or send smaller messages");
         fetch->finish();
     }
     return fetch;

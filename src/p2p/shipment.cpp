@@ -103,6 +103,9 @@ bool Shipment::advance(const Patience patience) {
         }
         _parts.clear();
         _ring.reset();
+        // The buffer is the program's again: whoever comes for the message now must not read it, and is told that
+        // there is none.
+        static_cast<void>(_link._outbox.spill(_ticket, Location{}));
         throw;
     }
     return _free.load(std::memory_order_relaxed);
@@ -162,9 +165,8 @@ bool Shipment::step(const Patience patience) {
             }
             return false;
         default:
-            if (patience != Patience::endless) {
-                check_alive();
-            }
+            // In the background, too, where a ring would otherwise go on for ever for a reader that is gone.
+            check_alive();
             return false;
     }
 }

@@ -86,7 +86,13 @@ bool Departure::offer(const Mode mode, const void* const buffer, const std::int6
     _shipment = layer().neighbours.link()->ship(
         peer, first, located.info, static_cast<std::size_t>(count * layout.size()), mode == Mode::detached);
     if (_shipment != nullptr && mode == Mode::detached) {
-        while (!_shipment->advance(Shipment::Patience::endless)) {
+        try {
+            while (!_shipment->advance(Shipment::Patience::endless)) {
+            }
+        } catch (const Error&) {
+            _shipment->withdraw();  // its header was not sent yet
+            _shipment.reset();
+            throw;
         }
     }
     return _shipment != nullptr;
