@@ -134,9 +134,7 @@ def test_settings(
     assert (calls.get("pipelined", 0) > 0) == pipelined, calls
 
 
-@pytest.mark.parametrize(
-    "settings", [{"AWAKEN_GPU": "none"}, {"AWAKEN_EMULATE": ""}], ids=["gpu_none", "no_driver"]
-)
+@pytest.mark.parametrize("settings", [{"AWAKEN_GPU": "none"}, {"AWAKEN_EMULATE": ""}], ids=["gpu_none", "no_driver"])
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_ranks_without_gpu(
     mpi: str,

@@ -82,8 +82,7 @@ class Carriers {
             if (operation == nullptr || !operation->active) {
                 continue;
             }
-            const bool over =
-                operation->advance(true, ask || i == also ? Operation::Ask::mpi : Operation::Ask::memory);
+            const bool over = operation->advance(true, ask || i == also ? Operation::Ask::mpi : Operation::Ask::memory);
             all = over && all;
             ask = ask && (over || operation->has_arrived());
         }

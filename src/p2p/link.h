@@ -98,7 +98,7 @@ class Shipment final : public Job {
     std::size_t _bytes = 0;
     Route _route = Route::pull;
     std::array<std::byte, kLongestHeader> _message;  ///< filled as far as it is sent
-    bool _is_copy = false;  ///< offered as a copy, which `_parts` are making
+    bool _is_copy = false;                           ///< offered as a copy, which `_parts` are making
     std::atomic<bool> _free{false};
     bool _withdrawn = false;
     std::optional<Error> _error;

@@ -79,7 +79,7 @@ class Departure {
     std::vector<std::byte> _copy;  ///< of a host buffer
     MPI_Request _carrier = MPI_REQUEST_NULL;
     std::shared_ptr<Shipment> _shipment;
-    bool _left = false;  ///< the background has it, too
+    bool _left = false;                       ///< the background has it, too
     std::shared_ptr<RemoteShipment> _remote;  ///< instead of it, to another node
 };
 
@@ -156,7 +156,7 @@ class Arrival {
     std::byte* _landed = nullptr;
     std::shared_ptr<BytesType> _bytes_type;
     std::shared_ptr<p2p::Fetch> _fetch;
-    bool _left = false;  ///< the background has it, too
+    bool _left = false;                    ///< the background has it, too
     std::shared_ptr<RemoteFetch> _remote;  ///< instead of it, from another node
     bool _restored = false;
     bool _settled = false;

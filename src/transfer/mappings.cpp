@@ -51,7 +51,8 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
         const bool same_handle = current->handle == location.handle;
         // An allocation where another one was, as a runtime that carves small ones out of a block makes them: the
         // handles differ, but the old one was freed, and keeping it mapped makes the runtime refuse the new one.
-        const bool overlaps = location.address != 0 && current->address < location.address + location.allocation_bytes &&
+        const bool overlaps = location.address != 0 &&
+                              current->address < location.address + location.allocation_bytes &&
                               location.address < current->address + current->bytes;
         if (!same_handle && !overlaps) {
             continue;
@@ -105,9 +106,8 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     }
     ++_statistics.opened;
     _bytes += bytes;
-    _mappings.push_front(
-        {owner, device, location.handle, location.allocation_id, location.address, bytes, base, 1, false, once,
-         Clock::now()});
+    _mappings.push_front({owner, device, location.handle, location.allocation_id, location.address, bytes, base, 1,
+                          false, once, Clock::now()});
     use._owner = this;
     use._mapping = _mappings.begin();
     use._data = static_cast<std::byte*>(base) + location.offset;
