@@ -68,6 +68,40 @@ int wait_for(MPI_Request& request, MPI_Status& status) {
     }
 }
 
+/// Native operations of ours for arguments that count in `Count`; through the tools below us, like the program's own.
+template <class Count>
+int start_receive(const Posted& posted, const int source, const int tag, const MPI_Comm comm,
+                  MPI_Request* const request) {
+    const auto in = posted.as<Count>();
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        return below<Function::Irecv_c>()(in.address, in.count, in.type, source, tag, comm, request);
+    } else {
+        return below<Function::Irecv>()(in.address, in.count, in.type, source, tag, comm, request);
+    }
+}
+
+/// Both halves of an exchange, the receive first. Nothing is left of it when that fails.
+template <class Count>
+int start_halves(Departure& departure, const Posted& sent, const int destination, const int send_tag,
+                 const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
+                 MPI_Request& receiving, MPI_Request& sending) {
+    int error = start_receive<Count>(received, source, receive_tag, comm, &receiving);
+    if (error == MPI_SUCCESS) {
+        const auto out = sent.as<Count>();
+        if constexpr (sizeof(Count) > sizeof(int)) {
+            error = below<Function::Isend_c>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
+        } else {
+            error = below<Function::Isend>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
+        }
+        departure.posted(error);
+    }
+    if (error != MPI_SUCCESS && receiving != MPI_REQUEST_NULL) {
+        layer().real.Cancel(&receiving);
+        layer().real.Request_free(&receiving);
+    }
+    return error;
+}
+
 /// The native receive is over: fetches what it announced and makes the outcome the program's.
 int conclude(Arrival& arrival, MPI_Status& status, int error) {
     Layer& owner = layer();
@@ -169,8 +203,7 @@ struct Receive {
         if (owner.requests.any_exchanges()) {
             // Others may be waiting for what this process has started before.
             MPI_Request request = MPI_REQUEST_NULL;
-            const auto received = posted.as<int>();
-            error = owner.below.Irecv(received.address, received.count, received.type, source, tag, comm, &request);
+            error = start_receive<Count>(posted, source, tag, comm, &request);
             if (error == MPI_SUCCESS) {
                 error = wait_for(request, own);
             }
@@ -258,30 +291,10 @@ template <class Count>
 int exchange_both(Departure& departure, const Posted& sent, const int destination, const int send_tag, Arrival& arrival,
                   const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
                   MPI_Status& status) {
-    const Native& native = layer().below;
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    const auto start = [&](const auto irecv, const auto isend, auto one) {
-        using Number = decltype(one);
-        const auto in = received.as<Number>();
-        const auto out = sent.as<Number>();
-        int error = irecv(in.address, in.count, in.type, source, receive_tag, comm, &receiving);
-        if (error == MPI_SUCCESS) {
-            error = isend(out.address, out.count, out.type, destination, send_tag, comm, &sending);
-            departure.posted(error);
-        }
-        return error;
-    };
-    int error = MPI_SUCCESS;
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        error = start(below<Function::Irecv_c>(), below<Function::Isend_c>(), Count{});
-    } else {
-        error = start(native.Irecv, native.Isend, int{});
-    }
+    const int error = start_halves<Count>(departure, sent, destination, send_tag, received, source, receive_tag, comm,
+                                          receiving, sending);
     if (error != MPI_SUCCESS) {
-        if (receiving != MPI_REQUEST_NULL) {
-            layer().real.Cancel(&receiving);
-            layer().real.Request_free(&receiving);
-        }
         return error;
     }
     Layer& owner = layer();
@@ -292,6 +305,9 @@ int exchange_both(Departure& departure, const Posted& sent, const int destinatio
         int done = 0;
         if (sending != MPI_REQUEST_NULL) {
             sent_error = owner.real.Test(&sending, &done, &ignored);
+            if (sent_error != MPI_SUCCESS) {
+                sending = MPI_REQUEST_NULL;  // nothing more will come of it
+            }
         }
         if (!departed) {
             departed = departure.advance(Shipment::Patience::short_) && (sending == MPI_REQUEST_NULL);
@@ -397,10 +413,10 @@ template <Function function, class Count>
 int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Posted& sent, const int destination,
                const int send_tag, Arrival arrival, const Posted& received, const int source, const int receive_tag,
                const MPI_Comm comm, MPI_Request* const request) {
-    const auto out = sent.as<Count>();
-    const auto in = received.as<Count>();
     const bool exchanging = departure.exchanging() || arrival.exchanging();
     if (!exchanging || (source == MPI_PROC_NULL && destination == MPI_PROC_NULL)) {
+        const auto out = sent.as<Count>();
+        const auto in = received.as<Count>();
         const int error = below<function>()(out.address, out.count, out.type, destination, send_tag, in.address,
                                             in.count, in.type, source, receive_tag, comm, request);
         if (error == MPI_SUCCESS) {
@@ -412,24 +428,9 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
     // Two native operations instead of the combined one, whose status does not say how much came in MPICH. The program
     // holds the receive; the send is completed along with it.
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    int error = MPI_SUCCESS;
-    if constexpr (sizeof(Count) > sizeof(int)) {
-        error = below<Function::Irecv_c>()(in.address, in.count, in.type, source, receive_tag, comm, &receiving);
-        if (error == MPI_SUCCESS) {
-            error = below<Function::Isend_c>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
-        }
-    } else {
-        error = below<Function::Irecv>()(in.address, in.count, in.type, source, receive_tag, comm, &receiving);
-        if (error == MPI_SUCCESS) {
-            error = below<Function::Isend>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
-        }
-    }
-    departure.posted(error);
+    const int error = start_halves<Count>(departure, sent, destination, send_tag, received, source, receive_tag, comm,
+                                          receiving, sending);
     if (error != MPI_SUCCESS) {
-        if (receiving != MPI_REQUEST_NULL) {
-            layer().real.Cancel(&receiving);
-            layer().real.Request_free(&receiving);
-        }
         return error;
     }
     // A receive from nobody gives a request that is not unique in all MPIs: then the send stands for both.
