@@ -168,16 +168,16 @@ void Requests::remove_exchange(const Operation& operation) {
     }
 }
 
+std::vector<std::shared_ptr<Operation>> Requests::exchanges() {
+    const std::scoped_lock lock(_exchanges_mutex);
+    return _exchanges;
+}
+
 void Requests::advance_exchanges() {
     if (!any_exchanges()) {
         return;
     }
-    std::vector<std::shared_ptr<Operation>> all;
-    {
-        const std::scoped_lock lock(_exchanges_mutex);
-        all = _exchanges;
-    }
-    for (const std::shared_ptr<Operation>& operation : all) {
+    for (const std::shared_ptr<Operation>& operation : exchanges()) {
         static_cast<void>(operation->advance(false));
     }
 }
@@ -186,12 +186,7 @@ void Requests::leave_exchanges() {
     if (!any_exchanges()) {
         return;
     }
-    std::vector<std::shared_ptr<Operation>> all;
-    {
-        const std::scoped_lock lock(_exchanges_mutex);
-        all = _exchanges;
-    }
-    for (const std::shared_ptr<Operation>& operation : all) {
+    for (const std::shared_ptr<Operation>& operation : exchanges()) {
         operation->leave();
     }
 }

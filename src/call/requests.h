@@ -149,6 +149,9 @@ class Requests {
     mutable std::mutex _mutex;
     std::atomic<std::size_t> _tracked{0};
     std::unordered_map<MPI_Request, std::shared_ptr<Operation>, Hash> _operations;
+    /// Those under way, to be looked at without the lock.
+    [[nodiscard]] std::vector<std::shared_ptr<Operation>> exchanges();
+
     std::mutex _exchanges_mutex;
     std::atomic<std::size_t> _exchange_count{0};
     std::vector<std::shared_ptr<Operation>> _exchanges;
