@@ -8,12 +8,6 @@ namespace awaken::p2p {
 using transfer::DeviceCopies;
 using transfer::Location;
 
-namespace {
-
-constexpr std::chrono::milliseconds kBetweenLooks{10};
-
-}  // namespace
-
 Fetch::~Fetch() {
     _copy = {};  // waits for what is under way
     _ring.reset();
@@ -199,16 +193,10 @@ void Fetch::check_alive() {
                         " of MPI_COMM_WORLD had arrived",
                     "complete every receive before MPI_Finalize");
     }
-    const Clock::time_point now = Clock::now();
-    if (_looked == Clock::time_point{}) {
-        _looked = now;
-    } else if (now - _looked > kBetweenLooks) {
-        _looked = now;
-        if (_peer != _link._own && !_link.is_alive(_peer)) {
-            throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
-                            " of MPI_COMM_WORLD ended while a message of its was being fetched",
-                        "look at that rank's own output for the reason");
-        }
+    if (_link.seems_gone(_peer, _looked)) {
+        throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                        " of MPI_COMM_WORLD ended while a message of its was being fetched",
+                    "look at that rank's own output for the reason");
     }
 }
 

@@ -86,6 +86,20 @@ int Link::any_device() const noexcept {
     return _runtime.current_device(device).ok() && device >= 0 ? device : 0;
 }
 
+bool Link::seems_gone(const int peer, std::chrono::steady_clock::time_point& looked) const {
+    constexpr std::chrono::milliseconds kBetweenLooks{10};  // each costs a system call or two
+    const auto now = std::chrono::steady_clock::now();
+    if (looked == std::chrono::steady_clock::time_point{}) {
+        looked = now;
+        return false;
+    }
+    if (now - looked <= kBetweenLooks) {
+        return false;
+    }
+    looked = now;
+    return peer != _own && !is_alive(peer);
+}
+
 void Link::note_once(const std::string& reason) {
     {
         const std::scoped_lock lock(_mutex);
@@ -233,6 +247,7 @@ bool Link::ship_copy(Shipment& shipment) {
         sweep();  // the block of the message before may be free again
         shipment._block = _exported.acquire(device, shipment._bytes);
         if (!shipment._block) {
+            note_once("no exported device memory left for a copy of memory that IPC cannot export");
             return false;
         }
         _background.keep_house();
@@ -258,6 +273,7 @@ bool Link::ship_through_ring(Shipment& shipment) {
         shipment._ring_index = take_ring();
     }
     if (shipment._ring_index < 0) {
+        note_once("no ring free, and no shared memory for another: messages were staged");
         return false;
     }
     SharedMapping memory;
@@ -606,6 +622,8 @@ void Link::shut_down() noexcept {
     {
         const std::scoped_lock lock(_mutex);
         lingering.swap(_lingering);
+        lingering.insert(lingering.end(), _left.begin(), _left.end());
+        _left.clear();
     }
     for (const std::shared_ptr<Shipment>& shipment : lingering) {
         const std::scoped_lock lock(shipment->_mutex);

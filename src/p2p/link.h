@@ -302,6 +302,8 @@ class Link {
     void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     [[nodiscard]] int any_device() const noexcept;
     [[nodiscard]] bool is_alive(int peer) const { return _segment.alive(peer); }
+    /// Looks, at most every 10 ms, whether the peer is still there; `looked` is the caller's memory of the last time.
+    [[nodiscard]] bool seems_gone(int peer, std::chrono::steady_clock::time_point& looked) const;
     void note_once(const std::string& reason);
 
     node::Segment& _segment;

@@ -8,13 +8,6 @@ namespace awaken::p2p {
 using transfer::DeviceCopies;
 using transfer::Location;
 
-namespace {
-
-/// Between two looks whether the other process still lives, which cost a system call or two.
-constexpr std::chrono::milliseconds kBetweenLooks{10};
-
-}  // namespace
-
 Shipment::~Shipment() {
     release_all();
 }
@@ -172,16 +165,10 @@ bool Shipment::step(const Patience patience) {
 }
 
 void Shipment::check_alive() {
-    const Clock::time_point now = Clock::now();
-    if (_looked == Clock::time_point{}) {
-        _looked = now;
-    } else if (now - _looked > kBetweenLooks) {
-        _looked = now;
-        if (!_link.is_alive(_peer) && _link._outbox.state(_ticket) != OfferState::done) {
-            throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
-                            " of MPI_COMM_WORLD ended while it was fetching a message",
-                        "look at that rank's own output for the reason");
-        }
+    if (_link.seems_gone(_peer, _looked) && _link._outbox.state(_ticket) != OfferState::done) {
+        throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                        " of MPI_COMM_WORLD ended while it was fetching a message",
+                    "look at that rank's own output for the reason");
     }
 }
 

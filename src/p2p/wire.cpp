@@ -189,6 +189,12 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
         }
         return unchanged;
     }
+    if (link != nullptr && owner.settings.report && mode != Mode::plain && peer < 0) {
+        const bool near = owner.neighbours.index_of(communicator, destination) >= 0;
+        owner.ledger.add_fallback(_call->name(),
+                                  near ? "staged: the receiver uses no GPU yet, or has receives of before its first use"
+                                       : "staged: the receiver is on another node, of another job, or without Awaken");
+    }
     const Argument<std::int64_t> staged = _stage.buffer(Access::in, buffer, count, type, std::move(located));
     _stage.load();
     if (ambiguous && wrap(peer, remote, _stage.packed(), bytes)) {
