@@ -6,7 +6,7 @@
 //     processes early-receive    receives are posted before any GPU runtime is loaded, and matched by device messages
 //     processes one-gpu          only the even ranks use a GPU at all
 //     processes late-gpu         ... and the odd ranks begin to in the middle
-//     processes dies=PLACE       the last rank kills itself; rank 0, which needs it, must come to an end
+//     processes dies=PLACE       rank 0 kills the last rank, and must come to an end though it needs it
 //         receive                ... while rank 0 waits to receive from it
 //         before-send            ... before rank 0 sends to it
 //         posted                 ... with its receive posted and tested once, rank 0 sends to that
@@ -218,18 +218,32 @@ void only_even_ranks_have_one(const World& world, const std::string& gpu_name, b
 
 // ---- death ----------------------------------------------------------------------------------------------------------
 
-[[noreturn]] void die() {
-    raise(SIGKILL);
-    std::abort();  // not reached: nothing survives that signal
+/// The last rank tells who it is, and waits for its end.
+[[noreturn]] void await_death() {
+    const auto own = static_cast<std::int64_t>(getpid());
+    MPI(MPI_Send(&own, 1, MPI_INT64_T, 0, kReadyTag, MPI_COMM_WORLD));
+    for (;;)
+        pause();
+}
+
+/// Rank 0 hears that the last rank is ready, and ends it: so nothing that it sent before is lost with it.
+void end_rank(int rank) {
+    std::int64_t victim = 0;
+    MPI(MPI_Recv(&victim, 1, MPI_INT64_T, rank, kReadyTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    kill(static_cast<pid_t>(victim), SIGKILL);
 }
 
 /// Rank 0 reports an error and leaves at once: MPI_Finalize with a dead rank would wait for it.
+/// A launcher may be gone by then, and with it what reads our output: the file SURVIVOR_FILE hears it as well.
 void survive(int code, const char* call) {
-    if (code == MPI_SUCCESS) {
-        std::printf("survivor: %s succeeded\n", call);
-        return;
+    const bool well = code == MPI_SUCCESS;
+    const std::string text = format("survivor: %s%s\n", call, well ? " succeeded" : (": " + error_text(code)).c_str());
+    if (const char* const name = std::getenv("SURVIVOR_FILE")) {
+        std::FILE* const file = std::fopen(name, "w");
+        check(file != nullptr && std::fputs(text.c_str(), file) >= 0 && std::fclose(file) == 0, "cannot write a file");
     }
-    std::printf("survivor: %s: %s\n", call, error_text(code).c_str());
+    std::fputs(text.c_str(), stdout);
+    if (well) return;
     std::fflush(stdout);
     _exit(0);
 }
@@ -252,19 +266,13 @@ void last_rank_dies(const World& world, const std::string& gpu_name, const std::
     if (world.rank == last) {
         if (place == "posted") {
             MPI(MPI_Irecv(in.data(), kBytes, MPI_BYTE, 0, kLastTag, MPI_COMM_WORLD, &request));
-            MPI(MPI_Send(nullptr, 0, MPI_BYTE, 0, kReadyTag, MPI_COMM_WORLD));
             MPI(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
         } else if (place == "sent") {
             MPI(MPI_Isend(last_words.data(), kBytes, MPI_BYTE, 0, kLastTag, MPI_COMM_WORLD, &request));
-            MPI(MPI_Send(nullptr, 0, MPI_BYTE, 0, kReadyTag, MPI_COMM_WORLD));
-        } else if (place == "before-send") {
-            MPI(MPI_Send(nullptr, 0, MPI_BYTE, 0, kReadyTag, MPI_COMM_WORLD));
         }
-        die();
+        await_death();
     }
-    if (place != "receive") {
-        MPI(MPI_Recv(nullptr, 0, MPI_BYTE, last, kReadyTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-    }
+    end_rank(last);
     if (place == "receive" || place == "sent") {
         survive(MPI_Recv(in.data(), kBytes, MPI_BYTE, last, kLastTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
         // A success is right only if the whole message had come before.
