@@ -36,7 +36,7 @@ struct Model {
     static constexpr int threads_per_block = 1024;
     static constexpr int threads_per_multiprocessor = 2048;
     static constexpr int blocks_per_multiprocessor = 32;
-    static constexpr int multiprocessors = 16;
+    static constexpr int multiprocessors = 2;
     static constexpr int shared_bytes_per_block = 49152;
     static constexpr int shared_bytes_per_multiprocessor = 65536;
     static constexpr int registers = 65536;

@@ -6,7 +6,6 @@
 // kernel without barriers needs a single one.
 #include <sched.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -18,6 +17,10 @@
 #include <vector>
 
 #include "core/kernel.h"
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -59,6 +62,76 @@ class Stack {
     std::size_t _length = 0;
 };
 
+#if defined(__x86_64__)
+
+extern "C" {
+/// Saves what a function must preserve on the current stack, whose top goes to `*from`, and goes on where `to` was
+/// saved. swapcontext would ask the kernel for the signal mask each time, and a launch switches thousands of times.
+void awaken_emulator_switch(void** from, void* to) noexcept;
+}
+asm(R"(
+.text
+.hidden awaken_emulator_switch
+.globl awaken_emulator_switch
+.type awaken_emulator_switch, @function
+awaken_emulator_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size awaken_emulator_switch, . - awaken_emulator_switch
+)");
+
+/// Where a fiber, or the host thread, goes on.
+class Position {
+  public:
+    /// To go on at the start of `entry`, which never returns.
+    void start(void* stack, std::size_t bytes, void (*entry)()) noexcept {
+        constexpr std::size_t kSaved = 6;  // registers
+        auto* top = reinterpret_cast<std::uintptr_t*>(static_cast<char*>(stack) + bytes);
+        // A function expects the stack 8 bytes below a multiple of 16, as a call leaves it.
+        *--top = 0;
+        *--top = reinterpret_cast<std::uintptr_t>(entry);
+        for (std::size_t i = 0; i < kSaved; ++i)
+            *--top = 0;
+        _stack = top;
+    }
+    static void go(Position& from, const Position& to) noexcept { awaken_emulator_switch(&from._stack, to._stack); }
+
+  private:
+    void* _stack = nullptr;
+};
+
+#else
+
+class Position {
+  public:
+    void start(void* stack, std::size_t bytes, void (*entry)()) noexcept {
+        getcontext(&_context);
+        _context.uc_stack.ss_sp = stack;
+        _context.uc_stack.ss_size = bytes;
+        _context.uc_link = nullptr;
+        makecontext(&_context, entry, 0);
+    }
+    static void go(Position& from, const Position& to) noexcept { swapcontext(&from._context, &to._context); }
+
+  private:
+    ucontext_t _context{};
+};
+
+#endif
+
 struct SharedMemory {
     struct Release {
         void operator()(void* memory) const noexcept { std::free(memory); }
@@ -88,7 +161,7 @@ struct BlockState {
 };
 
 struct Fiber {
-    ucontext_t context{};
+    Position position;
     std::unique_ptr<Stack> stack;
     BlockState* block = nullptr;
     Index3 thread{};
@@ -105,10 +178,21 @@ struct Fiber {
 class Scheduler;
 thread_local Scheduler* active = nullptr;
 
+/// Stacks of fibers that have returned, for the next launch on this host thread: mapping hundreds anew for each launch
+/// would take longer than the launch.
+constexpr std::size_t kSpareStacks = 4096;
+thread_local std::vector<std::unique_ptr<Stack>> spare_stacks;
+
 class Scheduler {
   public:
     Scheduler(const kernels::host::Kernel& kernel, const Launch& launch, void** arguments)
-        : _kernel(kernel), _launch(launch), _arguments(arguments) {}
+        : _kernel(kernel), _launch(launch), _arguments(arguments), _stacks(std::move(spare_stacks)) {}
+    ~Scheduler() {
+        if (_stacks.size() > kSpareStacks) _stacks.resize(kSpareStacks);
+        spare_stacks = std::move(_stacks);
+    }
+    Scheduler(const Scheduler&) = delete;
+    Scheduler& operator=(const Scheduler&) = delete;
 
     void run() {
         const std::uint64_t blocks = std::uint64_t{_launch.grid.x} * _launch.grid.y * _launch.grid.z;
@@ -191,11 +275,7 @@ class Scheduler {
             fiber->stack = std::move(_stacks.back());
             _stacks.pop_back();
         }
-        getcontext(&fiber->context);
-        fiber->context.uc_stack.ss_sp = fiber->stack->base();
-        fiber->context.uc_stack.ss_size = kStackBytes;
-        fiber->context.uc_link = nullptr;
-        makecontext(&fiber->context, &Scheduler::enter, 0);
+        fiber->position.start(fiber->stack->base(), kStackBytes, &Scheduler::enter);
 #if defined(__SANITIZE_THREAD__)
         fiber->tsan = __tsan_create_fiber(0);
 #endif
@@ -243,7 +323,7 @@ class Scheduler {
         _host_tsan = __tsan_get_current_fiber();
         __tsan_switch_to_fiber(fiber.tsan, 0);
 #endif
-        swapcontext(&_host, &fiber.context);
+        Position::go(_host, fiber.position);
 #if defined(__SANITIZE_ADDRESS__)
         __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
 #endif
@@ -260,14 +340,14 @@ class Scheduler {
 #if defined(__SANITIZE_THREAD__)
         __tsan_switch_to_fiber(_host_tsan, 0);
 #endif
-        swapcontext(&fiber.context, &_host);
+        Position::go(fiber.position, _host);
         entered();
     }
 
     const kernels::host::Kernel& _kernel;
     const Launch& _launch;
     void** const _arguments;
-    ucontext_t _host{};
+    Position _host;
     Fiber* _current = nullptr;
     bool _progress = false;
     std::vector<std::unique_ptr<Fiber>> _fibers;

@@ -173,6 +173,8 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "0 stages messages between nodes instead of pipelining them; needed when some ranks run without Awaken"},
         {"AWAKEN_PRETEND_NODES", "number", "1",
          "the ranks of a node behave as if they were on so many nodes; for tests and comparisons"},
+        {"AWAKEN_COLLECTIVES", "rows", "",
+         "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; ...\""},
         {"AWAKEN_NATIVE_GPU", "auto | yes | no", "auto", "whether the MPI underneath takes device pointers by itself"},
         {"AWAKEN_TUNING", "path", "",
          "the tuning file to read, instead of awaken/tuning.conf in $XDG_CONFIG_HOME or ~/.config; see awaken tune"},
@@ -240,6 +242,8 @@ Settings Settings::from_environment(char** environment) {
             settings.nodes = parse_switch(name, value);
         } else if (name == "AWAKEN_PRETEND_NODES") {
             settings.pretended_nodes = parse_nodes(name, value);
+        } else if (name == "AWAKEN_COLLECTIVES") {
+            settings.collectives = value;
         } else if (name == "AWAKEN_NATIVE_GPU") {
             settings.native_gpu = parse_native_gpu(name, value);
         } else if (name == "AWAKEN_TUNING") {

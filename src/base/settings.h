@@ -59,6 +59,7 @@ struct Settings {
     bool cpu_copy = true;                         ///< AWAKEN_CPU_COPY: the CPU may copy small messages by itself
     bool nodes = true;                            ///< AWAKEN_NODES: pipelined messages between nodes
     NativeGpu native_gpu = NativeGpu::automatic;  ///< AWAKEN_NATIVE_GPU
+    std::string collectives;                      ///< AWAKEN_COLLECTIVES, as it is: see coll::Selection
     std::string tuning_file;                      ///< AWAKEN_TUNING; empty: the user's own, if there is one
 
     /// Reads AWAKEN_* from the environment. Throws Error naming the variable, its value and what is allowed; an unknown

@@ -13,9 +13,23 @@ struct Neighbours::Members {
     std::vector<int> indices;  ///< by rank in the communicator
     std::once_flag ranks_known;
     std::vector<int> ranks;  ///< in MPI_COMM_WORLD; looked up when a message to another node asks for the first one
+    bool between = false;    ///< an intercommunicator: these are the others
+    /// Set up by the first collective, which all members call.
+    bool team_tried = false;
+    std::shared_ptr<coll::Team> team;
 };
 
-Neighbours::Neighbours(Layer& owner) : _owner(owner) {}
+namespace {
+
+coll::Selection choices_of(const Settings& settings) {
+    // Asked not to read each other's memory, collectives have no way but the MPI's.
+    return settings.path == NodePath::ring ? coll::Selection("* : staged", "AWAKEN_PATH=ring")
+                                           : coll::Selection(settings.collectives, "AWAKEN_COLLECTIVES");
+}
+
+}  // namespace
+
+Neighbours::Neighbours(Layer& owner) : _owner(owner), _selection(choices_of(owner.settings)) {}
 
 Neighbours::~Neighbours() = default;
 
@@ -45,7 +59,10 @@ void Neighbours::after_init() {
     if (_segment != nullptr) {
         // The MPI has synchronised its processes, or some have no layer and will never come.
         _segment->close_door();
-        if (rank != _segment->process(_segment->own_index()).world_rank) {
+        if (_segment->own_index() >= _segment->processes()) {
+            _why_not = "the others went on before this rank had joined the node's shared memory";
+            _segment.reset();
+        } else if (rank != _segment->process(_segment->own_index()).world_rank) {
             _why_not = "the launcher numbers the ranks in another way than the MPI";
             _segment.reset();
         } else {
@@ -96,6 +113,11 @@ void Neighbours::use(gpu::Runtime& runtime) {
         *_segment, runtime, _owner.pool, options,
         [&owner](const std::string& reason) { owner.ledger.add_fallback("point-to-point", reason); }, &_sent_plain);
     _link.store(_owned_link.get(), std::memory_order_release);
+    _owned_engine = std::make_unique<coll::Engine>(
+        runtime, _owned_link->exports(), _owned_link->exported(), _owned_link->mappings(), _owned_link->copies(),
+        coll::Engine::Options{},
+        [&owner](const std::string& reason) { owner.ledger.add_fallback("collectives", reason); });
+    _engine.store(_owned_engine.get(), std::memory_order_release);
     _wants.store(true, std::memory_order_release);
 }
 
@@ -133,6 +155,10 @@ void Neighbours::before_finalize() {
 
 void Neighbours::after_finalize() {
     _wants.store(false, std::memory_order_relaxed);
+    _engine.store(nullptr, std::memory_order_release);
+    if (_owned_engine != nullptr) {
+        _owned_engine->shut_down();
+    }
     if (_owned_link != nullptr) {
         _owned_link->settle();
         _owned_link->shut_down();
@@ -203,7 +229,8 @@ Neighbours::Members* Neighbours::make_members(const MPI_Comm communicator) const
     int inter = 0, size = 0;
     MPI_Group group = MPI_GROUP_NULL;
     native.Comm_test_inter(communicator, &inter);
-    if (inter != 0) {
+    members->between = inter != 0;
+    if (members->between) {
         native.Comm_remote_group(communicator, &group);
     } else {
         native.Comm_group(communicator, &group);
@@ -226,7 +253,7 @@ Neighbours::Members* Neighbours::make_members(const MPI_Comm communicator) const
     return members.release();
 }
 
-const Neighbours::Members* Neighbours::members_of(const MPI_Comm communicator) {
+Neighbours::Members* Neighbours::members_of(const MPI_Comm communicator) {
     const Native& native = _owner.real;
     void* known = nullptr;
     int found = 0;
@@ -245,16 +272,16 @@ const Neighbours::Members* Neighbours::members_of(const MPI_Comm communicator) {
             known = made;
         }
     }
-    return static_cast<const Members*>(known);
+    return static_cast<Members*>(known);
 }
 
-const Neighbours::Members* Neighbours::last_members(const MPI_Comm communicator) {
+Neighbours::Members* Neighbours::last_members(const MPI_Comm communicator) {
     // The communicator of the last call is that of this one, nearly always. A freed communicator's handle may come
     // again for another one, which the generation tells.
     struct Last {
         MPI_Comm communicator;
         std::uint64_t generation = 0;
-        const Members* members = nullptr;
+        Members* members = nullptr;
     };
     static thread_local Last last{};
     const std::uint64_t generation = _generation.load(std::memory_order_acquire);
@@ -275,11 +302,69 @@ int Neighbours::index_of(const MPI_Comm communicator, const int rank) {
     return members->indices[static_cast<std::size_t>(rank)];
 }
 
+coll::Team* Neighbours::team_of(const MPI_Comm communicator) {
+    if (!_world_up || _segment == nullptr) {
+        return nullptr;
+    }
+    Members* const members = last_members(communicator);
+    if (members == nullptr) {
+        return nullptr;
+    }
+    if (!members->team_tried) {
+        members->team_tried = true;
+        make_team(communicator, *members);
+    }
+    return members->team.get();
+}
+
+void Neighbours::make_team(const MPI_Comm communicator, Members& members) {
+    // Whether it is tried depends on what all members know alike.
+    if (members.between || members.indices.size() > static_cast<std::size_t>(coll::kMostMembers) ||
+        std::find(members.indices.begin(), members.indices.end(), -1) != members.indices.end()) {
+        return;
+    }
+    const Native& native = _owner.real;
+    int own = 0;
+    native.Comm_rank(communicator, &own);
+    const auto size = static_cast<int>(members.indices.size());
+    constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+    std::unique_ptr<coll::Board> board = coll::Board::make(*_segment, size, own);
+    struct Mine {
+        std::uint64_t offset, choices;
+    };
+    const Mine mine{board != nullptr ? board->own_offset() : kNothing, _selection.hash()};
+    std::vector<Mine> all(members.indices.size());
+    native.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, communicator);
+    std::vector<std::uint64_t> offsets;
+    std::string why_not;
+    for (const Mine& each : all) {
+        offsets.push_back(each.offset);
+        if (each.offset == kNothing) {
+            why_not = "a rank has no shared memory left";
+        } else if (each.choices != mine.choices) {
+            why_not = "AWAKEN_COLLECTIVES is not the same in all ranks";
+        }
+    }
+    int connected = why_not.empty() && board->connect(offsets) ? 1 : 0;
+    if (why_not.empty()) {
+        int all_connected = 0;
+        native.Allreduce(&connected, &all_connected, 1, MPI_INT, MPI_MIN, communicator);
+        if (all_connected == 0) {
+            why_not = "a rank cannot map the others' shared memory";
+        }
+    }
+    if (!why_not.empty()) {
+        _owner.ledger.add_fallback("collectives", "no direct paths: " + why_not);
+        return;
+    }
+    members.team = std::make_shared<coll::Team>(*_segment, std::move(board), members.indices, _selection, _engine);
+}
+
 int Neighbours::remote_of(const MPI_Comm communicator, const int rank) {
     if (network() == nullptr || index_of(communicator, rank) >= 0 || rank < 0) {
         return -1;
     }
-    Members* const members = const_cast<Members*>(last_members(communicator));
+    Members* const members = last_members(communicator);
     if (members == nullptr || static_cast<std::size_t>(rank) >= members->indices.size()) {
         return -1;
     }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "coll/team.h"
 #include "mpi/native.h"
 #include "node/segment.h"
 #include "p2p/link.h"
@@ -46,6 +47,11 @@ class Neighbours {
     /// Index in the node's segment of the process with this rank in the communicator (in its remote group, if it has
     /// one); -1 when it is on another node, of another world, or without the layer.
     [[nodiscard]] int index_of(MPI_Comm communicator, int rank);
+
+    /// How the members of the communicator do collectives themselves; null where they are not all on this node. The
+    /// first call for a communicator is collective.
+    [[nodiscard]] coll::Team* team_of(MPI_Comm communicator);
+    [[nodiscard]] const coll::Selection& selection() const noexcept { return _selection; }
 
     /// Whether there are processes on this node that may come to send headers.
     [[nodiscard]] bool joined() const noexcept { return _world_up && _segment != nullptr; }
@@ -105,8 +111,9 @@ class Neighbours {
     struct Members;  ///< of one communicator
     void try_to_take_headers();
     void look_at_network();
-    [[nodiscard]] const Members* last_members(MPI_Comm communicator);
-    [[nodiscard]] const Members* members_of(MPI_Comm communicator);
+    [[nodiscard]] Members* last_members(MPI_Comm communicator);
+    [[nodiscard]] Members* members_of(MPI_Comm communicator);
+    void make_team(MPI_Comm communicator, Members& members);
     [[nodiscard]] Members* make_members(MPI_Comm communicator) const;
     static int forget(MPI_Comm communicator, int key, void* members, void* self);
     static int copy_nothing(MPI_Comm communicator, int key, void* self, void* in, void* out, int* flag);
@@ -115,6 +122,9 @@ class Neighbours {
     std::unique_ptr<node::Segment> _segment;
     std::vector<p2p::SlotSet> _sent_plain;  ///< by process of the segment
     std::unique_ptr<p2p::Link> _owned_link;
+    const coll::Selection _selection;
+    std::unique_ptr<coll::Engine> _owned_engine;
+    std::atomic<coll::Engine*> _engine{nullptr};
     std::unique_ptr<Network> _owned_network;
     std::atomic<Network*> _network{nullptr};
     std::atomic<p2p::Link*> _link{nullptr};

@@ -1,9 +1,12 @@
-// Collectives on the staged path; neighbourhood collectives are in neighbourhood.cpp.
+// Collectives: done on the GPUs where all members can (see on_node.h), else on the staged path. Neighbourhood
+// collectives are in neighbourhood.cpp.
 
+#include <algorithm>
 #include <numeric>
 
 #include "call/call.h"
 #include "call/stage.h"
+#include "coll/on_node.h"
 #include "coll/run.h"
 #include "entry/services.h"
 
@@ -11,10 +14,22 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
+using coll::Kind;
+
 struct Broadcast {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::broadcast); here) {
+                here.arguments.root = root;
+                here.arguments.elements = here.arguments.bytes = here.bytes_of(count, type);
+                here.is_root() ? here.sends(buffer, count, type) : here.receives(buffer, count, type);
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -35,6 +50,26 @@ struct Gather {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::gather); here) {
+                here.arguments.root = root;
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.sends(send_buffer, send_count, send_type);
+                    here.arguments.own_bytes = here.bytes_of(send_count, send_type);
+                }
+                if (here.is_root()) {
+                    here.receives(receive_buffer, static_cast<std::int64_t>(receive_count) * here.size(), receive_type);
+                    here.arguments.bytes = here.bytes_of(receive_count, receive_type);
+                } else {
+                    here.arguments.bytes = here.arguments.own_bytes;
+                }
+                here.arguments.block_bytes = here.arguments.bytes;
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -65,6 +100,23 @@ struct GatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, int root,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::gather); here) {
+                here.arguments.root = root;
+                here.arguments.varying = true;
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.sends(send_buffer, send_count, send_type);
+                    here.arguments.own_bytes = here.arguments.bytes = here.bytes_of(send_count, send_type);
+                }
+                if (here.is_root()) {
+                    here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
+                }
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -94,6 +146,26 @@ struct Scatter {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::scatter); here) {
+                here.arguments.root = root;
+                here.arguments.in_place = receive_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.receives(receive_buffer, receive_count, receive_type);
+                    here.arguments.own_bytes = here.bytes_of(receive_count, receive_type);
+                }
+                if (here.is_root()) {
+                    here.sends(send_buffer, static_cast<std::int64_t>(send_count) * here.size(), send_type);
+                    here.arguments.bytes = here.bytes_of(send_count, send_type);
+                } else {
+                    here.arguments.bytes = here.arguments.own_bytes;
+                }
+                here.arguments.block_bytes = here.arguments.bytes;
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -122,6 +194,23 @@ struct ScatterV {
                    MPI_Datatype send_type, void* receive_buffer, Count receive_count, MPI_Datatype receive_type,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::scatter); here) {
+                here.arguments.root = root;
+                here.arguments.varying = true;
+                here.arguments.in_place = receive_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.receives(receive_buffer, receive_count, receive_type);
+                    here.arguments.own_bytes = here.arguments.bytes = here.bytes_of(receive_count, receive_type);
+                }
+                if (here.is_root()) {
+                    here.sends_parts(send_buffer, send_counts, displacements, send_type);
+                }
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -151,6 +240,25 @@ struct GatherAll {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, to_each ? Kind::alltoall : Kind::allgather); here) {
+                const std::int64_t all = static_cast<std::int64_t>(receive_count) * here.size();
+                here.receives(receive_buffer, all, receive_type);
+                here.arguments.bytes = here.arguments.block_bytes = here.arguments.own_bytes =
+                    here.bytes_of(receive_count, receive_type);
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.sends(send_buffer, static_cast<std::int64_t>(send_count) * (to_each ? here.size() : 1),
+                               send_type);
+                } else if (!to_each) {
+                    here.arguments.in_place_offset =
+                        here.arguments.block_bytes * static_cast<std::uint64_t>(here.rank());
+                }
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -181,6 +289,22 @@ struct AllGatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
                    Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::allgather); here) {
+                here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
+                const auto own = static_cast<std::size_t>(here.rank());
+                here.arguments.own_bytes = here.arguments.bytes_from[own];
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (here.arguments.in_place) {
+                    here.arguments.in_place_offset = here.arguments.receive_offsets[own];
+                } else {
+                    here.sends(send_buffer, send_count, send_type);
+                }
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -207,6 +331,20 @@ struct AllToAllV {
                    MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::alltoall); here) {
+                here.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (here.arguments.in_place) {
+                    here.arguments.send_offsets = here.arguments.receive_offsets;
+                } else {
+                    here.sends_parts(send_buffer, send_counts, send_displacements, send_type);
+                }
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -260,6 +398,22 @@ struct Reduce {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::reduce); here) {
+                here.arguments.root = root;
+                here.reduces(op, type, static_cast<std::int64_t>(count));
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.sends(send_buffer, static_cast<std::int64_t>(count), type);
+                }
+                if (here.is_root()) {
+                    here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
+                }
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -286,6 +440,19 @@ struct ReduceAll {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (function == Function::Allreduce || function == Function::Allreduce_c) {
+            if (OnNode here(call, comm, Kind::allreduce); here) {
+                here.reduces(op, type, static_cast<std::int64_t>(count));
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.sends(send_buffer, static_cast<std::int64_t>(count), type);
+                }
+                here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const bool in_place = send_buffer == MPI_IN_PLACE;
@@ -310,6 +477,26 @@ struct ReduceScatter {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Counts receive_counts, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::reduce_scatter); here) {
+                const auto begin = receive_counts + here.rank();
+                const auto total = std::accumulate(receive_counts, receive_counts + here.size(), std::int64_t{0});
+                const auto mine = static_cast<std::int64_t>(*begin);
+                here.reduces(op, type, mine);
+                here.arguments.bytes =
+                    here.bytes_of(*std::max_element(receive_counts, receive_counts + here.size()), type);
+                here.arguments.own_offset =
+                    here.bytes_of(std::accumulate(receive_counts, begin, std::int64_t{0}), type);
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.sends(send_buffer, total, type);
+                }
+                here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         int size = 0, rank = 0;
@@ -343,6 +530,22 @@ struct ReduceScatterBlock {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count receive_count, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (OnNode here(call, comm, Kind::reduce_scatter); here) {
+                const auto mine = static_cast<std::int64_t>(receive_count);
+                const std::int64_t total = mine * here.size();
+                here.reduces(op, type, mine);
+                here.arguments.own_offset = here.arguments.bytes * static_cast<std::uint64_t>(here.rank());
+                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+                if (!here.arguments.in_place) {
+                    here.sends(send_buffer, total, type);
+                }
+                here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
+                if (here.run()) {
+                    return MPI_SUCCESS;
+                }
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         int size = 0;

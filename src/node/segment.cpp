@@ -23,7 +23,7 @@ namespace awaken::node {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x617761'6b656e'0002;  // "awaken", version of the layout
+constexpr std::uint64_t kMagic = 0x617761'6b656e'0003;  // "awaken", version of the layout
 constexpr std::uint64_t kEndOfFiles = std::numeric_limits<std::int64_t>::max();
 
 constexpr std::uint64_t round_up(const std::uint64_t value, const std::uint64_t to) {
@@ -183,6 +183,8 @@ struct Segment::Header {
     std::uint64_t key_hash2;
     std::array<std::uint64_t, 2> secret;
     std::atomic<std::uint32_t> joined;
+    /// How many had joined when the door was closed first; 0 before. All see the same ones from then on.
+    std::atomic<std::uint32_t> settled;
     /// Where memory beside the areas is taken next. Only ever grows, but for memory that nobody got; at a terabyte a
     /// second it lasts for three months.
     std::atomic<std::uint64_t> next;
@@ -221,12 +223,18 @@ void Segment::close_door() noexcept {
     if (!_path.empty()) {
         unlink(_path.c_str());  // somebody else may have done it
         _path.clear();
+        auto& header = *reinterpret_cast<Header*>(_base);
+        std::uint32_t nobody = 0;
+        header.settled.compare_exchange_strong(nobody, header.joined.load(std::memory_order_acquire),
+                                               std::memory_order_acq_rel);
     }
 }
 
 int Segment::processes() const noexcept {
     const auto& header = *reinterpret_cast<const Header*>(_base);
-    return static_cast<int>(std::min<std::uint64_t>(header.joined.load(std::memory_order_acquire), header.capacity));
+    const std::uint32_t settled = header.settled.load(std::memory_order_acquire);
+    const std::uint32_t joined = settled != 0 ? settled : header.joined.load(std::memory_order_acquire);
+    return static_cast<int>(std::min<std::uint64_t>(joined, header.capacity));
 }
 
 const ProcessEntry& Segment::process(const int index) const noexcept {

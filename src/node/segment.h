@@ -47,10 +47,12 @@ class Segment {
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
 
-    /// Nobody joins any more: takes the name away. Idempotent.
+    /// Nobody joins any more: takes the name away, and has all processes see the same ones from now on. Who was on the
+    /// way in at that moment is not among them, and must not use the segment: its index is not below processes().
+    /// Idempotent.
     void close_door() noexcept;
 
-    /// Number of processes that have joined so far, <= local ranks of the job.
+    /// Number of processes that have joined so far, or had when the door was closed; <= local ranks of the job.
     [[nodiscard]] int processes() const noexcept;
     [[nodiscard]] int own_index() const noexcept { return _index; }
     [[nodiscard]] const ProcessEntry& process(int index) const noexcept;

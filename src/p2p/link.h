@@ -232,7 +232,12 @@ class Link {
     void shut_down() noexcept;
 
     [[nodiscard]] const transfer::CpuWindow& cpu_window() const noexcept { return _window; }
+    // For whoever else reaches other processes' memory: a runtime maps an allocation once, so there is one owner of
+    // mappings in a process.
     [[nodiscard]] transfer::DeviceCopies& copies() noexcept { return _copies; }
+    [[nodiscard]] transfer::Exports& exports() noexcept { return _exports; }
+    [[nodiscard]] transfer::ExportedPool& exported() noexcept { return _exported; }
+    [[nodiscard]] transfer::Mappings& mappings() noexcept { return _mappings; }
 
   private:
     friend class Shipment;

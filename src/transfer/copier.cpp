@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/relax.h"
 
 // How a layout is moved
 // ---------------------
@@ -55,14 +56,6 @@ constexpr std::size_t kClassifyBatch = 128;
 constexpr std::uintptr_t kPageBytes = 4096;
 /// Queries before a waiting thread offers its core to others: enough for a small copy, not for a large one.
 constexpr int kSpins = 64;
-
-void relax() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
 
 class Backoff {
   public:

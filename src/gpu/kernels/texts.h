@@ -7,5 +7,6 @@ extern const char* const pack_source;     ///< pack.h
 extern const char* const fill_source;     ///< fill.h
 extern const char* const compute_source;  ///< compute.h
 extern const char* const copy_source;     ///< copy.h
+extern const char* const combine_source;  ///< combine.h
 
 }  // namespace awaken::gpu::kernels

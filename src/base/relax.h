@@ -1,0 +1,15 @@
+// A waiting loop's hint to the processor.
+#pragma once
+
+namespace awaken {
+
+/// Once round each loop that looks at memory until it changes.
+inline void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+}  // namespace awaken

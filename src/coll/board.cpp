@@ -1,0 +1,121 @@
+#include "coll/board.h"
+
+#include <new>
+
+namespace awaken::coll {
+
+using transfer::Location;
+
+namespace {
+
+constexpr std::size_t kLine = 128;
+
+constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) noexcept {
+    return (value + unit - 1) / unit * unit;
+}
+
+// A slot: vote, two marks, two locations, offsets.
+constexpr std::size_t kMappedAt = sizeof(Vote);
+constexpr std::size_t kDoneAt = kMappedAt + kLine;
+constexpr std::size_t kSendAt = kDoneAt + kLine;
+constexpr std::size_t kReceiveAt = kSendAt + round_up(sizeof(Location), 8);
+constexpr std::size_t kOffsetsAt = kReceiveAt + round_up(sizeof(Location), 8);
+
+}  // namespace
+
+static_assert(sizeof(Vote) == kLine, "the processor fetches lines in pairs");
+
+Board::Board(node::Segment& segment, const int members, const int own)
+    : _segment(segment),
+      _own(own),
+      _parts(static_cast<std::size_t>(members)),
+      _slot_bytes(round_up(kOffsetsAt + 2 * static_cast<std::size_t>(members) * sizeof(std::uint64_t), kLine)),
+      _part_bytes(round_up(sizeof(Head), kLine) + kRounds * _slot_bytes) {}
+
+std::unique_ptr<Board> Board::make(node::Segment& segment, const int members, const int own) {
+    std::unique_ptr<Board> board(new Board(segment, members, own));
+    Part& part = board->_parts[static_cast<std::size_t>(own)];
+    const auto offset = segment.allocate(board->_part_bytes);
+    if (!offset) {
+        return nullptr;
+    }
+    part.offset = *offset;
+    part.base = segment.map(*offset, board->_part_bytes);
+    if (part.base == nullptr) {
+        segment.release(*offset, board->_part_bytes);
+        return nullptr;
+    }
+    // Zero-filled memory is what all of it begins as: number 0 is no collective's.
+    return board;
+}
+
+Board::~Board() {
+    for (const Part& part : _parts) {
+        if (part.base == nullptr) {
+            continue;
+        }
+        auto& head = *reinterpret_cast<Head*>(part.base);
+        const bool last = head.left.fetch_add(1, std::memory_order_acq_rel) + 1 == _parts.size();
+        _segment.unmap(part.base, _part_bytes);
+        if (last) {
+            _segment.release(part.offset, _part_bytes);
+        }
+    }
+}
+
+std::uint64_t Board::own_offset() const noexcept {
+    return _parts[static_cast<std::size_t>(_own)].offset;
+}
+
+bool Board::connect(const std::span<const std::uint64_t> offsets) {
+    for (std::size_t member = 0; member < _parts.size(); ++member) {
+        Part& part = _parts[member];
+        if (part.base == nullptr) {
+            part.offset = offsets[member];
+            part.base = _segment.map(part.offset, _part_bytes);
+        }
+        if (part.base == nullptr) {
+            return false;
+        }
+    }
+    return true;
+}
+
+std::byte* Board::at(const int member, const std::uint64_t number) const noexcept {
+    return _parts[static_cast<std::size_t>(member)].base + round_up(sizeof(Head), kLine) +
+           number % kRounds * _slot_bytes;
+}
+
+Vote& Board::vote(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Vote*>(at(member, number));
+}
+
+std::atomic<std::uint64_t>& Board::finished(const int member) const noexcept {
+    return reinterpret_cast<Head*>(_parts[static_cast<std::size_t>(member)].base)->finished;
+}
+
+Mark& Board::mapped(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Mark*>(at(member, number) + kMappedAt);
+}
+
+Mark& Board::done(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Mark*>(at(member, number) + kDoneAt);
+}
+
+Location& Board::send(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Location*>(at(member, number) + kSendAt);
+}
+
+Location& Board::receive(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Location*>(at(member, number) + kReceiveAt);
+}
+
+std::span<std::uint64_t> Board::offsets(const int member, const std::uint64_t number) const noexcept {
+    return {reinterpret_cast<std::uint64_t*>(at(member, number) + kOffsetsAt), 2 * _parts.size()};
+}
+
+std::span<std::byte> Board::own_memory() const noexcept {
+    return {_parts[static_cast<std::size_t>(_own)].base, _part_bytes};
+}
+
+}  // namespace awaken::coll

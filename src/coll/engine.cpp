@@ -1,0 +1,377 @@
+#include "coll/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "gpu/kernels/codes.h"
+#include "gpu/kernels/texts.h"
+#include "gpu/wait.h"
+
+namespace awaken::coll {
+
+namespace {
+
+constexpr unsigned kMostThreads = 512;
+constexpr unsigned kWarp = 32;
+/// What a thread has under way at a time.
+constexpr std::uint64_t kBytesPerThread = 32;
+/// Collectives of different communicators overlap up to this number.
+constexpr unsigned kStreams = 4;
+constexpr std::uint32_t kCounters = 1024;
+constexpr std::size_t kWordPage = 4096;
+/// Each word has a line of its own.
+constexpr std::size_t kWordStride = 128;
+
+// The parameters of the kernels in gpu/kernels/combine.h, whose pointers are 8 bytes.
+struct Places {
+    std::array<std::uint64_t, kernels::kMostPlaces> at;
+};
+struct Notice {
+    std::uint64_t counter;
+    std::uint64_t word;
+    std::uint64_t value;
+};
+struct Moves {
+    std::array<Engine::Copy, kernels::kMostMoves> list;
+};
+
+/// Threads that would have nothing to do still cost time at the kernel's end.
+unsigned threads_for(const std::uint64_t bytes) noexcept {
+    const std::uint64_t wanted = (bytes + kBytesPerThread - 1) / kBytesPerThread;
+    const std::uint64_t whole = (wanted + kWarp - 1) / kWarp * kWarp;
+    return static_cast<unsigned>(std::clamp<std::uint64_t>(whole, kWarp, kMostThreads));
+}
+
+[[noreturn]] void fail(const char* what, const gpu::Status& status) {
+    throw Error(std::string(what) + " failed (" + status.message() + ")",
+                "an error of an earlier kernel of the program also comes out here; run with AWAKEN_CHECK=1 to see "
+                "whether a buffer was freed or is too short");
+}
+
+}  // namespace
+
+struct Engine::Device {
+    struct Loaded {
+        std::uint32_t code = 0;
+        bool usable = false;
+        gpu::ModuleHandle module;
+        gpu::KernelHandle combine, move;
+    };
+    int number = -1;
+    unsigned most_blocks = 1;
+    std::vector<gpu::StreamHandle> streams;
+    unsigned next_stream = 0;
+    void* counters = nullptr;
+    std::vector<std::uint32_t> free_counters;
+    std::vector<Loaded> loaded;
+
+    [[nodiscard]] const Loaded* find(const std::uint32_t code) const noexcept {
+        const auto found =
+            std::find_if(loaded.begin(), loaded.end(), [&](const Loaded& one) { return one.code == code; });
+        return found != loaded.end() ? &*found : nullptr;
+    }
+};
+
+Engine::Engine(gpu::Runtime& runtime, transfer::Exports& exports, transfer::ExportedPool& exported,
+               transfer::Mappings& mappings, transfer::DeviceCopies& copies, const Options& options, Note note)
+    : _runtime(runtime),
+      _exports(exports),
+      _exported(exported),
+      _mappings(mappings),
+      _copies(copies),
+      _options(options),
+      _note(std::move(note)) {}
+
+Engine::~Engine() {
+    shut_down();
+}
+
+void Engine::note_once(const std::string& reason) {
+    {
+        const std::scoped_lock lock(_mutex);
+        if (std::find(_noted.begin(), _noted.end(), reason) != _noted.end()) {
+            return;
+        }
+        _noted.push_back(reason);
+    }
+    _note(reason);
+}
+
+Engine::Device& Engine::device_of(const int device) {
+    for (const std::unique_ptr<Device>& known : _devices) {
+        if (known->number == device) {
+            return *known;
+        }
+    }
+    auto made = std::make_unique<Device>();
+    made->number = device;
+    gpu::DeviceInfo info;
+    if (const gpu::Status status = _runtime.device_info(device, info); !status.ok()) {
+        fail("asking what a GPU is", status);
+    }
+    made->most_blocks = std::clamp(static_cast<unsigned>(std::max(info.multiprocessors, 1)), 1U, _options.most_blocks);
+    gpu::StreamHandle stream;
+    for (unsigned i = 0; i < kStreams; ++i) {
+        if (const gpu::Status status = _runtime.create_stream(device, false, stream); !status.ok()) {
+            fail("creating a stream", status);
+        }
+        made->streams.push_back(stream);
+    }
+    constexpr std::size_t kBytes = kCounters * sizeof(std::uint32_t);
+    gpu::Status status = _runtime.allocate(device, kBytes, made->counters);
+    if (status.ok()) {
+        status = _runtime.fill(made->counters, 0, kBytes, made->streams.front());
+    }
+    if (status.ok()) {
+        status = _runtime.synchronize_stream(made->streams.front());
+    }
+    if (!status.ok()) {
+        fail("setting up GPU memory for collectives", status);
+    }
+    for (std::uint32_t i = kCounters; i > 0; --i) {
+        made->free_counters.push_back(i - 1);
+    }
+    _devices.push_back(std::move(made));
+    return *_devices.back();
+}
+
+bool Engine::prepare(const int device, const std::uint32_t code) {
+    std::string reason;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (_shut_down) {
+            return false;
+        }
+        Device& on = device_of(device);
+        if (const Device::Loaded* const known = on.find(code)) {
+            return known->usable;
+        }
+        Device::Loaded loaded;
+        loaded.code = code;
+        // Compiled for this code alone: the text has a case for every type and operation, which takes seconds.
+        const std::string text =
+            "#define AWAKEN_ONLY_CODE " + std::to_string(code) + "\n" + gpu::kernels::combine_source;
+        std::string log;
+        gpu::Status status = _runtime.load_kernels(device, "combine.h", text.c_str(), loaded.module, log);
+        if (status.ok()) {
+            status = _runtime.find_kernel(loaded.module, "awaken_combine", loaded.combine);
+        }
+        if (status.ok()) {
+            status = _runtime.find_kernel(loaded.module, "awaken_move", loaded.move);
+        }
+        loaded.usable = status.ok();
+        if (!status.ok()) {
+            reason = "no kernels for collectives on GPU " + std::to_string(device) + ": " + status.message();
+        }
+        on.loaded.push_back(loaded);
+        if (loaded.usable) {
+            return true;
+        }
+    }
+    note_once(reason);
+    return false;
+}
+
+unsigned Engine::blocks_for(const Device& device, const std::uint64_t bytes) const noexcept {
+    const std::uint64_t wanted = (bytes + _options.bytes_per_block - 1) / _options.bytes_per_block;
+    return static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, device.most_blocks));
+}
+
+Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
+                           std::atomic<std::uint64_t>& word, const std::uint64_t value) {
+    const std::scoped_lock lock(_mutex);
+    Device& on = device_of(device);
+    if (on.free_counters.empty()) {
+        throw Error("more than " + std::to_string(kCounters) + " collectives are under way on one GPU",
+                    "complete some before starting more");
+    }
+    Work work;
+    work._engine = this;
+    work._device = device;
+    work._stream = on.streams[on.next_stream++ % kStreams];
+    work._counter = on.free_counters.back();
+    on.free_counters.pop_back();
+
+    const std::size_t copy_launches = (copies.size() + kernels::kMostMoves - 1) / kernels::kMostMoves;
+    std::size_t left = folds.size() + copy_launches;
+    const auto launch = [&](const gpu::KernelHandle kernel, const gpu::Dim3 grid, const unsigned threads,
+                            void** const arguments, Notice& notice) {
+        // Kernels of one stream follow each other: the last one speaks for all.
+        notice = {reinterpret_cast<std::uint64_t>(static_cast<std::uint32_t*>(on.counters) + work._counter),
+                  --left == 0 ? reinterpret_cast<std::uint64_t>(&word) : 0, value};
+        const gpu::Status status = _runtime.launch(kernel, grid, {threads, 1, 1}, 0, work._stream, arguments);
+        if (!status.ok()) {
+            // What has been started before goes on; nobody gets the counter until then.
+            static_cast<void>(_runtime.synchronize_stream(work._stream));
+            on.free_counters.push_back(work._counter);
+            work._engine = nullptr;
+            fail("launching a kernel", status);
+        }
+    };
+    for (const Fold& fold : folds) {
+        const Device::Loaded* const loaded = on.find(fold.code);
+        if (loaded == nullptr || !loaded->usable) {
+            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
+        }
+        Places sources{}, targets{};
+        std::copy(fold.sources.begin(), fold.sources.end(), sources.at.begin());
+        std::copy(fold.targets.begin(), fold.targets.end(), targets.at.begin());
+        auto source_count = static_cast<std::uint32_t>(fold.sources.size());
+        auto target_count = static_cast<std::uint32_t>(fold.targets.size());
+        std::uint64_t elements = fold.elements;
+        std::uint32_t code = fold.code;
+        Notice notice{};
+        std::array<void*, 7> arguments{&sources, &source_count, &targets, &target_count, &elements, &code, &notice};
+        const std::uint64_t bytes = elements * kernels::element_bytes(kernels::type_of(code));
+        launch(loaded->combine, {blocks_for(on, bytes), 1, 1}, threads_for(bytes), arguments.data(), notice);
+    }
+    for (std::size_t begin = 0; begin < copies.size(); begin += kernels::kMostMoves) {
+        const std::size_t count = std::min<std::size_t>(kernels::kMostMoves, copies.size() - begin);
+        Moves moves{};
+        std::uint64_t most = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            moves.list[i] = copies[begin + i];
+            most = std::max(most, moves.list[i].bytes);
+        }
+        const auto loaded =
+            std::find_if(on.loaded.begin(), on.loaded.end(), [](const Device::Loaded& one) { return one.usable; });
+        if (loaded == on.loaded.end()) {
+            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
+        }
+        auto moves_count = static_cast<std::uint32_t>(count);
+        Notice notice{};
+        std::array<void*, 3> arguments{&moves, &moves_count, &notice};
+        const unsigned per_move =
+            std::max(1U, std::min(blocks_for(on, most), on.most_blocks / std::max(1U, moves_count)));
+        launch(loaded->move, {per_move, moves_count, 1}, threads_for(most), arguments.data(), notice);
+    }
+    return work;
+}
+
+Engine::Work::Work(Work&& other) noexcept
+    : _engine(std::exchange(other._engine, nullptr)),
+      _device(other._device),
+      _stream(other._stream),
+      _counter(other._counter) {}
+
+Engine::Work& Engine::Work::operator=(Work&& other) noexcept {
+    if (this != &other) {
+        end();
+        _engine = std::exchange(other._engine, nullptr);
+        _device = other._device;
+        _stream = other._stream;
+        _counter = other._counter;
+    }
+    return *this;
+}
+
+Engine::Work::~Work() {
+    end();
+}
+
+void Engine::Work::end() noexcept {
+    if (_engine != nullptr) {
+        gpu::Runtime& runtime = _engine->_runtime;
+        gpu::poll_until_over(
+            [&] {
+                bool done = false;
+                return !runtime.query_stream(_stream, done).ok() || done ? 1 : 0;
+            },
+            0);
+        finished();
+    }
+}
+
+bool Engine::Work::query() {
+    bool done = false;
+    if (const gpu::Status status = _engine->_runtime.query_stream(_stream, done); !status.ok()) {
+        finished();
+        fail("a kernel of a collective", status);
+    }
+    return done;
+}
+
+void Engine::Work::finished() noexcept {
+    if (Engine* const engine = std::exchange(_engine, nullptr)) {
+        const std::scoped_lock lock(engine->_mutex);
+        for (const std::unique_ptr<Device>& device : engine->_devices) {
+            if (device->number == _device) {
+                device->free_counters.push_back(_counter);
+            }
+        }
+    }
+}
+
+std::atomic<std::uint64_t>* Engine::take_word() {
+    const std::scoped_lock lock(_mutex);
+    if (_free_words.empty()) {
+        void* page = nullptr;
+        if (!_runtime.allocate_pinned(kWordPage, page).ok()) {
+            return nullptr;
+        }
+        std::memset(page, 0, kWordPage);
+        _word_pages.push_back(page);
+        for (std::size_t at = 0; at < kWordPage; at += kWordStride) {
+            _free_words.push_back(reinterpret_cast<std::atomic<std::uint64_t>*>(static_cast<std::byte*>(page) + at));
+        }
+    }
+    std::atomic<std::uint64_t>* const word = _free_words.back();
+    _free_words.pop_back();
+    return word;
+}
+
+void Engine::give_back_word(std::atomic<std::uint64_t>* const word) noexcept {
+    if (word != nullptr) {
+        const std::scoped_lock lock(_mutex);
+        _free_words.push_back(word);
+    }
+}
+
+bool Engine::register_memory(const std::span<std::byte> memory) {
+    const std::scoped_lock lock(_mutex);
+    if (_shut_down || !_runtime.register_host(memory.data(), memory.size()).ok()) {
+        return false;
+    }
+    _registered.push_back(memory.data());
+    return true;
+}
+
+void Engine::unregister_memory(const std::span<std::byte> memory) noexcept {
+    const std::scoped_lock lock(_mutex);
+    if (std::erase(_registered, memory.data()) != 0) {
+        static_cast<void>(_runtime.unregister_host(memory.data()));
+    }
+}
+
+void Engine::shut_down() noexcept {
+    const std::scoped_lock lock(_mutex);
+    if (std::exchange(_shut_down, true)) {
+        return;
+    }
+    // Everything fails when the runtime is gone already, and then there is nothing to give back.
+    for (const std::unique_ptr<Device>& device : _devices) {
+        for (const gpu::StreamHandle stream : device->streams) {
+            static_cast<void>(_runtime.synchronize_stream(stream));
+            static_cast<void>(_runtime.destroy_stream(stream));
+        }
+        for (const Device::Loaded& loaded : device->loaded) {
+            static_cast<void>(_runtime.unload_kernels(loaded.module));
+        }
+        static_cast<void>(_runtime.free(device->counters));
+    }
+    _devices.clear();
+    for (void* const memory : _registered) {
+        static_cast<void>(_runtime.unregister_host(memory));
+    }
+    _registered.clear();
+    for (void* const page : _word_pages) {
+        static_cast<void>(_runtime.free_pinned(page));
+    }
+    _word_pages.clear();
+    _free_words.clear();
+}
+
+}  // namespace awaken::coll

@@ -1,0 +1,125 @@
+// What a process needs to work on device memory for collectives: streams, kernels and the words by which a kernel says
+// that it is over. One for all communicators.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "coll/plan.h"
+#include "coll/selection.h"
+#include "gpu/gpu.h"
+#include "transfer/device_copies.h"
+#include "transfer/exports.h"
+#include "transfer/mappings.h"
+
+namespace awaken::coll {
+
+class Engine {
+  public:
+    struct Options {
+        /// Of a kernel, at most. More are faster for large buffers as long as links are not full, and take processors
+        /// from the program's own kernels.
+        unsigned most_blocks = 64;
+        /// Work that is worth a block.
+        std::uint64_t bytes_per_block = std::uint64_t{16} << 10;
+    };
+    /// Hears why something did not go the fastest way.
+    using Note = std::function<void(const std::string& reason)>;
+
+    /// Everything given must outlive the engine.
+    Engine(gpu::Runtime& runtime, transfer::Exports& exports, transfer::ExportedPool& exported,
+           transfer::Mappings& mappings, transfer::DeviceCopies& copies, const Options& options, Note note);
+    ~Engine();
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+
+    /// Whether kernels for this code (see kernels::code_of) can be had on the device; compiles them if need be, which
+    /// takes up to seconds once a machine. False, with the reason noted once, where there is no compiler.
+    [[nodiscard]] bool prepare(int device, std::uint32_t code);
+
+    /// A kernel, or several in a row, under way.
+    class Work {
+      public:
+        Work() = default;
+        Work(Work&& other) noexcept;
+        Work& operator=(Work&& other) noexcept;
+        Work(const Work&) = delete;
+        Work& operator=(const Work&) = delete;
+        /// Waits until the GPU is done.
+        ~Work();
+
+        [[nodiscard]] explicit operator bool() const noexcept { return _engine != nullptr; }
+        /// Asks the runtime whether an error came up; true when the GPU is done. Costs a microsecond. Throws Error.
+        [[nodiscard]] bool query();
+        /// The word says that it is over: gives everything back without asking.
+        void finished() noexcept;
+
+      private:
+        friend class Engine;
+        void end() noexcept;
+        Engine* _engine = nullptr;
+        int _device = -1;
+        gpu::StreamHandle _stream;
+        std::uint32_t _counter = 0;
+    };
+
+    /// A place of memory, for kernels.
+    struct Copy {
+        std::uint64_t target, source, bytes;
+    };
+    struct Fold {
+        std::uint32_t code;
+        std::vector<std::uint64_t> sources, targets;
+        std::uint64_t elements;
+    };
+    /// Starts kernels on `device`. When they are over, `word` (pinned or registered host memory) becomes `value`, after
+    /// everything that they have written can be seen everywhere. At least one fold or copy. Throws Error.
+    [[nodiscard]] Work start(int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
+                             std::atomic<std::uint64_t>& word, std::uint64_t value);
+
+    /// A word for a kernel to write to, of memory that stays until shut_down(); null when the runtime gives none.
+    [[nodiscard]] std::atomic<std::uint64_t>* take_word();
+    void give_back_word(std::atomic<std::uint64_t>* word) noexcept;
+
+    /// Lets kernels write to shared memory; what is registered stays so until it is unregistered or shut_down().
+    [[nodiscard]] bool register_memory(std::span<std::byte> memory);
+    void unregister_memory(std::span<std::byte> memory) noexcept;
+
+    /// Waits for what is under way and gives everything back, while the runtime is still there. Safe to call twice.
+    void shut_down() noexcept;
+
+    [[nodiscard]] gpu::Runtime& runtime() noexcept { return _runtime; }
+    [[nodiscard]] transfer::Exports& exports() noexcept { return _exports; }
+    [[nodiscard]] transfer::ExportedPool& exported() noexcept { return _exported; }
+    [[nodiscard]] transfer::Mappings& mappings() noexcept { return _mappings; }
+    [[nodiscard]] transfer::DeviceCopies& copies() noexcept { return _copies; }
+    void note_once(const std::string& reason);
+
+  private:
+    struct Device;
+    [[nodiscard]] Device& device_of(int device);
+    [[nodiscard]] unsigned blocks_for(const Device& device, std::uint64_t bytes) const noexcept;
+
+    gpu::Runtime& _runtime;
+    transfer::Exports& _exports;
+    transfer::ExportedPool& _exported;
+    transfer::Mappings& _mappings;
+    transfer::DeviceCopies& _copies;
+    const Options _options;
+    const Note _note;
+    std::mutex _mutex;
+    std::vector<std::unique_ptr<Device>> _devices;
+    std::vector<void*> _word_pages;
+    std::vector<std::atomic<std::uint64_t>*> _free_words;
+    std::vector<void*> _registered;
+    std::vector<std::string> _noted;
+    bool _shut_down = false;
+};
+
+}  // namespace awaken::coll

@@ -1,0 +1,93 @@
+// What each member of a communicator has to do for a collective when all of them can reach each other's device memory.
+//
+// The work is cut so that no two members write to the same bytes, that nobody reads what another one overwrites, and
+// that nothing has to wait for anything else: once all members have come, all may work at once, and when all have done
+// their share the collective is over. A reduction folds the members' values in the order of their ranks, whoever does
+// it, so its result does not depend on how the work was cut.
+//
+// Knows neither MPI nor a GPU.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "gpu/kernels/codes.h"
+
+namespace awaken::coll {
+
+enum class Kind : std::uint8_t { broadcast, reduce, allreduce, gather, scatter, allgather, reduce_scatter, alltoall };
+inline constexpr int kKinds = 8;
+
+/// "allreduce".
+[[nodiscard]] const char* to_string(Kind kind) noexcept;
+
+/// How a collective is done.
+enum class Algorithm : std::uint8_t {
+    one,    ///< one member's GPU does all the work: fewest things to wait for, for few bytes
+    all,    ///< each does its share
+    ccl,    ///< NCCL or RCCL
+    staged  ///< through the MPI, in host memory
+};
+
+/// "one".
+[[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;
+
+/// Members of a communicator that kernels can serve.
+inline constexpr int kMostMembers = static_cast<int>(kernels::kMostPlaces);
+
+/// Bytes of a member's send or receive buffer.
+struct Place {
+    int member = 0;
+    bool receives = false;     ///< in its receive buffer
+    std::uint64_t offset = 0;  ///< bytes
+};
+
+/// Reduces `elements` elements of all sources, in order, and writes the result to all targets. One source: copies.
+struct Combination {
+    std::array<Place, kMostMembers> sources;
+    std::array<Place, kMostMembers> targets;
+    unsigned source_count = 0;
+    unsigned target_count = 0;
+    std::uint64_t elements = 0;
+};
+
+/// Copies bytes.
+struct Move {
+    Place target, source;
+    std::uint64_t bytes = 0;
+};
+
+/// What is known of a collective when all have voted, seen from one member.
+struct Shape {
+    Kind kind = Kind::allreduce;
+    int members = 1;
+    int own = 0;
+    int root = 0;
+    bool in_place = false;       ///< this member's own part is where it belongs already
+    std::uint64_t elements = 0;  ///< reductions: of the whole, reduce_scatter: of this member's part; broadcast: bytes
+    std::uint64_t element_bytes = 1;  ///< 1 where nothing is reduced
+    /// Bytes of this member's part: gather and allgather: sent, scatter: received, reduce_scatter: received.
+    std::uint64_t own_bytes = 0;
+    /// reduce_scatter: where this member's part begins in everybody's send buffer.
+    std::uint64_t own_offset = 0;
+    /// alltoall: bytes that come from each member; empty: block_bytes of each.
+    const std::uint64_t* bytes_from = nullptr;
+    /// Distance between the parts of a buffer, where that is the same everywhere.
+    std::uint64_t block_bytes = 0;
+    /// Where it is not: by member, the offsets of its send buffer's parts, then those of its receive buffer's. Null:
+    /// parts are block_bytes apart.
+    std::array<const std::uint64_t*, kMostMembers> offsets{};
+};
+
+struct Plan {
+    std::vector<Combination> combinations;
+    std::vector<Move> moves;
+
+    [[nodiscard]] bool empty() const noexcept { return combinations.empty() && moves.empty(); }
+};
+
+/// This member's share. `algorithm` is one or all.
+[[nodiscard]] Plan make_plan(const Shape& shape, Algorithm algorithm);
+
+}  // namespace awaken::coll

@@ -1,0 +1,713 @@
+#include "coll/team.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gpu/kernels/codes.h"
+
+namespace awaken::coll {
+
+using transfer::DeviceCopies;
+using transfer::Location;
+
+namespace {
+
+/// What a member's vote says.
+enum Flag : std::uint32_t {
+    takes = 1,   ///< every buffer that counts is device memory, and this member can do its share by kernels
+    device = 2,  ///< some buffer that counts is device memory
+    host = 4,    ///< some is the CPU's
+    failed = 8,  ///< this member ends with an error, and so must all
+};
+
+/// Looks whether the others are alive, and at the state of kernels that should be over: each costs a microsecond.
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr std::chrono::microseconds kBetweenQueries{200};
+/// Identities that are remembered of each member.
+constexpr std::size_t kMostKnown = 64;
+
+std::uint64_t signature_of(const Arguments& arguments) {
+    std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
+    const auto add = [&](const std::uint64_t value) { state = (state ^ value) * 0x100000001b3u; };
+    add(static_cast<std::uint64_t>(arguments.kind));
+    add(static_cast<std::uint64_t>(arguments.root));
+    add(arguments.code);
+    add(arguments.varying ? 1 : arguments.bytes);
+    return state;
+}
+
+bool is_reduction(const Kind kind) noexcept {
+    return kind == Kind::reduce || kind == Kind::allreduce || kind == Kind::reduce_scatter;
+}
+
+/// The widest elements that all of these addresses and the length are multiples of.
+std::uint64_t width_of(std::uint64_t bits) noexcept {
+    bits |= 16;
+    return bits & (~bits + 1);
+}
+
+std::uint32_t copy_code(const std::uint64_t width) noexcept {
+    using kernels::ElementType;
+    const ElementType type = width == 16  ? ElementType::bytes16
+                             : width == 8 ? ElementType::bytes8
+                             : width == 4 ? ElementType::bytes4
+                             : width == 2 ? ElementType::bytes2
+                                          : ElementType::bytes1;
+    return kernels::code_of(type, kernels::ReductionOperation::copy);
+}
+
+}  // namespace
+
+// ---- team -----------------------------------------------------------------------------------------------------------
+
+Team::Team(node::Segment& segment, std::unique_ptr<Board> board, std::vector<int> processes, const Selection& selection,
+           const std::atomic<Engine*>& engine)
+    : _segment(segment),
+      _board(std::move(board)),
+      _processes(std::move(processes)),
+      _selection(selection),
+      _engine(engine),
+      _known(_processes.size()) {}
+
+Team::~Team() {
+    if (Engine* const engine = _engine.load(std::memory_order_acquire); engine != nullptr && _registered) {
+        engine->unregister_memory(_board->own_memory());
+    }
+}
+
+bool Team::registered(Engine& engine) {
+    const std::scoped_lock lock(_mutex);
+    if (!_register_tried) {
+        _register_tried = true;
+        _registered = engine.register_memory(_board->own_memory());
+    }
+    return _registered;
+}
+
+std::unique_ptr<Round> Team::begin(const Arguments& arguments) {
+    const std::scoped_lock lock(_mutex);
+    return std::unique_ptr<Round>(new Round(shared_from_this(), ++_number, arguments));
+}
+
+bool Team::is_known(const int member, const Side& side) const noexcept {
+    if (side.allocation == 0) {
+        return true;  // nothing is needed
+    }
+    const std::vector<std::uint64_t>& known = _known[static_cast<std::size_t>(member)];
+    // What was used last is mostly used again.
+    return side.allocation_id != 0 && std::find(known.rbegin(), known.rend(), side.allocation_id) != known.rend();
+}
+
+void Team::learn(const int member, const Side& side) {
+    if (side.allocation != 0 && side.allocation_id != 0 && !is_known(member, side)) {
+        std::vector<std::uint64_t>& known = _known[static_cast<std::size_t>(member)];
+        if (known.size() == kMostKnown) {
+            known.erase(known.begin());
+        }
+        known.push_back(side.allocation_id);
+    }
+}
+
+// ---- round ----------------------------------------------------------------------------------------------------------
+
+Round::Round(std::shared_ptr<Team> owner, const std::uint64_t number, const Arguments& arguments)
+    : _owner(std::move(owner)), _team(*_owner), _number(number), _arguments(arguments) {
+    const auto keep = [](std::span<const std::uint64_t>& given, std::vector<std::uint64_t>& kept) {
+        kept.assign(given.begin(), given.end());
+        given = kept;
+    };
+    keep(_arguments.bytes_from, _bytes_from);
+    keep(_arguments.send_offsets, _send_offsets);
+    keep(_arguments.receive_offsets, _receive_offsets);
+}
+
+Round::~Round() {
+    if (_state != State::over) {
+        give_up();
+    }
+}
+
+bool Round::advance() {
+    try {
+        while (_state != State::over && step()) {
+        }
+    } catch (...) {
+        give_up();
+        throw;
+    }
+    return _state == State::over;
+}
+
+/// Ends it here, and lets the others know.
+void Round::give_up() noexcept {
+    _copies.clear();  // waits, as the next line does
+    _work = {};
+    if (!_voted && _state != State::queued) {
+        Vote& vote = _team._board->vote(_team.own(), _number);
+        vote.flags = failed;
+        vote.number.store(_number, std::memory_order_release);
+        _voted = true;
+    }
+    if (_voted) {
+        mark_done(Outcome::failed);
+    }
+    finish();
+}
+
+/// One step; false when there is nothing to do but to wait.
+bool Round::step() {
+    Team& team = _team;
+    switch (_state) {
+        case State::queued:
+            // The slots of the board come round: whoever may still be looking at the last use must be done with it.
+            if (_number > kRounds && team._finished_by_all < _number - kRounds) {
+                std::uint64_t all = ~std::uint64_t{0};
+                for (int member = 0; member < team.members(); ++member) {
+                    all = std::min(all, team._board->finished(member).load(std::memory_order_acquire));
+                }
+                team._finished_by_all = all;
+                if (all < _number - kRounds) {
+                    check_members("before the next collective could begin");
+                    return false;
+                }
+            }
+            _state = State::copying_in;
+            prepare();
+            return true;
+        case State::copying_in:
+            for (DeviceCopies::Copy& copy : _copies) {
+                if (!copy.poll()) {
+                    return false;
+                }
+            }
+            _copies.clear();
+            vote();
+            _state = State::voting;
+            return true;
+        case State::voting:
+            if (team._decided.load(std::memory_order_acquire) + 1 != _number) {
+                return false;  // in their order
+            }
+            if (!all_have_voted()) {
+                return false;
+            }
+            decide();
+            return true;
+        case State::mapping:
+            if (!all_have_mapped()) {
+                return false;
+            }
+            return true;
+        case State::working:
+            if (!work_is_done()) {
+                return false;
+            }
+            if (_receive.block) {
+                // Into the program's own buffer.
+                gpu::PointerInfo info = _arguments.receive.info;
+                _copies.push_back(_engine->copies().start(_device, 0, {_arguments.receive.address, &info},
+                                                          {_receive.block.data(), nullptr}, _arguments.receive.bytes));
+            }
+            _state = State::copying_out;
+            return true;
+        case State::copying_out:
+            for (DeviceCopies::Copy& copy : _copies) {
+                if (!copy.poll()) {
+                    return false;
+                }
+            }
+            _copies.clear();
+            finish();
+            return false;
+        case State::over:
+            return false;
+    }
+    return false;
+}
+
+void Round::check_members(const char* const doing) {
+    const Clock::time_point now = Clock::now();
+    if (_looked == Clock::time_point{}) {
+        _looked = now;
+        return;
+    }
+    if (now - _looked < kBetweenLooks) {
+        return;
+    }
+    _looked = now;
+    for (int member = 0; member < _team.members(); ++member) {
+        const int process = _team._processes[static_cast<std::size_t>(member)];
+        if (member != _team.own() && !_team._segment.alive(process)) {
+            throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
+                            " of MPI_COMM_WORLD ended " + doing,
+                        "look at that rank's own output for the reason");
+        }
+    }
+}
+
+bool Round::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
+    Engine& engine = *_engine;
+    shown.needed = true;
+    if (!as_copy && buffer.info.ipc_capable &&
+        engine.exports().describe(buffer.address, buffer.info, shown.location).ok()) {
+        return true;
+    }
+    shown.block = engine.exported().acquire(_device, buffer.bytes);
+    if (!shown.block) {
+        engine.note_once("collectives: no exported device memory left for a copy of " + std::to_string(buffer.bytes) +
+                         " bytes");
+        return false;
+    }
+    shown.location = shown.block.location();
+    return true;
+}
+
+/// Looks at what this member passes, and starts the copies that others will read.
+void Round::prepare() {
+    Arguments& given = _arguments;
+    _engine = _team._engine.load(std::memory_order_acquire);
+    Engine* const engine = _engine;
+    const auto is_device = [](const Buffer& buffer) { return buffer.state == Buffer::State::device; };
+    const auto is_used = [](const Buffer& buffer) { return buffer.state != Buffer::State::unused; };
+    if (given.obstacle != nullptr || engine == nullptr || _team.members() > kMostMembers) {
+        return;
+    }
+    for (const Buffer* const buffer : {&given.send, &given.receive}) {
+        if (is_used(*buffer) && !is_device(*buffer)) {
+            return;
+        }
+        if (is_used(*buffer)) {
+            // Managed memory may have no device of its own: then the one beside it, or the first.
+            const int device = buffer->info.device;
+            if (_device >= 0 && device >= 0 && device != _device) {
+                given.obstacle = "a rank's buffers are on different GPUs";
+                return;
+            }
+            _device = std::max(_device, device);
+        }
+    }
+    if (!is_used(given.send) && !is_used(given.receive)) {
+        _takes_part = true;
+        return;
+    }
+    _device = std::max(_device, 0);
+    for (const Buffer* const buffer : {&given.send, &given.receive}) {
+        if (given.code != 0 && is_used(*buffer) &&
+            reinterpret_cast<std::uintptr_t>(buffer->address) %
+                    kernels::element_alignment(kernels::type_of(given.code)) !=
+                0) {
+            given.obstacle = "a rank's buffer is not aligned to its elements";
+            return;
+        }
+    }
+    const std::uint32_t code = given.code != 0 ? given.code : copy_code(16);
+    if (!engine->prepare(_device, code) || (given.code == 0 && !engine->prepare(_device, copy_code(1)))) {
+        given.obstacle = "a rank has no kernels for it";
+        return;
+    }
+    gpu::Runtime& runtime = engine->runtime();
+    for (const Buffer* const buffer : {&given.send, &given.receive}) {
+        if (is_used(*buffer)) {
+            if (const gpu::Status status = runtime.order_after_default_stream(buffer->address, buffer->info);
+                !status.ok()) {
+                throw Error("preparing a buffer failed (" + status.message() + ")",
+                            "an error of an earlier kernel of the program also comes out here");
+            }
+        }
+    }
+    if (is_used(given.receive) && !show(given.receive, _receive, false)) {
+        given.obstacle = "a rank has no memory left for copies";
+        return;
+    }
+    // In place most collectives send what nobody overwrites before it was read; of these two, others write into it.
+    const bool overwritten = given.kind == Kind::reduce_scatter || given.kind == Kind::alltoall;
+    const bool sends_received = given.in_place && !is_used(given.send) && is_used(given.receive);
+    if (sends_received && overwritten) {
+        given.send = given.receive;
+    }
+    if (is_used(given.send)) {
+        if (!show(given.send, _send, sends_received)) {
+            given.obstacle = "a rank has no memory left for copies";
+            return;
+        }
+        if (_send.block) {
+            _copies.push_back(engine->copies().start(_device, 0, {_send.block.data(), nullptr},
+                                                     {given.send.address, &given.send.info}, given.send.bytes));
+        }
+    }
+    if (_receive.block && (given.varying || given.in_place)) {
+        // What lies between the parts, and what is sent from there, must be in the copy too.
+        _copies.push_back(engine->copies().start(_device, 0, {_receive.block.data(), nullptr},
+                                                 {given.receive.address, &given.receive.info}, given.receive.bytes));
+    }
+    if (sends_received && !overwritten) {
+        _send.needed = true;
+        _send.location = _receive.location;
+        _send.location.offset += given.in_place_offset;
+    }
+    _takes_part = true;
+}
+
+void Round::vote() {
+    Team& team = _team;
+    const Arguments& given = _arguments;
+    Board& board = *team._board;
+    const int own = team.own();
+    if (_takes_part && _device >= 0) {
+        // Others will read this memory, and write to it, in streams that know nothing of this process's own.
+        if (const gpu::Status status = _engine->runtime().finish_default_stream(_device); !status.ok()) {
+            throw Error("waiting for the default stream failed (" + status.message() + ")",
+                        "an error of an earlier kernel of the program also comes out here");
+        }
+    }
+    Vote& vote = board.vote(own, _number);
+    vote.flags = _takes_part ? std::uint32_t{takes} : 0;
+    for (const Buffer* const buffer : {&given.send, &given.receive}) {
+        if (buffer->state == Buffer::State::host) {
+            vote.flags |= host;
+        } else if (buffer->state != Buffer::State::unused) {
+            vote.flags |= device;
+        }
+    }
+    vote.code = given.code;
+    vote.signature = signature_of(given);
+    vote.bytes = given.bytes;
+    const auto describe = [](const Shown& shown, Side& side, Location& location) {
+        side = {};
+        if (shown.needed) {
+            location = shown.location;
+            side = {location.allocation_id, location.address, location.offset};
+        }
+    };
+    describe(_send, vote.send, board.send(own, _number));
+    describe(_receive, vote.receive, board.receive(own, _number));
+    if (given.varying) {
+        const std::span<std::uint64_t> offsets = board.offsets(own, _number);
+        std::copy(_send_offsets.begin(), _send_offsets.end(), offsets.begin());
+        std::copy(_receive_offsets.begin(), _receive_offsets.end(),
+                  offsets.begin() + static_cast<std::ptrdiff_t>(offsets.size() / 2));
+    }
+    vote.number.store(_number, std::memory_order_release);
+    _voted = true;
+}
+
+bool Round::all_have_voted() {
+    Board& board = *_team._board;
+    for (; _seen < board.members(); ++_seen) {
+        if (board.vote(_seen, _number).number.load(std::memory_order_acquire) != _number) {
+            check_members("before it came to a collective");
+            return false;
+        }
+    }
+    _seen = 0;
+    return true;
+}
+
+/// Every member draws the same conclusion here.
+void Round::decide() {
+    Team& team = _team;
+    Board& board = *team._board;
+    std::uint32_t any = 0;
+    int refuses = -1;
+    std::uint64_t bytes = 0;
+    bool alike = true;
+    const std::uint64_t signature = board.vote(0, _number).signature;
+    for (int member = 0; member < board.members(); ++member) {
+        const Vote& vote = board.vote(member, _number);
+        any |= vote.flags;
+        alike = alike && vote.signature == signature;
+        bytes = std::max(bytes, vote.bytes);
+        if ((vote.flags & takes) == 0 && refuses < 0) {
+            refuses = member;
+        }
+    }
+    if ((any & failed) != 0) {
+        throw Error("another rank failed before it could take part in a collective",
+                    "look at that rank's own output for the reason");
+    }
+    if (refuses >= 0 || !alike) {
+        _decision = (any & device) != 0 ? Decision::staged : Decision::host;
+        if (_decision == Decision::staged) {
+            const bool is_host = refuses >= 0 && (board.vote(refuses, _number).flags & host) != 0;
+            _reason = _arguments.obstacle != nullptr ? _arguments.obstacle
+                      : !alike                       ? "the ranks pass different arguments"
+                      : is_host                      ? "some rank passes host memory"
+                                                     : "another rank cannot take part";
+        }
+        finish();
+        return;
+    }
+    if ((any & device) == 0) {
+        _decision = Decision::host;  // nobody passes anything
+        finish();
+        return;
+    }
+    _algorithm = team._selection.choose(_arguments.kind, board.members(), bytes);
+    if (_algorithm == Algorithm::staged) {
+        _decision = Decision::staged;
+        _reason = "the table of algorithms says so";
+        finish();
+        return;
+    }
+    if (_algorithm == Algorithm::ccl) {
+        _algorithm = Algorithm::all;
+    }
+    _reached.resize(static_cast<std::size_t>(board.members()));
+    if (must_map_all()) {
+        bool ok = true;
+        for (int member = 0; member < board.members() && ok; ++member) {
+            ok = reach(member, false) && reach(member, true);
+        }
+        board.mapped(team.own(), _number)
+            .value.store(mark_of(_number, ok ? Outcome::done : Outcome::failed), std::memory_order_release);
+        _state = State::mapping;
+        return;
+    }
+    start_work();
+}
+
+bool Round::must_map_all() const {
+    const Board& board = *_team._board;
+    for (int member = 0; member < board.members(); ++member) {
+        const Vote& vote = board.vote(member, _number);
+        if (!_team.is_known(member, vote.send) || !_team.is_known(member, vote.receive)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// Maps a member's buffer, if it has one.
+bool Round::reach(const int member, const bool receives) {
+    Reached& reached = _reached[static_cast<std::size_t>(member)];
+    std::byte*& address = receives ? reached.receive_address : reached.send_address;
+    if (address != nullptr) {
+        return true;
+    }
+    Board& board = *_team._board;
+    const Vote& vote = board.vote(member, _number);
+    const Side& side = receives ? vote.receive : vote.send;
+    if (side.allocation == 0 || _device < 0) {
+        return true;  // there is none, or nothing is to be done with it here
+    }
+    if (member == _team.own()) {
+        const Shown& shown = receives ? _receive : _send;
+        const Buffer& buffer = receives ? _arguments.receive : _arguments.send;
+        address = shown.block ? shown.block.data() : buffer.address;
+        if (!receives && buffer.state == Buffer::State::unused) {
+            address =
+                (_receive.block ? _receive.block.data() : _arguments.receive.address) + _arguments.in_place_offset;
+        }
+        return true;
+    }
+    const Location& location = receives ? board.receive(member, _number) : board.send(member, _number);
+    gpu::Status status;
+    transfer::Mappings::Use& use = receives ? reached.receive : reached.send;
+    use = _engine->mappings().open(_team._processes[static_cast<std::size_t>(member)], location, _device, status);
+    if (!use) {
+        _engine->note_once("collectives: memory of another rank cannot be mapped: " + status.message());
+        return false;
+    }
+    address = use.data();
+    return true;
+}
+
+bool Round::all_have_mapped() {
+    Team& team = _team;
+    Board& board = *team._board;
+    bool ok = true;
+    for (; _seen < board.members(); ++_seen) {
+        if (board.mapped(_seen, _number).value.load(std::memory_order_acquire) / 4 != _number) {
+            check_members("in a collective");
+            return false;
+        }
+    }
+    _seen = 0;
+    for (int member = 0; member < board.members(); ++member) {
+        ok = ok &&
+             board.mapped(member, _number).value.load(std::memory_order_relaxed) == mark_of(_number, Outcome::done);
+    }
+    if (!ok) {
+        _decision = Decision::staged;
+        _reason = "memory of some rank cannot be mapped by another";
+        finish();
+        return true;
+    }
+    for (int member = 0; member < board.members(); ++member) {
+        const Vote& vote = board.vote(member, _number);
+        team.learn(member, vote.send);
+        team.learn(member, vote.receive);
+    }
+    start_work();
+    return true;
+}
+
+std::byte* Round::address_of(const Place& place) {
+    if (!reach(place.member, place.receives)) {
+        throw Error(
+            "memory of rank " +
+                std::to_string(
+                    _team._segment.process(_team._processes[static_cast<std::size_t>(place.member)]).world_rank) +
+                " of MPI_COMM_WORLD can no longer be mapped",
+            "the GPU runtime is out of resources; AWAKEN_COLLECTIVES=\"* : staged\" does without");
+    }
+    const Reached& reached = _reached[static_cast<std::size_t>(place.member)];
+    return (place.receives ? reached.receive_address : reached.send_address) + place.offset;
+}
+
+void Round::start_work() {
+    Team& team = _team;
+    Board& board = *team._board;
+    _decision = Decision::ours;
+    team._decided.store(_number, std::memory_order_release);
+    _state = State::working;
+    _copied = _send.block || _receive.block;
+    const Arguments& given = _arguments;
+    Shape shape;
+    shape.kind = given.kind;
+    shape.members = board.members();
+    shape.own = board.own();
+    shape.root = given.root;
+    shape.in_place = given.in_place;
+    shape.elements = given.elements;
+    shape.element_bytes = given.code != 0 ? kernels::element_bytes(kernels::type_of(given.code)) : 1;
+    shape.own_bytes = given.own_bytes;
+    shape.own_offset = given.own_offset;
+    shape.block_bytes = given.block_bytes;
+    shape.bytes_from = given.varying && !_bytes_from.empty() ? _bytes_from.data() : nullptr;
+    if (given.varying) {
+        for (int member = 0; member < board.members(); ++member) {
+            shape.offsets[static_cast<std::size_t>(member)] = board.offsets(member, _number).data();
+        }
+    }
+    _plan = make_plan(shape, _algorithm);
+    if (_plan.empty()) {
+        mark_done(Outcome::done);
+        return;
+    }
+    std::vector<Engine::Fold> folds;
+    for (const Combination& combination : _plan.combinations) {
+        Engine::Fold fold;
+        std::uint64_t bits = 0;
+        for (unsigned i = 0; i < combination.source_count; ++i) {
+            fold.sources.push_back(reinterpret_cast<std::uint64_t>(address_of(combination.sources[i])));
+            bits |= fold.sources.back();
+        }
+        for (unsigned i = 0; i < combination.target_count; ++i) {
+            fold.targets.push_back(reinterpret_cast<std::uint64_t>(address_of(combination.targets[i])));
+            bits |= fold.targets.back();
+        }
+        fold.elements = combination.elements;
+        fold.code = given.code;
+        if (!is_reduction(given.kind)) {
+            // Vectors where everything is aligned alike; else in the widest elements that fit.
+            const std::uint64_t differing = [&] {
+                std::uint64_t different = 0;
+                for (const std::vector<std::uint64_t>* const list : {&fold.sources, &fold.targets}) {
+                    for (const std::uint64_t address : *list) {
+                        different |= address ^ fold.sources.front();
+                    }
+                }
+                return different;
+            }();
+            const std::uint64_t width = differing % 16 == 0 ? 1 : width_of(bits | combination.elements);
+            fold.code = copy_code(width == 16 ? 16 : width);
+            fold.elements = combination.elements / width;
+            if (!_engine->prepare(_device, fold.code)) {
+                fold.code = copy_code(1);
+                fold.elements = combination.elements;
+            }
+        }
+        folds.push_back(std::move(fold));
+    }
+    std::vector<Engine::Copy> copies;
+    copies.reserve(_plan.moves.size());
+    for (const Move& move : _plan.moves) {
+        copies.push_back({reinterpret_cast<std::uint64_t>(address_of(move.target)),
+                          reinterpret_cast<std::uint64_t>(address_of(move.source)), move.bytes});
+    }
+    std::atomic<std::uint64_t>* word = &board.done(board.own(), _number).value;
+    const bool registered = team.registered(*_engine);
+    if (!registered) {
+        _word = _engine->take_word();
+        if (_word == nullptr) {
+            throw Error("no page-locked memory for a collective",
+                        "free host memory, or raise the limit of locked memory");
+        }
+        _word->store(0, std::memory_order_relaxed);
+        word = _word;
+    }
+    _work = _engine->start(_device, folds, copies, *word, mark_of(_number, Outcome::done));
+    _marked = registered;
+}
+
+bool Round::work_is_done() {
+    Team& team = _team;
+    Board& board = *team._board;
+    if (_word != nullptr && _word->load(std::memory_order_acquire) == mark_of(_number, Outcome::done)) {
+        _engine->give_back_word(std::exchange(_word, nullptr));
+        mark_done(Outcome::done);
+    }
+    for (; _seen < board.members(); ++_seen) {
+        if (board.done(_seen, _number).value.load(std::memory_order_acquire) / 4 != _number) {
+            check_members("in a collective");
+            if (_work) {
+                const Clock::time_point now = Clock::now();
+                if (_queried == Clock::time_point{}) {
+                    _queried = now;
+                } else if (now - _queried > kBetweenQueries) {
+                    _queried = now;
+                    static_cast<void>(_work.query());  // throws if the kernel failed
+                }
+            }
+            return false;
+        }
+    }
+    _seen = 0;
+    _work.finished();
+    for (int member = 0; member < board.members(); ++member) {
+        if (board.done(member, _number).value.load(std::memory_order_relaxed) != mark_of(_number, Outcome::done)) {
+            const int process = team._processes[static_cast<std::size_t>(member)];
+            throw Error("rank " + std::to_string(team._segment.process(process).world_rank) +
+                            " of MPI_COMM_WORLD could not do its part of a collective",
+                        "look at that rank's own output for the reason");
+        }
+    }
+    return true;
+}
+
+void Round::mark_done(const Outcome outcome) noexcept {
+    if (std::exchange(_marked, true)) {
+        return;  // the GPU does it, or has done it
+    }
+    _team._board->done(_team.own(), _number).value.store(mark_of(_number, outcome), std::memory_order_release);
+}
+
+/// This member looks at nobody's memory any more.
+void Round::finish() noexcept {
+    Team& team = _team;
+    _state = State::over;
+    _reached.clear();
+    _send.block.release();
+    _receive.block.release();
+    if (_word != nullptr) {
+        _engine->give_back_word(std::exchange(_word, nullptr));
+    }
+    const std::scoped_lock lock(team._mutex);
+    if (team._decided.load(std::memory_order_relaxed) < _number) {
+        team._decided.store(_number, std::memory_order_release);
+    }
+    if (team._finished_here + 1 != _number) {
+        team._finished_early.insert(_number);
+        return;
+    }
+    std::uint64_t finished = _number;
+    while (!team._finished_early.empty() && *team._finished_early.begin() == finished + 1) {
+        team._finished_early.erase(team._finished_early.begin());
+        ++finished;
+    }
+    team._finished_here = finished;
+    team._board->finished(team.own()).store(finished, std::memory_order_release);
+}
+
+}  // namespace awaken::coll

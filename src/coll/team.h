@@ -1,0 +1,202 @@
+// The members of a communicator, when all of them are on this node: how they agree on the path of a collective, and how
+// they do it themselves when everything is device memory.
+//
+// A collective is a Round. In each, every member votes, by writing to the board what it passes, when the work that its
+// program gave to the GPU's default stream is over. When all votes are there, each member draws the same conclusion
+// from them. If the round is ours, each starts kernels for its share (see plan.h), which read and write the members'
+// own buffers through IPC and wait for nothing; each says when its share is done; when all have said so the collective
+// is over. No kernel ever waits for another GPU, so nothing that the program waits for on its own GPU can be held up by
+// another rank, and ranks may share a GPU.
+//
+// A round never waits either: advance() does what can be done now. Rounds of a communicator are decided one after the
+// other, in the order of the calls.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "coll/board.h"
+#include "coll/engine.h"
+#include "coll/plan.h"
+
+namespace awaken::coll {
+
+/// A member's send or receive buffer in one collective.
+struct Buffer {
+    enum class State : std::uint8_t {
+        unused,  ///< not significant here, or of no bytes
+        host,    ///< the CPU's
+        device,  ///< one run of bytes that a GPU reaches: device or managed memory
+        other    ///< device memory in another arrangement
+    };
+    State state = State::unused;
+    std::byte* address = nullptr;
+    std::uint64_t bytes = 0;
+    gpu::PointerInfo info;
+};
+
+/// What a member passes to a collective.
+struct Arguments {
+    Kind kind = Kind::allreduce;
+    int root = 0;
+    /// Type and operation, see kernels::code_of; 0 where nothing is reduced.
+    std::uint32_t code = 0;
+    std::uint64_t elements = 0;  ///< as in Shape
+    std::uint64_t bytes = 0;     ///< see Selection::choose
+    bool in_place = false;
+    bool varying = false;  ///< parts differ by member: the spans below say how
+    std::uint64_t own_bytes = 0;
+    std::uint64_t own_offset = 0;
+    std::uint64_t block_bytes = 0;
+    std::span<const std::uint64_t> bytes_from;       ///< alltoall, varying
+    std::span<const std::uint64_t> send_offsets;     ///< by member, bytes; where the send buffer is in parts
+    std::span<const std::uint64_t> receive_offsets;  ///< the same of the receive buffer
+    Buffer send, receive;
+    /// In place: the receive buffer's part that is sent begins so many bytes into it.
+    std::uint64_t in_place_offset = 0;
+    /// Why this member cannot take part in anything but the MPI's own collective; null: it can. Static.
+    const char* obstacle = nullptr;
+};
+
+class Team;
+
+class Round {
+  public:
+    enum class Decision : std::uint8_t {
+        open,    ///< not all members have come
+        host,    ///< nobody passes device memory: the MPI's alone
+        staged,  ///< the MPI's, through host memory
+        ours
+    };
+
+    ~Round();
+    Round(const Round&) = delete;
+    Round& operator=(const Round&) = delete;
+
+    /// Does what can be done now. True when nothing remains to be done here: the round was ours and is over, or it is
+    /// not ours. Throws Error when it failed; then it is over.
+    [[nodiscard]] bool advance();
+    [[nodiscard]] Decision decision() const noexcept { return _decision; }
+    /// Why it is staged.
+    [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
+    /// Some of this member's memory had to be copied, because IPC cannot export it or in place it would be overwritten.
+    [[nodiscard]] bool copied() const noexcept { return _copied; }
+    [[nodiscard]] std::uint64_t number() const noexcept { return _number; }
+
+  private:
+    friend class Team;
+    enum class State : std::uint8_t { queued, copying_in, voting, mapping, working, copying_out, over };
+    using Clock = std::chrono::steady_clock;
+
+    /// How a buffer of this member is shown to the others.
+    struct Shown {
+        transfer::Location location;
+        transfer::ExportedPool::Block block;  ///< a copy, where the buffer itself cannot be shown
+        bool needed = false;
+    };
+    /// Another member's buffers, mapped here.
+    struct Reached {
+        transfer::Mappings::Use send, receive;
+        std::byte* send_address = nullptr;
+        std::byte* receive_address = nullptr;
+    };
+
+    Round(std::shared_ptr<Team> owner, std::uint64_t number, const Arguments& arguments);
+    bool step();
+    void give_up() noexcept;
+    void prepare();
+    [[nodiscard]] bool show(const Buffer& buffer, Shown& shown, bool as_copy);
+    void vote();
+    [[nodiscard]] bool all_have_voted();
+    void decide();
+    [[nodiscard]] bool must_map_all() const;
+    [[nodiscard]] bool reach(int member, bool receives);
+    [[nodiscard]] std::byte* address_of(const Place& place);
+    [[nodiscard]] bool all_have_mapped();
+    void start_work();
+    [[nodiscard]] bool work_is_done();
+    void mark_done(Outcome outcome) noexcept;
+    void finish() noexcept;
+    void check_members(const char* doing);
+
+    /// This process's; set when it is needed first.
+    Engine* _engine = nullptr;
+    const std::shared_ptr<Team> _owner;  ///< a communicator may be freed while its collectives are under way
+    Team& _team;
+    const std::uint64_t _number;
+    Arguments _arguments;
+    State _state = State::queued;
+    Decision _decision = Decision::open;
+    Algorithm _algorithm = Algorithm::staged;
+    std::string _reason;
+    bool _takes_part = false;  ///< this member's vote says that it can
+    bool _voted = false;
+    bool _copied = false;
+    int _device = -1;
+    int _seen = 0;  ///< members up to this one have voted, mapped or finished
+    bool _marked = false;
+    Shown _send, _receive;
+    std::vector<transfer::DeviceCopies::Copy> _copies;
+    std::vector<Reached> _reached;
+    Plan _plan;
+    Engine::Work _work;
+    std::atomic<std::uint64_t>* _word = nullptr;  ///< what the kernels write to, where the board is not registered
+    Clock::time_point _looked{};
+    Clock::time_point _queried{};
+    /// Kept by value: those of the caller may be gone.
+    std::vector<std::uint64_t> _bytes_from, _send_offsets, _receive_offsets;
+};
+
+class Team : public std::enable_shared_from_this<Team> {
+  public:
+    /// @param processes  by member, its index in the segment.
+    /// @param selection  the same in all members.
+    /// @param engine     null as long as this process uses no GPU, and again when the runtime is about to go.
+    Team(node::Segment& segment, std::unique_ptr<Board> board, std::vector<int> processes, const Selection& selection,
+         const std::atomic<Engine*>& engine);
+    ~Team();
+    Team(const Team&) = delete;
+    Team& operator=(const Team&) = delete;
+
+    /// The next collective of the communicator. All members call it in the same order.
+    [[nodiscard]] std::unique_ptr<Round> begin(const Arguments& arguments);
+
+    [[nodiscard]] int members() const noexcept { return _board->members(); }
+    [[nodiscard]] int own() const noexcept { return _board->own(); }
+
+  private:
+    friend class Round;
+    [[nodiscard]] bool is_known(int member, const Side& side) const noexcept;
+    void learn(int member, const Side& side);
+    /// Whether kernels may write to this member's part of the board.
+    [[nodiscard]] bool registered(Engine& engine);
+
+    node::Segment& _segment;
+    const std::unique_ptr<Board> _board;
+    const std::vector<int> _processes;
+    const Selection& _selection;
+    const std::atomic<Engine*>& _engine;
+    std::mutex _mutex;
+    std::uint64_t _number = 0;  ///< of the last round
+    /// Rounds up to this one need no decision any more.
+    std::atomic<std::uint64_t> _decided{0};
+    std::uint64_t _finished_by_all = 0;  ///< as far as it was looked
+    std::uint64_t _finished_here = 0;
+    std::set<std::uint64_t> _finished_early;  ///< own rounds that overtook another
+    /// By member, the identities of allocations that all members could map, oldest first. All members see the same
+    /// votes in the same order, so all have the same lists.
+    std::vector<std::vector<std::uint64_t>> _known;
+    bool _registered = false;
+    bool _register_tried = false;
+};
+
+}  // namespace awaken::coll

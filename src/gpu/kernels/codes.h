@@ -1,0 +1,148 @@
+// What the kernels of combine.h work on: element types, operations, and the number that names a pair of them. Host code
+// that launches the kernels and the kernels themselves read this same text.
+#pragma once
+
+// NVRTC takes no function that is not marked for the device, even where only the compiler calls it.
+#ifdef __CUDACC_RTC__
+#define AWAKEN_CONSTANT __device__ constexpr
+#else
+#define AWAKEN_CONSTANT constexpr
+#endif
+
+namespace awaken::kernels {
+
+/// The types of elements. Floating-point types are IEEE 754's but for bfloat16, the upper half of a float32.
+enum class ElementType : unsigned {
+    int8,
+    uint8,
+    int16,
+    uint16,
+    int32,
+    uint32,
+    int64,
+    uint64,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    complex_float32,       ///< real part, imaginary part
+    complex_float64,       ///< the same
+    boolean,               ///< 1 byte; every value but 0 is true
+    pair_int32_int32,      ///< a value and an index, as in all pairs
+    pair_float32_int32,    ///< the same
+    pair_float32_float32,  ///< the same; indices are compared as numbers
+    pair_float64_float64,  ///< the same
+    bytes1,                ///< without a meaning: can be copied only
+    bytes2,                ///< the same
+    bytes4,                ///< the same
+    bytes8,                ///< the same
+    bytes16                ///< the same
+};
+inline constexpr unsigned kElementTypes = 24;
+
+enum class ReductionOperation : unsigned {
+    copy,  ///< the first source as it is
+    sum,   ///< integers wrap around, as in `product`
+    product,
+    minimum,
+    maximum,
+    logical_and,  ///< results of logical operations are 1 and 0
+    logical_or,
+    logical_xor,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    minimum_location,  ///< the pair with the smaller value; of equal values, the smaller index
+    maximum_location   ///< the pair with the larger value; of equal values, the smaller index
+};
+inline constexpr unsigned kReductionOperations = 13;
+
+/// Names the pair to awaken_combine, and is what AWAKEN_ONLY_CODE may be defined as.
+AWAKEN_CONSTANT unsigned code_of(ElementType type, ReductionOperation operation) {
+    return (unsigned)type * 16 + (unsigned)operation;
+}
+AWAKEN_CONSTANT ElementType type_of(unsigned code) {
+    return (ElementType)(code / 16);
+}
+AWAKEN_CONSTANT ReductionOperation operation_of(unsigned code) {
+    return (ReductionOperation)(code % 16);
+}
+
+/// What the address of an element must be a multiple of: the bytes of its parts, where it has several.
+AWAKEN_CONSTANT unsigned element_alignment(ElementType type) {
+    switch (type) {
+        case ElementType::int8:
+        case ElementType::uint8:
+        case ElementType::boolean:
+        case ElementType::bytes1:
+            return 1;
+        case ElementType::int16:
+        case ElementType::uint16:
+        case ElementType::float16:
+        case ElementType::bfloat16:
+        case ElementType::bytes2:
+            return 2;
+        case ElementType::int32:
+        case ElementType::uint32:
+        case ElementType::float32:
+        case ElementType::complex_float32:
+        case ElementType::pair_int32_int32:
+        case ElementType::pair_float32_int32:
+        case ElementType::pair_float32_float32:
+        case ElementType::bytes4:
+            return 4;
+        default:
+            return 8;
+    }
+}
+
+/// Of one element.
+AWAKEN_CONSTANT unsigned element_bytes(ElementType type) {
+    switch (type) {
+        case ElementType::complex_float32:
+        case ElementType::complex_float64:
+        case ElementType::pair_int32_int32:
+        case ElementType::pair_float32_int32:
+        case ElementType::pair_float32_float32:
+        case ElementType::pair_float64_float64:
+        case ElementType::bytes16:
+            return 2 * element_alignment(type);
+        default:
+            return element_alignment(type);
+    }
+}
+
+/// Whether MPI has the operation for the type; every type can be copied.
+AWAKEN_CONSTANT bool is_defined(ElementType type, ReductionOperation operation) {
+    const bool integer = type <= ElementType::uint64;
+    const bool real = integer || (type >= ElementType::float16 && type <= ElementType::float64);
+    const bool complex = type == ElementType::complex_float32 || type == ElementType::complex_float64;
+    switch (operation) {
+        case ReductionOperation::copy:
+            return true;
+        case ReductionOperation::sum:
+        case ReductionOperation::product:
+            return real || complex;
+        case ReductionOperation::minimum:
+        case ReductionOperation::maximum:
+            return real;
+        case ReductionOperation::logical_and:
+        case ReductionOperation::logical_or:
+        case ReductionOperation::logical_xor:
+            return integer || type == ElementType::boolean;
+        case ReductionOperation::bitwise_and:
+        case ReductionOperation::bitwise_or:
+        case ReductionOperation::bitwise_xor:
+            return integer;
+        case ReductionOperation::minimum_location:
+        case ReductionOperation::maximum_location:
+            return type >= ElementType::pair_int32_int32 && type <= ElementType::pair_float64_float64;
+    }
+    return false;
+}
+
+/// Sources, or targets, of one launch of awaken_combine; moves of one launch of awaken_move.
+inline constexpr unsigned kMostPlaces = 32;
+inline constexpr unsigned kMostMoves = 64;
+
+}  // namespace awaken::kernels

@@ -1,0 +1,617 @@
+// The work of a collective operation that touches every byte: combining what several GPUs hold, and moving it. A place
+// is this GPU's memory or another's, mapped by IPC. No kernel waits for another GPU; the host orders them, and hears of
+// a kernel's end by its notice.
+//
+// AWAKEN_ONLY_CODE, defined before this text as a number made by code_of, leaves in awaken_combine what that code needs
+// and nothing else, which a run-time compiler is through with in a fraction of the time.
+#pragma once
+
+#include "codes.h"
+#include "copy_bytes.h"
+#include "portable.h"
+
+// The first: for loops over arrays that are to lie in registers. The second: for loops over targets, which would
+// otherwise make up most of the code.
+#if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__) || defined(__CUDACC__) || defined(__HIPCC__)
+#define AWAKEN_UNROLL _Pragma("unroll")
+#define AWAKEN_KEEP_LOOP _Pragma("unroll 1")
+#else
+#define AWAKEN_UNROLL
+#define AWAKEN_KEEP_LOOP
+#endif
+
+namespace awaken::kernels {
+
+struct Places {
+    device_pointer<u8> at[kMostPlaces];
+};
+
+struct Move {
+    device_pointer<u8> target;
+    device_pointer<const u8> source;
+    u64 bytes;
+};
+struct Moves {
+    Move list[kMostMoves];
+};
+
+/// How the host hears that a kernel is over: the last block to end writes `value` to `word`, after everything that any
+/// block has written is visible to all GPUs and the host.
+struct Notice {
+    device_pointer<u32> counter;  ///< a word of this GPU's memory, zero before and after; of one kernel at a time
+    device_pointer<u64> word;     ///< host memory that the GPU reaches; null: a later kernel of the stream gives notice
+    u64 value;
+};
+
+/// To be reached by all threads of the block, after their last write.
+AWAKEN_DEVICE void give_notice(const Notice& notice) {
+    system_fence();
+    block_barrier();
+    if (thread_index().x != 0 || address(notice.word) == 0) return;
+    const u32 blocks = grid_size().x * grid_size().y;
+    if (blocks > 1) {
+        if (atomic_add(notice.counter, 1U) != blocks - 1) return;
+        notice.counter[0] = 0;
+    }
+    store_release(notice.word, notice.value);
+}
+
+// ---- numbers and what is done with them -----------------------------------------------------------------------------
+
+/// The same bits as another type. A union, because __builtin_bit_cast came to NVRTC with CUDA 12; every compiler that
+/// reads this defines it so.
+template <typename To, typename From>
+AWAKEN_DEVICE To reinterpreted(From from) {
+    static_assert(sizeof(To) == sizeof(From), "the same bits");
+    union {
+        From from;
+        To to;
+    } both;
+    both.from = from;
+    return both.to;
+}
+
+// A number format says how it is `Stored`, the `Value` in which results are kept until they are stored, and the `Wide`
+// type in which sums and products are computed, which `rounded` brings back to a number of the format.
+
+template <typename T, typename WideT = T>
+struct Plain {
+    using Stored = T;
+    using Value = T;
+    using Wide = WideT;
+    static AWAKEN_DEVICE Value opened(Stored stored) { return stored; }
+    static AWAKEN_DEVICE Value rounded(Wide wide) { return (Value)wide; }
+    static AWAKEN_DEVICE Stored closed(Value value) { return value; }
+};
+
+/// IEEE 754's binary16: 5 bits of exponent, 10 of mantissa. A float holds all of its numbers, the subnormal ones as
+/// normal ones, and has enough bits that rounding a sum or product of two a second time does no harm.
+struct Float16 {
+    using Stored = u16;
+    using Value = float;
+    using Wide = float;
+    static AWAKEN_DEVICE Value opened(Stored stored) {
+        // With exponent and mantissa in their places in a float, only the difference of the exponents' biases is
+        // missing (127 - 15); the multiplication also normalises.
+        const u32 magnitude = (u32)(stored & 0x7fff) << 13;
+        u32 bits = reinterpreted<u32>(reinterpreted<float>(magnitude) * 0x1p112F);
+        if (magnitude >= (u32)0x7c00 << 13) bits |= 0x7f800000;  // an infinity or NaN
+        return reinterpreted<float>(bits | (u32)(stored & 0x8000) << 16);
+    }
+    static AWAKEN_DEVICE Value rounded(Wide wide) {
+        const u32 bits = reinterpreted<u32>(wide);
+        // In the binade of `spacer`, 13 above the number's own, neighbouring floats are as far apart as this format's
+        // numbers are in the number's, or in that of the smallest normal numbers, 2^-14: the addition rounds. `wide` is
+        // a sum or product of two such numbers, at most 2^32, an infinity or NaN. For the last two spacer is negative
+        // and tiny.
+        u32 exponent = bits & 0x7f800000;
+        if (exponent < 113U << 23) exponent = 113U << 23;
+        const float spacer = reinterpreted<float>(exponent + (13U << 23));
+        float magnitude = reinterpreted<float>(bits & 0x7fffffff);
+        magnitude = (magnitude + spacer) - spacer;
+        if (magnitude >= 65536.0F) magnitude = reinterpreted<float>(0x7f800000U);
+        return reinterpreted<float>(reinterpreted<u32>(magnitude) | (bits & 0x80000000));
+    }
+    static AWAKEN_DEVICE Stored closed(Value value) {
+        // The reverse of opened(). The multiplication makes subnormal numbers such again and leaves infinities and
+        // NaNs, of whose exponents the upper bits go.
+        const u32 bits = reinterpreted<u32>(value);
+        const float magnitude = reinterpreted<float>(bits & 0x7fffffff) * 0x1p-112F;
+        return (Stored)(((reinterpreted<u32>(magnitude) >> 13) & 0x7fff) | ((bits >> 16) & 0x8000));
+    }
+};
+
+/// The upper half of a float.
+struct Bfloat16 {
+    using Stored = u16;
+    using Value = float;
+    using Wide = float;
+    static AWAKEN_DEVICE Value opened(Stored stored) { return reinterpreted<float>((u32)stored << 16); }
+    static AWAKEN_DEVICE Value rounded(Wide wide) {
+        const u32 bits = reinterpreted<u32>(wide);
+        // To the nearest, ties to even; what is too large becomes infinity by itself. A NaN must stay one.
+        u32 upper = bits + 0x7fff + ((bits >> 16) & 1);
+        if ((bits & 0x7fffffff) > 0x7f800000) upper = bits | 0x00400000;
+        return reinterpreted<float>(upper & 0xffff0000);
+    }
+    static AWAKEN_DEVICE Stored closed(Value value) { return (Stored)(reinterpreted<u32>(value) >> 16); }
+};
+
+template <typename Part>
+struct Complex {
+    Part real;
+    Part imaginary;
+};
+
+template <typename First, typename Second>
+struct Pair {
+    First value;
+    Second index;
+};
+
+/// The number formats of a type: `Exact` keeps signs apart, `Modular` is good for sums and products that wrap around.
+/// Products of narrow integers must not be computed in int, where they overflow.
+template <ElementType type>
+struct Formats;
+template <typename Signed, typename Unsigned, typename Wide>
+struct IntegerFormats {
+    using Exact = Plain<Signed>;
+    using Modular = Plain<Unsigned, Wide>;
+};
+template <typename Format>
+struct OneFormat {
+    using Exact = Format;
+    using Modular = Format;
+};
+template <>
+struct Formats<ElementType::int8> : IntegerFormats<i8, u8, u32> {};
+template <>
+struct Formats<ElementType::uint8> : IntegerFormats<u8, u8, u32> {};
+template <>
+struct Formats<ElementType::int16> : IntegerFormats<i16, u16, u32> {};
+template <>
+struct Formats<ElementType::uint16> : IntegerFormats<u16, u16, u32> {};
+template <>
+struct Formats<ElementType::int32> : IntegerFormats<i32, u32, u32> {};
+template <>
+struct Formats<ElementType::uint32> : IntegerFormats<u32, u32, u32> {};
+template <>
+struct Formats<ElementType::int64> : IntegerFormats<i64, u64, u64> {};
+template <>
+struct Formats<ElementType::uint64> : IntegerFormats<u64, u64, u64> {};
+template <>
+struct Formats<ElementType::float16> : OneFormat<Float16> {};
+template <>
+struct Formats<ElementType::bfloat16> : OneFormat<Bfloat16> {};
+template <>
+struct Formats<ElementType::float32> : OneFormat<Plain<float>> {};
+template <>
+struct Formats<ElementType::float64> : OneFormat<Plain<double>> {};
+template <>
+struct Formats<ElementType::complex_float32> : OneFormat<Plain<Complex<float>>> {};
+template <>
+struct Formats<ElementType::complex_float64> : OneFormat<Plain<Complex<double>>> {};
+template <>
+struct Formats<ElementType::boolean> : OneFormat<Plain<u8>> {};
+template <>
+struct Formats<ElementType::pair_int32_int32> : OneFormat<Plain<Pair<i32, i32>>> {};
+template <>
+struct Formats<ElementType::pair_float32_int32> : OneFormat<Plain<Pair<float, i32>>> {};
+template <>
+struct Formats<ElementType::pair_float32_float32> : OneFormat<Plain<Pair<float, float>>> {};
+template <>
+struct Formats<ElementType::pair_float64_float64> : OneFormat<Plain<Pair<double, double>>> {};
+
+// An operation combines two values of a number format. All are written without branches, which the threads of a warp
+// would not all take.
+
+struct Sum {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        using Wide = typename Numbers::Wide;
+        return Numbers::rounded((Wide)left + (Wide)right);
+    }
+};
+
+struct Product {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        using Wide = typename Numbers::Wide;
+        return Numbers::rounded((Wide)left * (Wide)right);
+    }
+};
+
+struct ComplexProduct {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return {left.real * right.real - left.imaginary * right.imaginary,
+                left.real * right.imaginary + left.imaginary * right.real};
+    }
+};
+
+struct Minimum {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return right < left ? right : left;
+    }
+};
+
+struct Maximum {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return left < right ? right : left;
+    }
+};
+
+struct LogicalAnd {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return (Value)((left != 0) & (right != 0));
+    }
+};
+
+struct LogicalOr {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return (Value)((left != 0) | (right != 0));
+    }
+};
+
+struct LogicalXor {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return (Value)((left != 0) ^ (right != 0));
+    }
+};
+
+struct BitwiseAnd {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return (Value)(left & right);
+    }
+};
+
+struct BitwiseOr {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return (Value)(left | right);
+    }
+};
+
+struct BitwiseXor {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        return (Value)(left ^ right);
+    }
+};
+
+struct MinimumLocation {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        const bool other = (right.value < left.value) | ((right.value == left.value) & (right.index < left.index));
+        return other ? right : left;
+    }
+};
+
+struct MaximumLocation {
+    template <typename Numbers, typename Value>
+    static AWAKEN_DEVICE Value combined(Value left, Value right) {
+        const bool other = (left.value < right.value) | ((right.value == left.value) & (right.index < left.index));
+        return other ? right : left;
+    }
+};
+
+/// For one source only: nothing is combined.
+struct Copy {};
+template <typename Operation>
+constexpr bool kIsCopy = false;
+template <>
+constexpr bool kIsCopy<Copy> = true;
+
+/// An operation, the format of the elements, and that of the numbers as which a vector is taken apart.
+template <typename Class, typename ElementFormat, typename LaneFormat = ElementFormat>
+struct Combination {
+    using Operation = Class;
+    using Element = ElementFormat;
+    using Lane = LaneFormat;
+};
+
+/// What is done for an operation on a type.
+template <ElementType type, ReductionOperation operation>
+struct Reduction;
+template <ElementType type>
+struct Reduction<type, ReductionOperation::sum> : Combination<Sum, typename Formats<type>::Modular> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::product> : Combination<Product, typename Formats<type>::Modular> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::minimum> : Combination<Minimum, typename Formats<type>::Exact> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::maximum> : Combination<Maximum, typename Formats<type>::Exact> {};
+// These ask for zero only, so that signs do not matter.
+template <ElementType type>
+struct Reduction<type, ReductionOperation::logical_and> : Combination<LogicalAnd, typename Formats<type>::Modular> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::logical_or> : Combination<LogicalOr, typename Formats<type>::Modular> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::logical_xor> : Combination<LogicalXor, typename Formats<type>::Modular> {};
+// Bits do not care where elements end.
+template <ElementType type>
+struct Reduction<type, ReductionOperation::bitwise_and>
+    : Combination<BitwiseAnd, typename Formats<type>::Modular, Plain<u64>> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::bitwise_or>
+    : Combination<BitwiseOr, typename Formats<type>::Modular, Plain<u64>> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::bitwise_xor>
+    : Combination<BitwiseXor, typename Formats<type>::Modular, Plain<u64>> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::minimum_location>
+    : Combination<MinimumLocation, typename Formats<type>::Exact> {};
+template <ElementType type>
+struct Reduction<type, ReductionOperation::maximum_location>
+    : Combination<MaximumLocation, typename Formats<type>::Exact> {};
+// The sum of complex numbers is that of twice as many parts.
+template <>
+struct Reduction<ElementType::complex_float32, ReductionOperation::sum> : Combination<Sum, Plain<float>> {};
+template <>
+struct Reduction<ElementType::complex_float64, ReductionOperation::sum> : Combination<Sum, Plain<double>> {};
+template <>
+struct Reduction<ElementType::complex_float32, ReductionOperation::product>
+    : Combination<ComplexProduct, Plain<Complex<float>>> {};
+template <>
+struct Reduction<ElementType::complex_float64, ReductionOperation::product>
+    : Combination<ComplexProduct, Plain<Complex<double>>> {};
+
+/// An unsigned integer of `bytes` bytes.
+template <unsigned bytes>
+struct Word;
+template <>
+struct Word<1> {
+    using Type = u8;
+};
+template <>
+struct Word<2> {
+    using Type = u16;
+};
+template <>
+struct Word<4> {
+    using Type = u32;
+};
+template <>
+struct Word<8> {
+    using Type = u64;
+};
+
+// ---- combining ------------------------------------------------------------------------------------------------------
+
+/// The numbers of a vector, as they are stored and opened.
+template <typename Numbers>
+constexpr unsigned kLanes = 16 / sizeof(typename Numbers::Stored);
+template <typename Numbers>
+struct StoredLanes {
+    typename Numbers::Stored at[kLanes<Numbers>];
+};
+template <typename Numbers>
+struct Lanes {
+    typename Numbers::Value at[kLanes<Numbers>];
+};
+
+template <typename Numbers>
+AWAKEN_DEVICE Lanes<Numbers> opened_lanes(Vector16 vector) {
+    const StoredLanes<Numbers> stored = reinterpreted<StoredLanes<Numbers>>(vector);
+    Lanes<Numbers> lanes;
+    AWAKEN_UNROLL
+    for (unsigned i = 0; i < kLanes<Numbers>; ++i)
+        lanes.at[i] = Numbers::opened(stored.at[i]);
+    return lanes;
+}
+
+template <typename Numbers>
+AWAKEN_DEVICE Vector16 closed_lanes(const Lanes<Numbers>& lanes) {
+    StoredLanes<Numbers> stored;
+    AWAKEN_UNROLL
+    for (unsigned i = 0; i < kLanes<Numbers>; ++i)
+        stored.at[i] = Numbers::closed(lanes.at[i]);
+    return reinterpreted<Vector16>(stored);
+}
+
+/// Combines a further source's vector into `result`.
+template <typename Operation, typename Numbers>
+AWAKEN_DEVICE void combine_lanes(Lanes<Numbers>& result, Vector16 vector) {
+    const Lanes<Numbers> lanes = opened_lanes<Numbers>(vector);
+    AWAKEN_UNROLL
+    for (unsigned i = 0; i < kLanes<Numbers>; ++i)
+        result.at[i] = Operation::template combined<Numbers>(result.at[i], lanes.at[i]);
+}
+
+/// Loads the vectors `offset` bytes into the places from number `first` on: `most` of them unless the `count` places
+/// end before, at least `least`.
+template <unsigned least, unsigned most>
+AWAKEN_DEVICE void load_vectors(Vector16 (&vectors)[most], const Places& places, u32 first, u32 count, u64 offset) {
+    AWAKEN_UNROLL
+    for (unsigned i = 0; i < most; ++i) {
+        if (i < least || first + i < count) vectors[i] = *pointer_cast<const Vector16>(places.at[first + i] + offset);
+    }
+}
+
+AWAKEN_DEVICE void store_vector(const Places& targets, u32 target_count, u64 offset, Vector16 vector) {
+    AWAKEN_KEEP_LOOP
+    for (u32 target = 0; target < target_count; ++target)
+        *pointer_cast<Vector16>(targets.at[target] + offset) = vector;
+}
+
+/// Sources that are loaded together; those beyond are combined in further groups of this number.
+inline constexpr unsigned kSourceGroup = 8;
+
+/// Combines the vectors at `positions` offsets, `step` bytes apart. All that can be loaded at once is, before the first
+/// store: the memory of another GPU is a microsecond away. Of the sources, at least `least` and, but for the largest
+/// group, at most `most`.
+template <typename Operation, typename Numbers, unsigned least, unsigned most, unsigned positions>
+AWAKEN_DEVICE void combine_vectors_at(const Places& sources, u32 source_count, const Places& targets, u32 target_count,
+                                      u64 offset, u64 step) {
+    Vector16 vectors[positions][most] = {};
+    AWAKEN_UNROLL
+    for (unsigned p = 0; p < positions; ++p)
+        load_vectors<least, most>(vectors[p], sources, 0, source_count, offset + p * step);
+    AWAKEN_UNROLL
+    for (unsigned p = 0; p < positions; ++p) {
+        if constexpr (most == 1) {
+            store_vector(targets, target_count, offset + p * step, vectors[p][0]);
+        } else {
+            Lanes<Numbers> result = opened_lanes<Numbers>(vectors[p][0]);
+            AWAKEN_UNROLL
+            for (unsigned i = 1; i < most; ++i) {
+                if (i < least || i < source_count) combine_lanes<Operation>(result, vectors[p][i]);
+            }
+            if constexpr (most == kSourceGroup) {
+                for (u32 first = most; first < source_count; first += most) {
+                    load_vectors<1, most>(vectors[p], sources, first, source_count, offset + p * step);
+                    AWAKEN_UNROLL
+                    for (unsigned i = 0; i < most; ++i) {
+                        if (i < 1 || first + i < source_count) combine_lanes<Operation>(result, vectors[p][i]);
+                    }
+                }
+            }
+            store_vector(targets, target_count, offset + p * step, closed_lanes<Numbers>(result));
+        }
+    }
+}
+
+/// Combines the vectors from byte `begin` of the places to byte `end`.
+template <typename Operation, typename Numbers, unsigned least, unsigned most, unsigned positions>
+AWAKEN_DEVICE void combine_vectors(const Places& sources, u32 source_count, const Places& targets, u32 target_count,
+                                   u64 begin, u64 end) {
+    const u64 step = total_threads() * 16;
+    u64 offset = begin + global_thread() * 16;
+    for (; offset + (positions - 1) * step < end; offset += positions * step) {
+        combine_vectors_at<Operation, Numbers, least, most, positions>(sources, source_count, targets, target_count,
+                                                                       offset, step);
+    }
+    if constexpr (positions > 1) {
+        for (; offset < end; offset += step) {
+            combine_vectors_at<Operation, Numbers, least, most, 1>(sources, source_count, targets, target_count, offset,
+                                                                   step);
+        }
+    }
+}
+
+/// Combines one by one the elements before number `head` and those from `tail` on.
+template <typename Operation, typename Numbers>
+AWAKEN_DEVICE void combine_elements(const Places& sources, u32 source_count, const Places& targets, u32 target_count,
+                                    u64 head, u64 tail, u64 elements) {
+    using Stored = typename Numbers::Stored;
+    const u64 count = head + (elements - tail);
+    // The last threads begin: those that have no vector when there are few.
+    for (u64 i = total_threads() - 1 - global_thread(); i < count; i += total_threads()) {
+        const u64 element = i < head ? i : i - head + tail;
+        Stored stored = pointer_cast<const Stored>(sources.at[0])[element];
+        if constexpr (!kIsCopy<Operation>) {
+            auto result = Numbers::opened(stored);
+            for (u32 source = 1; source < source_count; ++source) {
+                result = Operation::template combined<Numbers>(
+                    result, Numbers::opened(pointer_cast<const Stored>(sources.at[source])[element]));
+            }
+            stored = Numbers::closed(result);
+        }
+        AWAKEN_KEEP_LOOP
+        for (u32 target = 0; target < target_count; ++target)
+            pointer_cast<Stored>(targets.at[target])[element] = stored;
+    }
+}
+
+/// All of it by one operation, on vectors where the places allow that.
+template <typename Operation, typename Element, typename Lane>
+AWAKEN_DEVICE void combine_places(const Places& sources, u32 source_count, const Places& targets, u32 target_count,
+                                  u64 elements) {
+    constexpr unsigned kBytes = sizeof(typename Element::Stored);
+    u64 differences = 0;
+    for (u32 source = 0; source < source_count; ++source)
+        differences |= address(sources.at[source]) ^ address(targets.at[0]);
+    for (u32 target = 1; target < target_count; ++target)
+        differences |= address(targets.at[target]) ^ address(targets.at[0]);
+    const unsigned head_bytes = (16 - (unsigned)(address(targets.at[0]) & 15)) & 15;
+    u64 head = elements;
+    u64 vectors = 0;
+    // Elements of several parts may be aligned to the parts only, and then lie across all vectors.
+    if ((differences & 15) == 0 && head_bytes % kBytes == 0) {
+        if (head_bytes / kBytes < elements) head = head_bytes / kBytes;
+        vectors = (elements - head) * kBytes / 16;
+    }
+    const u64 begin = head * kBytes;
+    const u64 end = begin + vectors * 16;
+    combine_elements<Operation, Element>(sources, source_count, targets, target_count, head, end / kBytes, elements);
+    if constexpr (kIsCopy<Operation>) {
+        combine_vectors<Operation, Lane, 1, 1, 8>(sources, source_count, targets, target_count, begin, end);
+    } else if (source_count <= 2) {
+        combine_vectors<Operation, Lane, 2, 2, 4>(sources, source_count, targets, target_count, begin, end);
+    } else if (source_count <= 4) {
+        combine_vectors<Operation, Lane, 3, 4, 2>(sources, source_count, targets, target_count, begin, end);
+    } else {
+        combine_vectors<Operation, Lane, 5, 8, 1>(sources, source_count, targets, target_count, begin, end);
+    }
+}
+
+/// Does what awaken_combine does, for one code.
+template <unsigned code>
+AWAKEN_DEVICE void combine_code(const Places& sources, u32 source_count, const Places& targets, u32 target_count,
+                                u64 elements) {
+    constexpr ElementType kType = type_of(code);
+    constexpr ReductionOperation kOperation = operation_of(code);
+    static_assert(is_defined(kType, kOperation), "MPI has no such operation on this type");
+    if constexpr (kOperation != ReductionOperation::copy) {
+        if (source_count > 1) {
+            using Chosen = Reduction<kType, kOperation>;
+            constexpr unsigned kParts = element_bytes(kType) / sizeof(typename Chosen::Element::Stored);
+            combine_places<typename Chosen::Operation, typename Chosen::Element, typename Chosen::Lane>(
+                sources, source_count, targets, target_count, elements * kParts);
+            return;
+        }
+    }
+    // As words that are not longer than the places are aligned.
+    using Unit = Plain<typename Word<element_alignment(kType)>::Type>;
+    combine_places<Copy, Unit, Plain<u64>>(sources, 1, targets, target_count,
+                                           elements * (element_bytes(kType) / element_alignment(kType)));
+}
+
+/// Finds `code` among the `count` from `first` on. One that is not defined does nothing.
+template <unsigned first, unsigned count>
+AWAKEN_DEVICE void combine_any(u32 code, const Places& sources, u32 source_count, const Places& targets,
+                               u32 target_count, u64 elements) {
+    if constexpr (count > 1) {
+        constexpr unsigned kHalf = count / 2;
+        if (code < first + kHalf) {
+            combine_any<first, kHalf>(code, sources, source_count, targets, target_count, elements);
+        } else {
+            combine_any<first + kHalf, count - kHalf>(code, sources, source_count, targets, target_count, elements);
+        }
+    } else if constexpr (is_defined(type_of(first), operation_of(first))) {
+        if (code == first) combine_code<first>(sources, source_count, targets, target_count, elements);
+    }
+}
+
+/// target[t][i] = source[0][i] op source[1][i] op ..., from left to right, for all i < elements and all targets; one
+/// source is copied whatever the operation is. Both numbers of places are 1 to kMostPlaces. `code` is made by code_of,
+/// and AWAKEN_ONLY_CODE where that is defined. Places are aligned as element_alignment says; where they all lie alike
+/// to multiples of 16 bytes, whole vectors are combined. A target may be a source, but must not overlap one partly.
+/// Launch with any number of threads in x.
+AWAKEN_KERNEL(awaken_combine, Places sources, u32 source_count, Places targets, u32 target_count, u64 elements,
+              u32 code, Notice notice) {
+#ifdef AWAKEN_ONLY_CODE
+    (void)code;
+    combine_code<AWAKEN_ONLY_CODE>(sources, source_count, targets, target_count, elements);
+#else
+    combine_any<0, kElementTypes * 16>(code, sources, source_count, targets, target_count, elements);
+#endif
+    give_notice(notice);
+}
+
+/// Does the first `count` moves. Source and target of a move may have any alignment and must not overlap; nor may what
+/// one move writes overlap what another reads or writes. Launch with any number of threads in x and `count` blocks in
+/// y, of which each does one.
+AWAKEN_KERNEL(awaken_move, Moves moves, u32 count, Notice notice) {
+    const u32 number = block_index().y;
+    if (number < count) copy_bytes(moves.list[number].target, moves.list[number].source, moves.list[number].bytes);
+    give_notice(notice);
+}
+
+}  // namespace awaken::kernels
