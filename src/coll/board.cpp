@@ -14,10 +14,12 @@ constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) 
     return (value + unit - 1) / unit * unit;
 }
 
-// A slot: vote, two marks, two locations, offsets.
+// A slot: vote, four marks, two locations, offsets.
 constexpr std::size_t kMappedAt = sizeof(Vote);
 constexpr std::size_t kDoneAt = kMappedAt + kLine;
-constexpr std::size_t kSendAt = kDoneAt + kLine;
+constexpr std::size_t kInvitedAt = kDoneAt + kLine;
+constexpr std::size_t kJoinedAt = kInvitedAt + sizeof(Mark);
+constexpr std::size_t kSendAt = kInvitedAt + kLine;
 constexpr std::size_t kReceiveAt = kSendAt + round_up(sizeof(Location), 8);
 constexpr std::size_t kOffsetsAt = kReceiveAt + round_up(sizeof(Location), 8);
 
@@ -100,6 +102,18 @@ Mark& Board::mapped(const int member, const std::uint64_t number) const noexcept
 
 Mark& Board::done(const int member, const std::uint64_t number) const noexcept {
     return *reinterpret_cast<Mark*>(at(member, number) + kDoneAt);
+}
+
+Mark& Board::invited(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Mark*>(at(member, number) + kInvitedAt);
+}
+
+Mark& Board::joined(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Mark*>(at(member, number) + kJoinedAt);
+}
+
+std::array<unsigned char, 128>& Board::identifier(const int member) const noexcept {
+    return reinterpret_cast<Head*>(_parts[static_cast<std::size_t>(member)].base)->identifier;
 }
 
 Location& Board::send(const int member, const std::uint64_t number) const noexcept {

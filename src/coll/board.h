@@ -39,6 +39,7 @@ struct alignas(128) Vote {
     std::uint32_t code;   ///< of the reduction's type and operation; 0 where nothing is reduced
     std::uint64_t signature;
     std::uint64_t bytes;
+    std::uint64_t device;  ///< names the GPU among all of the machine; 0: none
     Side send, receive;
 };
 
@@ -80,6 +81,10 @@ class Board {
     [[nodiscard]] Mark& mapped(int member, std::uint64_t number) const noexcept;
     /// This member has done its share, and needs nobody's memory any more.
     [[nodiscard]] Mark& done(int member, std::uint64_t number) const noexcept;
+    /// Of the first use of NCCL or RCCL: the identifier is there (member 0 says so), this member has joined.
+    [[nodiscard]] Mark& invited(int member, std::uint64_t number) const noexcept;
+    [[nodiscard]] Mark& joined(int member, std::uint64_t number) const noexcept;
+    [[nodiscard]] std::array<unsigned char, 128>& identifier(int member) const noexcept;
     /// In full, for those who have to map it. Written before the vote.
     [[nodiscard]] transfer::Location& send(int member, std::uint64_t number) const noexcept;
     [[nodiscard]] transfer::Location& receive(int member, std::uint64_t number) const noexcept;
@@ -98,6 +103,7 @@ class Board {
     struct Head {
         std::atomic<std::uint64_t> finished;
         alignas(64) std::atomic<std::uint32_t> left;  ///< members that have let go of this part
+        std::array<unsigned char, 128> identifier;
     };
     Board(node::Segment& segment, int members, int own);
     [[nodiscard]] std::byte* at(int member, std::uint64_t number) const noexcept;

@@ -483,8 +483,9 @@ struct ReduceScatter {
                 const auto total = std::accumulate(receive_counts, receive_counts + here.size(), std::int64_t{0});
                 const auto mine = static_cast<std::int64_t>(*begin);
                 here.reduces(op, type, mine);
-                here.arguments.bytes =
-                    here.bytes_of(*std::max_element(receive_counts, receive_counts + here.size()), type);
+                const auto end = receive_counts + here.size();
+                here.arguments.bytes = here.bytes_of(*std::max_element(receive_counts, end), type);
+                here.arguments.even = std::all_of(receive_counts, end, [=](const auto each) { return each == *begin; });
                 here.arguments.own_offset =
                     here.bytes_of(std::accumulate(receive_counts, begin, std::int64_t{0}), type);
                 here.arguments.in_place = send_buffer == MPI_IN_PLACE;

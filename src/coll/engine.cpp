@@ -45,6 +45,18 @@ unsigned threads_for(const std::uint64_t bytes) noexcept {
     return static_cast<unsigned>(std::clamp<std::uint64_t>(whole, kWarp, kMostThreads));
 }
 
+std::uint64_t hash_of(const gpu::DeviceInfo& info) noexcept {
+    std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
+    const auto add = [&](const unsigned char byte) { state = (state ^ byte) * 0x100000001b3u; };
+    for (const unsigned char byte : info.uuid) {
+        add(byte);
+    }
+    for (const char byte : info.pci_bus_id) {
+        add(static_cast<unsigned char>(byte));
+    }
+    return state | 1;
+}
+
 [[noreturn]] void fail(const char* what, const gpu::Status& status) {
     throw Error(std::string(what) + " failed (" + status.message() + ")",
                 "an error of an earlier kernel of the program also comes out here; run with AWAKEN_CHECK=1 to see "
@@ -62,7 +74,8 @@ struct Engine::Device {
     };
     int number = -1;
     unsigned most_blocks = 1;
-    std::vector<gpu::StreamHandle> streams;
+    std::uint64_t identity = 0;
+    std::vector<gpu::StreamHandle> streams;  ///< kStreams of ours, and one for what a library does
     unsigned next_stream = 0;
     void* counters = nullptr;
     std::vector<std::uint32_t> free_counters;
@@ -112,9 +125,10 @@ Engine::Device& Engine::device_of(const int device) {
     if (const gpu::Status status = _runtime.device_info(device, info); !status.ok()) {
         fail("asking what a GPU is", status);
     }
+    made->identity = hash_of(info);
     made->most_blocks = std::clamp(static_cast<unsigned>(std::max(info.multiprocessors, 1)), 1U, _options.most_blocks);
     gpu::StreamHandle stream;
-    for (unsigned i = 0; i < kStreams; ++i) {
+    for (unsigned i = 0; i < kStreams + 1; ++i) {
         if (const gpu::Status status = _runtime.create_stream(device, false, stream); !status.ok()) {
             fail("creating a stream", status);
         }
@@ -180,21 +194,79 @@ unsigned Engine::blocks_for(const Device& device, const std::uint64_t bytes) con
     return static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, device.most_blocks));
 }
 
-Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
-                           std::atomic<std::uint64_t>& word, const std::uint64_t value) {
-    const std::scoped_lock lock(_mutex);
-    Device& on = device_of(device);
-    if (on.free_counters.empty()) {
+Engine::Work Engine::reserve(Device& device, const gpu::StreamHandle stream) {
+    if (device.free_counters.empty()) {
         throw Error("more than " + std::to_string(kCounters) + " collectives are under way on one GPU",
                     "complete some before starting more");
     }
     Work work;
     work._engine = this;
-    work._device = device;
-    work._stream = on.streams[on.next_stream++ % kStreams];
-    work._counter = on.free_counters.back();
-    on.free_counters.pop_back();
+    work._device = device.number;
+    work._stream = stream;
+    work._counter = device.free_counters.back();
+    device.free_counters.pop_back();
+    return work;
+}
 
+Engine::Work Engine::start(const int device, const std::function<void(gpu::StreamHandle)>& issue,
+                           std::atomic<std::uint64_t>& word, const std::uint64_t value) {
+    gpu::StreamHandle stream;
+    gpu::KernelHandle notify;
+    Work work;
+    {
+        const std::scoped_lock lock(_mutex);
+        Device& on = device_of(device);
+        const auto loaded =
+            std::find_if(on.loaded.begin(), on.loaded.end(), [](const Device::Loaded& one) { return one.usable; });
+        if (loaded == on.loaded.end()) {
+            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
+        }
+        notify = loaded->move;
+        stream = on.streams[kStreams];
+        work = reserve(on, stream);
+    }
+    // Without the lock: a library may take its time for what it does first.
+    if (const gpu::Status status = _runtime.run_on(device, [&] { issue(stream); }); !status.ok()) {
+        fail("making a GPU current", status);
+    }
+    Moves none{};
+    std::uint32_t count = 0;
+    Notice notice{0, reinterpret_cast<std::uint64_t>(&word), value};
+    std::array<void*, 3> arguments{&none, &count, &notice};
+    if (const gpu::Status status = _runtime.launch(notify, {1, 1, 1}, {kWarp, 1, 1}, 0, stream, arguments.data());
+        !status.ok()) {
+        fail("launching a kernel", status);
+    }
+    return work;
+}
+
+std::uint64_t Engine::identity_of(const int device) {
+    const std::scoped_lock lock(_mutex);
+    return device_of(device).identity;
+}
+
+const ccl::Library* Engine::ccl() {
+    std::string why_not;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (_ccl_tried) {
+            return _ccl;
+        }
+        _ccl_tried = true;
+        _ccl = ccl::find(_runtime.vendor(), &why_not);
+        if (_ccl != nullptr) {
+            return _ccl;
+        }
+    }
+    note_once("collectives: " + why_not);
+    return nullptr;
+}
+
+Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
+                           std::atomic<std::uint64_t>& word, const std::uint64_t value) {
+    const std::scoped_lock lock(_mutex);
+    Device& on = device_of(device);
+    Work work = reserve(on, on.streams[on.next_stream++ % kStreams]);
     const std::size_t copy_launches = (copies.size() + kernels::kMostMoves - 1) / kernels::kMostMoves;
     std::size_t left = folds.size() + copy_launches;
     const auto launch = [&](const gpu::KernelHandle kernel, const gpu::Dim3 grid, const unsigned threads,

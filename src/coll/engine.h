@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ccl/ccl.h"
 #include "coll/plan.h"
 #include "coll/selection.h"
 #include "gpu/gpu.h"
@@ -83,6 +84,15 @@ class Engine {
     [[nodiscard]] Work start(int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
                              std::atomic<std::uint64_t>& word, std::uint64_t value);
 
+    /// The same for what a library puts into a stream: `issue` is called with `device` current. Throws what it throws.
+    [[nodiscard]] Work start(int device, const std::function<void(gpu::StreamHandle)>& issue,
+                             std::atomic<std::uint64_t>& word, std::uint64_t value);
+
+    /// Names a GPU among all of the machine's, also those that this process does not see. Never 0.
+    [[nodiscard]] std::uint64_t identity_of(int device);
+    /// NCCL or RCCL; null, with the reason noted once, where there is none.
+    [[nodiscard]] const ccl::Library* ccl();
+
     /// A word for a kernel to write to, of memory that stays until shut_down(); null when the runtime gives none.
     [[nodiscard]] std::atomic<std::uint64_t>* take_word();
     void give_back_word(std::atomic<std::uint64_t>* word) noexcept;
@@ -104,6 +114,8 @@ class Engine {
   private:
     struct Device;
     [[nodiscard]] Device& device_of(int device);
+    /// Of a kernel or several that are about to be launched. Needs the lock.
+    [[nodiscard]] Work reserve(Device& device, gpu::StreamHandle stream);
     [[nodiscard]] unsigned blocks_for(const Device& device, std::uint64_t bytes) const noexcept;
 
     gpu::Runtime& _runtime;
@@ -119,6 +131,8 @@ class Engine {
     std::vector<std::atomic<std::uint64_t>*> _free_words;
     std::vector<void*> _registered;
     std::vector<std::string> _noted;
+    bool _ccl_tried = false;
+    const ccl::Library* _ccl = nullptr;
     bool _shut_down = false;
 };
 

@@ -32,7 +32,9 @@ class Planner {
             case Kind::allreduce:
                 reduce(0, [&](Combination& combination, const std::uint64_t offset) {
                     for (int member = 0; member < _shape.members; ++member) {
-                        combination.targets[combination.target_count++] = {member, true, offset};
+                        if (!for_itself() || member == _shape.own) {
+                            combination.targets[combination.target_count++] = {member, true, offset};
+                        }
                     }
                 });
                 break;
@@ -78,6 +80,10 @@ class Planner {
         return table[(receives ? _shape.members : 0) + index];
     }
 
+    [[nodiscard]] bool for_itself() const noexcept {
+        return _algorithm == Algorithm::each && _shape.kind == Kind::allreduce;
+    }
+
     void move(const Place& target, const Place& source, const std::uint64_t bytes) {
         if (bytes != 0) {
             _plan.moves.push_back({target, source, bytes});
@@ -90,7 +96,7 @@ class Planner {
         Share share{0, _shape.elements};
         if (_algorithm == Algorithm::all) {
             share = share_of(_shape.elements, _shape.element_bytes, _shape.members, _shape.own);
-        } else if (_shape.own != single) {
+        } else if (_shape.own != single && !for_itself()) {
             return;
         }
         if (share.count == 0) {
@@ -186,7 +192,7 @@ class Planner {
 
 constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",    "allreduce",      "gather",
                                                         "scatter",   "allgather", "reduce_scatter", "alltoall"};
-constexpr std::array<const char*, 4> kAlgorithmNames = {"one", "all", "ccl", "staged"};
+constexpr std::array<const char*, 5> kAlgorithmNames = {"one", "each", "all", "ccl", "staged"};
 
 }  // namespace
 

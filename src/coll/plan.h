@@ -25,6 +25,7 @@ inline constexpr int kKinds = 8;
 /// How a collective is done.
 enum class Algorithm : std::uint8_t {
     one,    ///< one member's GPU does all the work: fewest things to wait for, for few bytes
+    each,   ///< allreduce: each member reduces everything for itself, and so writes to no other GPU; elsewhere as one
     all,    ///< each does its share
     ccl,    ///< NCCL or RCCL
     staged  ///< through the MPI, in host memory

@@ -15,14 +15,16 @@ constexpr std::uint64_t kMi = 1024 * kKi;
 
 /// docs/performance.md has the measurements: where one kernel stops being faster than many, and NCCL begins to be.
 constexpr std::array kBuiltIn = {
-    SelectionRow{Kind::allreduce, 1, SelectionRow::kAnyRanks, 0, 32 * kKi, Algorithm::one},
+    SelectionRow{Kind::allreduce, 1, 2, 0, kMi, Algorithm::each},
+    SelectionRow{Kind::allreduce, 3, 4, 0, 128 * kKi, Algorithm::each},
+    SelectionRow{Kind::allreduce, 5, SelectionRow::kAnyRanks, 0, 32 * kKi, Algorithm::each},
     SelectionRow{Kind::allreduce, 4, SelectionRow::kAnyRanks, 64 * kMi, SelectionRow::kAnyBytes, Algorithm::ccl},
     SelectionRow{Kind::reduce, 1, SelectionRow::kAnyRanks, 0, 32 * kKi, Algorithm::one},
     SelectionRow{Kind::broadcast, 1, SelectionRow::kAnyRanks, 0, 32 * kKi, Algorithm::one},
     SelectionRow{{}, 1, SelectionRow::kAnyRanks, 0, SelectionRow::kAnyBytes, Algorithm::all},
 };
 
-constexpr std::array kAlgorithms = {Algorithm::one, Algorithm::all, Algorithm::ccl, Algorithm::staged};
+constexpr std::array kAlgorithms = {Algorithm::one, Algorithm::each, Algorithm::all, Algorithm::ccl, Algorithm::staged};
 
 std::string_view trim(std::string_view text) {
     constexpr std::string_view kSpace = " \t\r";

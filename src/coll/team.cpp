@@ -14,10 +14,12 @@ namespace {
 
 /// What a member's vote says.
 enum Flag : std::uint32_t {
-    takes = 1,   ///< every buffer that counts is device memory, and this member can do its share by kernels
-    device = 2,  ///< some buffer that counts is device memory
-    host = 4,    ///< some is the CPU's
-    failed = 8,  ///< this member ends with an error, and so must all
+    takes = 1,    ///< every buffer that counts is device memory, and this member can do its share by kernels
+    device = 2,   ///< some buffer that counts is device memory
+    host = 4,     ///< some is the CPU's
+    failed = 8,   ///< this member ends with an error, and so must all
+    reused = 16,  ///< what it sends lies where it receives
+    library = 32  ///< it could do this with NCCL or RCCL
 };
 
 /// Looks whether the others are alive, and at the state of kernels that should be over: each costs a microsecond.
@@ -140,8 +142,12 @@ bool Round::advance() {
 
 /// Ends it here, and lets the others know.
 void Round::give_up() noexcept {
-    _copies.clear();  // waits, as the next line does
+    _copies.clear();  // waits, as _work does
+    if (_algorithm == Algorithm::ccl && static_cast<bool>(_work)) {
+        _team._ccl.abort();  // or it might wait for a member that is gone
+    }
     _work = {};
+    give_turn_back();
     if (!_voted && _state != State::queued) {
         Vote& vote = _team._board->vote(_team.own(), _number);
         vote.flags = failed;
@@ -192,6 +198,31 @@ bool Round::step() {
                 return false;
             }
             decide();
+            return true;
+        case State::joining:
+            switch (team._ccl.join(*_engine, *team._board, _number, _device)) {
+                case CclGroup::Joining::under_way:
+                    check_members("while it joined a communicator of NCCL or RCCL");
+                    return false;
+                case CclGroup::Joining::done:
+                    take_part();
+                    _state = State::taking_turn;
+                    return true;
+                case CclGroup::Joining::failed:
+                    _engine->note_once("collectives: " +
+                                       (team._ccl.reason().empty()
+                                            ? std::string("another rank could not join a communicator of NCCL or RCCL")
+                                            : team._ccl.reason()));
+                    _algorithm = Algorithm::all;
+                    go_on_with_kernels();
+                    return true;
+            }
+            return false;
+        case State::taking_turn:
+            if (!has_turn()) {
+                return false;
+            }
+            start_ccl();
             return true;
         case State::mapping:
             if (!all_have_mapped()) {
@@ -344,6 +375,7 @@ void Round::prepare() {
         _send.needed = true;
         _send.location = _receive.location;
         _send.location.offset += given.in_place_offset;
+        _reused = true;
     }
     _takes_part = true;
 }
@@ -362,6 +394,14 @@ void Round::vote() {
     }
     Vote& vote = board.vote(own, _number);
     vote.flags = _takes_part ? std::uint32_t{takes} : 0;
+    if (_reused) {
+        vote.flags |= reused;
+    }
+    vote.device = 0;
+    if (may_use_ccl()) {
+        vote.flags |= library;
+        vote.device = _engine->identity_of(_device);
+    }
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
         if (buffer->state == Buffer::State::host) {
             vote.flags |= host;
@@ -449,9 +489,110 @@ void Round::decide() {
         finish();
         return;
     }
+    if (_algorithm == Algorithm::each && (any & reused) != 0) {
+        _algorithm = Algorithm::one;  // a member would write over what another has yet to read
+    }
     if (_algorithm == Algorithm::ccl) {
+        if (wants_ccl()) {
+            if (team._ccl.ready()) {
+                take_part();
+                _state = State::taking_turn;
+            } else {
+                _state = State::joining;
+            }
+            return;
+        }
         _algorithm = Algorithm::all;
     }
+    go_on_with_kernels();
+}
+
+/// Whether the table sends this to a library that this member could use for it.
+bool Round::may_use_ccl() const {
+    const Arguments& given = _arguments;
+    if (!_takes_part || _device < 0 || given.varying || !given.even ||
+        _team._selection.choose(given.kind, _team.members(), given.bytes) != Algorithm::ccl) {
+        return false;
+    }
+    const ccl::Library* const found = _engine->ccl();
+    return found != nullptr && CclGroup::supports(*found, given.kind, given.code);
+}
+
+/// The same in all members: whether all can use the library, and it is worth its price by now.
+bool Round::wants_ccl() {
+    const Board& board = *_team._board;
+    std::vector<std::uint64_t> devices;
+    for (int member = 0; member < board.members(); ++member) {
+        const Vote& vote = board.vote(member, _number);
+        if ((vote.flags & library) == 0 || std::find(devices.begin(), devices.end(), vote.device) != devices.end()) {
+            return false;  // not all have it, or two share a GPU, which it refuses
+        }
+        devices.push_back(vote.device);
+    }
+    return _team._ccl.wanted(devices);
+}
+
+/// The round is ours for certain.
+void Round::take_part() {
+    _decision = Decision::ours;
+    _team._decided.store(_number, std::memory_order_release);
+    _copied = _send.block || _receive.block;
+}
+
+/// Two collectives of different communicators that wait for each other's GPUs would wait for ever: the members of one
+/// go together, while no others do.
+bool Round::has_turn() {
+    Board& board = *_team._board;
+    Mark& go = board.mapped(0, _number);
+    if (board.own() == 0 && !_has_turn) {
+        std::uint64_t nobody = 0;
+        const auto own = static_cast<std::uint64_t>(_team._segment.own_index()) + 1;
+        if (!_team._segment.token().compare_exchange_strong(nobody, own, std::memory_order_acq_rel)) {
+            check_members("in a collective");
+            return false;
+        }
+        _has_turn = true;
+        go.value.store(mark_of(_number, Outcome::done), std::memory_order_release);
+    }
+    if (go.value.load(std::memory_order_acquire) / 4 != _number) {
+        check_members("in a collective");
+        return false;
+    }
+    return true;
+}
+
+void Round::give_turn_back() noexcept {
+    if (std::exchange(_has_turn, false)) {
+        _team._segment.token().store(0, std::memory_order_release);
+    }
+}
+
+void Round::start_ccl() {
+    const Arguments& given = _arguments;
+    CclGroup::Operation operation;
+    operation.kind = given.kind;
+    operation.code = given.code;
+    operation.root = given.root;
+    operation.members = _team.members();
+    operation.own = _team.own();
+    operation.elements = given.elements;
+    operation.block_bytes = given.block_bytes;
+    _reached.resize(static_cast<std::size_t>(_team.members()));
+    // Its own buffers only, which need no mapping.
+    static_cast<void>(reach(_team.own(), false) && reach(_team.own(), true));
+    const Reached& own = _reached[static_cast<std::size_t>(_team.own())];
+    operation.send = own.send_address;
+    operation.receive = own.receive_address;
+    start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
+        return _engine->start(
+            _device, [&](const gpu::StreamHandle stream) { _team._ccl.issue(operation, stream); }, word, value);
+    });
+    _state = State::working;
+}
+
+void Round::go_on_with_kernels() {
+    Team& team = _team;
+    Board& board = *team._board;
     _reached.resize(static_cast<std::size_t>(board.members()));
     if (must_map_all()) {
         bool ok = true;
@@ -558,10 +699,8 @@ std::byte* Round::address_of(const Place& place) {
 void Round::start_work() {
     Team& team = _team;
     Board& board = *team._board;
-    _decision = Decision::ours;
-    team._decided.store(_number, std::memory_order_release);
+    take_part();
     _state = State::working;
-    _copied = _send.block || _receive.block;
     const Arguments& given = _arguments;
     Shape shape;
     shape.kind = given.kind;
@@ -626,8 +765,15 @@ void Round::start_work() {
         copies.push_back({reinterpret_cast<std::uint64_t>(address_of(move.target)),
                           reinterpret_cast<std::uint64_t>(address_of(move.source)), move.bytes});
     }
+    start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
+        return _engine->start(_device, folds, copies, word, value);
+    });
+}
+
+void Round::start(const std::function<Engine::Work(std::atomic<std::uint64_t>& word, std::uint64_t value)>& start) {
+    Board& board = *_team._board;
     std::atomic<std::uint64_t>* word = &board.done(board.own(), _number).value;
-    const bool registered = team.registered(*_engine);
+    const bool registered = _team.registered(*_engine);
     if (!registered) {
         _word = _engine->take_word();
         if (_word == nullptr) {
@@ -637,7 +783,7 @@ void Round::start_work() {
         _word->store(0, std::memory_order_relaxed);
         word = _word;
     }
-    _work = _engine->start(_device, folds, copies, *word, mark_of(_number, Outcome::done));
+    _work = start(*word, mark_of(_number, Outcome::done));
     _marked = registered;
 }
 
@@ -658,12 +804,16 @@ bool Round::work_is_done() {
                 } else if (now - _queried > kBetweenQueries) {
                     _queried = now;
                     static_cast<void>(_work.query());  // throws if the kernel failed
+                    if (_algorithm == Algorithm::ccl) {
+                        team._ccl.check();
+                    }
                 }
             }
             return false;
         }
     }
     _seen = 0;
+    give_turn_back();
     _work.finished();
     for (int member = 0; member < board.members(); ++member) {
         if (board.done(member, _number).value.load(std::memory_order_relaxed) != mark_of(_number, Outcome::done)) {

@@ -25,6 +25,7 @@
 
 #include "base/error.h"
 #include "coll/board.h"
+#include "coll/ccl_group.h"
 #include "coll/engine.h"
 #include "coll/plan.h"
 
@@ -54,6 +55,7 @@ struct Arguments {
     std::uint64_t bytes = 0;     ///< see Selection::choose
     bool in_place = false;
     bool varying = false;  ///< parts differ by member: the spans below say how
+    bool even = true;      ///< reduce_scatter: all members' parts have the same size
     std::uint64_t own_bytes = 0;
     std::uint64_t own_offset = 0;
     std::uint64_t block_bytes = 0;
@@ -94,7 +96,17 @@ class Round {
 
   private:
     friend class Team;
-    enum class State : std::uint8_t { queued, copying_in, voting, mapping, working, copying_out, over };
+    enum class State : std::uint8_t {
+        queued,
+        copying_in,
+        voting,
+        joining,      ///< the members make a communicator of NCCL or RCCL
+        mapping,      ///< the members map each other's memory
+        taking_turn,  ///< for that library, one collective of the node at a time
+        working,
+        copying_out,
+        over
+    };
     using Clock = std::chrono::steady_clock;
 
     /// How a buffer of this member is shown to the others.
@@ -118,6 +130,14 @@ class Round {
     void vote();
     [[nodiscard]] bool all_have_voted();
     void decide();
+    [[nodiscard]] bool may_use_ccl() const;
+    [[nodiscard]] bool wants_ccl();
+    void go_on_with_kernels();
+    void take_part();
+    [[nodiscard]] bool has_turn();
+    void give_turn_back() noexcept;
+    void start_ccl();
+    void start(const std::function<Engine::Work(std::atomic<std::uint64_t>& word, std::uint64_t value)>& start);
     [[nodiscard]] bool must_map_all() const;
     [[nodiscard]] bool reach(int member, bool receives);
     [[nodiscard]] std::byte* address_of(const Place& place);
@@ -141,6 +161,8 @@ class Round {
     bool _takes_part = false;  ///< this member's vote says that it can
     bool _voted = false;
     bool _copied = false;
+    bool _has_turn = false;
+    bool _reused = false;  ///< what this member sends lies where it receives
     int _device = -1;
     int _seen = 0;  ///< members up to this one have voted, mapped or finished
     bool _marked = false;
@@ -192,6 +214,7 @@ class Team : public std::enable_shared_from_this<Team> {
     std::uint64_t _finished_by_all = 0;  ///< as far as it was looked
     std::uint64_t _finished_here = 0;
     std::set<std::uint64_t> _finished_early;  ///< own rounds that overtook another
+    CclGroup _ccl;
     /// By member, the identities of allocations that all members could map, oldest first. All members see the same
     /// votes in the same order, so all have the same lists.
     std::vector<std::vector<std::uint64_t>> _known;

@@ -376,6 +376,12 @@ class Cuda final : public VendorRuntime {
         return outcome(code, "cuCtxGetDevice");
     }
 
+    Status run_on(int device, const std::function<void()>& work) override {
+        const Current current(*this, device);
+        if (current.status().ok()) work();
+        return current.status();
+    }
+
     Status make_current(int device) noexcept override {
         CuContext context = nullptr;
         if (const Status status = primary_context(device, context); !status.ok()) return status;

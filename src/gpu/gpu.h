@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -147,6 +148,8 @@ class Runtime {
     /// Makes `device` (its primary context) the calling thread's current one and leaves it so, as a program does before
     /// it calls a library that works on the current device (NCCL, RCCL). For programs; the layer never does this.
     virtual Status make_current(int device) noexcept = 0;
+    /// Calls `work` with `device` current for the calling thread: for libraries that work on the current device.
+    virtual Status run_on(int device, const std::function<void()>& work) = 0;
     /// Whether `device` can map memory of `peer`, and (enable) let it. Enabling twice is success.
     virtual Status can_access_peer(int device, int peer, bool& can) noexcept = 0;
     virtual Status enable_peer_access(int device, int peer) noexcept = 0;

@@ -264,6 +264,12 @@ class Hip final : public VendorRuntime {
         return scope.end(code, "hipGetDevice");
     }
 
+    Status run_on(int device, const std::function<void()>& work) override {
+        const Scope scope(*this, device);
+        if (scope.status().ok()) work();
+        return scope.status();
+    }
+
     Status make_current(int device) noexcept override {
         Scope scope(*this);
         return scope.end(_hip.set_device(device), "hipSetDevice");

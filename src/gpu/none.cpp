@@ -24,6 +24,7 @@ class None final : public Runtime {
     Status device_info(int, DeviceInfo&) override { return unsupported("device_info"); }
     Status current_device(int&) noexcept override { return unsupported("current_device"); }
     Status make_current(int) noexcept override { return unsupported("make_current"); }
+    Status run_on(int, const std::function<void()>&) override { return unsupported("run_on"); }
     Status can_access_peer(int, int, bool&) noexcept override { return unsupported("can_access_peer"); }
     Status enable_peer_access(int, int) noexcept override { return unsupported("enable_peer_access"); }
 

@@ -23,7 +23,7 @@ namespace awaken::node {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x617761'6b656e'0003;  // "awaken", version of the layout
+constexpr std::uint64_t kMagic = 0x617761'6b656e'0004;  // "awaken", version of the layout
 constexpr std::uint64_t kEndOfFiles = std::numeric_limits<std::int64_t>::max();
 
 constexpr std::uint64_t round_up(const std::uint64_t value, const std::uint64_t to) {
@@ -185,6 +185,7 @@ struct Segment::Header {
     std::atomic<std::uint32_t> joined;
     /// How many had joined when the door was closed first; 0 before. All see the same ones from then on.
     std::atomic<std::uint32_t> settled;
+    std::atomic<std::uint64_t> token;
     /// Where memory beside the areas is taken next. Only ever grows, but for memory that nobody got; at a terabyte a
     /// second it lasts for three months.
     std::atomic<std::uint64_t> next;
@@ -321,6 +322,10 @@ void Segment::unmap(std::byte* const address, const std::size_t bytes) noexcept 
     if (address != nullptr) {
         munmap(address, bytes);
     }
+}
+
+std::atomic<std::uint64_t>& Segment::token() const noexcept {
+    return reinterpret_cast<Header*>(_base)->token;
 }
 
 const std::array<std::uint64_t, 2>& Segment::secret() const noexcept {

@@ -24,7 +24,7 @@ TEST(Selection, TheBuiltInTableHasAnAnswerForEverything) {
                 EXPECT_NE(table.choose(static_cast<Kind>(kind), ranks, bytes), Algorithm::staged);
         }
     }
-    EXPECT_EQ(table.choose(Kind::allreduce, 2, 8), Algorithm::one);
+    EXPECT_EQ(table.choose(Kind::allreduce, 2, 8), Algorithm::each);
 }
 
 TEST(Selection, GivenRowsComeFirst) {
@@ -58,7 +58,7 @@ TEST(Selection, EqualTablesHaveEqualHashes) {
 TEST(Selection, SaysWhatIsWrongAndWhatIsAllowed) {
     EXPECT_NE(refusal("allreduce").find("has no colon"), std::string::npos);
     EXPECT_NE(refusal("allredouce : ccl").find("\"allredouce\", which is no collective"), std::string::npos);
-    EXPECT_NE(refusal("allreduce : fast").find("one of one, all, ccl, staged"), std::string::npos);
+    EXPECT_NE(refusal("allreduce : fast").find("one of one, each, all, ccl, staged"), std::string::npos);
     EXPECT_NE(refusal("allreduce size=3 : ccl").find("\"size=3\""), std::string::npos);
     EXPECT_NE(refusal("allreduce bytes=x : ccl").find("AWAKEN_COLLECTIVES"), std::string::npos);
     EXPECT_NE(refusal("allreduce bytes=2-1 : ccl").find("ends before it begins"), std::string::npos);

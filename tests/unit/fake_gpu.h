@@ -141,6 +141,10 @@ class FakeGpu final : public gpu::Runtime {
         return {};
     }
     gpu::Status make_current(int) noexcept override { return count("make_current"); }
+    gpu::Status run_on(int, const std::function<void()>& work) override {
+        work();
+        return count("run_on");
+    }
     gpu::Status can_access_peer(int, int, bool& can) noexcept override {
         can = true;
         return {};

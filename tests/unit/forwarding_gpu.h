@@ -19,6 +19,7 @@ class ForwardingGpu : public gpu::Runtime {
     gpu::Status device_info(int device, gpu::DeviceInfo& info) override { return _other.device_info(device, info); }
     gpu::Status current_device(int& device) noexcept override { return _other.current_device(device); }
     gpu::Status make_current(int device) noexcept override { return _other.make_current(device); }
+    gpu::Status run_on(int device, const std::function<void()>& work) override { return _other.run_on(device, work); }
     gpu::Status can_access_peer(int device, int peer, bool& can) noexcept override {
         return _other.can_access_peer(device, peer, can);
     }

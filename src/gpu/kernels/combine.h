@@ -44,12 +44,15 @@ struct Notice {
 };
 
 /// To be reached by all threads of the block, after their last write.
+///
+/// Only one thread of the block fences: behind the barrier it has seen the others' writes, so its fence covers them. One
+/// that all threads made would have each wait for the farthest GPU that it has written to, and then the last again.
 AWAKEN_DEVICE void give_notice(const Notice& notice) {
-    system_fence();
     block_barrier();
     if (thread_index().x != 0 || address(notice.word) == 0) return;
     const u32 blocks = grid_size().x * grid_size().y;
     if (blocks > 1) {
+        system_fence();
         if (atomic_add(notice.counter, 1U) != blocks - 1) return;
         notice.counter[0] = 0;
     }
