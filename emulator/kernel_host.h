@@ -177,6 +177,9 @@ AWAKEN_DEVICE Index3 grid_size() noexcept {
 AWAKEN_DEVICE void block_barrier() noexcept {
     host::barrier();
 }
+AWAKEN_DEVICE void block_barrier_before_fence() noexcept {
+    host::barrier();
+}
 AWAKEN_DEVICE void spin_pause() noexcept {
     host::pause();
 }

@@ -34,12 +34,13 @@ enum awaken_memory awaken_memory_of(const void* pointer);
 enum awaken_path {
     AWAKEN_PATH_NATIVE = 0,       /* all buffers were host memory: the MPI did it alone */
     AWAKEN_PATH_DIRECT = 1,       /* read from the other process's own memory */
-    AWAKEN_PATH_COPIED = 2,       /* through a copy that waited for its receiver, on the GPU or in shared memory */
-    AWAKEN_PATH_RING = 3,         /* through chunks of host memory that both processes share */
-    AWAKEN_PATH_PIPELINED = 4,    /* through the MPI in chunks, copied on both sides meanwhile */
-    AWAKEN_PATH_STAGED = 5,       /* through pinned host memory */
-    AWAKEN_PATH_STAGED_LARGE = 6, /* through ordinary host memory, the pinned pool being full */
-    AWAKEN_PATH_REFUSED = 7       /* ended with an error of the layer's */
+    AWAKEN_PATH_CCL = 2,          /* by NCCL or RCCL */
+    AWAKEN_PATH_COPIED = 3,       /* through a copy that waited for its receiver, on the GPU or in shared memory */
+    AWAKEN_PATH_RING = 4,         /* through chunks of host memory that both processes share */
+    AWAKEN_PATH_PIPELINED = 5,    /* through the MPI in chunks, copied on both sides meanwhile */
+    AWAKEN_PATH_STAGED = 6,       /* through pinned host memory */
+    AWAKEN_PATH_STAGED_LARGE = 7, /* through ordinary host memory, the pinned pool being full */
+    AWAKEN_PATH_REFUSED = 8       /* ended with an error of the layer's */
 };
 /* Of the last MPI call that this thread made through the layer. */
 enum awaken_path awaken_last_path(void);

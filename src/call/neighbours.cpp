@@ -317,6 +317,11 @@ coll::Team* Neighbours::team_of(const MPI_Comm communicator) {
     return members->team.get();
 }
 
+coll::Team* Neighbours::known_team_of(const MPI_Comm communicator) {
+    const Members* const members = _world_up && _segment != nullptr ? last_members(communicator) : nullptr;
+    return members != nullptr ? members->team.get() : nullptr;
+}
+
 void Neighbours::make_team(const MPI_Comm communicator, Members& members) {
     // Whether it is tried depends on what all members know alike.
     if (members.between || members.indices.size() > static_cast<std::size_t>(coll::kMostMembers) ||

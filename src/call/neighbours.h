@@ -51,6 +51,8 @@ class Neighbours {
     /// How the members of the communicator do collectives themselves; null where they are not all on this node. The
     /// first call for a communicator is collective.
     [[nodiscard]] coll::Team* team_of(MPI_Comm communicator);
+    /// The same for a call that must not wait for others: null as long as there was no collective that may.
+    [[nodiscard]] coll::Team* known_team_of(MPI_Comm communicator);
     [[nodiscard]] const coll::Selection& selection() const noexcept { return _selection; }
 
     /// Whether there are processes on this node that may come to send headers.

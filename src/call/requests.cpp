@@ -88,6 +88,13 @@ void Operation::take_own_handle(MPI_Request* const request) {
     handle = carrier = *request;
 }
 
+int Operation::start_own_handle(MPI_Request* const request) {
+    const int error = layer().real.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, request);
+    _own_handle = error == MPI_SUCCESS;
+    handle = carrier = *request;
+    return error;
+}
+
 void Operation::begin(std::unique_ptr<Exchange> what) {
     const std::scoped_lock lock(exchange_mutex);
     exchange = std::move(what);

@@ -80,6 +80,8 @@ class Operation {
     /// Puts a request of its own in the place of a native one that is complete already: MPIs hand out one and the same
     /// for all such operations, but this one is not over.
     void take_own_handle(MPI_Request* request);
+    /// Starts with a request of its own: there is no native operation.
+    [[nodiscard]] int start_own_handle(MPI_Request* request);
     /// Whom to ask for news of the native operation.
     enum class Ask : std::uint8_t {
         mpi,    ///< the MPI, which costs a tenth of a microsecond or two

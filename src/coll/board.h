@@ -39,6 +39,7 @@ struct alignas(128) Vote {
     std::uint32_t code;   ///< of the reduction's type and operation; 0 where nothing is reduced
     std::uint64_t signature;
     std::uint64_t bytes;
+    std::uint32_t kinds;   ///< see Team::saw
     std::uint64_t device;  ///< names the GPU among all of the machine; 0: none
     Side send, receive;
 };

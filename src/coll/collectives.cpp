@@ -20,12 +20,12 @@ struct Broadcast {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::broadcast); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::broadcast, tail...); here) {
                 here.arguments.root = root;
                 here.arguments.elements = here.arguments.bytes = here.bytes_of(count, type);
                 here.is_root() ? here.sends(buffer, count, type) : here.receives(buffer, count, type);
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -50,8 +50,8 @@ struct Gather {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::gather); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::gather, tail...); here) {
                 here.arguments.root = root;
                 here.arguments.in_place = send_buffer == MPI_IN_PLACE;
                 if (!here.arguments.in_place) {
@@ -65,7 +65,7 @@ struct Gather {
                     here.arguments.bytes = here.arguments.own_bytes;
                 }
                 here.arguments.block_bytes = here.arguments.bytes;
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -100,8 +100,8 @@ struct GatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, int root,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::gather); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::gather, tail...); here) {
                 here.arguments.root = root;
                 here.arguments.varying = true;
                 here.arguments.in_place = send_buffer == MPI_IN_PLACE;
@@ -112,7 +112,7 @@ struct GatherV {
                 if (here.is_root()) {
                     here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
                 }
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -146,8 +146,8 @@ struct Scatter {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::scatter); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::scatter, tail...); here) {
                 here.arguments.root = root;
                 here.arguments.in_place = receive_buffer == MPI_IN_PLACE;
                 if (!here.arguments.in_place) {
@@ -161,7 +161,7 @@ struct Scatter {
                     here.arguments.bytes = here.arguments.own_bytes;
                 }
                 here.arguments.block_bytes = here.arguments.bytes;
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -194,8 +194,8 @@ struct ScatterV {
                    MPI_Datatype send_type, void* receive_buffer, Count receive_count, MPI_Datatype receive_type,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::scatter); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::scatter, tail...); here) {
                 here.arguments.root = root;
                 here.arguments.varying = true;
                 here.arguments.in_place = receive_buffer == MPI_IN_PLACE;
@@ -206,7 +206,7 @@ struct ScatterV {
                 if (here.is_root()) {
                     here.sends_parts(send_buffer, send_counts, displacements, send_type);
                 }
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -240,8 +240,8 @@ struct GatherAll {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, to_each ? Kind::alltoall : Kind::allgather); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, to_each ? Kind::alltoall : Kind::allgather, tail...); here) {
                 const std::int64_t all = static_cast<std::int64_t>(receive_count) * here.size();
                 here.receives(receive_buffer, all, receive_type);
                 here.arguments.bytes = here.arguments.block_bytes = here.arguments.own_bytes =
@@ -254,7 +254,7 @@ struct GatherAll {
                     here.arguments.in_place_offset =
                         here.arguments.block_bytes * static_cast<std::uint64_t>(here.rank());
                 }
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -289,8 +289,8 @@ struct AllGatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
                    Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::allgather); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::allgather, tail...); here) {
                 here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
                 const auto own = static_cast<std::size_t>(here.rank());
                 here.arguments.own_bytes = here.arguments.bytes_from[own];
@@ -300,7 +300,7 @@ struct AllGatherV {
                 } else {
                     here.sends(send_buffer, send_count, send_type);
                 }
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -331,8 +331,8 @@ struct AllToAllV {
                    MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::alltoall); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
                 here.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
                 here.arguments.in_place = send_buffer == MPI_IN_PLACE;
                 if (here.arguments.in_place) {
@@ -340,7 +340,7 @@ struct AllToAllV {
                 } else {
                     here.sends_parts(send_buffer, send_counts, send_displacements, send_type);
                 }
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -398,8 +398,8 @@ struct Reduce {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::reduce); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::reduce, tail...); here) {
                 here.arguments.root = root;
                 here.reduces(op, type, static_cast<std::int64_t>(count));
                 here.arguments.in_place = send_buffer == MPI_IN_PLACE;
@@ -409,7 +409,7 @@ struct Reduce {
                 if (here.is_root()) {
                     here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
                 }
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -440,15 +440,16 @@ struct ReduceAll {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (function == Function::Allreduce || function == Function::Allreduce_c) {
-            if (OnNode here(call, comm, Kind::allreduce); here) {
+        if constexpr (function == Function::Allreduce || function == Function::Allreduce_c ||
+                      function == Function::Iallreduce || function == Function::Iallreduce_c) {
+            if (OnNode here(call, comm, Kind::allreduce, tail...); here) {
                 here.reduces(op, type, static_cast<std::int64_t>(count));
                 here.arguments.in_place = send_buffer == MPI_IN_PLACE;
                 if (!here.arguments.in_place) {
                     here.sends(send_buffer, static_cast<std::int64_t>(count), type);
                 }
                 here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -477,8 +478,8 @@ struct ReduceScatter {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Counts receive_counts, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::reduce_scatter); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
                 const auto begin = receive_counts + here.rank();
                 const auto total = std::accumulate(receive_counts, receive_counts + here.size(), std::int64_t{0});
                 const auto mine = static_cast<std::int64_t>(*begin);
@@ -493,7 +494,7 @@ struct ReduceScatter {
                     here.sends(send_buffer, total, type);
                 }
                 here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }
@@ -531,8 +532,8 @@ struct ReduceScatterBlock {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count receive_count, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) == 0) {
-            if (OnNode here(call, comm, Kind::reduce_scatter); here) {
+        if constexpr (sizeof...(Tail) <= 1) {
+            if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
                 const auto mine = static_cast<std::int64_t>(receive_count);
                 const std::int64_t total = mine * here.size();
                 here.reduces(op, type, mine);
@@ -542,7 +543,7 @@ struct ReduceScatterBlock {
                     here.sends(send_buffer, total, type);
                 }
                 here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
-                if (here.run()) {
+                if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
             }

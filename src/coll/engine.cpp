@@ -258,7 +258,7 @@ const ccl::Library* Engine::ccl() {
             return _ccl;
         }
     }
-    note_once("collectives: " + why_not);
+    note_once(why_not);
     return nullptr;
 }
 

@@ -192,10 +192,92 @@ std::uint32_t code_for(const MPI_Op op, const MPI_Datatype type) {
     return type != MPI_BYTE || bitwise ? kernels::code_of(*element, *operation) : 0;
 }
 
+report::Path path_of(const coll::Round& round) noexcept {
+    return round.copied()                              ? report::Path::copied
+           : round.algorithm() == coll::Algorithm::ccl ? report::Path::ccl
+                                                       : report::Path::direct;
+}
+
+/// A round that goes on by itself.
+class RoundJob final : public p2p::Job {
+  public:
+    explicit RoundJob(std::unique_ptr<coll::Round> round) : _round(std::move(round)) {}
+
+    /// True when it is over, well or not.
+    bool pump() noexcept override {
+        if (_over.load(std::memory_order_acquire)) {
+            return true;
+        }
+        const std::unique_lock lock(_mutex, std::try_to_lock);
+        if (!lock.owns_lock() || _over.load(std::memory_order_relaxed)) {
+            return _over.load(std::memory_order_acquire);
+        }
+        try {
+            if (!_round->advance()) {
+                return false;
+            }
+        } catch (const Error& error) {
+            _error = error;
+        } catch (const std::bad_alloc&) {
+            _error.emplace("a nonblocking collective ran out of host memory", "free memory, or send less");
+        }
+        _round.reset();
+        _over.store(true, std::memory_order_release);
+        return true;
+    }
+    /// Look only when it is over.
+    [[nodiscard]] const std::optional<Error>& error() const noexcept { return _error; }
+
+  private:
+    std::mutex _mutex;
+    std::unique_ptr<coll::Round> _round;
+    std::atomic<bool> _over{false};
+    std::optional<Error> _error;
+};
+
+/// A nonblocking collective. Its request completes when the round is over; there is no native operation.
+class CollectiveExchange final : public Exchange {
+  public:
+    CollectiveExchange(std::shared_ptr<RoundJob> job, Stage stage, const MPI_Comm communicator)
+        : _job(std::move(job)), _stage(std::move(stage)), _communicator(communicator) {}
+
+    [[nodiscard]] bool advance(const MPI_Status*, bool) override { return _job->pump(); }
+    void settle(MPI_Status&, int& error) override {
+        if (!_settled) {
+            _settled = true;
+            if (_job->error()) {
+                Layer& owner = layer();
+                _error = owner.error_code(MPI_ERR_OTHER, *_job->error());
+                owner.real.Comm_call_errhandler(_communicator, _error);
+            } else {
+                _stage.store();
+            }
+        }
+        if (_error != MPI_SUCCESS) {
+            error = _error;
+        }
+    }
+    void leave() override {
+        if (!_job->pump()) {
+            if (p2p::Link* const link = layer().neighbours.link()) {
+                link->background().take(_job);
+            }
+        }
+    }
+    [[nodiscard]] bool may_have_arrived() const override { return true; }
+
+  private:
+    const std::shared_ptr<RoundJob> _job;
+    Stage _stage;  ///< images of buffers with gaps
+    const MPI_Comm _communicator;
+    bool _settled = false;
+    int _error = MPI_SUCCESS;
+};
+
 }  // namespace
 
-OnNode::OnNode(Call& call, const MPI_Comm comm, const coll::Kind kind)
-    : _call(call), _team(layer().neighbours.team_of(comm)), _stage(call) {
+OnNode::OnNode(Call& call, const MPI_Comm comm, const coll::Kind kind, coll::Team* const team)
+    : _call(call), _communicator(comm), _team(team), _stage(call) {
     arguments.kind = kind;
 }
 
@@ -216,7 +298,8 @@ void OnNode::reduces(const MPI_Op op, const MPI_Datatype type, const std::int64_
     }
 }
 
-coll::Buffer OnNode::look_at(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
+coll::Buffer OnNode::look_at(const Access access, const void* const buffer, const std::int64_t count,
+                             const MPI_Datatype type) {
     coll::Buffer seen;
     if (count <= 0) {
         return seen;
@@ -232,8 +315,19 @@ coll::Buffer OnNode::look_at(const void* const buffer, const std::int64_t count,
         return seen;
     }
     seen.info = located.info;
-    if (!located.served) {
+    if (arguments.compulsory && (located.mixed || !layout.is_contiguous(count))) {
+        // Its packed image is what takes part, also where the CPU could reach it.
+        Stage::Located served = located;
+        served.served = true;
+        const Argument<std::int64_t> image = _stage.buffer(access, buffer, count, type, std::move(served));
         seen.state = coll::Buffer::State::host;
+        seen.info = {};
+        seen.address = static_cast<std::byte*>(image.address);
+        seen.bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.size());
+    } else if (!located.served) {
+        seen.state = coll::Buffer::State::host;
+        seen.address = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.true_begin();
+        seen.bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.size());
     } else if (located.mixed || !layout.is_contiguous(count)) {
         seen.state = coll::Buffer::State::other;
         arguments.obstacle = "a rank's datatype has gaps";
@@ -246,11 +340,38 @@ coll::Buffer OnNode::look_at(const void* const buffer, const std::int64_t count,
 }
 
 void OnNode::sends(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
-    arguments.send = look_at(buffer, count, type);
+    arguments.send = look_at(Access::in, buffer, count, type);
 }
 
 void OnNode::receives(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
-    arguments.receive = look_at(buffer, count, type);
+    arguments.receive = look_at(Access::inout, buffer, count, type);
+}
+
+bool OnNode::run(MPI_Request* const request) {
+    Layer& owner = layer();
+    if (!arguments.compulsory || arguments.obstacle != nullptr) {
+        const auto is_device = [](const coll::Buffer& buffer) {
+            return buffer.state == coll::Buffer::State::unused || buffer.state == coll::Buffer::State::device;
+        };
+        // An operation that kernels do not have is so for all ranks, and says nothing about the others.
+        if (arguments.obstacle == nullptr) {
+            _team->saw(arguments.kind, is_device(arguments.send) && is_device(arguments.receive));
+        }
+        return false;
+    }
+    _stage.load();
+    auto operation = std::make_shared<Operation>(Operation::Kind::once);
+    if (operation->start_own_handle(request) != MPI_SUCCESS) {
+        throw Error("the MPI gives no request", "complete some of the program's requests first");
+    }
+    _call.account(report::Path::direct,
+                  static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
+    auto exchange = std::make_unique<CollectiveExchange>(std::make_shared<RoundJob>(_team->begin(arguments)),
+                                                         std::move(_stage), _communicator);
+    exchange->leave();
+    owner.requests.add_exchange(operation, std::move(exchange));
+    owner.requests.track(std::move(operation));
+    return true;
 }
 
 bool OnNode::run() {
@@ -279,7 +400,7 @@ bool OnNode::run() {
         }
     }
     if (round->decision() == coll::Round::Decision::ours) {
-        _call.account(round->copied() ? report::Path::copied : report::Path::direct,
+        _call.account(path_of(*round),
                       static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
         return true;
     }

@@ -16,7 +16,12 @@ namespace awaken::AWAKEN_ABI {
 /// are: nobody can know by itself what the others pass.
 class OnNode {
   public:
-    OnNode(Call& call, MPI_Comm comm, coll::Kind kind);
+    /// The tail is what the forms of a collective differ in, see run.h.
+    OnNode(Call& call, MPI_Comm comm, coll::Kind kind) : OnNode(call, comm, kind, layer().neighbours.team_of(comm)) {}
+    OnNode(Call& call, MPI_Comm comm, coll::Kind kind, const MPI_Request*)
+        : OnNode(call, comm, kind, layer().neighbours.known_team_of(comm)) {
+        arguments.compulsory = _team != nullptr && _team->agreed(kind);
+    }
 
     /// False: there is no team, and the rest of this must not be used.
     [[nodiscard]] explicit operator bool() const noexcept { return _team != nullptr; }
@@ -49,14 +54,18 @@ class OnNode {
 
     /// Does the collective, or finds out that it is not ours: then false, and the MPI has to. Throws Error.
     [[nodiscard]] bool run();
+    /// The nonblocking form: begins it. False: the MPI has to.
+    [[nodiscard]] bool run(MPI_Request* request);
 
   private:
-    [[nodiscard]] coll::Buffer look_at(const void* buffer, std::int64_t count, MPI_Datatype type);
+    OnNode(Call& call, MPI_Comm comm, coll::Kind kind, coll::Team* team);
+    [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
     template <class Count, class Displacement>
     void parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
                const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type);
 
     Call& _call;
+    MPI_Comm _communicator;
     coll::Team* const _team;
     Stage _stage;
     std::vector<std::uint64_t> _send_offsets, _receive_offsets, _receive_bytes;
@@ -90,7 +99,8 @@ void OnNode::parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::
     if (!any) {
         return;
     }
-    all = look_at(static_cast<const std::byte*>(buffer) + begin * extent, end - begin, type);
+    all = look_at(bytes != nullptr ? Access::inout : Access::in, static_cast<const std::byte*>(buffer) + begin * extent,
+                  end - begin, type);
     for (std::size_t i = 0; i < members; ++i) {
         if (counts[i] == 0) {
             continue;

@@ -91,6 +91,19 @@ std::unique_ptr<Round> Team::begin(const Arguments& arguments) {
     return std::unique_ptr<Round>(new Round(shared_from_this(), ++_number, arguments));
 }
 
+void Team::saw(const Kind kind, const bool only_device) noexcept {
+    const auto bit = std::uint32_t{1} << static_cast<unsigned>(kind);
+    if (only_device) {
+        _seen.fetch_or(bit, std::memory_order_relaxed);
+    } else {
+        _seen.fetch_and(~bit, std::memory_order_relaxed);
+    }
+}
+
+bool Team::agreed(const Kind kind) const noexcept {
+    return (_agreed.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) != 0;
+}
+
 bool Team::is_known(const int member, const Side& side) const noexcept {
     if (side.allocation == 0) {
         return true;  // nothing is needed
@@ -209,8 +222,7 @@ bool Round::step() {
                     _state = State::taking_turn;
                     return true;
                 case CclGroup::Joining::failed:
-                    _engine->note_once("collectives: " +
-                                       (team._ccl.reason().empty()
+                    _engine->note_once((team._ccl.reason().empty()
                                             ? std::string("another rank could not join a communicator of NCCL or RCCL")
                                             : team._ccl.reason()));
                     _algorithm = Algorithm::all;
@@ -235,8 +247,7 @@ bool Round::step() {
             }
             if (_receive.block) {
                 // Into the program's own buffer.
-                gpu::PointerInfo info = _arguments.receive.info;
-                _copies.push_back(_engine->copies().start(_device, 0, {_arguments.receive.address, &info},
+                _copies.push_back(_engine->copies().start(_device, 0, {_arguments.receive.address, &_arguments.receive.info},
                                                           {_receive.block.data(), nullptr}, _arguments.receive.bytes));
             }
             _state = State::copying_out;
@@ -279,14 +290,17 @@ void Round::check_members(const char* const doing) {
 bool Round::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
     Engine& engine = *_engine;
     shown.needed = true;
-    if (!as_copy && buffer.info.ipc_capable &&
+    // Kernels want elements where they belong.
+    const std::uint64_t alignment =
+        _arguments.code != 0 ? kernels::element_alignment(kernels::type_of(_arguments.code)) : 1;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(buffer.address) % alignment == 0;
+    if (!as_copy && aligned && buffer.state == Buffer::State::device && buffer.info.ipc_capable &&
         engine.exports().describe(buffer.address, buffer.info, shown.location).ok()) {
         return true;
     }
     shown.block = engine.exported().acquire(_device, buffer.bytes);
     if (!shown.block) {
-        engine.note_once("collectives: no exported device memory left for a copy of " + std::to_string(buffer.bytes) +
-                         " bytes");
+        engine.note_once("no exported device memory left for a copy of " + std::to_string(buffer.bytes) + " bytes");
         return false;
     }
     shown.location = shown.block.location();
@@ -304,10 +318,10 @@ void Round::prepare() {
         return;
     }
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
-        if (is_used(*buffer) && !is_device(*buffer)) {
+        if (is_used(*buffer) && !is_device(*buffer) && !given.compulsory) {
             return;
         }
-        if (is_used(*buffer)) {
+        if (is_device(*buffer)) {
             // Managed memory may have no device of its own: then the one beside it, or the first.
             const int device = buffer->info.device;
             if (_device >= 0 && device >= 0 && device != _device) {
@@ -321,15 +335,8 @@ void Round::prepare() {
         _takes_part = true;
         return;
     }
-    _device = std::max(_device, 0);
-    for (const Buffer* const buffer : {&given.send, &given.receive}) {
-        if (given.code != 0 && is_used(*buffer) &&
-            reinterpret_cast<std::uintptr_t>(buffer->address) %
-                    kernels::element_alignment(kernels::type_of(given.code)) !=
-                0) {
-            given.obstacle = "a rank's buffer is not aligned to its elements";
-            return;
-        }
+    if (_device < 0 && (!engine->runtime().current_device(_device).ok() || _device < 0)) {
+        _device = 0;
     }
     const std::uint32_t code = given.code != 0 ? given.code : copy_code(16);
     if (!engine->prepare(_device, code) || (given.code == 0 && !engine->prepare(_device, copy_code(1)))) {
@@ -338,7 +345,7 @@ void Round::prepare() {
     }
     gpu::Runtime& runtime = engine->runtime();
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
-        if (is_used(*buffer)) {
+        if (is_device(*buffer)) {
             if (const gpu::Status status = runtime.order_after_default_stream(buffer->address, buffer->info);
                 !status.ok()) {
                 throw Error("preparing a buffer failed (" + status.message() + ")",
@@ -409,6 +416,7 @@ void Round::vote() {
             vote.flags |= device;
         }
     }
+    vote.kinds = team._seen.load(std::memory_order_relaxed);
     vote.code = given.code;
     vote.signature = signature_of(given);
     vote.bytes = given.bytes;
@@ -451,12 +459,14 @@ void Round::decide() {
     int refuses = -1;
     std::uint64_t bytes = 0;
     bool alike = true;
+    std::uint32_t kinds = ~std::uint32_t{0};
     const std::uint64_t signature = board.vote(0, _number).signature;
     for (int member = 0; member < board.members(); ++member) {
         const Vote& vote = board.vote(member, _number);
         any |= vote.flags;
         alike = alike && vote.signature == signature;
         bytes = std::max(bytes, vote.bytes);
+        kinds &= vote.kinds;
         if ((vote.flags & takes) == 0 && refuses < 0) {
             refuses = member;
         }
@@ -464,6 +474,14 @@ void Round::decide() {
     if ((any & failed) != 0) {
         throw Error("another rank failed before it could take part in a collective",
                     "look at that rank's own output for the reason");
+    }
+    if (!_arguments.compulsory) {
+        team._agreed.store(team._reachable ? kinds : 0, std::memory_order_relaxed);
+    } else if (refuses >= 0 || !alike) {
+        throw Error(!alike ? "the ranks pass different arguments to a nonblocking collective"
+                           : "a rank cannot take part in a nonblocking collective on device memory" +
+                                 (_arguments.obstacle != nullptr ? ": " + std::string(_arguments.obstacle) : ""),
+                    "AWAKEN_COLLECTIVES=\"* : staged\" does without the GPUs");
     }
     if (refuses >= 0 || !alike) {
         _decision = (any & device) != 0 ? Decision::staged : Decision::host;
@@ -477,12 +495,15 @@ void Round::decide() {
         finish();
         return;
     }
-    if ((any & device) == 0) {
+    if ((any & (device | host)) == 0) {
         _decision = Decision::host;  // nobody passes anything
         finish();
         return;
     }
     _algorithm = team._selection.choose(_arguments.kind, board.members(), bytes);
+    if (_algorithm == Algorithm::staged && _arguments.compulsory) {
+        _algorithm = Algorithm::all;
+    }
     if (_algorithm == Algorithm::staged) {
         _decision = Decision::staged;
         _reason = "the table of algorithms says so";
@@ -646,7 +667,7 @@ bool Round::reach(const int member, const bool receives) {
     transfer::Mappings::Use& use = receives ? reached.receive : reached.send;
     use = _engine->mappings().open(_team._processes[static_cast<std::size_t>(member)], location, _device, status);
     if (!use) {
-        _engine->note_once("collectives: memory of another rank cannot be mapped: " + status.message());
+        _engine->note_once("memory of another rank cannot be mapped: " + status.message());
         return false;
     }
     address = use.data();
@@ -668,12 +689,17 @@ bool Round::all_have_mapped() {
         ok = ok &&
              board.mapped(member, _number).value.load(std::memory_order_relaxed) == mark_of(_number, Outcome::done);
     }
+    if (!ok && _arguments.compulsory) {
+        throw Error("memory of some rank cannot be mapped by another",
+                    "AWAKEN_COLLECTIVES=\"* : staged\" does without");
+    }
     if (!ok) {
         _decision = Decision::staged;
         _reason = "memory of some rank cannot be mapped by another";
         finish();
         return true;
     }
+    team._reachable = true;
     for (int member = 0; member < board.members(); ++member) {
         const Vote& vote = board.vote(member, _number);
         team.learn(member, vote.send);

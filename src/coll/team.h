@@ -65,6 +65,8 @@ struct Arguments {
     Buffer send, receive;
     /// In place: the receive buffer's part that is sent begins so many bytes into it.
     std::uint64_t in_place_offset = 0;
+    /// A nonblocking collective of a kind that all have agreed on: whatever the buffers are, it is done here.
+    bool compulsory = false;
     /// Why this member cannot take part in anything but the MPI's own collective; null: it can. Static.
     const char* obstacle = nullptr;
 };
@@ -92,6 +94,8 @@ class Round {
     [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
     /// Some of this member's memory had to be copied, because IPC cannot export it or in place it would be overwritten.
     [[nodiscard]] bool copied() const noexcept { return _copied; }
+    /// How it was done, if it was ours.
+    [[nodiscard]] Algorithm algorithm() const noexcept { return _algorithm; }
     [[nodiscard]] std::uint64_t number() const noexcept { return _number; }
 
   private:
@@ -192,6 +196,14 @@ class Team : public std::enable_shared_from_this<Team> {
     /// The next collective of the communicator. All members call it in the same order.
     [[nodiscard]] std::unique_ptr<Round> begin(const Arguments& arguments);
 
+    /// Nonblocking collectives cannot be given to the MPI once it has turned out that not everybody passes device
+    /// memory: a rank may be waiting in the MPI by then. So the members agree beforehand that those of a kind are done
+    /// here, and then all do it, also with host memory. What a member has seen of a kind is told with its next blocking
+    /// collective; when all have seen device memory only, the kind is agreed on from then on.
+    void saw(Kind kind, bool only_device) noexcept;
+    [[nodiscard]] bool agreed(Kind kind) const noexcept;
+    [[nodiscard]] const Selection& selection() const noexcept { return _selection; }
+
     [[nodiscard]] int members() const noexcept { return _board->members(); }
     [[nodiscard]] int own() const noexcept { return _board->own(); }
 
@@ -215,6 +227,9 @@ class Team : public std::enable_shared_from_this<Team> {
     std::uint64_t _finished_here = 0;
     std::set<std::uint64_t> _finished_early;  ///< own rounds that overtook another
     CclGroup _ccl;
+    std::atomic<std::uint32_t> _seen{0};    ///< by kind, as a bit
+    std::atomic<std::uint32_t> _agreed{0};  ///< the same in all members between two blocking collectives
+    bool _reachable = false;                ///< all members could map each other's memory
     /// By member, the identities of allocations that all members could map, oldest first. All members see the same
     /// votes in the same order, so all have the same lists.
     std::vector<std::vector<std::uint64_t>> _known;

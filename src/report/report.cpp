@@ -15,8 +15,9 @@
 namespace awaken::report {
 namespace {
 
-constexpr std::array<Path, kPathCount> kPaths = {Path::native,    Path::direct, Path::copied,       Path::ring,
-                                                 Path::pipelined, Path::staged, Path::staged_large, Path::refused};
+constexpr std::array<Path, kPathCount> kPaths = {Path::native, Path::direct,       Path::ccl,
+                                                 Path::copied, Path::ring,         Path::pipelined,
+                                                 Path::staged, Path::staged_large, Path::refused};
 constexpr int kSmallestClass = -1, kLargestClass = 64;
 constexpr std::size_t kClasses = static_cast<std::size_t>(kLargestClass - kSmallestClass + 1);
 constexpr std::string_view kLedgerHead = "awaken-ledger 1\n";
@@ -290,6 +291,8 @@ const char* to_string(const Path path) noexcept {
             return "copied";
         case Path::ring:
             return "ring";
+        case Path::ccl:
+            return "ccl";
         case Path::pipelined:
             return "pipelined";
         case Path::staged:

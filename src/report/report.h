@@ -16,6 +16,7 @@ namespace awaken::report {
 enum class Path : std::uint8_t {
     native,        ///< nothing to do: all buffers were host memory
     direct,        ///< read from the other process's own memory
+    ccl,           ///< by NCCL or RCCL
     copied,        ///< through a copy that waited for its receiver, in exported device memory or shared host memory
     ring,          ///< through chunks of host memory that both processes share
     pipelined,     ///< through the MPI in chunks, copied on both sides meanwhile
@@ -23,7 +24,7 @@ enum class Path : std::uint8_t {
     staged_large,  ///< copied through ordinary host memory because the pinned pool was full
     refused        ///< ended with an error of ours
 };
-inline constexpr int kPathCount = 8;
+inline constexpr int kPathCount = 9;
 [[nodiscard]] const char* to_string(Path path) noexcept;
 
 /// Facts about the process for the head of the report.

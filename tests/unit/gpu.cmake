@@ -60,4 +60,12 @@ if(AWAKEN_BUILD_EMULATOR AND TARGET emulator)
         AWAKEN_INTERFACE_CHECK="$<TARGET_FILE:gpu_interface_check>")
     add_dependencies(gpu_emulated_test emulator gpu_interface_check)
     gtest_discover_tests(gpu_emulated_test PROPERTIES LABELS unit TIMEOUT 120)
+
+    # The kernels of collective operations, in both vendors' hands.
+    foreach(vendor IN ITEMS cuda hip)
+        emulator_test(gpu_combine_${vendor}_test ${vendor}:1 ${CMAKE_CURRENT_LIST_DIR}/gpu_combine_test.cpp)
+        target_link_libraries(gpu_combine_${vendor}_test PRIVATE awaken_gpu)
+    endforeach()
+    target_compile_definitions(gpu_combine_cuda_test PRIVATE AWAKEN_TEST_HIP=0)
+    target_compile_definitions(gpu_combine_hip_test PRIVATE AWAKEN_TEST_HIP=1)
 endif()

@@ -1,9 +1,12 @@
 // The kernels through the vendors' run-time compilers, which need no GPU. Skipped where a compiler is not installed.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <ctime>
 #include <string>
 #include <vector>
 
+#include "gpu/kernels/codes.h"
 #include "gpu/kernels/texts.h"
 #include "gpu/vendor.h"
 
@@ -13,7 +16,23 @@ namespace {
 struct Target {
     const VendorLibrary& (*vendor)() noexcept;
     const char* architecture_option;
+    const char* no_optimisation_option;
 };
+
+using awaken::kernels::ElementType;
+using awaken::kernels::ReductionOperation;
+
+/// As the library compiles combine.h: for one type and operation alone.
+std::string only(const ElementType type, const ReductionOperation operation) {
+    return "#define AWAKEN_ONLY_CODE " + std::to_string(code_of(type, operation)) + "\n" + kernels::combine_source;
+}
+
+/// Processor time of this process in seconds, which other processes do not prolong.
+double processor_seconds() {
+    timespec now{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 class RuntimeCompilerTest : public ::testing::TestWithParam<Target> {
   protected:
@@ -22,22 +41,63 @@ class RuntimeCompilerTest : public ::testing::TestWithParam<Target> {
         _compiler = GetParam().vendor().make_compiler(why_not);
         if (_compiler == nullptr) GTEST_SKIP() << why_not;
     }
-    RuntimeCompiler::Result compile(const char* source, std::string& code, std::string& log) {
-        const std::string options[] = {GetParam().architecture_option, "-std=c++17"};
+    RuntimeCompiler::Result compile(const char* source, std::string& code, std::string& log,
+                                    const char* more_options = nullptr) {
+        std::vector<std::string> options = {GetParam().architecture_option, "-std=c++17"};
+        if (more_options != nullptr) options.emplace_back(more_options);
         return _compiler->compile("kernel.h", source, options, RuntimeCompiler::Output::machine_code, code, log);
+    }
+    void expect_no_word(const char* source, const char* more_options = nullptr) {
+        std::string code;
+        std::string log;
+        const RuntimeCompiler::Result result = compile(source, code, log, more_options);
+        EXPECT_TRUE(result.ok()) << _compiler->identity() << ": " << result.description << "\n" << log;
+        EXPECT_EQ(log, "");
+        EXPECT_NE(code.find("ELF"), std::string::npos);
     }
     std::unique_ptr<RuntimeCompiler> _compiler;
 };
 
 TEST_P(RuntimeCompilerTest, CompilesAllKernelsWithoutAWord) {
-    for (const char* const source : {kernels::pack_source, kernels::fill_source, kernels::compute_source}) {
-        std::string code;
-        std::string log;
-        const RuntimeCompiler::Result result = compile(source, code, log);
-        EXPECT_TRUE(result.ok()) << _compiler->identity() << ": " << result.description << "\n" << log;
-        EXPECT_EQ(log, "");
-        EXPECT_NE(code.find("ELF"), std::string::npos);
+    for (const char* const source :
+         {kernels::pack_source, kernels::fill_source, kernels::compute_source, kernels::copy_source})
+        expect_no_word(source);
+}
+
+TEST_P(RuntimeCompilerTest, CompilesOneReductionWithoutAWordAndSoon) {
+    struct Case {
+        ElementType type;
+        ReductionOperation operation;
+        const char* title;
+    };
+    const Case cases[] = {{ElementType::int8, ReductionOperation::sum, "sum of int8"},
+                          {ElementType::uint64, ReductionOperation::product, "product of uint64"},
+                          {ElementType::int16, ReductionOperation::maximum, "maximum of int16"},
+                          {ElementType::uint16, ReductionOperation::bitwise_or, "bitwise or of uint16"},
+                          {ElementType::float16, ReductionOperation::sum, "sum of float16"},
+                          {ElementType::bfloat16, ReductionOperation::product, "product of bfloat16"},
+                          {ElementType::float32, ReductionOperation::sum, "sum of float32"},
+                          {ElementType::float64, ReductionOperation::minimum, "minimum of float64"},
+                          {ElementType::complex_float32, ReductionOperation::sum, "sum of complex float32"},
+                          {ElementType::complex_float64, ReductionOperation::product, "product of complex float64"},
+                          {ElementType::boolean, ReductionOperation::logical_xor, "logical xor of booleans"},
+                          {ElementType::pair_float32_int32, ReductionOperation::minimum_location, "minimum location"},
+                          {ElementType::bytes16, ReductionOperation::copy, "copy of 16 bytes"}};
+    for (const Case& one : cases) {
+        SCOPED_TRACE(one.title);
+        const double start = processor_seconds();
+        expect_no_word(only(one.type, one.operation).c_str());
+        const double seconds = processor_seconds() - start;
+        std::printf("%s: %s in %.2f s\n", _compiler->identity().c_str(), one.title, seconds);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        EXPECT_LT(seconds, 2.0) << "the first call of a collective operation waits for this";
+#endif
     }
+}
+
+TEST_P(RuntimeCompilerTest, CompilesAllReductionsWithoutAWord) {
+    // Only the emulated driver has all of them in one kernel; optimising it takes minutes.
+    expect_no_word(kernels::combine_source, GetParam().no_optimisation_option);
 }
 
 TEST_P(RuntimeCompilerTest, ShowsWhereAKernelIsWrong) {
@@ -52,8 +112,8 @@ TEST_P(RuntimeCompilerTest, ShowsWhereAKernelIsWrong) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Vendors, RuntimeCompilerTest,
-                         ::testing::Values(Target{&cuda_library, "--gpu-architecture=sm_90"},
-                                           Target{&hip_library, "--offload-arch=gfx90a"}),
+                         ::testing::Values(Target{&cuda_library, "--gpu-architecture=sm_90", "--device-debug"},
+                                           Target{&hip_library, "--offload-arch=gfx90a", "-O0"}),
                          [](const auto& target) { return std::string(to_string(target.param.vendor().vendor)); });
 
 }  // namespace

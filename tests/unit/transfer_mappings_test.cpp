@@ -58,6 +58,7 @@ class IpcGpu final : public gpu::Runtime {
     gpu::Status device_info(int, gpu::DeviceInfo&) override { return none(); }
     gpu::Status current_device(int&) noexcept override { return none(); }
     gpu::Status make_current(int) noexcept override { return none(); }
+    gpu::Status run_on(int, const std::function<void()>&) override { return none(); }
     gpu::Status can_access_peer(int, int, bool&) noexcept override { return none(); }
     gpu::Status enable_peer_access(int, int) noexcept override { return none(); }
     void classify(std::span<const void* const>, gpu::PointerInfo*) noexcept override {}

@@ -45,10 +45,10 @@ struct Notice {
 
 /// To be reached by all threads of the block, after their last write.
 ///
-/// Only one thread of the block fences: behind the barrier it has seen the others' writes, so its fence covers them. One
-/// that all threads made would have each wait for the farthest GPU that it has written to, and then the last again.
+/// One thread of the block fences for all. Were all to do it, each would wait for the farthest GPU that it has written
+/// to, and the last one once more.
 AWAKEN_DEVICE void give_notice(const Notice& notice) {
-    block_barrier();
+    block_barrier_before_fence();
     if (thread_index().x != 0 || address(notice.word) == 0) return;
     const u32 blocks = grid_size().x * grid_size().y;
     if (blocks > 1) {

@@ -27,7 +27,7 @@
 //     GPU.
 //  7. Shared memory: AWAKEN_SHARED(type, name, count), or AWAKEN_DYNAMIC_SHARED(type, name) for what the launch asked
 //  for.
-//  8. Only this header is included; no standard header (run-time compilers have none).
+//  8. Only headers of this folder are included; no standard header (run-time compilers have none).
 //
 // The run-time compilers get this text either through their table of headers or pasted before the kernel's own.
 #ifndef AWAKEN_SRC_GPU_KERNELS_PORTABLE_H
@@ -97,6 +97,14 @@ AWAKEN_DEVICE Index3 grid_size() {
 
 /// Waits for all threads of the block and orders their memory accesses.
 AWAKEN_DEVICE void block_barrier() {
+    __syncthreads();
+}
+/// The same, and behind it one thread's system_fence() covers what all of them have written before. NVIDIA's memory
+/// model gives that for nothing. On AMD's GPUs a thread's fence need not wait for what other waves have on the way.
+AWAKEN_DEVICE void block_barrier_before_fence() {
+#if defined(__HIPCC_RTC__) || defined(__HIPCC__)
+    __threadfence_system();
+#endif
     __syncthreads();
 }
 /// Once round each waiting loop.
