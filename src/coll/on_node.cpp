@@ -283,7 +283,8 @@ OnNode::OnNode(Call& call, const MPI_Comm comm, const coll::Kind kind, coll::Tea
 
 std::uint64_t OnNode::bytes_of(const std::int64_t count, const MPI_Datatype type) const {
     MPI_Count bytes = 0;
-    if (count <= 0 || layer().real.Type_size_x(type, &bytes) != MPI_SUCCESS || bytes <= 0) {
+    if (count <= 0 || type == MPI_DATATYPE_NULL || layer().real.Type_size_x(type, &bytes) != MPI_SUCCESS ||
+        bytes <= 0) {
         return 0;
     }
     return static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(bytes);
@@ -347,8 +348,16 @@ void OnNode::receives(const void* const buffer, const std::int64_t count, const 
     arguments.receive = look_at(Access::inout, buffer, count, type);
 }
 
+void OnNode::leave_to_mpi_what_is_wrong() {
+    // The MPI says it better, and on the right communicator.
+    if (arguments.root < 0 || arguments.root >= size()) {
+        arguments.obstacle = "a rank passes a root that does not exist";
+    }
+}
+
 bool OnNode::run(MPI_Request* const request) {
     Layer& owner = layer();
+    leave_to_mpi_what_is_wrong();
     if (!arguments.compulsory || arguments.obstacle != nullptr) {
         const auto is_device = [](const coll::Buffer& buffer) {
             return buffer.state == coll::Buffer::State::unused || buffer.state == coll::Buffer::State::device;
@@ -376,6 +385,7 @@ bool OnNode::run(MPI_Request* const request) {
 
 bool OnNode::run() {
     Layer& owner = layer();
+    leave_to_mpi_what_is_wrong();
     const std::unique_ptr<coll::Round> round = _team->begin(arguments);
     std::chrono::steady_clock::time_point began{};
     for (unsigned turn = 0; !round->advance(); ++turn) {

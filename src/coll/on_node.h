@@ -59,6 +59,7 @@ class OnNode {
 
   private:
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, coll::Team* team);
+    void leave_to_mpi_what_is_wrong();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
     template <class Count, class Displacement>
     void parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
@@ -80,6 +81,10 @@ void OnNode::parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::
     offsets.assign(members, 0);
     if (bytes != nullptr) {
         bytes->assign(members, 0);
+    }
+    if (type == MPI_DATATYPE_NULL) {
+        arguments.obstacle = "a rank passes no datatype";
+        return;
     }
     MPI_Aint lower_bound = 0, extent = 0;
     layer().real.Type_get_extent(type, &lower_bound, &extent);

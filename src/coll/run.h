@@ -36,6 +36,13 @@ int carry_out(Stage& stage, Native native, MPI_Request* const request) {
     stage.load();
     const int error = native();
     if (error == MPI_SUCCESS && stage.active()) {
+        // An MPI may hand out one and the same request for all operations that are over when it returns, as those of a
+        // communicator of one rank are: such a handle tells nothing, and there is nothing left to wait for.
+        int done = 0;
+        if (layer().real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
+            stage.store();
+            return error;
+        }
         auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
         operation->handle = operation->carrier = *request;
         layer().requests.track(std::move(operation));

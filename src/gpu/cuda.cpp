@@ -941,8 +941,9 @@ class Cuda final : public VendorRuntime {
                         {RuntimeCompiler::Output::portable_code, "compute_" + machine.substr(std::strlen("sm_"))}};
         Status status;
         for (const auto& attempt : attempts) {
-            const std::string options[] = {"--gpu-architecture=" + attempt.architecture, "--std=c++17"};
-            const std::string_view parts[] = {source, options[0], options[1], compiler_in_use->identity()};
+            // Rounded as the CPU rounds: a product that is fused into the sum behind it differs in the last digit.
+            const std::string options[] = {"--gpu-architecture=" + attempt.architecture, "--std=c++17", "--fmad=false"};
+            const std::string_view parts[] = {source, options[0], options[1], options[2], compiler_in_use->identity()};
             const std::string key = KernelCache::key(parts);
             std::string code;
             if (_cache.load(key, code)) {
