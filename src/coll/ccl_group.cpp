@@ -87,6 +87,7 @@ bool CclGroup::supports(const ccl::Library& library, const Kind kind, const std:
             return true;
         case Kind::gather:
         case Kind::scatter:
+        case Kind::barrier:
             return false;
     }
     return false;
@@ -264,6 +265,7 @@ void CclGroup::issue(const Operation& operation, const gpu::StreamHandle stream)
         }
         case Kind::gather:
         case Kind::scatter:
+        case Kind::barrier:
             throw Error("the library has no such collective", "this is a defect; please report it");
     }
 }

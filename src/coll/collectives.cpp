@@ -16,6 +16,21 @@ namespace {
 
 using coll::Kind;
 
+/// The members meet without the MPI where they can, which is also where they tell each other what they have seen.
+struct Barrier {
+    template <Function function>
+    static int run(Call& call, MPI_Comm comm) {
+        call.on(comm);
+        layer().requests.advance_exchanges();
+        if (OnNode here(call, comm, Kind::barrier); here) {
+            here.meet();
+            return MPI_SUCCESS;
+        }
+        layer().requests.leave_exchanges();
+        return below<function>()(comm);
+    }
+};
+
 struct Broadcast {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm, Tail... tail) {
@@ -572,6 +587,7 @@ struct ReduceLocal {
 
 Services collective_services() {
     return {
+        AWAKEN_SERVE(Barrier, Barrier),
         AWAKEN_SERVE_COLLECTIVE(Bcast, Ibcast, Broadcast),
         AWAKEN_SERVE_COLLECTIVE(Gather, Igather, Gather),
         AWAKEN_SERVE_COLLECTIVE(Gatherv, Igatherv, GatherV),

@@ -63,7 +63,7 @@ class ElementTypes {
         add_integer<std::uint32_t>(MPI_UINT32_T);
         add_integer<std::uint64_t>(MPI_UINT64_T);
         add_integer<MPI_Aint>(MPI_AINT);
-        add_integer<MPI_Offset>(MPI_OFFSET);
+        // Not MPI_OFFSET: Open MPI compares those as if they were unsigned, and results must not depend on the path.
         add_integer<MPI_Count>(MPI_COUNT);
         add(MPI_FLOAT, ElementType::float32);
         add(MPI_DOUBLE, ElementType::float64);
@@ -398,9 +398,9 @@ bool OnNode::run() {
             began = now;
         } else if (now - began > kEager) {
             // Others may come later because they wait for what this process has started: a call of the MPI keeps that
-            // going too.
+            // going too. One on MPI_COMM_SELF would not in MPICH.
             int flag = 0;
-            owner.real.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+            owner.real.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, _communicator, &flag, MPI_STATUS_IGNORE);
             owner.requests.advance_exchanges();
             if (now - began < kAwake) {
                 sched_yield();

@@ -54,6 +54,8 @@ class OnNode {
 
     /// Does the collective, or finds out that it is not ours: then false, and the MPI has to. Throws Error.
     [[nodiscard]] bool run();
+    /// Nothing but that: returns when all have come.
+    void meet() { static_cast<void>(run()); }
     /// The nonblocking form: begins it. False: the MPI has to.
     [[nodiscard]] bool run(MPI_Request* request);
 

@@ -67,6 +67,8 @@ class Planner {
             case Kind::alltoall:
                 collect();
                 break;
+            case Kind::barrier:
+                break;
         }
         return std::move(_plan);
     }
@@ -190,8 +192,8 @@ class Planner {
     Plan _plan;
 };
 
-constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",    "allreduce",      "gather",
-                                                        "scatter",   "allgather", "reduce_scatter", "alltoall"};
+constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",         "allreduce", "gather", "scatter",
+                                                        "allgather", "reduce_scatter", "alltoall",  "barrier"};
 constexpr std::array<const char*, 5> kAlgorithmNames = {"one", "each", "all", "ccl", "staged"};
 
 }  // namespace

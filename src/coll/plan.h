@@ -16,8 +16,18 @@
 
 namespace awaken::coll {
 
-enum class Kind : std::uint8_t { broadcast, reduce, allreduce, gather, scatter, allgather, reduce_scatter, alltoall };
-inline constexpr int kKinds = 8;
+enum class Kind : std::uint8_t {
+    broadcast,
+    reduce,
+    allreduce,
+    gather,
+    scatter,
+    allgather,
+    reduce_scatter,
+    alltoall,
+    barrier  ///< over when all have voted
+};
+inline constexpr int kKinds = 9;
 
 /// "allreduce".
 [[nodiscard]] const char* to_string(Kind kind) noexcept;

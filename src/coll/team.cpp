@@ -26,7 +26,7 @@ enum Flag : std::uint32_t {
 constexpr std::chrono::milliseconds kBetweenLooks{10};
 constexpr std::chrono::microseconds kBetweenQueries{200};
 /// Identities that are remembered of each member.
-constexpr std::size_t kMostKnown = 64;
+constexpr std::size_t kMostKnown = 1024;
 
 std::uint64_t signature_of(const Arguments& arguments) {
     std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
@@ -108,18 +108,18 @@ bool Team::is_known(const int member, const Side& side) const noexcept {
     if (side.allocation == 0) {
         return true;  // nothing is needed
     }
-    const std::vector<std::uint64_t>& known = _known[static_cast<std::size_t>(member)];
-    // What was used last is mostly used again.
-    return side.allocation_id != 0 && std::find(known.rbegin(), known.rend(), side.allocation_id) != known.rend();
+    return side.allocation_id != 0 && _known[static_cast<std::size_t>(member)].identities.contains(side.allocation_id);
 }
 
 void Team::learn(const int member, const Side& side) {
     if (side.allocation != 0 && side.allocation_id != 0 && !is_known(member, side)) {
-        std::vector<std::uint64_t>& known = _known[static_cast<std::size_t>(member)];
-        if (known.size() == kMostKnown) {
-            known.erase(known.begin());
+        Allocations& known = _known[static_cast<std::size_t>(member)];
+        if (known.in_order.size() == kMostKnown) {
+            known.identities.erase(known.in_order.front());
+            known.in_order.pop_front();
         }
-        known.push_back(side.allocation_id);
+        known.in_order.push_back(side.allocation_id);
+        known.identities.insert(side.allocation_id);
     }
 }
 
@@ -247,7 +247,8 @@ bool Round::step() {
             }
             if (_receive.block) {
                 // Into the program's own buffer.
-                _copies.push_back(_engine->copies().start(_device, 0, {_arguments.receive.address, &_arguments.receive.info},
+                _copies.push_back(_engine->copies().start(_device, 0,
+                                                          {_arguments.receive.address, &_arguments.receive.info},
                                                           {_receive.block.data(), nullptr}, _arguments.receive.bytes));
             }
             _state = State::copying_out;

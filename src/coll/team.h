@@ -15,12 +15,14 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/error.h"
@@ -230,9 +232,13 @@ class Team : public std::enable_shared_from_this<Team> {
     std::atomic<std::uint32_t> _seen{0};    ///< by kind, as a bit
     std::atomic<std::uint32_t> _agreed{0};  ///< the same in all members between two blocking collectives
     bool _reachable = false;                ///< all members could map each other's memory
-    /// By member, the identities of allocations that all members could map, oldest first. All members see the same
-    /// votes in the same order, so all have the same lists.
-    std::vector<std::vector<std::uint64_t>> _known;
+    /// By member, the identities of allocations that all members could map. All members see the same votes in the same
+    /// order, so all know the same ones.
+    struct Allocations {
+        std::unordered_set<std::uint64_t> identities;
+        std::deque<std::uint64_t> in_order;  ///< oldest first
+    };
+    std::vector<Allocations> _known;
     bool _registered = false;
     bool _register_tried = false;
 };

@@ -679,7 +679,6 @@ Services completion_services() {
         AWAKEN_SERVE(Request_get_status_some, GetStatusSome),
         AWAKEN_SERVE(Cancel, Cancel),
         AWAKEN_SERVE(Request_free, Free),
-        AWAKEN_SERVE(Barrier, Progress),
         AWAKEN_SERVE(Probe, Probe),
         AWAKEN_SERVE(Iprobe, NonblockingProbe),
         AWAKEN_SERVE(Mprobe, MatchedProbe),

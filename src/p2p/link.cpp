@@ -23,15 +23,16 @@ constexpr std::uint32_t kSweepEvery = 16;
 /// Bounds on what another process can make this one keep mapped and registered.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 constexpr std::size_t kMostMappings = 1024;
-/// A mapping keeps memory alive that its owner has freed, and a copy takes memory that the program may want: each of
-/// the two may do so with this part of a card.
+/// A copy takes memory that the program may want: this part of a card.
 constexpr std::size_t kPart = 32;
+/// A mapping keeps memory alive that its owner has freed, for a short while: this part of the owner's card.
+constexpr std::size_t kMappedPart = 16;
 constexpr std::size_t kMostMapped = std::size_t{16} << 30;
 
-std::size_t part_of_card(gpu::Runtime& runtime) {
+std::size_t part_of_card(gpu::Runtime& runtime, const std::size_t part) {
     gpu::DeviceInfo info;
     if (runtime.device_count() > 0 && runtime.device_info(0, info).ok() && info.memory_bytes != 0) {
-        return std::min(kMostMapped, info.memory_bytes / kPart);
+        return std::min(kMostMapped, info.memory_bytes / part);
     }
     return kMostMapped;
 }
@@ -53,8 +54,8 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _own(segment.own_index()),
       _outbox(area(_own).offers),
       _exports(runtime),
-      _exported(runtime, _exports, {.bytes = std::min(options.tuning.bounce_pool_bytes, part_of_card(runtime))}),
-      _mappings(runtime, {.bytes = part_of_card(runtime)}),
+      _exported(runtime, _exports, {.bytes = std::min(options.tuning.bounce_pool_bytes, part_of_card(runtime, kPart))}),
+      _mappings(runtime, {.bytes = part_of_card(runtime, kMappedPart)}),
       _copies(runtime, pool, _tuning, options.engine),
       _window(runtime, options.cpu_copy),
       _peers(static_cast<std::size_t>(segment.processes())),

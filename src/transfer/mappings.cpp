@@ -43,6 +43,22 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     status = {};
     Use use;
     const std::unique_lock lock(_mutex);
+    const auto take = [&](const List::iterator mapping) {
+        ++mapping->uses;
+        ++_statistics.reused;
+        _mappings.splice(_mappings.begin(), _mappings, mapping);
+        use._owner = this;
+        use._mapping = mapping;
+        use._data = static_cast<std::byte*>(mapping->base) + location.offset;
+    };
+    const Key key{owner, device, location.allocation_id, location.address};
+    if (const auto known = _index.find(key); known != _index.end() && location.allocation_id != 0) {
+        const List::iterator mapping = known->second;
+        if (!mapping->stale && mapping->handle == location.handle && mapping->bytes == location.allocation_bytes) {
+            take(mapping);
+            return use;
+        }
+    }
     for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
         const auto current = mapping++;
         if (current->owner != owner || current->device != device || current->stale) {
@@ -60,12 +76,7 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
         // Where the runtime gives no identity, nothing tells an old mapping from a new one.
         if (same_handle && location.allocation_id != 0 && current->allocation_id == location.allocation_id &&
             current->bytes == location.allocation_bytes) {
-            ++current->uses;
-            ++_statistics.reused;
-            _mappings.splice(_mappings.begin(), _mappings, current);
-            use._owner = this;
-            use._mapping = current;
-            use._data = static_cast<std::byte*>(current->base) + location.offset;
+            take(current);
             return use;
         }
         // The same handle for another allocation: what is mapped was freed. A runtime maps a handle once, so the old
@@ -95,7 +106,7 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
             }
         }
     }
-    make_room(bytes);
+    make_room(owner, bytes);
     gpu::IpcMemoryHandle handle;
     static_assert(sizeof(handle.bytes) == sizeof(location.handle));
     std::memcpy(handle.bytes, location.handle.data(), sizeof handle.bytes);
@@ -105,9 +116,10 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
         return use;
     }
     ++_statistics.opened;
-    _bytes += bytes;
+    _bytes[owner] += bytes;
     _mappings.push_front({owner, device, location.handle, location.allocation_id, location.address, bytes, base, 1,
                           false, once, Clock::now()});
+    _index.insert_or_assign(key, _mappings.begin());
     use._owner = this;
     use._mapping = _mappings.begin();
     use._data = static_cast<std::byte*>(base) + location.offset;
@@ -129,15 +141,30 @@ void Mappings::give_back(const List::iterator mapping) noexcept {
 void Mappings::close(const List::iterator mapping) noexcept {
     // Fails only when the runtime has shut down, and then there is nothing to close.
     static_cast<void>(_runtime.ipc_close(mapping->base));
-    _bytes -= mapping->bytes;
+    _bytes[mapping->owner] -= mapping->bytes;
+    const auto indexed =
+        _index.find({mapping->owner, mapping->device, mapping->allocation_id, mapping->address});
+    if (indexed != _index.end() && indexed->second == mapping) {
+        _index.erase(indexed);
+    }
     _mappings.erase(mapping);
 }
 
-void Mappings::make_room(const std::size_t bytes) noexcept {
-    for (auto mapping = _mappings.end();
-         mapping != _mappings.begin() && (_bytes + bytes > _limits.bytes || _mappings.size() >= _limits.count);) {
+std::size_t Mappings::Hash::operator()(const Key& key) const noexcept {
+    std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
+    for (const std::uint64_t value : {static_cast<std::uint64_t>(key.owner), static_cast<std::uint64_t>(key.device),
+                                      key.allocation_id, key.address}) {
+        state = (state ^ value) * 0x100000001b3u;
+    }
+    return static_cast<std::size_t>(state ^ state >> 32);
+}
+
+void Mappings::make_room(const int owner, const std::size_t bytes) noexcept {
+    const auto too_many = [&] { return _mappings.size() >= _limits.count; };
+    const auto too_large = [&] { return _bytes[owner] + bytes > _limits.bytes; };
+    for (auto mapping = _mappings.end(); mapping != _mappings.begin() && (too_many() || too_large());) {
         const auto current = --mapping;
-        if (current->uses != 0) {
+        if (current->uses != 0 || (current->owner != owner && !too_many())) {
             continue;
         }
         mapping = std::next(current);

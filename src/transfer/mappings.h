@@ -16,6 +16,7 @@
 #include <list>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 
 #include "gpu/gpu.h"
 #include "transfer/location.h"
@@ -25,8 +26,10 @@ namespace awaken::transfer {
 class Mappings {
   public:
     struct Limits {
-        std::size_t bytes = std::size_t{16} << 30;  ///< of allocations mapped at a time, those in use apart
-        std::size_t count = 256;                    ///< mappings
+        /// Of one owner's allocations mapped at a time, those in use apart: what a process frees while others have it
+        /// mapped goes back to its GPU only when they let go.
+        std::size_t bytes = std::size_t{16} << 30;
+        std::size_t count = 4096;  ///< mappings
         std::chrono::milliseconds idle{200};        ///< closed when unused for so long
     };
     struct Statistics {
@@ -72,7 +75,16 @@ class Mappings {
 
     void give_back(List::iterator mapping) noexcept;
     void close(List::iterator mapping) noexcept;
-    void make_room(std::size_t bytes) noexcept;
+    void make_room(int owner, std::size_t bytes) noexcept;
+    /// Where a mapping of an allocation with an identity is found at once.
+    struct Key {
+        int owner, device;
+        std::uint64_t allocation_id, address;
+        bool operator==(const Key&) const = default;
+    };
+    struct Hash {
+        std::size_t operator()(const Key& key) const noexcept;
+    };
     void close_idle_ones();
 
     gpu::Runtime& _runtime;
@@ -85,7 +97,8 @@ class Mappings {
         std::uint64_t allocation_id;
     };
     std::list<Seen> _seen;
-    std::size_t _bytes = 0;
+    std::unordered_map<Key, List::iterator, Hash> _index;
+    std::unordered_map<int, std::size_t> _bytes;  ///< mapped, by owner
     Statistics _statistics;
     std::thread _janitor;  ///< closes idle mappings while the program makes no MPI calls
     std::condition_variable _wake;

@@ -13,10 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shlex
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +21,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+from measure import (
+    GIB,
+    KIB,
+    MIB,
+    VERDICT_WORDS,
+    Cell,
+    Verdict,
+    cell_of,
+    end_of,
+    launch_command,
+    parse_size,
+    run,
+    size_text,
+    summary,
+    unmeasured,
+)
+
 #: What is judged: Awaken under each MPI.
 JUDGED = ("awaken", "openmpi")
 LATENCY, BANDWIDTH, LARGE_BANDWIDTH = "latency", "bandwidth, 64 in flight", "bandwidth, 8 in flight"
@@ -36,21 +48,6 @@ BOTH, POOL, FORCED, PINNED = (
     "latency, pinned",
 )
 STAGED_UP_TO = 16 * MIB  # beyond, staging by hand takes most of the time and tells nothing new
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A median with its 95 % interval, in microseconds; of a test with a window, per message."""
-
-    size: int
-    median_us: float
-    low_us: float
-    high_us: float
-
-    @property
-    def rate(self) -> float:
-        """GB/s (10^9 bytes)."""
-        return self.size / self.median_us / 1e3
 
 
 #: test -> contender -> size -> cell
@@ -69,12 +66,6 @@ class Comparison:
     contenders: tuple[str, ...]
     factor: int = 2
     window: int = 0
-
-
-@dataclass
-class Verdict:
-    met: bool | None  # None: not measured
-    remark: str
 
 
 @dataclass(frozen=True)
@@ -138,10 +129,6 @@ def cell(results: Results, series: str, contender: str, size: int) -> Cell | Non
     return results.get(series, {}).get(contender, {}).get(size)
 
 
-def unmeasured() -> Verdict:
-    return Verdict(None, "not measured")
-
-
 def at_most(series: str, size: int, limit_us: float) -> Callable[[Results, str], Verdict]:
     def judge(results: Results, contender: str) -> Verdict:
         found = cell(results, series, contender, size)
@@ -181,13 +168,6 @@ def part_of(
     return judge
 
 
-def size_text(size: int) -> str:
-    for unit, suffix in ((GIB, "Gi"), (MIB, "Mi"), (KIB, "Ki")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit} {suffix}"
-    return str(size)
-
-
 def not_slower_than_ucx(results: Results, contender: str) -> Verdict:
     """Slower is: the whole interval above the other's."""
     slower, compared = [], 0
@@ -212,11 +192,6 @@ def no_dip(results: Results, contender: str) -> Verdict:
             if above.rate < 0.9 * below.rate:
                 dips.append(f"{series.split(',')[0]} {size_text(above.size)} {above.rate / below.rate - 1:+.0%}")
     return Verdict(not dips, summary(dips, f"{compared} steps")) if compared else unmeasured()
-
-
-def summary(found: Sequence[str], otherwise: str) -> str:
-    shown = ", ".join(found[:4])
-    return (f"{shown} and {len(found) - 4} more" if len(found) > 4 else shown) if found else otherwise
 
 
 def native_below(contender: str) -> str:
@@ -297,7 +272,7 @@ class Machine:
                 self.read(comparison.series, json.loads(report.read_text()))
             except (OSError, ValueError, KeyError) as error:
                 self.problems.append(f"{label}: status {status}, no report ({error})")
-                print("\n".join("  | " + line for line in output.splitlines()[-15:]), flush=True)
+                print(end_of(output), flush=True)
 
     def command(self, comparison: Comparison, names: Sequence[str], report: Path) -> list[str]:
         words = [
@@ -328,48 +303,12 @@ class Machine:
             for measurement in contender["measurements"]:
                 if measurement["errors"]:
                     self.problems.append(f"{series}: {name} at {measurement['size']}: wrong data")
-                median = measurement["summary"]["median_us"]
-                low, high = measurement["summary"]["median_95_us"]
-                size = measurement["size"]
-                self.results.setdefault(series, {}).setdefault(name, {})[size] = Cell(size, median, low, high)
+                found = cell_of(measurement)
+                self.results.setdefault(series, {}).setdefault(name, {})[found.size] = found
 
 
 def is_ours(contender: str) -> bool:
     return KINDS[contender].split("=", 1)[-1].startswith("awaken")
-
-
-def launch_command(prefix: Path, variables: dict[str, str], first: Path | None = None) -> str | None:
-    """The words of --launcher for two ranks; None when there is no such MPI."""
-    program = prefix / "bin" / "mpiexec"
-    if not program.exists():
-        return None
-    folders = [str(first)] if first is not None else []
-    path = [*folders, str(prefix / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
-    settings = {"LD_LIBRARY_PATH": ":".join(filter(None, path)), **variables}
-    options: list[str] = []
-    if (prefix / "bin" / "ompi_info").exists():
-        settings |= {"OPAL_PREFIX": str(prefix), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        options = ["--oversubscribe"]
-    words = [f"{name}={value}" for name, value in settings.items()]
-    return shlex.join(["env", *words, str(program), *options, "-n", "2"])
-
-
-def run(command: list[str], limit_s: float) -> tuple[int, str]:
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
-    )
-    try:
-        output, _ = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        # The benchmark ends its launches when it is told to.
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            output, _ = process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-        return -1, output + f"\n(ended after {limit_s:.0f} s)"
-    return process.returncode, output
 
 
 # --------------------------------------------------------------------------------------------------------- printing
@@ -394,19 +333,10 @@ def text_of(found: Cell | None) -> str:
 
 def print_verdicts(verdicts: dict[str, dict[str, Verdict]]) -> None:
     print("\n# Targets")
-    words = {True: "met", False: "MISSED", None: "-"}
     for text, judged in verdicts.items():
         for name, verdict in judged.items():
-            print(f"{text:<40}{name:<9}{words[verdict.met]:<8}{verdict.remark}")
+            print(f"{text:<40}{name:<9}{VERDICT_WORDS[verdict.met]:<8}{verdict.remark}")
             text = ""
-
-
-def parse_size(text: str) -> int:
-    units = {"K": KIB, "M": MIB, "G": GIB}
-    number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
-    if not number.isdigit() or int(number) * unit < 8:
-        raise argparse.ArgumentTypeError(f"{text} is not a size from 8 on, such as 64K or 1G")
-    return int(number) * unit
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
+import measure
 import point_to_point as script
 import pytest
 
@@ -69,7 +71,7 @@ def test_a_time_that_is_up_skips_the_rest(mpi_named: Callable[[str], harness.Mpi
 def test_the_folder_of_ucx_must_hold_it(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "mpiexec").touch()
-    arguments = script.argparse.Namespace(mpich=tmp_path, openmpi=tmp_path, ucx=tmp_path)
+    arguments = argparse.Namespace(mpich=tmp_path, openmpi=tmp_path, ucx=tmp_path)
     without = script.Machine(arguments, 0)
     without.prepare()
     assert without.notes == [f"ucx is skipped: there is no libucp.so in {tmp_path}"]
@@ -85,9 +87,9 @@ def test_the_folder_of_ucx_must_hold_it(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- judging
 
 
-def cells(*sizes_and_times: tuple[int, float]) -> dict[int, script.Cell]:
+def cells(*sizes_and_times: tuple[int, float]) -> dict[int, measure.Cell]:
     """Cells whose intervals are 1 % to either side."""
-    return {size: script.Cell(size, us, us * 0.99, us * 1.01) for size, us in sizes_and_times}
+    return {size: measure.Cell(size, us, us * 0.99, us * 1.01) for size, us in sizes_and_times}
 
 
 def verdict(target: str, results: script.Results, contender: str = "awaken") -> bool | None:
@@ -99,15 +101,15 @@ def verdict(target: str, results: script.Results, contender: str = "awaken") -> 
 def test_limits_of_time_and_rate() -> None:
     for us, met in ((8.9, True), (9.1, False)):
         assert verdict("8 B in 9.0 us", {script.LATENCY: {"awaken": cells((8, us))}}) is met
-    gib_us = script.GIB / 1e3  # at 1 GB/s
+    gib_us = measure.GIB / 1e3  # at 1 GB/s
     for rate, met in ((391, True), (389, False)):
-        assert verdict("1 GiB at 390 GB/s", {script.LATENCY: {"awaken": cells((script.GIB, gib_us / rate))}}) is met
+        assert verdict("1 GiB at 390 GB/s", {script.LATENCY: {"awaken": cells((measure.GIB, gib_us / rate))}}) is met
     assert verdict("8 B in 9.0 us", {}) is None
     assert verdict("8 B in 9.0 us", {script.LATENCY: {"awaken": cells((8, 1))}}, "openmpi") is None
 
 
 def test_each_mpi_is_judged_by_its_own_variant() -> None:
-    size = 256 * script.MIB
+    size = 256 * measure.MIB
     slow, fast = size / 1e3 / 40, size / 1e3 / 50
     results: script.Results = {script.FORCED: {"ring": cells((size, slow)), "openmpi-ring": cells((size, fast))}}
     assert verdict("256 MiB through the ring at 45 GB/s", results) is False
@@ -138,10 +140,10 @@ def test_a_dip_is_a_loss_of_bandwidth_to_the_next_size() -> None:
 
 
 def test_sizes() -> None:
-    assert [script.parse_size(text) for text in ("8", "64K", "1g")] == [8, 65536, 1 << 30]
+    assert [measure.parse_size(text) for text in ("8", "64K", "1g")] == [8, 65536, 1 << 30]
     for wrong in ("", "7", "1T", "K", "-8"):
-        with pytest.raises(script.argparse.ArgumentTypeError):
-            script.parse_size(wrong)
-    for largest in (64, script.MIB, script.GIB):
+        with pytest.raises(argparse.ArgumentTypeError):
+            measure.parse_size(wrong)
+    for largest in (64, measure.MIB, measure.GIB):
         for one in script.comparisons(largest):
             assert 8 <= one.smallest <= one.largest <= largest
