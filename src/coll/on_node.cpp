@@ -383,10 +383,61 @@ bool OnNode::run(MPI_Request* const request) {
     return true;
 }
 
+/// A few bytes from everybody to everybody: what fails of it says enough.
+void OnNode::try_reach() {
+    Layer& owner = layer();
+    gpu::Runtime& runtime = owner.gpu();
+    p2p::Link* const link = owner.neighbours.link();
+    const std::uint64_t bytes = 256;
+    const auto members = static_cast<std::uint64_t>(size());
+    arguments = {};
+    arguments.kind = coll::Kind::allgather;
+    arguments.bytes = arguments.own_bytes = arguments.block_bytes = bytes;
+    transfer::ExportedPool::Block block;
+    int device = -1;
+    if (link != nullptr && (!runtime.current_device(device).ok() || device < 0)) {
+        device = 0;
+    }
+    if (link != nullptr) {
+        block = link->exported().acquire(device, bytes * (members + 1));
+    }
+    if (!block) {
+        arguments.obstacle = "a rank has no exported device memory";
+    } else {
+        const auto show = [&](coll::Buffer& buffer, std::byte* const address, const std::uint64_t length) {
+            const void* const first = address;
+            runtime.classify({&first, 1}, &buffer.info);
+            buffer.state = coll::Buffer::State::device;
+            buffer.address = address;
+            buffer.bytes = length;
+        };
+        show(arguments.send, block.data(), bytes);
+        show(arguments.receive, block.data() + bytes, bytes * members);
+    }
+    static_cast<void>(finished_round());
+}
+
 bool OnNode::run() {
     Layer& owner = layer();
     leave_to_mpi_what_is_wrong();
-    const std::unique_ptr<coll::Round> round = _team->begin(arguments);
+    const std::unique_ptr<coll::Round> round = finished_round();
+    const auto bytes = static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes));
+    if (_team->must_try_reach()) {
+        try_reach();
+    }
+    if (round->decision() == coll::Round::Decision::ours) {
+        _call.account(path_of(*round), bytes);
+        return true;
+    }
+    if (round->decision() == coll::Round::Decision::staged && owner.settings.report) {
+        owner.ledger.add_fallback(_call.name(), "staged: " + round->reason());
+    }
+    return false;
+}
+
+std::unique_ptr<coll::Round> OnNode::finished_round() {
+    Layer& owner = layer();
+    std::unique_ptr<coll::Round> round = _team->begin(arguments);
     std::chrono::steady_clock::time_point began{};
     for (unsigned turn = 0; !round->advance(); ++turn) {
         relax();
@@ -409,15 +460,7 @@ bool OnNode::run() {
             }
         }
     }
-    if (round->decision() == coll::Round::Decision::ours) {
-        _call.account(path_of(*round),
-                      static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
-        return true;
-    }
-    if (round->decision() == coll::Round::Decision::staged && owner.settings.report) {
-        owner.ledger.add_fallback(_call.name(), "staged: " + round->reason());
-    }
-    return false;
+    return round;
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -478,6 +478,9 @@ void Round::decide() {
     }
     if (!_arguments.compulsory) {
         team._agreed.store(team._reachable ? kinds : 0, std::memory_order_relaxed);
+        if (kinds != 0 && !team._reachable && !team._tried) {
+            team._must_try = team._tried = true;
+        }
     } else if (refuses >= 0 || !alike) {
         throw Error(!alike ? "the ranks pass different arguments to a nonblocking collective"
                            : "a rank cannot take part in a nonblocking collective on device memory" +

@@ -23,6 +23,7 @@
 #include <span>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -205,6 +206,9 @@ class Team : public std::enable_shared_from_this<Team> {
     void saw(Kind kind, bool only_device) noexcept;
     [[nodiscard]] bool agreed(Kind kind) const noexcept;
     [[nodiscard]] const Selection& selection() const noexcept { return _selection; }
+    /// Before that, they have to know that they reach each other's memory. True once, in all members, after the
+    /// blocking collective with which it became worth trying: all then do an allgather of a few bytes of device memory.
+    [[nodiscard]] bool must_try_reach() noexcept { return std::exchange(_must_try, false); }
 
     [[nodiscard]] int members() const noexcept { return _board->members(); }
     [[nodiscard]] int own() const noexcept { return _board->own(); }
@@ -231,7 +235,9 @@ class Team : public std::enable_shared_from_this<Team> {
     CclGroup _ccl;
     std::atomic<std::uint32_t> _seen{0};    ///< by kind, as a bit
     std::atomic<std::uint32_t> _agreed{0};  ///< the same in all members between two blocking collectives
-    bool _reachable = false;                ///< all members could map each other's memory
+    bool _must_try = false;
+    bool _tried = false;
+    bool _reachable = false;  ///< all members could map each other's memory
     /// By member, the identities of allocations that all members could map. All members see the same votes in the same
     /// order, so all know the same ones.
     struct Allocations {

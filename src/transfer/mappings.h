@@ -30,7 +30,10 @@ class Mappings {
         /// mapped goes back to its GPU only when they let go.
         std::size_t bytes = std::size_t{16} << 30;
         std::size_t count = 4096;  ///< mappings
-        std::chrono::milliseconds idle{200};        ///< closed when unused for so long
+        /// Closed when unused for so long. Programs that compute or check for seconds between their messages come back
+        /// to the same buffers, and mapping those anew takes longer than a message; the bound on bytes says how much
+        /// memory that has been freed meanwhile is kept from its owner at most.
+        std::chrono::milliseconds idle{5000};
     };
     struct Statistics {
         std::uint64_t opened = 0;
