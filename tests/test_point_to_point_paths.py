@@ -189,7 +189,13 @@ def let_die(
     emulate = "cuda:2"
     command = harness.rank_command(mpi, 2, [program, f"dies={place}", gpu_option(emulate)])
     command[1:1] = launcher
-    variables = {**harness.clean_environment(), **mpi.environment, **PATHS[path], "AWAKEN_EMULATE": emulate, **(environment or {})}
+    variables = {
+        **harness.clean_environment(),
+        **mpi.environment,
+        **PATHS[path],
+        "AWAKEN_EMULATE": emulate,
+        **(environment or {}),
+    }
     before = harness.shared_memory_files()
     result = harness.run(command, variables, 30, foreign_files=FILES_OF_MPIS)
     for problem in harness.leftover_files(before, ()):

@@ -174,7 +174,8 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_PRETEND_NODES", "number", "1",
          "the ranks of a node behave as if they were on so many nodes; for tests and comparisons"},
         {"AWAKEN_COLLECTIVES", "rows", "",
-         "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; ...\""},
+         "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; "
+         "...\""},
         {"AWAKEN_NATIVE_GPU", "auto | yes | no", "auto", "whether the MPI underneath takes device pointers by itself"},
         {"AWAKEN_TUNING", "path", "",
          "the tuning file to read, instead of awaken/tuning.conf in $XDG_CONFIG_HOME or ~/.config; see awaken tune"},

@@ -105,6 +105,13 @@ report::Identity Layer::identity() const {
             identity.devices.push_back(info.name + " (" + info.architecture + ", " + info.pci_bus_id + ")");
         }
     }
+    if (neighbours.any_teams()) {
+        std::string rest = neighbours.selection().text();
+        for (std::size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
+            identity.collectives.push_back(rest.substr(0, end));
+            rest.erase(0, end + 1);
+        }
+    }
     return identity;
 }
 

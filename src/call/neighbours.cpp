@@ -362,6 +362,7 @@ void Neighbours::make_team(const MPI_Comm communicator, Members& members) {
         _owner.ledger.add_fallback("collectives", "no direct paths: " + why_not);
         return;
     }
+    _any_teams.store(true, std::memory_order_relaxed);
     members.team = std::make_shared<coll::Team>(*_segment, std::move(board), members.indices, _selection, _engine);
 }
 

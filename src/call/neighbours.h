@@ -53,6 +53,7 @@ class Neighbours {
     [[nodiscard]] coll::Team* team_of(MPI_Comm communicator);
     /// The same for a call that must not wait for others: null as long as there was no collective that may.
     [[nodiscard]] coll::Team* known_team_of(MPI_Comm communicator);
+    [[nodiscard]] bool any_teams() const noexcept { return _any_teams.load(std::memory_order_relaxed); }
     [[nodiscard]] const coll::Selection& selection() const noexcept { return _selection; }
 
     /// Whether there are processes on this node that may come to send headers.
@@ -125,6 +126,7 @@ class Neighbours {
     std::vector<p2p::SlotSet> _sent_plain;  ///< by process of the segment
     std::unique_ptr<p2p::Link> _owned_link;
     const coll::Selection _selection;
+    std::atomic<bool> _any_teams{false};
     std::unique_ptr<coll::Engine> _owned_engine;
     std::atomic<coll::Engine*> _engine{nullptr};
     std::unique_ptr<Network> _owned_network;

@@ -78,8 +78,8 @@ class Segment {
     [[nodiscard]] std::byte* map(std::uint64_t offset, std::size_t bytes) noexcept;
     void unmap(std::byte* address, std::size_t bytes) noexcept;
 
-    /// For what only one of the node's processes may do at a time: 0, or a number that says who does it. Whoever changes
-    /// it from 0 to its own sets it back.
+    /// For what only one of the node's processes may do at a time: 0, or a number that says who does it. Whoever
+    /// changes it from 0 to its own sets it back.
     [[nodiscard]] std::atomic<std::uint64_t>& token() const noexcept;
 
     /// 128 random bits that only processes of the segment know.

@@ -506,6 +506,9 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
     for (std::size_t i = 0; i < identity.devices.size(); ++i) {
         text += "  device   " + std::to_string(i) + ": " + printable(identity.devices[i]) + '\n';
     }
+    for (std::size_t i = 0; i < identity.collectives.size(); ++i) {
+        text += (i == 0 ? "  choice   " : "           ") + printable(identity.collectives[i]) + '\n';
+    }
 
     const auto entries = ledger.entries();
     if (entries.empty()) {
@@ -558,7 +561,14 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
     json += "  \"gpu\": {\"runtime\": " + quoted(identity.gpu) + ", \"devices\": [";
     for (std::size_t i = 0; i < identity.devices.size(); ++i)
         json += (i == 0 ? "" : ", ") + quoted(identity.devices[i]);
-    json += "]},\n  \"calls\": [";
+    json += "]},\n";
+    if (!identity.collectives.empty()) {
+        json += "  \"collectives\": [";
+        for (std::size_t i = 0; i < identity.collectives.size(); ++i)
+            json += (i == 0 ? "" : ", ") + quoted(identity.collectives[i]);
+        json += "],\n";
+    }
+    json += "  \"calls\": [";
 
     std::array<Entry, kPaths.size()> totals{};
     const char* separator = "\n";

@@ -37,6 +37,7 @@ struct Identity {
     std::string abi;          ///< "MPICH", "Open MPI", "MPI-5"
     std::string gpu;          ///< Versions::description, or why there is none
     std::vector<std::string> devices;
+    std::vector<std::string> collectives;  ///< rows of the table that chooses how they are done; empty: not used
 };
 
 /// Size classes are powers of two: the class of n bytes is the k (0 to 64) of the smallest 2^k >= n; 0 bytes has its

@@ -142,8 +142,7 @@ void Mappings::close(const List::iterator mapping) noexcept {
     // Fails only when the runtime has shut down, and then there is nothing to close.
     static_cast<void>(_runtime.ipc_close(mapping->base));
     _bytes[mapping->owner] -= mapping->bytes;
-    const auto indexed =
-        _index.find({mapping->owner, mapping->device, mapping->allocation_id, mapping->address});
+    const auto indexed = _index.find({mapping->owner, mapping->device, mapping->allocation_id, mapping->address});
     if (indexed != _index.end() && indexed->second == mapping) {
         _index.erase(indexed);
     }

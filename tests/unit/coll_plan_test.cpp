@@ -310,7 +310,8 @@ TEST_P(PlanTest, InPlaceNobodyCopiesAPartOntoItself) {
 INSTANTIATE_TEST_SUITE_P(Members, PlanTest,
                          ::testing::Values(Case{1, Algorithm::one}, Case{1, Algorithm::all}, Case{2, Algorithm::one},
                                            Case{2, Algorithm::all}, Case{3, Algorithm::all}, Case{5, Algorithm::one},
-                                           Case{7, Algorithm::all}, Case{8, Algorithm::all}, Case{32, Algorithm::all}, Case{1, Algorithm::each}, Case{4, Algorithm::each}),
+                                           Case{7, Algorithm::all}, Case{8, Algorithm::all}, Case{32, Algorithm::all},
+                                           Case{1, Algorithm::each}, Case{4, Algorithm::each}),
                          [](const auto& given) {
                              return std::string(to_string(given.param.algorithm)) + std::to_string(given.param.members);
                          });

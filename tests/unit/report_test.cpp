@@ -238,6 +238,17 @@ TEST(Report, TextIsAnAlignedTable) {
               "  MPI_Allreduce  pinned pool of 64 MiB full      1\n");
 }
 
+TEST(Report, ShowsTheTableThatChoseForCollectives) {
+    Identity identity;
+    EXPECT_EQ(to_text(identity, Ledger()).find("choice"), std::string::npos);
+    EXPECT_EQ(to_json(identity, Ledger()).find("collectives"), std::string::npos);
+    identity.collectives = {"allreduce bytes=-1M : each", "* : all"};
+    EXPECT_NE(to_text(identity, Ledger()).find("  choice   allreduce bytes=-1M : each\n           * : all\n"),
+              std::string::npos);
+    EXPECT_NE(to_json(identity, Ledger()).find("\"collectives\": [\"allreduce bytes=-1M : each\", \"* : all\"],\n"),
+              std::string::npos);
+}
+
 TEST(Report, TextOfNothing) {
     EXPECT_EQ(to_text(Identity{}, Ledger{}),
               "Awaken report\n  MPI      unknown\n  ABI      unknown (no library)\n  GPU      none\n\n"

@@ -166,11 +166,26 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
         // What is documented as the default is one.
         EXPECT_EQ(refusal(std::string(setting.name) + "=" + setting.default_value), "") << setting.name;
     }
-    for (const char* const name :
-         {"AWAKEN", "AWAKEN_GPU", "AWAKEN_PINNED_POOL", "AWAKEN_REPORT", "AWAKEN_CHECK", "AWAKEN_MPI", "AWAKEN_LIBRARY",
-          "AWAKEN_JOB", "AWAKEN_PRETEND_NODES", "AWAKEN_PATH", "AWAKEN_COPY", "AWAKEN_CPU_COPY", "AWAKEN_NODES",
-          "AWAKEN_COLLECTIVES", "AWAKEN_NATIVE_GPU", "AWAKEN_TUNING", "AWAKEN_EMULATE", "AWAKEN_EMULATE_MEMORY", "AWAKEN_EMULATE_FAULTS",
-          "AWAKEN_EMULATE_DELAY_US"}) {
+    for (const char* const name : {"AWAKEN",
+                                   "AWAKEN_GPU",
+                                   "AWAKEN_PINNED_POOL",
+                                   "AWAKEN_REPORT",
+                                   "AWAKEN_CHECK",
+                                   "AWAKEN_MPI",
+                                   "AWAKEN_LIBRARY",
+                                   "AWAKEN_JOB",
+                                   "AWAKEN_PRETEND_NODES",
+                                   "AWAKEN_PATH",
+                                   "AWAKEN_COPY",
+                                   "AWAKEN_CPU_COPY",
+                                   "AWAKEN_NODES",
+                                   "AWAKEN_COLLECTIVES",
+                                   "AWAKEN_NATIVE_GPU",
+                                   "AWAKEN_TUNING",
+                                   "AWAKEN_EMULATE",
+                                   "AWAKEN_EMULATE_MEMORY",
+                                   "AWAKEN_EMULATE_FAULTS",
+                                   "AWAKEN_EMULATE_DELAY_US"}) {
         EXPECT_EQ(names.count(name), 1U) << name;
     }
 }

@@ -1,0 +1,157 @@
+"""The ways that a collective may take on one node, each forced in turn, with the same results as host buffers.
+
+tests/ranks/collectives.cpp compares every collective with what host buffers give; the report says which way it went.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import harness
+import pytest
+
+RankProgram = Callable[[str, str], Path]
+MpiNamed = Callable[[str], harness.Mpi]
+
+
+def run(
+    mpi: harness.Mpi,
+    program: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    *arguments: str,
+    ranks: int = 2,
+    emulate: str = "cuda:2",
+) -> tuple[Counter[tuple[str, str]], str]:
+    """Calls by function and path, and the reasons of fallbacks."""
+    file = folder / "report.json"
+    gpu = "cuda" if emulate.startswith("cuda") else "hip"
+    result = harness.run_ranks(
+        mpi,
+        ranks,
+        [program, f"--gpu={gpu}", *arguments],
+        emulate=emulate,
+        environment={"AWAKEN_REPORT": str(file), **environment},
+        timeout=120,
+    )
+    result.check()
+    assert "\nok " in result.output, f"no case ran\n{result.explain()}"
+    report = json.loads(file.read_text())
+    calls: Counter[tuple[str, str]] = Counter()
+    for call in report["calls"]:
+        calls[call["function"], call["path"]] += call["calls"]
+    return calls, " ".join(fallback["reason"] for fallback in report["fallbacks"])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "mpi", "emulate", "ranks", "path"),
+    [
+        ("one", "mpich", "cuda:2", 2, "direct"),
+        ("all", "openmpi", "hip:2", 3, "direct"),
+        ("each", "mpich", "hip:1", 2, "direct"),
+        ("ccl", "mpich", "cuda:2", 2, "ccl"),
+        ("ccl", "openmpi", "hip:2", 2, "ccl"),
+    ],
+)
+def test_algorithms(
+    algorithm: str,
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    path: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    environment = {"AWAKEN_COLLECTIVES": f"* : {algorithm}"}
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        environment,
+        "--mix=device",
+        "--filter=allgather",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    assert calls["MPI_Allgather", path] > 0, calls
+
+
+def test_asked_for_staging(
+    tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
+) -> None:
+    calls, reasons = run(
+        mpi_named("mpich"),
+        rank_program("mpich", "collectives"),
+        tmp_path,
+        {"AWAKEN_COLLECTIVES": "* : staged"},
+        "--mix=device",
+        "--filter=bcast",
+    )
+    assert calls["MPI_Bcast", "staged"] > 0 and calls["MPI_Bcast", "direct"] == 0, calls
+    assert "the table of algorithms says so" in reasons
+
+
+@pytest.mark.parametrize(
+    ("faults", "path", "reason"),
+    [
+        ("ipc-open", "staged", "cannot be mapped"),
+        ("ccl-init=1", "direct", "ncclCommInitRank"),
+    ],
+)
+def test_faults(
+    faults: str,
+    path: str,
+    reason: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """What one rank cannot do, none does; the results stay right, and the report says why."""
+    calls, reasons = run(
+        mpi_named("mpich"),
+        rank_program("mpich", "collectives"),
+        tmp_path,
+        {"AWAKEN_EMULATE_FAULTS": faults, "AWAKEN_COLLECTIVES": "allgather : ccl" if "ccl" in faults else ""},
+        "--mix=device",
+        "--filter=allgather",
+    )
+    assert calls["MPI_Allgather", path] > 0, calls
+    assert calls["MPI_Allgather", "ccl"] == 0, calls
+    assert reason in reasons, reasons
+
+
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+def test_nonblocking_is_agreed_on(
+    mpi: str,
+    emulate: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Many collectives on one communicator: the nonblocking ones come to be done on the GPUs too."""
+    calls, _ = run(
+        mpi_named(mpi), rank_program(mpi, "collective_sequences"), tmp_path, {}, "--mix=device", emulate=emulate
+    )
+    direct = {function for (function, path), count in calls.items() if path == "direct" and count > 0}
+    assert any(function.startswith("MPI_I") and "send" not in function for function in direct), calls
+
+
+def test_wrong_table(awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed) -> None:
+    """Bad input ends the program before it starts, and says what is allowed."""
+    result = harness.run_ranks(
+        mpi_named("mpich"),
+        2,
+        [rank_program("mpich", "collectives"), "--gpu=cuda"],
+        emulate="cuda:2",
+        environment={"AWAKEN_COLLECTIVES": "allredouce : ccl"},
+        timeout=60,
+    )
+    assert result.status != 0, result.explain()
+    assert "allredouce" in result.output and "one of" in result.output, result.explain()
