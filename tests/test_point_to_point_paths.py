@@ -21,8 +21,8 @@ PATHS: dict[str, Mapping[str, str]] = {
     "no_ipc": {"AWAKEN_EMULATE_FAULTS": "ipc-open"},
 }
 # Paths on which a rank that waits for a dead one is told so by an error; tests/unit/p2p_link_faults_test.cpp shows that
-# for the direct ones. Here none is listed: told to leave the others alone, the launchers of MPICH and Open MPI still end
-# the survivor, or stop to deliver what it waits for, in some runs.
+# for the direct ones. Here none is listed: told to leave the others alone, the launchers of MPICH and Open MPI still
+# end the survivor, or stop to deliver what it waits for, in some runs.
 PATHS_THAT_NOTICE_DEATH: tuple[str, ...] = ()
 
 # Small, so that memory which is not given back is missed soon.
@@ -167,7 +167,8 @@ def test_edges_of_life(
 # ---- a rank that dies ------------------------------------------------------------------------------------------------
 
 DEATHS = ("receive", "before-send", "posted", "sent")
-# Where a message of the dead rank's, or to it, is under way. A receive of what was never sent waits as it would in the MPI.
+# Where a message of the dead rank's, or to it, is under way. A receive of what was never sent waits as it would in the
+# MPI.
 DEATHS_NOTICED = ("before-send", "posted", "sent")
 
 # What MPIs that are killed leave in /dev/shm is theirs, and is cleared away.
