@@ -63,6 +63,7 @@ class OnNode {
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, coll::Team* team);
     void leave_to_mpi_what_is_wrong();
     void try_reach();
+    void keep_mpi_going(unsigned turn);
     std::unique_ptr<coll::Round> finished_round();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
     template <class Count, class Displacement>
