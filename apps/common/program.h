@@ -3,8 +3,12 @@
 #pragma once
 
 #include <mpi.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +38,13 @@ constexpr int exit_misuse = 2;      ///< bad option, wrong number of ranks, no G
 /// Ends the whole job at once, with exit_misuse, after the caller has said why. Not collective.
 [[noreturn]] inline void end_job() {
     std::fflush(nullptr);
+    // A launcher that hears of the abort first may close our stderr unread, and nobody would learn why. It gets a
+    // second to read it; in a file or a terminal nothing waits to be read.
+    const auto enough = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    int unread = 0;
+    while (ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < enough) {
+        sched_yield();
+    }
     MPI_Abort(MPI_COMM_WORLD, exit_misuse);
     // Some MPIs only ask the launcher to end the job, and return.
     std::_Exit(exit_misuse);

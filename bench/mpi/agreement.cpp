@@ -1,5 +1,10 @@
 // How the ranks come to one end.
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <array>
+#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -46,6 +51,12 @@ void end_all(MPI_Comm communicator, const std::string& message) noexcept {
     std::fprintf(stderr, "awaken: rank %d: %s\n", rank, message.c_str());
     std::fflush(stdout);
     std::fflush(stderr);
+    // A launcher that hears of the abort first may close our stderr unread: it gets a second to read it.
+    const auto enough = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    int unread = 0;
+    while (ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < enough) {
+        sched_yield();
+    }
     MPI_Abort(communicator, 1);
     std::_Exit(1);
 }

@@ -83,7 +83,7 @@ void read_selection(Configuration& configuration) {
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
         "a comma-separated list of ipc-export, ipc-open, isolated, no-peer, oom, oom-after=BYTES, pinned-oom, "
-        "register, shutdown, copy-error=N, ccl-init=RANK and ccl-share-gpu";
+        "register, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK and ccl-share-gpu";
     const std::string_view text = variable("AWAKEN_EMULATE_FAULTS");
     if (text.empty()) return;
     Faults& faults = configuration.faults;
@@ -112,6 +112,8 @@ void read_faults(Configuration& configuration) {
             faults.shutdown = true;
         } else if (name == "copy-error" && parse_number<std::uint64_t>(value).value_or(0) > 0) {
             faults.failing_copy = *parse_number<std::uint64_t>(value);
+        } else if (name == "kernel-error" && parse_number<std::uint64_t>(value).value_or(0) > 0) {
+            faults.failing_kernel = *parse_number<std::uint64_t>(value);
         } else if (name == "ccl-init" && parse_number<int>(value).value_or(-1) >= 0) {
             faults.failing_ccl_rank = *parse_number<int>(value);
         } else if (plain && name == "ccl-share-gpu") {

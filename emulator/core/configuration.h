@@ -30,6 +30,7 @@ struct Faults {
     bool ccl_shared_device = false;           ///< ccl-share-gpu: ranks of a CCL communicator may use the same device
     int failing_ccl_rank = -1;                ///< ccl-init=R: rank R of each CCL communicator fails to initialise
     std::optional<std::size_t> memory_limit;  ///< oom (0) or oom-after=BYTES: device memory in use may not grow beyond
+    std::uint64_t failing_kernel = 0;         ///< kernel-error=N: the same of the N-th kernel
     std::uint64_t failing_copy = 0;  ///< copy-error=N: the N-th copy of the process fails (launch failure); 0: none
 };
 

@@ -131,6 +131,11 @@ class Core {
         return _configuration.faults.failing_copy != 0 && ++_copies == _configuration.faults.failing_copy;
     }
 
+    /// True for the launch that kernel-error=N chose.
+    [[nodiscard]] bool kernel_fails() noexcept {
+        return _configuration.faults.failing_kernel != 0 && ++_kernels == _configuration.faults.failing_kernel;
+    }
+
   private:
     void destroy_locked(Context& context);
 
@@ -141,6 +146,7 @@ class Core {
     std::vector<std::unique_ptr<Context>> _contexts;  ///< all ever made
     std::vector<Context*> _primaries;
     std::atomic<std::uint64_t> _copies{0};
+    std::atomic<std::uint64_t> _kernels{0};
     std::atomic<bool> _complained{false};
 };
 

@@ -359,7 +359,12 @@ Error launch_kernel(const void* handle, const Launch& launch, const std::shared_
         const void* from = arguments ? arguments[position] : packed + offsets[position];
         std::memcpy(storage + offsets[position], from, kernel.parameter_sizes[position]);
     }
-    stream->submit([kernel, launch, values, offsets = std::move(offsets)] {
+    stream->submit([kernel, launch, values, offsets = std::move(offsets), &context = stream->context(),
+                    fails = core().kernel_fails()] {
+        if (fails) {
+            context.sticky = Error::launch_failed;
+            return;
+        }
         std::vector<void*> pointers(offsets.size());
         auto* const base = reinterpret_cast<std::byte*>(values->data());
         for (std::size_t position = 0; position < offsets.size(); ++position)

@@ -115,8 +115,7 @@ void Neighbours::use(gpu::Runtime& runtime) {
     _link.store(_owned_link.get(), std::memory_order_release);
     _owned_engine = std::make_unique<coll::Engine>(
         runtime, _owned_link->exports(), _owned_link->exported(), _owned_link->mappings(), _owned_link->copies(),
-        coll::Engine::Options{},
-        [&owner](const std::string& reason) { owner.ledger.add_fallback("collectives", reason); });
+        options.tuning, [&owner](const std::string& reason) { owner.ledger.add_fallback("collectives", reason); });
     _engine.store(_owned_engine.get(), std::memory_order_release);
     _wants.store(true, std::memory_order_release);
 }

@@ -86,16 +86,32 @@ struct Engine::Device {
             std::find_if(loaded.begin(), loaded.end(), [&](const Loaded& one) { return one.code == code; });
         return found != loaded.end() ? &*found : nullptr;
     }
+    /// The kernel for a code that was prepared.
+    [[nodiscard]] gpu::KernelHandle combine_for(const std::uint32_t code) const {
+        const Loaded* const one = find(code);
+        if (one == nullptr || !one->usable) {
+            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
+        }
+        return one->combine;
+    }
+    /// All modules have the one that moves.
+    [[nodiscard]] gpu::KernelHandle move() const {
+        const auto one = std::find_if(loaded.begin(), loaded.end(), [](const Loaded& each) { return each.usable; });
+        if (one == loaded.end()) {
+            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
+        }
+        return one->move;
+    }
 };
 
 Engine::Engine(gpu::Runtime& runtime, transfer::Exports& exports, transfer::ExportedPool& exported,
-               transfer::Mappings& mappings, transfer::DeviceCopies& copies, const Options& options, Note note)
+               transfer::Mappings& mappings, transfer::DeviceCopies& copies, const transfer::Tuning& tuning, Note note)
     : _runtime(runtime),
       _exports(exports),
       _exported(exported),
       _mappings(mappings),
       _copies(copies),
-      _options(options),
+      _tuning(tuning),
       _note(std::move(note)) {}
 
 Engine::~Engine() {
@@ -126,7 +142,8 @@ Engine::Device& Engine::device_of(const int device) {
         fail("asking what a GPU is", status);
     }
     made->identity = hash_of(info);
-    made->most_blocks = std::clamp(static_cast<unsigned>(std::max(info.multiprocessors, 1)), 1U, _options.most_blocks);
+    made->most_blocks = std::clamp(static_cast<unsigned>(std::max(info.multiprocessors, 1)), 1U,
+                                   static_cast<unsigned>(_tuning.collective_blocks));
     gpu::StreamHandle stream;
     for (unsigned i = 0; i < kStreams + 1; ++i) {
         if (const gpu::Status status = _runtime.create_stream(device, false, stream); !status.ok()) {
@@ -190,7 +207,7 @@ bool Engine::prepare(const int device, const std::uint32_t code) {
 }
 
 unsigned Engine::blocks_for(const Device& device, const std::uint64_t bytes) const noexcept {
-    const std::uint64_t wanted = (bytes + _options.bytes_per_block - 1) / _options.bytes_per_block;
+    const std::uint64_t wanted = (bytes + _tuning.collective_block_bytes - 1) / _tuning.collective_block_bytes;
     return static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, device.most_blocks));
 }
 
@@ -216,12 +233,7 @@ Engine::Work Engine::start(const int device, const std::function<void(gpu::Strea
     {
         const std::scoped_lock lock(_mutex);
         Device& on = device_of(device);
-        const auto loaded =
-            std::find_if(on.loaded.begin(), on.loaded.end(), [](const Device::Loaded& one) { return one.usable; });
-        if (loaded == on.loaded.end()) {
-            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
-        }
-        notify = loaded->move;
+        notify = on.move();
         stream = on.streams[kStreams];
         work = reserve(on, stream);
     }
@@ -266,6 +278,12 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
                            std::atomic<std::uint64_t>& word, const std::uint64_t value) {
     const std::scoped_lock lock(_mutex);
     Device& on = device_of(device);
+    // What may be missing is looked for first: work that is given up under the lock could not give its counter back.
+    std::vector<gpu::KernelHandle> combines;
+    for (const Fold& fold : folds) {
+        combines.push_back(on.combine_for(fold.code));
+    }
+    const gpu::KernelHandle move = on.move();
     Work work = reserve(on, on.streams[on.next_stream++ % kStreams]);
     const std::size_t copy_launches = (copies.size() + kernels::kMostMoves - 1) / kernels::kMostMoves;
     std::size_t left = folds.size() + copy_launches;
@@ -283,11 +301,8 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
             fail("launching a kernel", status);
         }
     };
-    for (const Fold& fold : folds) {
-        const Device::Loaded* const loaded = on.find(fold.code);
-        if (loaded == nullptr || !loaded->usable) {
-            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
-        }
+    for (std::size_t i = 0; i < folds.size(); ++i) {
+        const Fold& fold = folds[i];
         Places sources{}, targets{};
         std::copy(fold.sources.begin(), fold.sources.end(), sources.at.begin());
         std::copy(fold.targets.begin(), fold.targets.end(), targets.at.begin());
@@ -298,7 +313,7 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
         Notice notice{};
         std::array<void*, 7> arguments{&sources, &source_count, &targets, &target_count, &elements, &code, &notice};
         const std::uint64_t bytes = elements * kernels::element_bytes(kernels::type_of(code));
-        launch(loaded->combine, {blocks_for(on, bytes), 1, 1}, threads_for(bytes), arguments.data(), notice);
+        launch(combines[i], {blocks_for(on, bytes), 1, 1}, threads_for(bytes), arguments.data(), notice);
     }
     for (std::size_t begin = 0; begin < copies.size(); begin += kernels::kMostMoves) {
         const std::size_t count = std::min<std::size_t>(kernels::kMostMoves, copies.size() - begin);
@@ -308,17 +323,12 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
             moves.list[i] = copies[begin + i];
             most = std::max(most, moves.list[i].bytes);
         }
-        const auto loaded =
-            std::find_if(on.loaded.begin(), on.loaded.end(), [](const Device::Loaded& one) { return one.usable; });
-        if (loaded == on.loaded.end()) {
-            throw Error("a kernel is launched that was never prepared", "this is a defect; please report it");
-        }
         auto moves_count = static_cast<std::uint32_t>(count);
         Notice notice{};
         std::array<void*, 3> arguments{&moves, &moves_count, &notice};
         const unsigned per_move =
             std::max(1U, std::min(blocks_for(on, most), on.most_blocks / std::max(1U, moves_count)));
-        launch(loaded->move, {per_move, moves_count, 1}, threads_for(most), arguments.data(), notice);
+        launch(move, {per_move, moves_count, 1}, threads_for(most), arguments.data(), notice);
     }
     return work;
 }

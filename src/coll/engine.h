@@ -18,24 +18,18 @@
 #include "transfer/device_copies.h"
 #include "transfer/exports.h"
 #include "transfer/mappings.h"
+#include "transfer/tuning.h"
 
 namespace awaken::coll {
 
 class Engine {
   public:
-    struct Options {
-        /// Of a kernel, at most. More are faster for large buffers as long as links are not full, and take processors
-        /// from the program's own kernels.
-        unsigned most_blocks = 64;
-        /// Work that is worth a block.
-        std::uint64_t bytes_per_block = std::uint64_t{16} << 10;
-    };
     /// Hears why something did not go the fastest way.
     using Note = std::function<void(const std::string& reason)>;
 
     /// Everything given must outlive the engine.
     Engine(gpu::Runtime& runtime, transfer::Exports& exports, transfer::ExportedPool& exported,
-           transfer::Mappings& mappings, transfer::DeviceCopies& copies, const Options& options, Note note);
+           transfer::Mappings& mappings, transfer::DeviceCopies& copies, const transfer::Tuning& tuning, Note note);
     ~Engine();
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
@@ -123,7 +117,7 @@ class Engine {
     transfer::ExportedPool& _exported;
     transfer::Mappings& _mappings;
     transfer::DeviceCopies& _copies;
-    const Options _options;
+    const transfer::Tuning _tuning;
     const Note _note;
     std::mutex _mutex;
     std::vector<std::unique_ptr<Device>> _devices;

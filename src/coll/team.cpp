@@ -168,6 +168,9 @@ void Round::give_up() noexcept {
         _voted = true;
     }
     if (_voted) {
+        if (_marked && _team._board->done(_team.own(), _number).value.load(std::memory_order_acquire) / 4 != _number) {
+            _marked = false;  // the kernel that was to do it has failed
+        }
         mark_done(Outcome::failed);
     }
     finish();
@@ -179,12 +182,12 @@ bool Round::step() {
     switch (_state) {
         case State::queued:
             // The slots of the board come round: whoever may still be looking at the last use must be done with it.
-            if (_number > kRounds && team._finished_by_all < _number - kRounds) {
+            if (_number > kRounds && team._finished_by_all.load(std::memory_order_acquire) < _number - kRounds) {
                 std::uint64_t all = ~std::uint64_t{0};
                 for (int member = 0; member < team.members(); ++member) {
                     all = std::min(all, team._board->finished(member).load(std::memory_order_acquire));
                 }
-                team._finished_by_all = all;
+                team._finished_by_all.store(all, std::memory_order_release);
                 if (all < _number - kRounds) {
                     check_members("before the next collective could begin");
                     return false;

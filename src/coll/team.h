@@ -229,7 +229,7 @@ class Team : public std::enable_shared_from_this<Team> {
     std::uint64_t _number = 0;  ///< of the last round
     /// Rounds up to this one need no decision any more.
     std::atomic<std::uint64_t> _decided{0};
-    std::uint64_t _finished_by_all = 0;  ///< as far as it was looked
+    std::atomic<std::uint64_t> _finished_by_all{0};  ///< as far as it was looked
     std::uint64_t _finished_here = 0;
     std::set<std::uint64_t> _finished_early;  ///< own rounds that overtook another
     CclGroup _ccl;

@@ -61,6 +61,10 @@ constexpr std::array kFigures = {
                  "copies between GPUs up to this size are done by a kernel; 0: none", kNotMeasured},
     TuningFigure{"cpu_copy_bytes", Unit::bytes, 0, kAnySize, &Tuning::cpu_copy_bytes,
                  "messages up to this size are copied by the CPU where it reaches device memory", kNotMeasured},
+    TuningFigure{"collective_blocks", Unit::count, 1, kMostChunks, &Tuning::collective_blocks,
+                 "most blocks of a kernel that combines or moves what ranks of a node have", kNotMeasured},
+    TuningFigure{"collective_block_bytes", Unit::bytes, 1, kGiB, &Tuning::collective_block_bytes,
+                 "work of such a kernel that is worth a block", kNotMeasured},
 };
 
 constexpr std::array kMeasured = {

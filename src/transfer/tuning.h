@@ -44,6 +44,10 @@ struct Tuning {
     std::size_t kernel_copy_bytes = 0;
     /// Messages up to this size are copied by the CPU where it can reach device memory.
     std::size_t cpu_copy_bytes = std::size_t{4} << 10;
+    /// Collectives on one node: blocks of a kernel at most, and the work that is worth a block. More blocks are faster
+    /// for large buffers as long as links are not full, and take processors from the program's own kernels.
+    std::size_t collective_blocks = 64;
+    std::size_t collective_block_bytes = std::size_t{16} << 10;
 
     bool operator==(const Tuning&) const = default;
 

@@ -12,16 +12,25 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import measure
+
 HERE = Path(__file__).resolve().parent
 ONE_GIB = 1 << 30
+SUITES = (
+    "point_to_point",
+    "requests",
+    "datatypes",
+    "collectives",
+    "collective_types",
+    "collective_sequences",
+    "environment",
+)
 
 
 @dataclass
@@ -42,23 +51,7 @@ class Machine:
 
     def run(self, command: list[str], environment: dict[str, str], timeout: float) -> tuple[int, str, float]:
         start = time.monotonic()
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=timeout)
-            status = process.returncode
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            output += f"\n(killed after {timeout:.0f} s)\n"
-            status = -1
+        status, output = measure.run(command, timeout, environment)
         seconds = time.monotonic() - start
         if self.log is not None:
             with self.log.open("a") as stream:
@@ -179,7 +172,7 @@ def main() -> int:
                 )
                 machine.record(f"{abi}: example {example}", status == 0, seconds, "", output)
         for ranks in (2, 3):
-            for suite in ("point_to_point", "requests", "datatypes", "collectives", "environment"):
+            for suite in SUITES:
                 program_path = build / "tests" / "ranks" / abi / suite
                 # The long ones once: three ABIs share all of the code that touches a GPU.
                 if not wanted("suite") or not program_path.exists() or (ranks == 3 and abi != "mpich"):

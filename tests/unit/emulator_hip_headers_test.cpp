@@ -46,7 +46,7 @@ TEST(HipHeaders, PropertiesLieWhereTheHeaderSays) {
     EXPECT_EQ(properties.warpSize, 64);
     EXPECT_EQ(properties.maxThreadsPerBlock, 1024);
     EXPECT_EQ(properties.maxGridSize[0], 2147483647);
-    EXPECT_EQ(properties.multiProcessorCount, 16);
+    EXPECT_EQ(properties.multiProcessorCount, 2);
     EXPECT_EQ(properties.major, 9);
     EXPECT_EQ(properties.managedMemory, 1);
     EXPECT_EQ(properties.concurrentKernels, 1);
@@ -62,7 +62,7 @@ TEST(HipHeaders, DeviceAttributesHaveTheHeadersNumbers) {
         return answer;
     };
     EXPECT_EQ(value(hipDeviceAttributePciBusId), 0x11);
-    EXPECT_EQ(value(hipDeviceAttributeMultiprocessorCount), 16);
+    EXPECT_EQ(value(hipDeviceAttributeMultiprocessorCount), 2);
     EXPECT_EQ(value(hipDeviceAttributeWarpSize), 64);
     EXPECT_EQ(value(hipDeviceAttributeMaxThreadsPerBlock), 1024);
     EXPECT_EQ(value(hipDeviceAttributeMaxGridDimX), 2147483647);

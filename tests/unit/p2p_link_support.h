@@ -142,6 +142,7 @@ class Node {
          const Link::Options& options)
         : folder(segment_folder),
           _library(vendor == "cuda" ? "libcuda.so.1" : "libamdhip64.so.6"),
+          _compiler(vendor == "cuda" ? "libnvrtc.so.13" : "libhiprtc.so.6"),
           gpu(gpu::find(vendor == "cuda" ? gpu::Choice::cuda : gpu::Choice::hip)),
           device(rank),
           wire(wire_to_peer) {
@@ -187,6 +188,7 @@ class Node {
 
   private:
     emulator_test::Library _library;
+    emulator_test::Library _compiler;
     mutable std::mutex _mutex;
     std::string _notes;
 
