@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import harness
 import pytest
@@ -17,7 +18,7 @@ RankProgram = Callable[[str, str], Path]
 MpiNamed = Callable[[str], harness.Mpi]
 
 
-def run(
+def report_of(
     mpi: harness.Mpi,
     program: Path,
     folder: Path,
@@ -26,7 +27,7 @@ def run(
     ranks: int = 2,
     emulate: str = "cuda:2",
 ) -> tuple[Counter[tuple[str, str]], str]:
-    """Calls by function and path, and the reasons of fallbacks."""
+    """The report of a run of a rank program whose cases all passed."""
     file = folder / "report.json"
     gpu = "cuda" if emulate.startswith("cuda") else "hip"
     result = harness.run_ranks(
@@ -39,11 +40,22 @@ def run(
     )
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
-    report = json.loads(file.read_text())
+    report: dict[str, Any] = json.loads(file.read_text())
+    return report
+
+
+def calls_of(report: dict[str, Any]) -> Counter[tuple[str, str]]:
+    """Calls by function and path."""
     calls: Counter[tuple[str, str]] = Counter()
     for call in report["calls"]:
         calls[call["function"], call["path"]] += call["calls"]
-    return calls, " ".join(fallback["reason"] for fallback in report["fallbacks"])
+    return calls
+
+
+def run(*given: Any, **more: Any) -> tuple[Counter[tuple[str, str]], str]:
+    """Calls by function and path, and the reasons of fallbacks."""
+    report = report_of(*given, **more)
+    return calls_of(report), " ".join(fallback["reason"] for fallback in report["fallbacks"])
 
 
 @pytest.mark.parametrize(
@@ -155,3 +167,100 @@ def test_wrong_table(awaken_program: Path, rank_program: RankProgram, mpi_named:
     )
     assert result.status != 0, result.explain()
     assert "allredouce" in result.output and "one of" in result.output, result.explain()
+
+
+CHUNKS = {"AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "4K"}
+"""Cuts from 1 KiB on, so that the cases that check everything else check this too."""
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "nodes", "filter"),
+    [
+        ("mpich", "cuda:2", 2, 2, "bcast"),
+        ("mpich", "hip:1", 2, 2, "reduce_sum_int"),
+        ("openmpi", "cuda:2", 3, 2, "scan_"),
+        ("openmpi", "hip:2", 2, 2, "reduce_sum"),
+        pytest.param("openmpi", "cuda:2", 2, 2, "reduce_", marks=pytest.mark.long),
+        pytest.param("mpi5", "cuda:1", 3, 3, "one_rank_differs", marks=pytest.mark.long),
+        ("mpich", "cuda:2", 3, 2, "sub_communicators"),
+        pytest.param("mpich", "cuda:2", 6, 3, "", marks=pytest.mark.long),
+        pytest.param("openmpi", "hip:2", 8, 2, "", marks=pytest.mark.long),
+    ],
+)
+def test_between_nodes(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    nodes: int,
+    filter: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Whatever mix of host and device memory the ranks pass, all cut alike, and get what host buffers give."""
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": str(nodes), **CHUNKS},
+        f"--filter={filter}",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    assert any(path == "pipelined" and count > 0 for (_, path), count in calls.items()), calls
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "columns"),
+    [
+        ("mpich", "cuda:2", 4, 2),
+        ("openmpi", "hip:2", 3, 1),
+        pytest.param("mpi5", "cuda:2", 7, 3, marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.parametrize("filter", ["bcast", "reduce_sum_double"])
+def test_nodes_and_columns(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    columns: int,
+    filter: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Where all pass device memory, each node's GPUs do their part first; nodes may have unequal numbers of ranks."""
+    report = report_of(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "64K"},
+        "--mix=device",
+        f"--filter={filter}",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    assert f"through host memory : chunks of 64 KiB, {columns} columns of nodes" in report["collectives"]
+    assert sum(count for (_, path), count in calls_of(report).items() if path == "pipelined") > 0
+
+
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
+def test_staged_on_one_node_in_chunks(
+    mpi: str,
+    emulate: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {"AWAKEN_COLLECTIVES": "* : staged", **CHUNKS},
+        "--filter=reduce_sum_int",
+        emulate=emulate,
+    )
+    assert calls["MPI_Allreduce", "pipelined"] > 0 and calls["MPI_Reduce", "pipelined"] > 0, calls

@@ -49,6 +49,9 @@ class Call {
         _path = path > _path ? path : _path;
         _bytes += bytes;
     }
+    [[nodiscard]] std::int64_t accounted_bytes() const noexcept { return _bytes; }
+    /// Of a call that consists of others: its own data, whatever these have counted.
+    void account_bytes(const std::int64_t bytes) noexcept { _bytes = bytes; }
     /// Raises an error of ours on the call's object and returns the code.
     int fail(int error_class, const Error& error) noexcept;
 

@@ -112,6 +112,10 @@ report::Identity Layer::identity() const {
             rest.erase(0, end + 1);
         }
     }
+    const std::string between = neighbours.between_nodes();
+    if (!between.empty()) {
+        identity.collectives.push_back(between);
+    }
     return identity;
 }
 

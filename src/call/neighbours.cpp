@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "call/layer.h"
+#include "coll/levels.h"
 #include "node/job.h"
 #include "p2p/network.h"
 
@@ -17,6 +19,10 @@ struct Neighbours::Members {
     /// Set up by the first collective, which all members call.
     bool team_tried = false;
     std::shared_ptr<coll::Team> team;
+    bool levels_tried = false;
+    std::unique_ptr<Levels> levels;
+    bool votes_tried = false;
+    std::optional<Neighbours::ChunkVotes> votes;
 };
 
 namespace {
@@ -74,13 +80,18 @@ void Neighbours::after_init() {
         _owned_network = std::make_unique<Network>(_owner);
         _owned_network->start();
     }
-    if (_segment == nullptr && (_owned_network == nullptr || !_may_have_gpu)) {
+    if (_segment == nullptr && _owned_network == nullptr) {
         return;
     }
     native.Comm_group(MPI_COMM_WORLD, &_world);
     if (native.Comm_create_keyval(&copy_nothing, &forget, &_key, this) != MPI_SUCCESS) {
         _why_not = "the MPI gives no attribute key";
+        _key = MPI_KEYVAL_INVALID;
         _segment.reset();
+        return;
+    }
+    _knows_members = true;
+    if (_segment == nullptr && !_may_have_gpu) {
         return;
     }
     _network.store(_owned_network.get(), std::memory_order_release);
@@ -146,6 +157,13 @@ void Neighbours::look_at_network() {
 }
 
 void Neighbours::before_finalize() {
+    {
+        const std::scoped_lock lock(_mutex);
+        for (Levels* const each : _levels) {
+            each->give_up();
+        }
+        _levels.clear();
+    }
     _network.store(nullptr, std::memory_order_release);
     if (_owned_network != nullptr) {
         _owned_network->stop();
@@ -165,7 +183,7 @@ void Neighbours::after_finalize() {
     if (_owned_network != nullptr) {
         _owned_network->shut_down();
     }
-    _world_up = false;
+    _world_up = _knows_members = false;
 }
 
 Neighbours::Unprepared::Unprepared(Neighbours& neighbours) noexcept : _neighbours(neighbours) {
@@ -217,8 +235,13 @@ int Neighbours::copy_nothing(MPI_Comm, int, void*, void*, void*, int* const flag
 }
 
 int Neighbours::forget(MPI_Comm, int, void* const members, void* const self) {
-    static_cast<Neighbours*>(self)->_generation.fetch_add(1, std::memory_order_acq_rel);
-    delete static_cast<Members*>(members);
+    auto* const owner = static_cast<Neighbours*>(self);
+    owner->_generation.fetch_add(1, std::memory_order_acq_rel);
+    const std::unique_ptr<Members> gone(static_cast<Members*>(members));
+    if (gone->levels != nullptr) {
+        const std::scoped_lock lock(owner->_mutex);
+        std::erase(owner->_levels, gone->levels.get());
+    }
     return MPI_SUCCESS;
 }
 
@@ -319,6 +342,74 @@ coll::Team* Neighbours::team_of(const MPI_Comm communicator) {
 coll::Team* Neighbours::known_team_of(const MPI_Comm communicator) {
     const Members* const members = _world_up && _segment != nullptr ? last_members(communicator) : nullptr;
     return members != nullptr ? members->team.get() : nullptr;
+}
+
+Neighbours::ChunkVotes* Neighbours::chunk_votes_of(const MPI_Comm communicator) {
+    Members* const members = _knows_members ? last_members(communicator) : nullptr;
+    if (members == nullptr) {
+        return nullptr;
+    }
+    if (!members->votes_tried) {
+        members->votes_tried = true;
+        if (!members->between &&
+            (members->team != nullptr || (_owned_network != nullptr && _owned_network->everybody_has_the_layer()))) {
+            const transfer::Tuning tuning = _owner.tuning(_owner.gpu());
+            _chunk_window = tuning.network_window;
+            const auto own = static_cast<std::uint64_t>(tuning.collective_chunk_bytes);
+            std::uint64_t least = 0;
+            if (_owner.real.Allreduce(&own, &least, 1, MPI_UINT64_T, MPI_MIN, communicator) == MPI_SUCCESS) {
+                members->votes.emplace().chunk_bytes = least;
+                _chunk_bytes.store(least, std::memory_order_relaxed);
+            }
+        }
+    }
+    return members->votes ? &*members->votes : nullptr;
+}
+
+Levels* Neighbours::levels_of(const MPI_Comm communicator) {
+    Members* const members = _knows_members ? last_members(communicator) : nullptr;
+    if (members == nullptr || members->between || !members->votes || members->team != nullptr) {
+        return nullptr;
+    }
+    if (!members->levels_tried) {
+        members->levels_tried = true;
+        const Native& native = _owner.real;
+        int own = 0;
+        native.Comm_rank(MPI_COMM_WORLD, &own);
+        auto made =
+            std::make_unique<Levels>(native, communicator, _segment != nullptr ? _segment->process(0).world_rank : own);
+        if (made->usable()) {
+            // What a node cannot do on its GPUs would be staged twice.
+            const int reach = made->size_of_node() == 1 || team_of(made->node()) != nullptr ? 1 : 0;
+            int all_reach = 0;
+            native.Allreduce(&reach, &all_reach, 1, MPI_INT, MPI_MIN, communicator);
+            if (all_reach != 0) {
+                const std::scoped_lock lock(_mutex);
+                _levels.push_back(made.get());
+                _columns.store(made->columns(), std::memory_order_relaxed);
+                members->levels = std::move(made);
+            }
+        }
+    }
+    return members->levels.get();
+}
+
+std::string Neighbours::between_nodes() const {
+    const std::uint64_t chunk_bytes = _chunk_bytes.load(std::memory_order_relaxed);
+    if (chunk_bytes == 0) {
+        return {};
+    }
+    const int columns = _columns.load(std::memory_order_relaxed);
+    return "through host memory : chunks of " + std::to_string(chunk_bytes >> 10) + " KiB" +
+           (columns > 0 ? ", " + std::to_string(columns) + " columns of nodes" : std::string());
+}
+
+transfer::DeviceCopies* Neighbours::copies() const noexcept {
+    if (p2p::Link* const here = link()) {
+        return &here->copies();
+    }
+    Network* const between = network();
+    return between != nullptr ? between->copies() : nullptr;
 }
 
 void Neighbours::make_team(const MPI_Comm communicator, Members& members) {

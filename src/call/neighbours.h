@@ -22,6 +22,7 @@
 namespace awaken::AWAKEN_ABI {
 
 class Layer;
+class Levels;
 class Network;
 
 class Neighbours {
@@ -53,6 +54,24 @@ class Neighbours {
     [[nodiscard]] coll::Team* team_of(MPI_Comm communicator);
     /// The same for a call that must not wait for others: null as long as there was no collective that may.
     [[nodiscard]] coll::Team* known_team_of(MPI_Comm communicator);
+    /// What the members of a communicator know alike of their votes on large collectives (see coll/in_chunks.h).
+    struct ChunkVotes {
+        std::uint64_t chunk_bytes = 0;
+        std::uint64_t skip = 0;   ///< collectives that have no vote from now on
+        std::uint64_t pause = 0;  ///< as many as were skipped before the last vote
+    };
+    /// Null where members may run without the layer. The first call for a communicator is collective.
+    [[nodiscard]] ChunkVotes* chunk_votes_of(MPI_Comm communicator);
+    /// Node and column of a communicator whose members all run the layer; null where there is nothing to be gained, the
+    /// same on all of them. The first call for a communicator is collective.
+    [[nodiscard]] Levels* levels_of(MPI_Comm communicator);
+    /// How large collectives that span nodes, or pass through host memory, are done, in one line; empty where that did
+    /// not come up.
+    [[nodiscard]] std::string between_nodes() const;
+    /// Copies between host memory and GPUs that go on by themselves; null where nothing was set up for them.
+    [[nodiscard]] transfer::DeviceCopies* copies() const noexcept;
+    /// Chunks that are under way at once.
+    [[nodiscard]] std::size_t chunk_window() const noexcept { return _chunk_window; }
     [[nodiscard]] bool any_teams() const noexcept { return _any_teams.load(std::memory_order_relaxed); }
     [[nodiscard]] const coll::Selection& selection() const noexcept { return _selection; }
 
@@ -137,9 +156,14 @@ class Neighbours {
     bool _may_have_gpu = false;
     bool _used = false;
     bool _world_up = false;
+    bool _knows_members = false;  ///< a rank without a GPU takes part in what spans nodes
+    std::size_t _chunk_window = 4;
+    std::atomic<std::uint64_t> _chunk_bytes{0};  ///< 0: nothing was cut yet
+    std::atomic<int> _columns{0};                ///< of the last communicator in levels
     MPI_Group _world = MPI_GROUP_NULL;
     int _key = MPI_KEYVAL_INVALID;
     std::mutex _mutex;
+    std::vector<Levels*> _levels;  ///< of all communicators
     std::atomic<std::uint64_t> _generation{1};
 
     std::atomic<bool> _wants{false};

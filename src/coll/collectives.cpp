@@ -2,10 +2,13 @@
 // collectives are in neighbourhood.cpp.
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "call/call.h"
 #include "call/stage.h"
+#include "coll/in_chunks.h"
+#include "coll/levels.h"
 #include "coll/on_node.h"
 #include "coll/run.h"
 #include "entry/services.h"
@@ -15,6 +18,38 @@ namespace awaken::AWAKEN_ABI {
 namespace {
 
 using coll::Kind;
+
+/// Bytes of `count` elements; 0 where that cannot be said.
+std::int64_t bytes_of(const std::int64_t count, const MPI_Datatype type) {
+    MPI_Count bytes = 0;
+    if (count <= 0 || type == MPI_DATATYPE_NULL || layer().real.Type_size_x(type, &bytes) != MPI_SUCCESS) {
+        return 0;
+    }
+    return count * static_cast<std::int64_t>(bytes);
+}
+
+/// A buffer argument of which the MPI gets one part after another.
+class Cut {
+  public:
+    Cut(const void* const buffer, const MPI_Datatype type)
+        : _buffer(static_cast<std::byte*>(const_cast<void*>(buffer))) {
+        MPI_Aint lower_bound = 0;
+        layer().real.Type_get_extent(type, &lower_bound, &_extent);
+    }
+    [[nodiscard]] void* at(const std::int64_t element) const {
+        return static_cast<const void*>(_buffer) == MPI_IN_PLACE ? _buffer : _buffer + element * _extent;
+    }
+
+  private:
+    std::byte* const _buffer;
+    MPI_Aint _extent = 0;
+};
+
+// In levels: see levels.h. The parts are collectives as programs call them, on the communicators of the levels.
+[[nodiscard]] bool can_broadcast_in_levels(std::int64_t bytes, int root, MPI_Comm comm);
+int broadcast_in_levels(Call& call, std::byte* begin, int bytes, int root, MPI_Comm comm);
+int allreduce_in_levels(Call& call, const void* send_buffer, void* receive_buffer, int count, MPI_Datatype type,
+                        MPI_Op op, MPI_Comm comm);
 
 /// The members meet without the MPI where they can, which is also where they tell each other what they have seen.
 struct Barrier {
@@ -35,6 +70,7 @@ struct Broadcast {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if constexpr (sizeof...(Tail) <= 1) {
             if (OnNode here(call, comm, Kind::broadcast, tail...); here) {
                 here.arguments.root = root;
@@ -43,11 +79,36 @@ struct Broadcast {
                 if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
+                all_host = here.all_host();
+            }
+        }
+        const Group group = group_of(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            // Members may describe the same bytes by different types, so it is bytes that are cut.
+            if (InChunks chunks(call, comm, bytes_of(count, type), MPI_BYTE); !all_host && chunks) {
+                const std::shared_ptr<const Datatype> datatype = layer().datatypes.find(type);
+                auto* const begin = static_cast<std::byte*>(buffer) + datatype->layout.true_begin();
+                if (!datatype->layout.is_contiguous(count)) {
+                    chunks.cannot();
+                } else if (group.is_root(root)) {
+                    chunks.reads(begin);
+                } else {
+                    chunks.writes(begin);
+                }
+                const InChunks::Way way = chunks.agreed(true);
+                if (way == InChunks::Way::levels && can_broadcast_in_levels(chunks.size(), root, comm)) {
+                    return broadcast_in_levels(call, begin, static_cast<int>(chunks.size()), root, comm);
+                }
+                if (way != InChunks::Way::whole) {
+                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                        void* const part = chunk.image != nullptr ? chunk.image : begin + chunk.first;
+                        return below<function>()(part, static_cast<Count>(chunk.count), MPI_BYTE, root, comm);
+                    });
+                }
             }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
         Argument<Count> data{buffer, count, type};
         if (group.is_root(root)) {
             data = stage.buffer(Access::in, buffer, count, type);
@@ -413,6 +474,7 @@ struct Reduce {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if constexpr (sizeof...(Tail) <= 1) {
             if (OnNode here(call, comm, Kind::reduce, tail...); here) {
                 here.arguments.root = root;
@@ -427,12 +489,38 @@ struct Reduce {
                 if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
+                all_host = here.all_host();
+            }
+        }
+        const Group group = group_of(comm);
+        const bool in_place = send_buffer == MPI_IN_PLACE;
+        if constexpr (sizeof...(Tail) == 0) {
+            if (InChunks chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
+                const bool is_root = group.is_root(root);
+                chunks.reads(in_place ? receive_buffer : send_buffer);
+                if (is_root) {
+                    chunks.writes(receive_buffer);
+                }
+                const InChunks::Way way = chunks.agreed(has_kernel(op, type));
+                if (way != InChunks::Way::whole) {
+                    const Cut sent(send_buffer, type), received(receive_buffer, type);
+                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                        const void* input = chunk.image;
+                        void* output = nullptr;
+                        if (chunk.image == nullptr) {
+                            input = sent.at(chunk.first);
+                            output = is_root ? received.at(chunk.first) : nullptr;
+                        } else if (is_root) {
+                            input = MPI_IN_PLACE;
+                            output = chunk.image;
+                        }
+                        return below<function>()(input, output, static_cast<Count>(chunk.count), type, op, root, comm);
+                    });
+                }
             }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
-        const bool in_place = send_buffer == MPI_IN_PLACE;
         Argument<Count> sent{const_cast<void*>(send_buffer), count, type};
         Argument<Count> received{receive_buffer, count, type};
         if (!in_place && group.is_leaf(root)) {
@@ -455,6 +543,7 @@ struct ReduceAll {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if constexpr (function == Function::Allreduce || function == Function::Allreduce_c ||
                       function == Function::Iallreduce || function == Function::Iallreduce_c) {
             if (OnNode here(call, comm, Kind::allreduce, tail...); here) {
@@ -467,19 +556,43 @@ struct ReduceAll {
                 if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
+                all_host = here.all_host();
             }
         }
-        Stage stage(call);
-        prepare(stage, tail...);
         const bool in_place = send_buffer == MPI_IN_PLACE;
-        Argument<Count> sent{const_cast<void*>(send_buffer), count, type};
-        if (!in_place) {
-            sent = stage.buffer(Access::in, send_buffer, count, type, -1, Form::mirror);
-        }
         // MPI_Exscan leaves the first rank's buffer alone, so what was there must come back.
         constexpr bool partial = function == Function::Exscan || function == Function::Iexscan ||
                                  function == Function::Exscan_c || function == Function::Iexscan_c ||
                                  function == Function::Exscan_init || function == Function::Exscan_init_c;
+        if constexpr (sizeof...(Tail) == 0) {
+            if (InChunks chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
+                chunks.reads(in_place ? receive_buffer : send_buffer);
+                if (!partial || group_of(comm).rank != 0) {
+                    chunks.writes(receive_buffer);
+                }
+                constexpr bool has_levels = function == Function::Allreduce || function == Function::Allreduce_c;
+                const InChunks::Way way = chunks.agreed(has_levels && has_kernel(op, type));
+                if (way == InChunks::Way::levels && chunks.size() <= std::numeric_limits<int>::max()) {
+                    return allreduce_in_levels(call, send_buffer, receive_buffer, static_cast<int>(count), type, op,
+                                               comm);
+                }
+                if (way != InChunks::Way::whole) {
+                    const Cut sent(send_buffer, type), received(receive_buffer, type);
+                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                        const bool own = chunk.image == nullptr;
+                        return below<function>()(own ? sent.at(chunk.first) : MPI_IN_PLACE,
+                                                 own ? received.at(chunk.first) : chunk.image,
+                                                 static_cast<Count>(chunk.count), type, op, comm);
+                    });
+                }
+            }
+        }
+        Stage stage(call);
+        prepare(stage, tail...);
+        Argument<Count> sent{const_cast<void*>(send_buffer), count, type};
+        if (!in_place) {
+            sent = stage.buffer(Access::in, send_buffer, count, type, -1, Form::mirror);
+        }
         const Argument<Count> received = stage.buffer(in_place || partial ? Access::inout : Access::out, receive_buffer,
                                                       count, type, -1, Form::mirror);
         return carry_out(
@@ -582,6 +695,107 @@ struct ReduceLocal {
         return carry_out(stage, [&] { return below<function>()(left.address, right.address, count, type, op); });
     }
 };
+
+/// What a collective in levels needs besides its parts.
+class InLevels {
+  public:
+    InLevels(Call& call, const MPI_Comm comm, const std::int64_t bytes)
+        : levels(*layer().neighbours.levels_of(comm)),
+          _call(call),
+          _communicator(comm),
+          _bytes(call.accounted_bytes() + bytes) {}
+    ~InLevels() {
+        // Errors, those that are thrown too, belong to the program's communicator.
+        _call.on(_communicator);
+        _call.account_bytes(_bytes);
+    }
+    InLevels(const InLevels&) = delete;
+    InLevels& operator=(const InLevels&) = delete;
+
+    /// The MPI was told to return errors on the levels' communicators.
+    [[nodiscard]] int raise(const int error) const {
+        if (error != MPI_SUCCESS) {
+            layer().real.Comm_call_errhandler(_communicator, error);
+        }
+        return error;
+    }
+
+    Levels& levels;
+
+  private:
+    Call& _call;
+    const MPI_Comm _communicator;
+    const std::int64_t _bytes;
+};
+
+bool can_broadcast_in_levels(const std::int64_t bytes, const int root, const MPI_Comm comm) {
+    return bytes <= std::numeric_limits<int>::max() &&
+           layer().neighbours.levels_of(comm)->place_of(root).in_column >= 0;
+}
+
+/// First in the root's column, then on each node.
+int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, const int root, const MPI_Comm comm) {
+    const InLevels in(call, comm, bytes);
+    const Levels::Place place = in.levels.place_of(root);
+    int error = MPI_SUCCESS;
+    if (in.levels.rank_on_node() == place.on_node) {
+        error = Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.in_column, in.levels.column());
+    }
+    if (error == MPI_SUCCESS) {
+        error = Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.on_node, in.levels.node());
+    }
+    return in.raise(error);
+}
+
+/// Each node adds up and gives each of its members a share, each column adds up its share, and each node puts the
+/// shares together again.
+int allreduce_in_levels(Call& call, const void* const send_buffer, void* const receive_buffer, const int count,
+                        const MPI_Datatype type, const MPI_Op op, const MPI_Comm comm) {
+    const std::int64_t bytes = bytes_of(count, type);
+    const InLevels in(call, comm, bytes);
+    const int columns = in.levels.columns();
+    std::vector<int> counts(static_cast<std::size_t>(in.levels.size_of_node())), displacements(counts.size());
+    for (int i = 0, begin = 0; i < in.levels.size_of_node(); ++i) {
+        counts[static_cast<std::size_t>(i)] = i < columns ? count / columns + (i < count % columns ? 1 : 0) : 0;
+        displacements[static_cast<std::size_t>(i)] = begin;
+        begin += counts[static_cast<std::size_t>(i)];
+    }
+    const auto own = static_cast<std::size_t>(in.levels.rank_on_node());
+    const bool in_place = send_buffer == MPI_IN_PLACE;
+    void* share = Cut(receive_buffer, type).at(displacements[own]);
+    // In place, the others still read what lies there.
+    transfer::ExportedPool::Block exported;
+    transfer::StagingBlock staging;
+    if (in_place && counts[own] > 0) {
+        const auto room = static_cast<std::size_t>(bytes_of(counts[own], type));
+        gpu::Runtime& runtime = layer().gpu();
+        gpu::PointerInfo info;
+        runtime.classify({&share, 1}, &info);
+        if (p2p::Link* const link = layer().neighbours.link(); link != nullptr && info.device >= 0) {
+            exported = link->exported().acquire(info.device, room);
+        }
+        if (exported) {
+            share = exported.data();
+        } else {
+            staging = layer().pool.acquire(runtime, room);
+            share = staging.data();
+        }
+    }
+    int error = ReduceScatter::run<Function::Reduce_scatter>(call, in_place ? receive_buffer : send_buffer, share,
+                                                             static_cast<const int*>(counts.data()), type, op,
+                                                             in.levels.node());
+    if (error == MPI_SUCCESS && counts[own] > 0) {
+        error =
+            ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, share, counts[own], type, op, in.levels.column());
+    }
+    if (error == MPI_SUCCESS) {
+        error = AllGatherV::run<Function::Allgatherv>(call, in_place ? share : MPI_IN_PLACE, in_place ? counts[own] : 0,
+                                                      type, receive_buffer, static_cast<const int*>(counts.data()),
+                                                      static_cast<const int*>(displacements.data()), type,
+                                                      in.levels.node());
+    }
+    return in.raise(error);
+}
 
 }  // namespace
 

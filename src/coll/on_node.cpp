@@ -276,6 +276,10 @@ class CollectiveExchange final : public Exchange {
 
 }  // namespace
 
+bool has_kernel(const MPI_Op op, const MPI_Datatype type) {
+    return code_for(op, type) != 0;
+}
+
 OnNode::OnNode(Call& call, const MPI_Comm comm, const coll::Kind kind, coll::Team* const team)
     : _call(call), _communicator(comm), _team(team), _stage(call) {
     arguments.kind = kind;
@@ -429,6 +433,7 @@ bool OnNode::run() {
         _call.account(path_of(*round), bytes);
         return true;
     }
+    _all_host = round->decision() == coll::Round::Decision::host;
     if (round->decision() == coll::Round::Decision::staged && owner.settings.report) {
         owner.ledger.add_fallback(_call.name(), "staged: " + round->reason());
     }

@@ -12,6 +12,9 @@
 
 namespace awaken::AWAKEN_ABI {
 
+/// Whether kernels can do this reduction.
+[[nodiscard]] bool has_kernel(MPI_Op op, MPI_Datatype type);
+
 /// One collective call. Where there is a team, every member goes through this with its own arguments, whatever they
 /// are: nobody can know by itself what the others pass.
 class OnNode {
@@ -54,6 +57,8 @@ class OnNode {
 
     /// Does the collective, or finds out that it is not ours: then false, and the MPI has to. Throws Error.
     [[nodiscard]] bool run();
+    /// After run(): nobody has passed device memory.
+    [[nodiscard]] bool all_host() const noexcept { return _all_host; }
     /// Nothing but that: returns when all have come.
     void meet() { static_cast<void>(run()); }
     /// The nonblocking form: begins it. False: the MPI has to.
@@ -73,6 +78,7 @@ class OnNode {
     Call& _call;
     MPI_Comm _communicator;
     coll::Team* const _team;
+    bool _all_host = false;
     Stage _stage;
     std::vector<std::uint64_t> _send_offsets, _receive_offsets, _receive_bytes;
 };

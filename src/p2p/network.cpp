@@ -335,6 +335,23 @@ void Network::start() {
     }
 }
 
+bool Network::everybody_has_the_layer() {
+    if (_usable.load(std::memory_order_acquire)) {
+        return true;
+    }
+    const std::scoped_lock lock(_mutex);
+    if (_alone || _usable.load(std::memory_order_acquire)) {
+        return !_alone;
+    }
+    // Who has been answered knows that all have asked: then the answer is on its way to everybody else.
+    _alone = _duplicating == MPI_REQUEST_NULL || !wait_for(_duplicating, kAtEnd);
+    if (!_alone) {
+        _owner.real.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
+        _usable.store(true, std::memory_order_release);
+    }
+    return !_alone;
+}
+
 void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning) {
     const std::scoped_lock lock(_mutex);
     if (_runtime != nullptr) {

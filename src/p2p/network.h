@@ -150,6 +150,13 @@ class Network {
     void start();
     /// The GPU runtime was found.
     void use(gpu::Runtime& runtime, const transfer::Tuning& tuning);
+    /// Whether every rank of the job runs the layer: the same answer on all that ask. Waits for the others, which takes
+    /// long, once, only where some do not.
+    [[nodiscard]] bool everybody_has_the_layer();
+    /// Null as long as there is no GPU runtime.
+    [[nodiscard]] transfer::DeviceCopies* copies() const noexcept {
+        return _has_gpu.load(std::memory_order_acquire) ? _copies.get() : nullptr;
+    }
     /// Every receive of this process is prepared for a header.
     void open() noexcept { _open.store(true, std::memory_order_release); }
     /// Before the MPI's finalisation: ends what goes on by itself, and takes part in ending it everywhere.
@@ -289,6 +296,7 @@ class Network {
     std::atomic<bool> _has_gpu{false};
     std::atomic<bool> _open{false};
     std::atomic<bool> _passes_through{false};
+    bool _alone = false;     ///< not every rank runs the layer
     bool _nameless = false;  ///< has no secret
     gpu::Runtime* _runtime = nullptr;
     transfer::Tuning _tuning;

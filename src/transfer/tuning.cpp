@@ -65,6 +65,8 @@ constexpr std::array kFigures = {
                  "most blocks of a kernel that combines or moves what ranks of a node have", kNotMeasured},
     TuningFigure{"collective_block_bytes", Unit::bytes, 1, kGiB, &Tuning::collective_block_bytes,
                  "work of such a kernel that is worth a block", kNotMeasured},
+    TuningFigure{"collective_chunk_bytes", Unit::bytes, kLeastChunk, kGiB, &Tuning::collective_chunk_bytes,
+                 "chunks of large collectives that pass through host memory", kNotMeasured},
 };
 
 constexpr std::array kMeasured = {

@@ -48,6 +48,8 @@ struct Tuning {
     /// for large buffers as long as links are not full, and take processors from the program's own kernels.
     std::size_t collective_blocks = 64;
     std::size_t collective_block_bytes = std::size_t{16} << 10;
+    /// Those that pass through host memory do so in chunks of this size. The smallest figure of all ranks counts.
+    std::size_t collective_chunk_bytes = std::size_t{2} << 20;
 
     bool operator==(const Tuning&) const = default;
 

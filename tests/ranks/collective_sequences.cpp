@@ -618,6 +618,34 @@ void starts_wait_for_nobody(Run& run) {
     }
 }
 
+/// A rank waits for its whole GPU between the start of an operation and the message that lets the others start it: what
+/// waits for other ranks must not be on the GPU yet.
+void synchronised_in_between(Run& run) {
+    const Ring ring(run);
+    for (const int count : {3, 30001}) {
+        const std::size_t bytes = to_size(count) * sizeof(double);
+        std::byte* const out = run.input(bytes);
+        std::byte* const in = run.input(bytes);
+        std::byte* const message = run.input(bytes);
+        for (std::byte* const each : {out, in, message})
+            write_pattern(run, each, to_size(count), 75);
+        // Agreed on beforehand: the nonblocking ones may then be the GPUs' own.
+        for (int round = 0; round < 3; ++round)
+            OK(MPI_Allreduce(out, in, count, MPI_DOUBLE, MPI_SUM, run.comm));
+        for (int round = 0; round < 4; ++round) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            const int first = round % run.size;
+            if (run.rank != first) {
+                OK(MPI_Recv(message, count, MPI_DOUBLE, ring.previous, kTag, run.comm, MPI_STATUS_IGNORE));
+            }
+            OK(MPI_Iallreduce(out, in, count, MPI_DOUBLE, MPI_SUM, run.comm, &request));
+            run.gpu().synchronize();
+            if (ring.next != first) OK(MPI_Send(message, count, MPI_DOUBLE, ring.next, kTag, run.comm));
+            OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        }
+    }
+}
+
 /// Each rank computes for a different time between calls, so that ranks are far apart when they come to them.
 void ranks_far_apart(Run& run) {
     constexpr int kCalls = 10, kRoom = 8000;
@@ -791,6 +819,7 @@ int main(int argc, char** argv) {
     suite.add("shared_operand", shared_operand);
     suite.add("between_start_and_completion", between_start_and_completion);
     suite.add("starts_wait_for_nobody", starts_wait_for_nobody);
+    suite.add("synchronised_in_between", synchronised_in_between);
     suite.add("ranks_far_apart", ranks_far_apart, 1, Weight::heavy);
     suite.add("large", large, 2, Weight::heavy);
 #if RANKS_HAVE_MPI4

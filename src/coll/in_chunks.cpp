@@ -1,0 +1,192 @@
+#include "coll/in_chunks.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "p2p/network.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using transfer::DeviceCopies;
+
+namespace {
+
+/// A collective is cut into this many chunks until these are as large as the figure says.
+constexpr std::int64_t kFewest = 8;
+
+/// What is smaller is whole whatever the figure says: nobody needs to be asked for it.
+constexpr std::int64_t kNeverCut = 1024;
+
+/// At most every so-manieth collective has a vote while nobody has device memory.
+constexpr std::uint64_t kMostPause = 64;
+
+enum Vote : std::uint32_t {
+    kHasDeviceMemory = 1,
+    kHasHostMemory = 2,
+    kCannot = 4,  ///< a datatype with gaps, or nothing to copy with
+    kNoKernels = 8
+};
+
+const gpu::PointerInfo kHost{};
+
+}  // namespace
+
+InChunks::InChunks(Call& call, const MPI_Comm comm, const std::int64_t count, const MPI_Datatype type)
+    : _call(call), _communicator(comm), _count(count), _type(type) {}
+
+void InChunks::look_at(Side& side, const void* const buffer) {
+    Layer& owner = layer();
+    const auto datatype = owner.datatypes.find(_type);
+    const transfer::Layout& layout = datatype->layout;
+    _element_bytes = layout.size();
+    _lead = layout.true_begin();
+    if (!layout.is_contiguous(_count)) {
+        _impossible = true;
+        return;
+    }
+    side.address = static_cast<std::byte*>(const_cast<void*>(buffer)) + _lead;
+    const Stage stage(_call);
+    const Stage::Located located = stage.locate(buffer, _count, _type);
+    side.served = located.served;
+    side.info = located.info;
+    _impossible = _impossible || located.mixed;
+}
+
+InChunks::operator bool() {
+    Layer& owner = layer();
+    MPI_Count element = 0;
+    if (_count <= 1 || _type == MPI_DATATYPE_NULL || owner.real.Type_size_x(_type, &element) != MPI_SUCCESS ||
+        element <= 0 || _count * element < kNeverCut) {
+        return false;
+    }
+    _votes = owner.neighbours.chunk_votes_of(_communicator);
+    if (_votes == nullptr) {
+        return false;
+    }
+    const auto most = static_cast<std::int64_t>(_votes->chunk_bytes);
+    const std::int64_t least = most / kFewest;
+    if (element > least || _count * element < 2 * least) {
+        return false;
+    }
+    _chunk_elements = std::clamp<std::int64_t>(_count * element / kFewest, least, most) / element;
+    if (_votes->skip > 0) {
+        --_votes->skip;
+        return false;
+    }
+    return true;
+}
+
+InChunks::Way InChunks::agreed(const bool kernels) {
+    Layer& owner = layer();
+    const bool served = _from.served || _to.served;
+    if (served) {
+        _copies = owner.neighbours.copies();
+    }
+    std::uint32_t own = 0;
+    const auto is_host = [](const Side& side) { return side.address != nullptr && !side.served; };
+    own |= served ? kHasDeviceMemory : 0U;
+    own |= is_host(_from) || is_host(_to) ? kHasHostMemory : 0U;
+    own |= kernels ? 0U : kNoKernels;
+    own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
+    std::uint32_t all = kCannot;
+    if (owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator) != MPI_SUCCESS) {
+        return Way::whole;
+    }
+    _votes->pause = (all & kHasDeviceMemory) != 0 ? 0 : std::clamp<std::uint64_t>(_votes->pause * 2, 1, kMostPause);
+    _votes->skip = _votes->pause;
+    if ((all & kHasDeviceMemory) == 0 || (all & kCannot) != 0) {
+        return Way::whole;
+    }
+    const bool levels = all == kHasDeviceMemory && owner.neighbours.levels_of(_communicator) != nullptr;
+    return levels ? Way::levels : Way::chunks;
+}
+
+void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
+    Layer& owner = layer();
+    std::byte* const address = side.address + piece.first * _element_bytes;
+    const auto bytes = static_cast<std::size_t>(piece.count * _element_bytes);
+    if (!side.served) {
+        to_block ? std::memcpy(piece.block.data(), address, bytes) : std::memcpy(address, piece.block.data(), bytes);
+        return;
+    }
+    int device = side.info.device;
+    if (device < 0 && (!owner.gpu().current_device(device).ok() || device < 0)) {
+        device = 0;
+    }
+    const DeviceCopies::End block{piece.block.data(), piece.block.pinned() ? nullptr : &kHost};
+    const DeviceCopies::End user{address, &side.info};
+    // Out and in are lanes of their own: the two directions of a link do not share it.
+    piece.copy =
+        to_block ? _copies->start(device, 0, block, user, bytes) : _copies->start(device, 1, user, block, bytes);
+}
+
+InChunks::Piece InChunks::load(const std::int64_t first) {
+    Piece piece;
+    piece.first = first;
+    piece.count = std::min(_chunk_elements, _count - first);
+    if (!_from.served && !_to.served) {
+        return piece;
+    }
+    piece.block = layer().pool.acquire(layer().gpu(), static_cast<std::size_t>(piece.count * _element_bytes));
+    if (_from.address != nullptr && !_error) {
+        try {
+            copy(piece, _from, true);
+        } catch (const Error& error) {
+            _error = error;
+        }
+    }
+    return piece;
+}
+
+void InChunks::finish(Piece& piece) noexcept {
+    try {
+        piece.copy.wait();
+    } catch (const Error& error) {
+        _error = error;
+    }
+}
+
+void InChunks::store(Piece& piece) {
+    if (_to.address == nullptr || piece.block.data() == nullptr || _error) {
+        return;
+    }
+    try {
+        copy(piece, _to, false);
+    } catch (const Error& error) {
+        _error = error;
+    }
+}
+
+int InChunks::run(const std::function<int(const Chunk&)>& native) {
+    // As many chunks on either side of the one that the MPI has as chunks of messages to other nodes are under way.
+    const std::size_t window = std::max<std::size_t>(layer().neighbours.chunk_window() / 2, 1);
+    std::deque<Piece> loading, storing;
+    std::int64_t next = 0;
+    int error = MPI_SUCCESS;
+    while (error == MPI_SUCCESS && (next < _count || !loading.empty())) {
+        for (; next < _count && loading.size() < 1 + window; next += loading.back().count) {
+            loading.push_back(load(next));
+        }
+        Piece piece = std::move(loading.front());
+        loading.pop_front();
+        finish(piece);
+        error =
+            native({piece.block.data() != nullptr ? piece.block.data() - _lead : nullptr, piece.first, piece.count});
+        store(piece);
+        storing.push_back(std::move(piece));
+        if (storing.size() > window) {
+            finish(storing.front());
+            storing.pop_front();
+        }
+    }
+    for (Piece& piece : storing) {
+        finish(piece);
+    }
+    if (_error && error == MPI_SUCCESS) {
+        throw *_error;
+    }
+    _call.account(_from.served || _to.served ? report::Path::pipelined : report::Path::native, _count * _element_bytes);
+    return error;
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,86 @@
+// Large collectives that pass through host memory, in chunks: while the MPI works on one, the next ones are copied out
+// of the GPU and the ones before into it.
+//
+// The MPI must be given the same chunks by all members, though each sees only its own buffers. So they vote before each
+// collective that is large enough to be cut, which its arguments tell all of them alike: a reduction of one word,
+// little beside what follows. Where nobody has device memory, the collective is left whole, and votes become rare.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+
+#include "base/error.h"
+#include "call/call.h"
+#include "call/stage.h"
+#include "transfer/device_copies.h"
+
+namespace awaken::AWAKEN_ABI {
+
+class InChunks {
+  public:
+    /// A collective of `count` elements of `type`, which is where it may be cut.
+    InChunks(Call& call, MPI_Comm comm, std::int64_t count, MPI_Datatype type);
+    /// False: it is too small, or there is no vote. All members come to the same answer. Not to be asked twice.
+    [[nodiscard]] explicit operator bool();
+
+    [[nodiscard]] std::int64_t size() const noexcept { return _count; }
+    /// This member's buffers, as far as they count; both may be the same one.
+    void reads(const void* buffer) { look_at(_from, buffer); }
+    void writes(void* buffer) { look_at(_to, buffer); }
+
+    /// This member's buffer has gaps where others' may have none.
+    void cannot() noexcept { _impossible = true; }
+    /// How it is done; all members ask, or none does. `kernels`: the GPU can do this member's part of it.
+    enum class Way : std::uint8_t {
+        whole,
+        chunks,  ///< run()
+        levels   ///< by nodes and columns (see levels.h); everybody passes device memory
+    };
+    [[nodiscard]] Way agreed(bool kernels);
+
+    /// What a chunk is for the MPI.
+    struct Chunk {
+        /// Where its image is: what is read was put there, and what is written will be taken from there. Null when all
+        /// of this member's buffers are host memory, which the MPI may then use themselves.
+        std::byte* image;
+        std::int64_t first, count;  ///< elements
+    };
+    /// Calls `native` for each chunk in order; it returns an MPI error code. Throws Error when this member's copies
+    /// failed, after it has taken part in all chunks, since the others wait for it.
+    [[nodiscard]] int run(const std::function<int(const Chunk&)>& native);
+
+  private:
+    struct Side {
+        std::byte* address = nullptr;  ///< of the first byte of data; null: there is none
+        gpu::PointerInfo info;
+        bool served = false;
+    };
+    struct Piece {
+        std::int64_t first = 0, count = 0;
+        transfer::StagingBlock block;
+        transfer::DeviceCopies::Copy copy;
+    };
+
+    void look_at(Side& side, const void* buffer);
+    [[nodiscard]] Piece load(std::int64_t first);
+    void store(Piece& piece);
+    void finish(Piece& piece) noexcept;
+    void copy(Piece& piece, const Side& side, bool to_block);
+
+    Call& _call;
+    const MPI_Comm _communicator;
+    const std::int64_t _count;
+    const MPI_Datatype _type;
+    Neighbours::ChunkVotes* _votes = nullptr;
+    std::int64_t _element_bytes = 0;
+    std::int64_t _lead = 0;  ///< bytes between an element's address and its data
+    std::int64_t _chunk_elements = 0;
+    transfer::DeviceCopies* _copies = nullptr;
+    bool _impossible = false;
+    Side _from, _to;
+    std::optional<Error> _error;
+};
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,49 @@
+// A communicator that spans nodes, as two levels: the members of a node, and the columns of those that have the same
+// place on each node. What a node's GPUs can do among themselves is done first; between the nodes, each column moves
+// its share.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "mpi/native.h"
+
+namespace awaken::AWAKEN_ABI {
+
+class Levels {
+  public:
+    /// Collective over the communicator, whose members of a node all pass the same number, and those of other nodes
+    /// another one. Check usable() before anything else.
+    Levels(const Native& native, MPI_Comm comm, int node);
+    ~Levels();
+    Levels(const Levels&) = delete;
+    Levels& operator=(const Levels&) = delete;
+
+    /// False: the communicators were not to be had, or no node has more than one member. The same on all members.
+    [[nodiscard]] bool usable() const noexcept { return _columns > 0; }
+    [[nodiscard]] MPI_Comm node() const noexcept { return _node; }
+    /// MPI_COMM_NULL where this member's place is one that not every node has.
+    [[nodiscard]] MPI_Comm column() const noexcept { return _column; }
+    /// As many as the smallest node has members.
+    [[nodiscard]] int columns() const noexcept { return _columns; }
+    [[nodiscard]] int rank_on_node() const noexcept { return _rank_on_node; }
+    [[nodiscard]] int size_of_node() const noexcept { return _size_of_node; }
+
+    /// Where a member of the communicator is.
+    struct Place {
+        int on_node;    ///< rank in its node()
+        int in_column;  ///< rank in its column(); -1: it has none
+    };
+    [[nodiscard]] Place place_of(int rank) const { return _places[static_cast<std::size_t>(rank)]; }
+
+    /// Before MPI goes down: it frees what is left itself.
+    void give_up() noexcept;
+
+  private:
+    const Native& _native;
+    MPI_Comm _node = MPI_COMM_NULL, _column = MPI_COMM_NULL;
+    int _rank_on_node = 0, _size_of_node = 0, _columns = 0;
+    std::vector<Place> _places;
+};
+
+}  // namespace awaken::AWAKEN_ABI
