@@ -31,7 +31,7 @@ bool by_xgmi() {
 
 AWAKEN_EXPORT int rsmi_init(std::uint64_t /*flags*/) {
     return configuration().vendor == awaken::emulator::Vendor::hip && configuration().problem.empty() ? success
-                                                                                                       : init_error;
+                                                                                                      : init_error;
 }
 AWAKEN_EXPORT int rsmi_shut_down() {
     return success;

@@ -80,7 +80,8 @@ struct Shares {
     [[nodiscard]] std::size_t of(const int rank) const { return static_cast<std::size_t>(counts[std::size_t(rank)]); }
 };
 
-// ---- point-to-point --------------------------------------------------------------------------------------------------
+// ---- point-to-point
+// --------------------------------------------------------------------------------------------------
 
 /// Runs `sender` at rank 0 and `receiver` at rank 1, with every size and with either kind of memory on the other side.
 void between_two(const Trial& trial, const auto& sender, const auto& receiver) {
@@ -288,7 +289,8 @@ struct Partitioned {
     }
 };
 
-// ---- collectives -----------------------------------------------------------------------------------------------------
+// ---- collectives
+// -----------------------------------------------------------------------------------------------------
 
 struct Bcast {
     template <typename F, typename Form>
@@ -370,8 +372,7 @@ struct Scatterv {
         for (const int count : Trial::counts()) {
             const Shares<Form> shares(trial, count);
             const std::size_t own = shares.of(trial.rank());
-            const Integers sent =
-                trial.holding(blocks(trial, [&](const int r) { return numbers(r, shares.of(r)); }));
+            const Integers sent = trial.holding(blocks(trial, [&](const int r) { return numbers(r, shares.of(r)); }));
             const Integers received = trial.blank(own);
             carry_out(trial, function, sent.data(), shares.counts.data(), shares.displacements.data(), MPI_INT,
                       received.data(), static_cast<typename Form::Count>(own), MPI_INT, 0, trial.communicator());
@@ -413,8 +414,7 @@ struct Alltoallv {
             std::vector<typename Form::Displacement> displacements;
             for (int r = 0; r < trial.ranks(); ++r) {
                 counts.push_back(static_cast<typename Form::Count>(each));
-                displacements.push_back(
-                    static_cast<typename Form::Displacement>(each * static_cast<std::size_t>(r)));
+                displacements.push_back(static_cast<typename Form::Displacement>(each * static_cast<std::size_t>(r)));
             }
             const Integers sent =
                 trial.holding(blocks(trial, [&](const int to) { return pair_numbers(trial, own, to, sends.of(to)); }));
@@ -536,8 +536,7 @@ struct ReduceLocal {
 
 class Ring {
   public:
-    explicit Ring(const Trial& trial)
-        : _trial(trial), _before((trial.rank() + trial.ranks() - 1) % trial.ranks()) {
+    explicit Ring(const Trial& trial) : _trial(trial), _before((trial.rank() + trial.ranks() - 1) % trial.ranks()) {
         const int next = (trial.rank() + 1) % trial.ranks();
         trial.require(MPI_Dist_graph_create_adjacent(trial.communicator(), 1, &_before, MPI_UNWEIGHTED, 1, &next,
                                                      MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &_communicator));
@@ -617,7 +616,8 @@ struct NeighborAlltoallw {
     }
 };
 
-// ---- packing ---------------------------------------------------------------------------------------------------------
+// ---- packing
+// ---------------------------------------------------------------------------------------------------------
 
 int packed_size(const Trial& trial, const int count) {
     int size = 0;
@@ -645,13 +645,12 @@ struct Pack {
             const int size = packed_size(trial, count);
             const Integers packed = room(trial, static_cast<std::size_t>(size));
             typename Form::Count position = 0;
-            trial.require(
-                function(input.data(), count, MPI_INT, packed.data(), size, &position, trial.communicator()));
+            trial.require(function(input.data(), count, MPI_INT, packed.data(), size, &position, trial.communicator()));
             const Values bytes = packed.read();
             Values output(n, kBlank);
             int read_position = 0;
-            trial.require(MPI_Unpack(bytes.data(), size, &read_position, output.data(), count, MPI_INT,
-                                     trial.communicator()));
+            trial.require(
+                MPI_Unpack(bytes.data(), size, &read_position, output.data(), count, MPI_INT, trial.communicator()));
             Trial::expect(output, numbers(trial.rank(), n), "what was packed");
         }
     }
@@ -666,8 +665,7 @@ struct Unpack {
             Values bytes((static_cast<std::size_t>(size) + sizeof(std::int32_t) - 1) / sizeof(std::int32_t));
             const Values values = numbers(trial.rank(), n);
             int written = 0;
-            trial.require(
-                MPI_Pack(values.data(), count, MPI_INT, bytes.data(), size, &written, trial.communicator()));
+            trial.require(MPI_Pack(values.data(), count, MPI_INT, bytes.data(), size, &written, trial.communicator()));
             const Integers packed = trial.holding(bytes);
             const Integers output = trial.blank(n);
             typename Form::Count position = 0;
@@ -695,8 +693,8 @@ struct PackExternal {
             const Values bytes = packed.read();
             Values output(n, kBlank);
             MPI_Aint read_position = 0;
-            trial.require(MPI_Unpack_external("external32", bytes.data(), size, &read_position, output.data(), count,
-                                              MPI_INT));
+            trial.require(
+                MPI_Unpack_external("external32", bytes.data(), size, &read_position, output.data(), count, MPI_INT));
             Trial::expect(output, numbers(trial.rank(), n), "what was packed");
         }
     }
@@ -711,8 +709,7 @@ struct UnpackExternal {
             Values bytes((static_cast<std::size_t>(size) + sizeof(std::int32_t) - 1) / sizeof(std::int32_t));
             const Values values = numbers(trial.rank(), n);
             MPI_Aint written = 0;
-            trial.require(
-                MPI_Pack_external("external32", values.data(), count, MPI_INT, bytes.data(), size, &written));
+            trial.require(MPI_Pack_external("external32", values.data(), count, MPI_INT, bytes.data(), size, &written));
             const Integers packed = trial.holding(bytes);
             const Integers output = trial.blank(n);
             ExternalPosition<Form> position = 0;
@@ -722,7 +719,8 @@ struct UnpackExternal {
     }
 };
 
-// ---- one-sided: rank 0 works on the window of rank 1 -----------------------------------------------------------------
+// ---- one-sided: rank 0 works on the window of rank 1
+// -----------------------------------------------------------------
 
 class Window {
   public:
@@ -864,7 +862,8 @@ struct CompareAndSwap {
     }
 };
 
-// ---- the table -------------------------------------------------------------------------------------------------------
+// ---- the table
+// -------------------------------------------------------------------------------------------------------
 
 class Table {
   public:
@@ -893,7 +892,7 @@ std::vector<Function> functions(const bool large_counts) {
     const bench::MpiFunctions& mpi = bench::reached_functions();
     Table table;
 // A function with its form for large counts, and one that has none.
-#define AWAKEN_PROBE(name, ...)                                  \
+#define AWAKEN_PROBE(name, ...)                                \
     table.add<__VA_ARGS__, IntCounts>("MPI_" #name, mpi.name); \
     if (large_counts) table.add<__VA_ARGS__, LargeCounts>("MPI_" #name "_c", mpi.name##_c);
 #define AWAKEN_PROBE_SINGLE(name, ...) table.add<__VA_ARGS__, IntCounts>("MPI_" #name, mpi.name);

@@ -19,12 +19,12 @@ struct Arguments {
     std::vector<std::string> functions;  ///< --functions: those of the matrix; empty for all
     std::vector<bench::BufferKind> kinds = {bench::BufferKind::host, bench::BufferKind::device,
                                             bench::BufferKind::managed, bench::BufferKind::pool};  ///< --kinds
-    bool large_counts = false;             ///< --large-counts: also MPI_Send_c and its kin
-    std::size_t first = 0;                 ///< --from: the first cell to be tried
-    std::size_t end = SIZE_MAX;            ///< --to: the first cell that is not
+    bool large_counts = false;                  ///< --large-counts: also MPI_Send_c and its kin
+    std::size_t first = 0;                      ///< --from: the first cell to be tried
+    std::size_t end = SIZE_MAX;                 ///< --to: the first cell that is not
     std::size_t bytes = std::size_t{64} << 20;  ///< --bytes: of the messages and copies whose bandwidth is measured
-    int samples = 5;                       ///< --samples: per measurement; the median is told
-    std::vector<int> gpu_map;              ///< --gpu-map: device of each node-local rank
+    int samples = 5;                            ///< --samples: per measurement; the median is told
+    std::vector<int> gpu_map;                   ///< --gpu-map: device of each node-local rank
 };
 
 /// A job as its commands see it.

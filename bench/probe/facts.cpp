@@ -75,14 +75,14 @@ std::string build_id_of(const void* const symbol) {
             auto& wanted = *static_cast<Search*>(data);
             bool holds = false;
             for (int i = 0; i < info->dlpi_phnum; ++i) {
-                const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+                const ElfW(Phdr) & segment = info->dlpi_phdr[i];
                 const std::uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
                 holds = holds || (segment.p_type == PT_LOAD && wanted.address >= begin &&
                                   wanted.address < begin + segment.p_memsz);
             }
             if (!holds) return 0;
             for (int i = 0; i < info->dlpi_phnum; ++i) {
-                const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+                const ElfW(Phdr) & segment = info->dlpi_phdr[i];
                 if (segment.p_type != PT_NOTE) continue;
                 const auto* at = reinterpret_cast<const unsigned char*>(info->dlpi_addr + segment.p_vaddr);
                 const unsigned char* const end = at + segment.p_memsz;

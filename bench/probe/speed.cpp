@@ -215,9 +215,9 @@ class Pair {
                 check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, _peer, kTag, _job.communicator, MPI_STATUS_IGNORE),
                           "MPI_Recv");
             } else {
-                check_mpi(MPI_Recv(_received.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator,
-                                   MPI_STATUS_IGNORE),
-                          "MPI_Recv");
+                check_mpi(
+                    MPI_Recv(_received.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator, MPI_STATUS_IGNORE),
+                    "MPI_Recv");
                 _path = path_of_last_call();
                 check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, _peer, kTag, _job.communicator), "MPI_Send");
             }

@@ -24,9 +24,8 @@ ModuleMain open_module(const fs::path& folder, const std::string& program, const
     const fs::path path = folder / ("libawaken_" + program + "_" + mpi.abi + ".so");
     std::error_code ignored;
     if (!fs::exists(path, ignored)) {
-        throw Error(
-            "this installation has no module for the ABI of " + mpi.version + ": there is no " + path.native(),
-            "build Awaken with " + mpi.abi + " in AWAKEN_ABIS, or choose another MPI with AWAKEN_MPI");
+        throw Error("this installation has no module for the ABI of " + mpi.version + ": there is no " + path.native(),
+                    "build Awaken with " + mpi.abi + " in AWAKEN_ABIS, or choose another MPI with AWAKEN_MPI");
     }
     void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) {

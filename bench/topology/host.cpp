@@ -83,9 +83,8 @@ std::vector<NetworkCard> Host::network_cards() const {
     for (const fs::path& entry : entries_of(fs::path(_root) / "class/net")) {
         NetworkCard card{entry.filename().native(), "ethernet", pci_address_of(entry / "device"), -1, 0, ""};
         // The interface of a card that is listed by its other name.
-        const bool known = std::any_of(cards.begin(), cards.end(), [&](const NetworkCard& other) {
-            return other.pci_address == card.pci_address;
-        });
+        const bool known = std::any_of(cards.begin(), cards.end(),
+                                       [&](const NetworkCard& other) { return other.pci_address == card.pci_address; });
         if (card.pci_address.empty() || known) continue;
         const int megabits = number_or(first_line(entry / "speed"), -1);
         if (megabits > 0) {

@@ -1,5 +1,5 @@
-// The program behind `awaken topo`: tells what it finds of this machine's GPUs as one JSON object on stdout. It knows no
-// MPI; docs/topology.md describes the object.
+// The program behind `awaken topo`: tells what it finds of this machine's GPUs as one JSON object on stdout. It knows
+// no MPI; docs/topology.md describes the object.
 #include <unistd.h>
 
 #include <algorithm>
@@ -257,8 +257,9 @@ int run(const std::span<char* const> words) {
     const Arguments arguments = parse(words);
     gpu::Runtime& runtime = find_runtime(why_no_gpu);
     if (runtime.vendor() == gpu::Vendor::none) {
-        std::fprintf(stderr, "awaken: there is no GPU to look at (%s): run this on a machine with one, or try it with "
-                             "--emulate cuda:2\n",
+        std::fprintf(stderr,
+                     "awaken: there is no GPU to look at (%s): run this on a machine with one, or try it with "
+                     "--emulate cuda:2\n",
                      why_no_gpu.c_str());
         return kNoGpu;
     }

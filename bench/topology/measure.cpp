@@ -230,8 +230,8 @@ class Bench {
             bool right = true;
             result.read = bandwidth({read}, [&] { right = right && arrived(own, others); }, own, others);
             result.write = bandwidth({write}, [&] { right = right && arrived(others, own); }, own, others);
-            result.both = bandwidth({read, back}, [&] { right = right && arrived(own, others) && arrived(others, own); },
-                                    own, others);
+            result.both = bandwidth(
+                {read, back}, [&] { right = right && arrived(own, others) && arrived(others, own); }, own, others);
             result.verified = _effort.verify && right;
             if (!right) result.failed = "what arrived is not what was sent";
             result.latency_us = latency(read);
@@ -289,8 +289,8 @@ class Bench {
             }
             for (const Copy& copy : copies)
                 copy.stream->wait();
-            const double bytes = static_cast<double>(_effort.bytes) * _effort.copies_per_sample *
-                                 static_cast<double>(copies.size());
+            const double bytes =
+                static_cast<double>(_effort.bytes) * _effort.copies_per_sample * static_cast<double>(copies.size());
             if (sample >= kWarmUps) rates.push_back(bytes / (microseconds_since(begin) * 1e3));
         }
         if (_effort.verify) verify();

@@ -40,9 +40,9 @@ struct PairResult {
     int device = 0;
     int peer = kHost;
     Method method = Method::engine;
-    Bandwidth read;   ///< from the peer's memory into the device's
-    Bandwidth write;  ///< from the device's memory into the peer's
-    Bandwidth both;   ///< between GPUs each reads from the other; with the host the device reads and writes
+    Bandwidth read;         ///< from the peer's memory into the device's
+    Bandwidth write;        ///< from the device's memory into the peer's
+    Bandwidth both;         ///< between GPUs each reads from the other; with the host the device reads and writes
     double latency_us = 0;  ///< of reading 8 bytes, from the call until it is known to be over; 0: not measured
     bool verified = false;  ///< what was copied was read back and compared
     std::string skipped;    ///< why nothing was measured

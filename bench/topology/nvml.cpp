@@ -34,14 +34,14 @@ struct PciInfo {
 };
 
 // Member, symbol, whether it must be there, result, parameters.
-#define AWAKEN_NVML_FUNCTIONS(X)                                                                                   \
-    X(init, "nvmlInit_v2", true, Result)                                                                           \
-    X(error_string, "nvmlErrorString", true, const char*, Result)                                                  \
-    X(by_bus_id, "nvmlDeviceGetHandleByPciBusId_v2", true, Result, const char*, Device*)                           \
-    X(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor", false, Result, Device, Device, int*)                 \
-    X(link_state, "nvmlDeviceGetNvLinkState", false, Result, Device, unsigned, int*)                               \
-    X(remote_pci_info, "nvmlDeviceGetNvLinkRemotePciInfo_v2", false, Result, Device, unsigned, PciInfo*)           \
-    X(remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", false, Result, Device, unsigned, int*)                   \
+#define AWAKEN_NVML_FUNCTIONS(X)                                                                         \
+    X(init, "nvmlInit_v2", true, Result)                                                                 \
+    X(error_string, "nvmlErrorString", true, const char*, Result)                                        \
+    X(by_bus_id, "nvmlDeviceGetHandleByPciBusId_v2", true, Result, const char*, Device*)                 \
+    X(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor", false, Result, Device, Device, int*)       \
+    X(link_state, "nvmlDeviceGetNvLinkState", false, Result, Device, unsigned, int*)                     \
+    X(remote_pci_info, "nvmlDeviceGetNvLinkRemotePciInfo_v2", false, Result, Device, unsigned, PciInfo*) \
+    X(remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", false, Result, Device, unsigned, int*)         \
     X(numa_node, "nvmlDeviceGetNumaNodeId", false, Result, Device, unsigned*)
 
 struct Functions {
@@ -138,8 +138,8 @@ class Nvml final : public LinkSource {
     [[nodiscard]] Ends ends_of(Device device) const {
         Ends ends;
         int active = 0;
-        for (unsigned link = 0; link < kMostLinks && _nvml.link_state != nullptr &&
-                                _nvml.link_state(device, link, &active) == kSuccess;
+        for (unsigned link = 0;
+             link < kMostLinks && _nvml.link_state != nullptr && _nvml.link_state(device, link, &active) == kSuccess;
              ++link) {
             if (active == 0) continue;
             ++ends.active;
@@ -147,8 +147,7 @@ class Nvml final : public LinkSource {
             PciInfo remote{};
             if (_nvml.remote_type != nullptr && _nvml.remote_type(device, link, &type) == kSuccess && type == kSwitch) {
                 ++ends.to_switches;
-            } else if (_nvml.remote_pci_info != nullptr &&
-                       _nvml.remote_pci_info(device, link, &remote) == kSuccess) {
+            } else if (_nvml.remote_pci_info != nullptr && _nvml.remote_pci_info(device, link, &remote) == kSuccess) {
                 ++ends.to_devices[normal_address(remote)];
             }
         }

@@ -21,13 +21,13 @@ constexpr Result kSuccess = 0;
 constexpr int kPcie = 1;
 constexpr int kXgmi = 2;
 
-#define AWAKEN_ROCM_SMI_FUNCTIONS(X)                                                                          \
-    X(init, "rsmi_init", true, Result, std::uint64_t)                                                         \
-    X(count, "rsmi_num_monitor_devices", true, Result, std::uint32_t*)                                        \
-    X(pci_id, "rsmi_dev_pci_id_get", true, Result, std::uint32_t, std::uint64_t*)                             \
+#define AWAKEN_ROCM_SMI_FUNCTIONS(X)                                                                           \
+    X(init, "rsmi_init", true, Result, std::uint64_t)                                                          \
+    X(count, "rsmi_num_monitor_devices", true, Result, std::uint32_t*)                                         \
+    X(pci_id, "rsmi_dev_pci_id_get", true, Result, std::uint32_t, std::uint64_t*)                              \
     X(link_type, "rsmi_topo_get_link_type", false, Result, std::uint32_t, std::uint32_t, std::uint64_t*, int*) \
-    X(bandwidth, "rsmi_minmax_bandwidth_get", false, Result, std::uint32_t, std::uint32_t, std::uint64_t*,    \
-      std::uint64_t*)                                                                                         \
+    X(bandwidth, "rsmi_minmax_bandwidth_get", false, Result, std::uint32_t, std::uint32_t, std::uint64_t*,     \
+      std::uint64_t*)                                                                                          \
     X(numa_node, "rsmi_topo_get_numa_node_number", false, Result, std::uint32_t, std::uint32_t*)
 
 struct Functions {
@@ -87,8 +87,7 @@ class RocmSmi final : public LinkSource {
     [[nodiscard]] int numa_node(const std::string& device) override {
         const auto found = _indices.find(device);
         std::uint32_t node = 0;
-        if (found == _indices.end() || _smi.numa_node == nullptr ||
-            _smi.numa_node(found->second, &node) != kSuccess) {
+        if (found == _indices.end() || _smi.numa_node == nullptr || _smi.numa_node(found->second, &node) != kSuccess) {
             return kUnknown;
         }
         return static_cast<int>(node);
@@ -113,8 +112,8 @@ class RocmSmi final : public LinkSource {
 }  // namespace
 
 std::unique_ptr<LinkSource> open_rocm_smi(std::string& why_not) {
-    static const std::string kNames[] = {"librocm_smi64.so.1",  "librocm_smi64.so.7", "librocm_smi64.so.6",
-                                         "librocm_smi64.so.5",  "librocm_smi64.so",   "/opt/rocm/lib/librocm_smi64.so"};
+    static const std::string kNames[] = {"librocm_smi64.so.1", "librocm_smi64.so.7", "librocm_smi64.so.6",
+                                         "librocm_smi64.so.5", "librocm_smi64.so",   "/opt/rocm/lib/librocm_smi64.so"};
     const gpu::DynamicLibrary library = gpu::DynamicLibrary::open(kNames, why_not);
     if (!library) return nullptr;
     Functions table;

@@ -145,9 +145,9 @@ void read_links(Configuration& configuration) {
     } else if (kind == "xgmi" && !cuda && counted) {
         configuration.links = {Kind::xgmi, count};
     } else {
-        configuration.problem = complain("AWAKEN_EMULATE_LINKS", text,
-                                         cuda ? "pcie, nvlink:N or nvswitch:N with N from 1 to 64"
-                                              : "pcie or xgmi:N with N from 1 to 64");
+        configuration.problem =
+            complain("AWAKEN_EMULATE_LINKS", text,
+                     cuda ? "pcie, nvlink:N or nvswitch:N with N from 1 to 64" : "pcie or xgmi:N with N from 1 to 64");
     }
 }
 

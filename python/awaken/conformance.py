@@ -22,7 +22,7 @@ MPI has no such function."""
 FAILURES = ("wrong data", "error", "crash", "hang")
 
 REFUSALS = ("one-sided communication needs host memory",)
-"""Words of errors that are documented (docs/semantics of one-sided communication in README.md)."""
+"""Words of the errors with which Awaken refuses what its documentation says it does not serve."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,7 @@ class Runner:
 
     @staticmethod
     def _text_of(records: Sequence[Record], end: Record) -> str:
-        problems = [
-            record for record in records if record["record"] == "problem" and record["index"] == end["index"]
-        ]
+        problems = [record for record in records if record["record"] == "problem" and record["index"] == end["index"]]
         told = [record["text"] for record in problems if record["status"] == end["status"]]
         return str(end.get("text") or (told[0] if told else ""))
 

@@ -20,18 +20,15 @@ COLOURS = {
 }
 SIDES = (("native", "alone"), ("awaken", "Awaken"))
 
-STYLE = (
-    """
+STYLE = """
 body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #1a1a1a; }
 h1 { font-size: 1.4rem; } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; } th, td { padding: .2rem .5rem; border: 1px solid #ccc; }
 thead th { background: #f5f5f5; position: sticky; top: 0; } tbody th { text-align: left; font-weight: normal; }
 th.family { background: #f5f5f5; font-weight: bold; } code { font-size: 13px; }
-"""
-    + "\n".join(
-        f".{name.replace(' ', '-')} {{ background: {background}; color: {ink}; }}"
-        for name, (background, ink) in COLOURS.items()
-    )
+""" + "\n".join(
+    f".{name.replace(' ', '-')} {{ background: {background}; color: {ink}; }}"
+    for name, (background, ink) in COLOURS.items()
 )
 
 

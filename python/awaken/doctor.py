@@ -107,7 +107,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--emulate", default="", metavar="KIND:N", help="examine N emulated GPUs, such as cuda:2")
     parser.add_argument("--bytes", default="64M", metavar="SIZE", help="size of the messages that are timed (64M)")
     parser.add_argument("--samples", type=int, default=5, metavar="N", help="measurements per figure (5)")
-    parser.add_argument("--limit", type=float, default=60.0, metavar="S", help="seconds that a probe may be silent (60)")
+    parser.add_argument(
+        "--limit", type=float, default=60.0, metavar="S", help="seconds that a probe may be silent (60)"
+    )
     parser.add_argument("--json", default="", metavar="FILE", help="write everything as JSON, too; - for stdout alone")
     parser.add_argument("--no-cache", action="store_true", help="do not note whether the MPI takes device memory")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -172,9 +174,7 @@ def attempt(examination: Examination, *, with_awaken: bool) -> list[Report]:
         start_limit_s=examination.options.limit,
         cell_limit_s=examination.options.cell_limit,
     )
-    outcome = conformance.Runner(
-        examination.launcher, examination.surroundings, request, with_awaken=with_awaken
-    ).run()
+    outcome = conformance.Runner(examination.launcher, examination.surroundings, request, with_awaken=with_awaken).run()
     return [vars(cell) for cell in outcome.cells]
 
 
@@ -329,16 +329,21 @@ def works_with_awaken(report: Report) -> bool:
     if not report["gpu"]["found"] or report["awaken"]["gpu_aware"] is not True:
         return False
     statuses = [cell["status"] for cell in report["awaken"]["attempts"]]
-    statuses += [cell["awaken"]["status"] for cell in report.get("matrix", {}).get("cells", [])]
+    statuses += [cell["awaken"]["status"] for cell in (report["matrix"] or {}).get("cells", [])]
     return not any(status in conformance.FAILURES for status in statuses) and report["awaken"].get("verified", True)
 
 
 def examine(options: argparse.Namespace) -> Report:
-    """Everything that is asked for. Raises NoLauncher, JobFailed, NotInstalled."""
+    """Everything that is asked for. Raises Misuse, NoLauncher, JobFailed, NotInstalled."""
     started = time.monotonic()
     emulate = options.emulate or os.environ.get("AWAKEN_EMULATE", "")
     allocation = find_allocation(os.environ)
-    launcher = find_launcher(options.mpiexec, os.environ)
+    try:
+        launcher = find_launcher(options.mpiexec, os.environ)
+    except NoLauncher as error:
+        if options.mpiexec:
+            raise Misuse(str(error)) from error
+        raise
     report: Report = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -353,6 +358,7 @@ def examine(options: argparse.Namespace) -> Report:
     examine_facts(examination)
     report["rdma"] = rdma_facts()
     examine_placement(examination)
+    report["native"] = report["awaken"] = report["hardware"] = report["cache"] = report["matrix"] = None
     if report["gpu"]["found"]:
         examine_hardware(examination)
         report["native"] = examine_side(examination, with_awaken=False)
@@ -387,7 +393,7 @@ def run(words: Sequence[str]) -> int:
         report = examine(options)
         if options.json and options.json != "-":
             write_text(options.json, json.dumps(report, indent=1) + "\n")
-        if options.html and "matrix" in report:
+        if options.html and report["matrix"]:
             write_text(options.html, conformance_page.page(report))
     except (Misuse, NotInstalled) as error:
         print(f"awaken: {error}", file=sys.stderr)

@@ -24,7 +24,7 @@ def describe(report: Report) -> str:
     lines += heading("Placement")
     lines += table(placement.HEADER, placement.rows(report["placement"]["ranks"]), left=2)
     lines += wrapped("! ", [warning["text"] for warning in report["placement"]["warnings"]])
-    if "matrix" in report:
+    if report["matrix"]:
         lines += [*heading("Conformance: native / with Awaken"), *matrix_lines(report["matrix"])]
     if report["advice"]:
         lines += heading("What would help")
@@ -75,7 +75,10 @@ def mpi_lines(report: Report) -> list[tuple[str, str]]:
     )
     if allocation["system"]:
         lines.append(
-            ("allocation", f"{allocation['system']} {allocation['job']}: {allocation['nodes']} nodes {allocation['hosts']}")
+            (
+                "allocation",
+                f"{allocation['system']} {allocation['job']}: {allocation['nodes']} nodes {allocation['hosts']}",
+            )
         )
     return lines
 

@@ -129,9 +129,7 @@ def find_launcher(asked: str, environment: Mapping[str, str]) -> Launcher:
         except ValueError as error:
             raise NoLauncher(f"--mpiexec '{asked}' is no command ({error}): write it as for a shell") from error
         if not words or shutil.which(words[0]) is None:
-            raise NoLauncher(
-                f"there is no program {words[0] if words else asked!r}: check what is given to --mpiexec"
-            )
+            raise NoLauncher(f"there is no program {words[0] if words else asked!r}: check what is given to --mpiexec")
         return Launcher(words, *launcher_family(words))
     names = list(LAUNCHER_NAMES)
     if find_allocation(environment).system == "slurm":

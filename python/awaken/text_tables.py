@@ -31,8 +31,8 @@ def matrix(corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Sequen
         part = slice(begin, begin + fitting)
         if lines:
             lines.append("")
-        lines.append(corner.ljust(first) + "".join("  " + name.rjust(width) for name in columns[part]))
-        lines += [name.ljust(first) + "".join("  " + text.rjust(width) for text in texts[part]) for name, texts in rows]
+        for name, texts in ((corner, columns), *rows):
+            lines.append((name.ljust(first) + "".join("  " + text.rjust(width) for text in texts[part])).rstrip())
     return lines
 
 
@@ -42,7 +42,5 @@ def facts(pairs: Sequence[tuple[str, str]]) -> list[str]:
     lines: list[str] = []
     for name, text in pairs:
         wrapped = textwrap.wrap(text, max(30, WIDTH - width - 2), break_long_words=False, break_on_hyphens=False)
-        lines += [
-            (name if at == 0 else "").ljust(width) + "  " + part for at, part in enumerate(wrapped or ["-"])
-        ]
+        lines += [(name if at == 0 else "").ljust(width) + "  " + part for at, part in enumerate(wrapped or ["-"])]
     return lines
