@@ -25,7 +25,8 @@ body { font: 15px/1.4 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem
 h1 { font-size: 1.4rem; } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; } th, td { padding: .2rem .5rem; border: 1px solid #ccc; }
 thead th { background: #f5f5f5; position: sticky; top: 0; } tbody th { text-align: left; font-weight: normal; }
-th.family { background: #f5f5f5; font-weight: bold; } code { font-size: 13px; }
+th.family { background: #f5f5f5; font-weight: bold; }
+code { font-size: 13px; }
 """ + "\n".join(
     f".{name.replace(' ', '-')} {{ background: {background}; color: {ink}; }}"
     for name, (background, ink) in COLOURS.items()
@@ -48,8 +49,8 @@ def page(report: dict[str, Any]) -> str:
 <title>MPI on GPU memory: {escape(mpi["name"])}</title><style>{STYLE}</style></head><body>
 <h1>MPI on GPU memory: {escape(mpi["name"])}</h1>
 <p><code>{escape(mpi["library"])}</code> on {escape(report["host"])}, {escape(gpu["name"])}{emulated},
-{escape(gpu["runtime"])}, {escape(report["date"])}. Each cell is a call with that memory on {matrix["ranks"]} ranks, with
-the data checked.</p>
+{escape(gpu["runtime"])}, {escape(report["date"])}. Each cell is a call with that memory on {matrix["ranks"]} ranks,
+with the data checked.</p>
 <ul>{summary}</ul>
 <div class="scroll"><table><thead>{head(matrix["kinds"])}</thead><tbody>{body(matrix)}</tbody></table></div>
 </body></html>

@@ -123,7 +123,7 @@ def side_text(side: Report) -> str:
 
 def transport_text(side: Report) -> str:
     if "bandwidth_GBps" not in side:
-        return side["why"]
+        return str(side["why"])
     path = f", path of the layer: {side['path']}" if side.get("path") else ""
     wrong = "" if side["verified"] else "; THE DATA WERE WRONG"
     return f"{side['transport']} ({side['why']}); 8 bytes in {side['latency_us']:.1f} us{path}{wrong}"

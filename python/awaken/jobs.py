@@ -1,7 +1,7 @@
 """Child jobs under an MPI's launcher: finding it, starting probes, reading what they tell, and ending what hangs.
 
-A probe tells what it finds by lines on stdout that begin with "@awaken " and hold one JSON object each; launchers may put
-something before the line. A job that crashes or hangs is a result like any other.
+A probe tells what it finds by lines on stdout that begin with "@awaken " and hold one JSON object each; launchers may
+put something before the line. A job that crashes or hangs is a result like any other.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ The file has one line per MPI library and kind of GPU, of five fields with blank
     KEY VENDOR ANSWER TIME NAME
 
 KEY is "build-id:" and the GNU build id of the library, or, where it has none, "file:" with its size, modification time
-(whole seconds) and path, joined by ":", blanks in the path written as %20. VENDOR is "cuda" or "hip"; emulated GPUs are
-"cuda-emulated" and "hip-emulated". ANSWER is "yes" (calls on device memory gave the right data) or "no". TIME is UTC in
-ISO 8601. NAME is the rest of the line. The last line with a key and vendor counts; lines that begin with # are comments.
+(whole seconds) and path, joined by ":", blanks in the path written as %20. VENDOR is "cuda" or "hip"; of emulated GPUs
+"cuda-emulated" or "hip-emulated". ANSWER is "yes" (calls on device memory gave the right data) or "no". TIME is UTC in
+ISO 8601. NAME is the rest of the line. The last line with a key and vendor counts; lines that begin with # are
+comments.
 """
 
 from __future__ import annotations

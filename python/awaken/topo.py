@@ -82,7 +82,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-# ---------------------------------------------------------------------------------------------------------- this machine
+# --------------------------------------------------------------------------------------------------------- this machine
 
 
 def look(options: argparse.Namespace) -> Report:

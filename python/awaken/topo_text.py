@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from awaken import placement
@@ -150,36 +151,43 @@ RAW_FIGURES = (
 )
 
 
+Pairs = dict[tuple[int, Any], Report]
+"""Figures by the two ends of a pair."""
+
+
+def raw_bandwidth(pairs: Pairs, name: str, gpu: int, peer: Any) -> str:
+    found = pairs[gpu, peer][name]
+    return MISSING if found is None else figure(found["median_GBps"], found["percent_of_limit"])
+
+
+def raw_latency(pairs: Pairs, gpu: int, peer: Any) -> str:
+    value = pairs[gpu, peer]["latency_us"]
+    return MISSING if value is None else f"{value:.1f}"
+
+
+def pair_name(pair: Report) -> str:
+    return f"GPU {pair['gpu']} and " + ("the host" if pair["peer"] == "host" else f"GPU {pair['peer']}")
+
+
 def raw_lines(report: Report) -> list[str]:
     raw = report["raw"]
     lines = []
     for method in ("copy engine", "kernel"):
         pairs = {(pair["gpu"], pair["peer"]): pair for pair in raw["pairs"] if pair["method"] == method}
-
-        def bandwidth(gpu: int, peer: Any, name: str, pairs: dict[Any, Report] = pairs) -> str:
-            found = pairs[gpu, peer][name]
-            return MISSING if found is None else figure(found["median_GBps"], found["percent_of_limit"])
-
-        def latency(gpu: int, peer: Any, pairs: dict[Any, Report] = pairs) -> str:
-            value = pairs[gpu, peer]["latency_us"]
-            return MISSING if value is None else f"{value:.1f}"
-
         lines += ["", f"Raw copies by {method}, {raw['bytes']} bytes (percent of the link's limit)"]
         for name, words in RAW_FIGURES:
-            lines += ["", f"{words}:"]
-            lines += over_pairs(report, "", lambda gpu, peer, name=name, of=bandwidth: of(gpu, peer, name), host=True)
-        lines += ["", "latency of reading 8 bytes, us:", *over_pairs(report, "", latency, host=True)]
+            lines += ["", f"{words}:", *over_pairs(report, "", partial(raw_bandwidth, pairs, name), host=True)]
+        lines += ["", "latency of reading 8 bytes, us:"]
+        lines += over_pairs(report, "", partial(raw_latency, pairs), host=True)
         lines += reasons(
-            (f"GPU {pair['gpu']} and {'the host' if pair['peer'] == 'host' else 'GPU %d' % pair['peer']}", why)
-            for pair in pairs.values()
-            if (why := pair["skipped"] or pair["failed"])
+            [(pair_name(pair), why) for pair in pairs.values() if (why := pair["skipped"] or pair["failed"])]
         )
     if not raw["data_checked"]:
         lines.append("The data were not checked.")
     return lines
 
 
-def reasons(pairs_and_why: Any) -> list[str]:
+def reasons(pairs_and_why: Sequence[tuple[str, str]]) -> list[str]:
     """Why there are no figures: one line per reason, with the pairs that it holds for."""
     by_reason: dict[str, list[str]] = {}
     for pair, why in pairs_and_why:
@@ -188,6 +196,18 @@ def reasons(pairs_and_why: Any) -> list[str]:
     for why, pairs in by_reason.items():
         lines += wrapped(f"not measured ({why}): {', '.join(pairs)}")
     return lines
+
+
+MESSAGE_FIGURES = (
+    ("bandwidth_GBps", "percent_of_limit", "row sends to column, GB/s"),
+    ("both_GBps", "both_percent_of_limit", "both directions, GB/s together"),
+    ("latency_us", "", "latency of 8 bytes, us"),
+)
+
+
+def message_figure(pairs: Pairs, name: str, percent: str, gpu: int, peer: Any) -> str:
+    pair = pairs.get((gpu, peer))
+    return MISSING if pair is None else figure(pair[name], pair[percent] if percent else None)
 
 
 def message_lines(report: Report) -> list[str]:
@@ -204,19 +224,8 @@ def message_lines(report: Report) -> list[str]:
         pairs = {(pair["sender"], pair["receiver"]): pair for pair in mpi[side]["pairs"]}
         if not pairs:
             continue
-        for name, percent, title_text in (
-            ("bandwidth_GBps", "percent_of_limit", "row sends to column, GB/s"),
-            ("both_GBps", "both_percent_of_limit", "both directions, GB/s together"),
-            ("latency_us", None, "latency of 8 bytes, us"),
-        ):
-
-            def text(
-                gpu: int, peer: Any, name: str = name, percent: str | None = percent, of: dict[Any, Report] = pairs
-            ) -> str:
-                pair = of.get((gpu, peer))
-                return MISSING if pair is None else figure(pair[name], pair[percent] if percent else None)
-
-            lines += ["", f"{title_text}:", *over_pairs(report, "", text)]
+        for name, percent, text in MESSAGE_FIGURES:
+            lines += ["", f"{text}:", *over_pairs(report, "", partial(message_figure, pairs, name, percent))]
         paths = sorted({pair["path"] for pair in pairs.values() if pair["path"]})
         if paths:
             lines.append(f"path of the layer: {', '.join(paths)}")

@@ -1,7 +1,7 @@
 """Descriptions of JSON, as tests state them, and comparing a value with one.
 
-A description is a type, a tuple of alternatives, None, a list with the description of each element, or a dictionary with
-the description of each value; a dictionary must have these keys and no others.
+A description is a type, a tuple of alternatives, None, a list with the description of each element, or a dictionary
+with the description of each value; a dictionary must have these keys and no others.
 """
 
 from __future__ import annotations

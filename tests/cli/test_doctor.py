@@ -121,17 +121,9 @@ def run_doctor(
     file = folder / "doctor.json"
     result = child_jobs.awaken(
         [
-            "doctor",
-            "--emulate",
-            emulate,
-            "--mpiexec",
-            child_jobs.launcher_words(mpi),
-            "--bytes",
-            "256K",
-            "--samples",
-            "2",
-        ]
-        + ["--json", str(file), *words],
+            *("doctor", "--emulate", emulate, "--mpiexec", child_jobs.launcher_words(mpi)),
+            *("--bytes", "256K", "--samples", "2", "--json", str(file), *words),
+        ],
         child_jobs.environment(mpi, folder, **variables),
         timeout=900,
     )
