@@ -75,7 +75,7 @@ int help(std::span<char* const> words) {
     for (const Command& command : kCommands) {
         std::printf("  %-10s%s\n", command.name, command.summary);
     }
-    std::puts("\n`awaken exec --help`, `awaken bench --help` and `awaken tune --help` list their options.");
+    std::puts("\n`awaken exec --help`, and the same of bench, tune, topo and doctor, lists their options.");
     return 0;
 }
 
