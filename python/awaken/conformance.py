@@ -30,6 +30,7 @@ class Request:
     """What is to be tried, and how."""
 
     ranks: int = 2
+    one_per_node: bool = False
     functions: Sequence[str] = ()  # all when empty
     kinds: Sequence[str] = KINDS
     large_counts: bool = False
@@ -104,7 +105,7 @@ class Runner:
     def _records(self, first: int, end: int) -> tuple[list[Record], Job]:
         job = Job(
             [
-                *self._launcher.command(self._request.ranks),
+                *self._launcher.command(self._request.ranks, one_per_node=self._request.one_per_node),
                 *self._surroundings.words(
                     required_program("awaken-probe"), self._request.words(first, end), with_awaken=self._with_awaken
                 ),

@@ -66,7 +66,9 @@ class Examination:
         if not self.options.quiet and sys.stderr.isatty():
             print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
-    def probe(self, ranks: int, arguments: Sequence[str], *, with_awaken: bool = False) -> list[dict[str, Any]]:
+    def probe(
+        self, ranks: int, arguments: Sequence[str], *, with_awaken: bool = False, spread: bool = False
+    ) -> list[dict[str, Any]]:
         """Runs a command of the probe. What went wrong is added to the report's problems."""
         self.tell(f"{arguments[0]}{' with Awaken' if with_awaken else ''} ...")
         records, job = run_probe(
@@ -76,6 +78,7 @@ class Examination:
             arguments,
             with_awaken=with_awaken,
             limit_s=self.options.limit,
+            spread=spread,
         )
         if not succeeded(records):
             failed = only(records, "failed")
@@ -161,14 +164,15 @@ def examine_placement(examination: Examination) -> None:
     report = examination.report
     visible = report["gpu"].get("visible_devices", 0) or 0
     ranks = examination.options.ranks or max(2, visible * report["allocation"]["nodes"])
-    told = only(examination.probe(ranks, ["facts"]), "rank")
+    told = only(examination.probe(ranks, ["facts"], spread=True), "rank")
     report["placement"] = {"ranks": told, "warnings": placement.warnings(told)}
 
 
-def attempt(examination: Examination, *, with_awaken: bool) -> list[Report]:
-    """The quick functions with device memory (and with Awaken the other kinds)."""
+def attempt(examination: Examination, *, with_awaken: bool, between_nodes: bool = False) -> list[Report]:
+    """The quick functions with device memory (and with Awaken the other kinds), on one node or on two."""
     examination.tell(f"attempts{' with Awaken' if with_awaken else ''} ...")
     request = conformance.Request(
+        one_per_node=between_nodes,
         functions=QUICK_FUNCTIONS,
         kinds=conformance.KINDS if with_awaken else ("device",),
         start_limit_s=examination.options.limit,
@@ -242,6 +246,20 @@ def examine_side(examination: Examination, *, with_awaken: bool) -> Report:
     if aware:
         answer.update(examine_transport(examination, with_awaken=with_awaken))
     return answer
+
+
+def examine_between_nodes(examination: Examination) -> Report | None:
+    """The attempts again with a rank on each of two nodes; None where there is one node."""
+    if examination.report["allocation"]["nodes"] < 2:
+        return None
+    answers: Report = {}
+    for side in ("native", "awaken"):
+        try:
+            answers[side] = attempt(examination, with_awaken=side == "awaken", between_nodes=True)
+        except JobFailed as error:
+            answers[side] = []
+            examination.report["problems"].append({"probe": "between nodes", "with": side, "text": str(error)})
+    return answers
 
 
 def rdma_facts() -> Report:
@@ -329,6 +347,7 @@ def works_with_awaken(report: Report) -> bool:
     if not report["gpu"]["found"] or report["awaken"]["gpu_aware"] is not True:
         return False
     statuses = [cell["status"] for cell in report["awaken"]["attempts"]]
+    statuses += [cell["status"] for cell in (report["between_nodes"] or {}).get("awaken", [])]
     statuses += [cell["awaken"]["status"] for cell in (report["matrix"] or {}).get("cells", [])]
     return not any(status in conformance.FAILURES for status in statuses) and report["awaken"].get("verified", True)
 
@@ -359,10 +378,12 @@ def examine(options: argparse.Namespace) -> Report:
     report["rdma"] = rdma_facts()
     examine_placement(examination)
     report["native"] = report["awaken"] = report["hardware"] = report["cache"] = report["matrix"] = None
+    report["between_nodes"] = None
     if report["gpu"]["found"]:
         examine_hardware(examination)
         report["native"] = examine_side(examination, with_awaken=False)
         report["awaken"] = examine_side(examination, with_awaken=True)
+        report["between_nodes"] = examine_between_nodes(examination)
         note_native_answer(examination)
         if options.matrix:
             report["matrix"] = examine_matrix(examination)

@@ -136,6 +136,9 @@ def verdict_lines(report: Report) -> list[tuple[str, str]]:
         lines.append((title, side_text(side)))
         if side["gpu_aware"]:
             lines.append(("  way", transport_text(side)))
+        if report["between_nodes"]:
+            attempts = report["between_nodes"][key]
+            lines.append(("  two nodes", attempts_text(attempts) if attempts else "no job could be run"))
     return lines
 
 

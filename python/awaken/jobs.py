@@ -76,8 +76,9 @@ class Launcher:
     family: str  # "mpich", "openmpi", "slurm" or "unknown"
     version: str  # the first line of what it says of itself
 
-    def command(self, ranks: int, *, one_per_node: bool = False) -> list[str]:
-        """The words before the program."""
+    def command(self, ranks: int, *, one_per_node: bool = False, spread: bool = False) -> list[str]:
+        """The words before the program. `one_per_node`: so many nodes; `spread`: wherever the launcher puts them; else
+        all on one node."""
         words = [*self.words]
         if self.family == "openmpi" and not find_allocation(os.environ).system:
             words.append("--oversubscribe")
@@ -87,6 +88,9 @@ class Launcher:
                 "openmpi": ["--map-by", "ppr:1:node"],
                 "slurm": ["-N", str(ranks), "--ntasks-per-node=1"],
             }.get(self.family, [])
+        elif self.family == "slurm" and not spread:
+            # The others fill a node before they take the next.
+            words += ["-N", "1"]
         return [*words, "-n", str(ranks)]
 
 
@@ -297,13 +301,13 @@ def run_probe(
     *,
     with_awaken: bool,
     limit_s: float,
-    one_per_node: bool = False,
+    spread: bool = False,
 ) -> tuple[list[Record], Job]:
     """Runs one command of the probe to its end, and gives what it told. Whether it came to its end is for the caller to
     see: a job that did has told {"record": "done"}."""
     program = required_program("awaken-probe")
     words = surroundings.words(program, arguments, with_awaken=with_awaken)
-    job = Job([*launcher.command(ranks, one_per_node=one_per_node), *words])
+    job = Job([*launcher.command(ranks, spread=spread), *words])
     return list(job.records(limit_s, limit_s)), job
 
 

@@ -147,7 +147,9 @@ def map_ranks(options: argparse.Namespace, launcher: Launcher, surroundings: Sur
     """Which rank runs where, by a job of its own."""
     ranks = options.ranks or max(1, len(report["gpus"]) * report["allocation"]["nodes"])
     arguments = ["facts", *gpu_map(report)]
-    records, job = run_probe(launcher, surroundings, ranks, arguments, with_awaken=False, limit_s=options.limit)
+    records, job = run_probe(
+        launcher, surroundings, ranks, arguments, with_awaken=False, limit_s=options.limit, spread=True
+    )
     if not succeeded(records):
         report["problems"].append({"what": "map of the ranks", "text": why_not(records, job.explanation())})
     report["ranks"] = only(records, "rank")

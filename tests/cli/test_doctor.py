@@ -106,6 +106,7 @@ REPORT = {
     "hardware": {"ipc": [dict], "peer": [dict], "host_path": [dict]},
     "native": SIDE,
     "awaken": TIMED,
+    "between_nodes": ({"native": [CELL], "awaken": [CELL]}, None),
     "cache": {"file": str, "key": str, "written": bool},
     "matrix": MATRIX,
     "advice": [{"what": str, "why": str, "command": str}],
@@ -287,6 +288,48 @@ def test_ipc_that_is_refused_is_told_with_a_remedy(mpi_named: Find, tmp_path: Pa
     assert "IPC, 0 to 1  NO: opening:" in result.out
 
 
+SRUN = """#!/bin/sh
+# Stands for Slurm's launcher on two nodes, and keeps what it was asked for.
+if [ "$1" = --version ]; then echo slurm 23.11; exit; fi
+echo "$*" >> "$SRUN_LOG"
+while :; do
+    case $1 in
+        -n) ranks=$2; shift 2 ;;
+        -N) shift 2 ;;
+        --ntasks-per-node=*) shift ;;
+        *) break ;;
+    esac
+done
+exec env -u SLURM_JOB_ID -u SLURM_JOB_NUM_NODES MPIEXEC -n "$ranks" "$@"
+"""
+
+
+def test_in_an_allocation_of_slurm_both_nodes_are_tried(mpi_named: Find, tmp_path: Path) -> None:
+    mpi = mpi_named("mpich")
+    (tmp_path / "srun").write_text(SRUN.replace("MPIEXEC", str(mpi.mpiexec)))
+    (tmp_path / "srun").chmod(0o755)
+    file = tmp_path / "doctor.json"
+    variables = child_jobs.environment(
+        mpi, tmp_path, SLURM_JOB_ID="17", SLURM_JOB_NUM_NODES="2", SRUN_LOG=str(tmp_path / "log")
+    )
+    variables["PATH"] = f"{tmp_path}:/usr/bin:/bin"
+    words = ["--bytes", "64K", "--samples", "1", "--emulate", "cuda:1", "--json", str(file)]
+    # By its name, because a machine may have an mpiexec in PATH, which would come first.
+    result = child_jobs.awaken(["doctor", "--mpiexec", "srun", *words], variables)
+    assert result.status == 0, result
+    report = json.loads(file.read_text())
+    check(report, {**REPORT, "matrix": None})
+    assert report["allocation"] == {"system": "slurm", "job": "17", "hosts": "", "nodes": 2}
+    assert report["launcher"]["family"] == "slurm"
+    assert {cell["status"] for cell in report["between_nodes"]["native"]} == {"crash"}
+    assert {cell["status"] for cell in report["between_nodes"]["awaken"]} == {"works"}
+    assert [warning["kind"] for warning in report["placement"]["warnings"]] == ["shared GPU"]
+    asked = (tmp_path / "log").read_text().splitlines()
+    assert any(line.startswith("-N 1 -n 2 ") for line in asked)
+    assert any(line.startswith("-N 2 --ntasks-per-node=1 -n 2 ") for line in asked)
+    assert "two nodes" in result.out
+
+
 def test_no_mpi_is_said(tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     prefix = tmp_path / "prefix"
@@ -348,6 +391,8 @@ def test_srun_is_taken_inside_an_allocation_without_mpiexec(tmp_path: Path) -> N
     srun.chmod(0o755)
     launcher = jobs.find_launcher("", {"PATH": str(tmp_path), "SLURM_JOB_ID": "1"})
     assert (launcher.words, launcher.family, launcher.version) == ((str(srun),), "slurm", "slurm 23.11")
+    assert launcher.command(2)[1:] == ["-N", "1", "-n", "2"]
+    assert launcher.command(8, spread=True)[1:] == ["-n", "8"]
     assert launcher.command(2, one_per_node=True)[1:] == ["-N", "2", "--ntasks-per-node=1", "-n", "2"]
 
 
