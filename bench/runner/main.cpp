@@ -1,7 +1,5 @@
 // The program behind `awaken bench`: answers what needs no MPI, finds the MPI, and gives the words to the module that
 // was compiled for its ABI.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -16,44 +14,13 @@
 #include "engine/printer.h"
 #include "runner/find_mpi.h"
 #include "runner/launches.h"
+#include "runner/open_module.h"
 
 namespace awaken::bench {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr int kUsageError = 2;
-
-/// <prefix>/lib/awaken/bench, where this program and the modules lie.
-fs::path own_folder() {
-    std::error_code failure;
-    const fs::path self = fs::read_symlink("/proc/self/exe", failure);
-    if (failure) {
-        throw Error(
-            "cannot find the own installation, because /proc/self/exe cannot be read (" + failure.message() + ")",
-            "mount /proc");
-    }
-    return self.parent_path();
-}
-
-ModuleMain open_module(const fs::path& folder, const FoundMpi& mpi) {
-    const fs::path path = folder / ("libawaken_bench_" + mpi.abi + ".so");
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) {
-        throw Error(
-            "this installation has no benchmarks for the ABI of " + mpi.version + ": there is no " + path.native(),
-            "build Awaken with " + mpi.abi + " in AWAKEN_ABIS, or choose another MPI with AWAKEN_MPI");
-    }
-    void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (module == nullptr) {
-        throw Error(path.native() + " cannot be opened with " + mpi.path + " (" + mpi.version + "): " + dlerror(),
-                    "use a newer release of this MPI, or name another with AWAKEN_MPI");
-    }
-    const auto entry = reinterpret_cast<ModuleMain>(dlsym(module, "awaken_bench_main"));
-    if (entry == nullptr) {
-        throw Error(path.native() + " is not a module of this program", "install Awaken again");
-    }
-    return entry;
-}
 
 /// A test's version is the first line of its output, as in the OSU micro-benchmarks.
 void print_version(const CommandLine& command_line) {
@@ -105,7 +72,7 @@ int run(const std::span<char*> words) {
         return run_launches(command_line, words, prefix / "bin" / "awaken");
     }
     const FoundMpi mpi = find_mpi(prefix.native());
-    const ModuleMain entry = open_module(folder, mpi);
+    const ModuleMain entry = open_module(folder, "bench", mpi);
     const MpiLibrary library = mpi.view();
     return entry(static_cast<int>(words.size()), words.data(), &library);
 }

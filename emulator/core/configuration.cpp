@@ -125,6 +125,32 @@ void read_faults(Configuration& configuration) {
     }
 }
 
+void read_links(Configuration& configuration) {
+    constexpr int kMostLinks = 64;
+    using Kind = EmulatedLinks::Kind;
+    const bool cuda = configuration.vendor == Vendor::cuda;
+    configuration.links = cuda ? EmulatedLinks{Kind::nvswitch, 18} : EmulatedLinks{Kind::xgmi, 4};
+    const std::string_view text = variable("AWAKEN_EMULATE_LINKS");
+    if (text.empty()) return;
+    const std::size_t colon = text.find(':');
+    const std::string_view kind = text.substr(0, colon);
+    const int count = colon == std::string_view::npos ? 0 : parse_number<int>(text.substr(colon + 1)).value_or(0);
+    const bool counted = count >= 1 && count <= kMostLinks;
+    if (text == "pcie") {
+        configuration.links = {Kind::pcie, 0};
+    } else if (kind == "nvlink" && cuda && counted) {
+        configuration.links = {Kind::nvlink, count};
+    } else if (kind == "nvswitch" && cuda && counted) {
+        configuration.links = {Kind::nvswitch, count};
+    } else if (kind == "xgmi" && !cuda && counted) {
+        configuration.links = {Kind::xgmi, count};
+    } else {
+        configuration.problem =
+            complain("AWAKEN_EMULATE_LINKS", text,
+                     cuda ? "pcie, nvlink:N or nvswitch:N with N from 1 to 64" : "pcie or xgmi:N with N from 1 to 64");
+    }
+}
+
 }  // namespace
 
 std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
@@ -190,6 +216,7 @@ Configuration read_configuration() {
         }
     }
     read_faults(configuration);
+    read_links(configuration);
     return configuration;
 }
 

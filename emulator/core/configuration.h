@@ -34,6 +34,13 @@ struct Faults {
     std::uint64_t failing_copy = 0;  ///< copy-error=N: the N-th copy of the process fails (launch failure); 0: none
 };
 
+/// How the emulated GPUs are connected, by AWAKEN_EMULATE_LINKS.
+struct EmulatedLinks {
+    enum class Kind : std::uint8_t { pcie, nvlink, nvswitch, xgmi };
+    Kind kind = Kind::pcie;
+    int count = 0;  ///< of a pair; with NVSwitch, of a GPU
+};
+
 struct Configuration {
     Vendor vendor = Vendor::none;
     int hip_generation = 0;  ///< 5, 6 or 7: the major version of ROCm to be; 0: as the file name of the library says
@@ -42,6 +49,7 @@ struct Configuration {
     std::size_t memory_bytes = std::size_t{4} << 30;
     std::chrono::microseconds delay{200};
     Faults faults;
+    EmulatedLinks links;
     std::string problem;  ///< what is wrong in the environment, and what to write instead; empty when all is well
 };
 

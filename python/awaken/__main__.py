@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NoReturn
 
-NATIVE_COMMANDS = ("exec", "settings", "version", "help")
+from awaken.installation import native_program
+
+NATIVE_COMMANDS = ("exec", "bench", "tune", "settings", "version", "help")
 """What the native program does itself."""
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {}
+
+def doctor(arguments: Sequence[str]) -> int:
+    """Imported when it is asked for, as each command: that of another is not to wait for it."""
+    from awaken import doctor
+
+    return doctor.run(arguments)
+
+
+def topo(arguments: Sequence[str]) -> int:
+    from awaken import topo
+
+    return topo.run(arguments)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": doctor, "topo": topo}
 """Name to function; it takes the arguments after the name and returns the exit status."""
 
 USAGE_ERROR = 2
 NOT_FOUND = 127
-
-
-def native_program() -> str | None:
-    """The path of the native program: the one of this environment, else the first in PATH."""
-    own = Path(sysconfig.get_path("scripts")) / "awaken"
-    return str(own) if os.access(own, os.X_OK) else shutil.which("awaken")
 
 
 def run_native(arguments: Sequence[str]) -> NoReturn:
@@ -32,7 +39,7 @@ def run_native(arguments: Sequence[str]) -> NoReturn:
     if program is None:
         print("awaken: the program awaken is not installed: install the package again (pip install .)", file=sys.stderr)
         sys.exit(NOT_FOUND)
-    os.execv(program, [program, *arguments])
+    os.execv(program, [str(program), *arguments])
 
 
 def main(arguments: Sequence[str]) -> int:

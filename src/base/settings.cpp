@@ -189,6 +189,8 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "emulated driver: failures to inject, such as ipc-open or no-peer"},
         {"AWAKEN_EMULATE_DELAY_US", "microseconds", "200",
          "emulated driver: how late operations are that the real runtimes return early from"},
+        {"AWAKEN_EMULATE_LINKS", "pcie | nvlink:N | nvswitch:N | xgmi:N", "nvswitch:18 or xgmi:4",
+         "emulated driver: how its GPUs are connected, as management libraries tell it"},
     };
     return *table;
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -17,6 +18,7 @@
 #include "bench.h"
 #include "exec.h"
 #include "installation.h"
+#include "preload.h"
 #include "program.h"
 #include "settings_list.h"
 #include "tune.h"
@@ -52,7 +54,7 @@ int help(std::span<char* const> words);
 
 struct Command {
     const char* name;
-    int (*run)(std::span<char* const> words);
+    int (*run)(std::span<char* const> words);  ///< null for commands of the Python package
     const char* summary;
 };
 
@@ -60,6 +62,8 @@ constexpr std::array kCommands = {
     Command{"exec", exec, "run a program whose MPI calls may be given GPU pointers"},
     Command{"bench", bench, "measure MPI on host and GPU memory: the OSU micro-benchmarks and more"},
     Command{"tune", tune, "measure this machine's GPUs, and write the figures by which paths are chosen"},
+    Command{"topo", nullptr, "show how GPUs, processors and network cards are connected, and how fast each way is"},
+    Command{"doctor", nullptr, "say whether this MPI takes GPU memory, by itself and with Awaken, and what would help"},
     Command{"settings", settings, "list the environment variables, their values and meaning"},
     Command{"version", version, "print the version and where the library is"},
     Command{"help", help, "print this text"},
@@ -71,12 +75,25 @@ int help(std::span<char* const> words) {
     for (const Command& command : kCommands) {
         std::printf("  %-10s%s\n", command.name, command.summary);
     }
-    std::puts("\n`awaken exec --help`, `awaken bench --help` and `awaken tune --help` list their options.");
+    std::puts("\n`awaken exec --help`, and the same of bench, tune, topo and doctor, lists their options.");
     return 0;
+}
+
+/// The Python package of the own prefix comes first, whatever other version is installed in the interpreter.
+void use_own_package() {
+    const fs::path folder = prefix() / "lib" / "awaken" / "python";
+    std::error_code ignored;
+    if (!fs::is_directory(folder, ignored)) {
+        return;  // installed as a Python package, which the interpreter finds by itself
+    }
+    const char* const others = std::getenv("PYTHONPATH");
+    const bool any = others != nullptr && *others != '\0';
+    set_variable("PYTHONPATH", folder.native() + (any ? std::string(":") + others : std::string()));
 }
 
 /// Gives every other command to the Python package of the same prefix. Returns only by throwing.
 int run_in_python(std::span<char* const> words) {
+    use_own_package();
     const fs::path own_python = prefix() / "bin" / "python3";
     const std::string python = access(own_python.c_str(), X_OK) == 0 ? own_python.native() : "python3";
     std::string executable = python;
@@ -108,7 +125,8 @@ int run(std::span<char* const> words) {
     }
     const auto command =
         std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return name == c.name; });
-    return command != kCommands.end() ? command->run(words.subspan(1)) : run_in_python(words);
+    const bool native = command != kCommands.end() && command->run != nullptr;
+    return native ? command->run(words.subspan(1)) : run_in_python(words);
 }
 
 }  // namespace

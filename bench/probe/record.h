@@ -1,0 +1,19 @@
+// What a probe tells the process that started its job: lines on stdout that begin with "@awaken " and hold one JSON
+// object each. Launchers may put something before the line, and other output between lines.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace awaken::probe {
+
+using Json = nlohmann::ordered_json;
+
+/// Writes one record by a single write(2), so that lines of several ranks do not mix in what they share.
+void write_record(const Json& record);
+
+/// From now on a signal that ends the process writes {"record": "crash", "signal": NAME, "rank": N} first. The signal
+/// then does what it does by default, so the launcher sees a crash as it is. Core files are switched off.
+void report_crashes(int rank);
+
+}  // namespace awaken::probe

@@ -1,0 +1,372 @@
+// How fast things are: copies between GPUs and to the host without MPI, and messages between the ranks.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "mpi/mpi_functions.h"
+#include "probe/commands.h"
+#include "probe/record.h"
+#include "probe/trial.h"
+
+namespace awaken::probe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using bench::Buffer;
+using bench::BufferKind;
+using bench::check_mpi;
+
+constexpr int kTag = 7;
+
+double seconds_since(const Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> samples) {
+    const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+    std::nth_element(samples.begin(), middle, samples.end());
+    return *middle;
+}
+
+double gigabytes_per_second(const std::size_t bytes, const double seconds) {
+    return static_cast<double>(bytes) / seconds / 1e9;
+}
+
+/// Bytes that differ from one rank to another, and from each place to the next.
+std::vector<std::byte> pattern(const int rank, const std::size_t bytes) {
+    std::vector<std::byte> text(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) {
+        text[i] = static_cast<std::byte>((i * 31 + (i >> 8) * 17 + static_cast<std::size_t>(rank) * 101) & 0xFF);
+    }
+    return text;
+}
+
+bool holds(const Buffer& buffer, const std::vector<std::byte>& expected) {
+    std::vector<std::byte> found(expected.size());
+    buffer.read(found);
+    return found == expected;
+}
+
+/// A stream on the rank's device, and copies in it.
+class Copies {
+  public:
+    explicit Copies(const bench::Placement& placement) : _gpu(*placement.gpu) {
+        check(_gpu.create_stream(placement.device, false, _stream), "making a stream");
+    }
+    ~Copies() { static_cast<void>(_gpu.destroy_stream(_stream)); }
+    Copies(const Copies&) = delete;
+    Copies& operator=(const Copies&) = delete;
+
+    static void check(const gpu::Status& status, const char* const what) {
+        if (!status.ok()) throw Error(std::string(what) + " failed: " + status.message(), "see that the GPU works");
+    }
+
+    void copy(void* const destination, const void* const source, const std::size_t bytes) {
+        check(_gpu.copy(destination, source, bytes, _stream), "a copy");
+        check(_gpu.synchronize_stream(_stream), "a copy");
+    }
+
+    /// GB/s, the median of `samples`.
+    double bandwidth(void* const destination, const void* const source, const std::size_t bytes, const int samples) {
+        copy(destination, source, bytes);  // the first one maps, and wakes the device up
+        std::vector<double> rates;
+        for (int i = 0; i < samples; ++i) {
+            const auto start = Clock::now();
+            copy(destination, source, bytes);
+            rates.push_back(gigabytes_per_second(bytes, seconds_since(start)));
+        }
+        return median(rates);
+    }
+
+  private:
+    gpu::Runtime& _gpu;
+    gpu::StreamHandle _stream;
+};
+
+/// What a rank tells its neighbour of its buffer; travels as bytes.
+struct Offer {
+    gpu::IpcMemoryHandle handle;
+    std::uint64_t offset = 0;
+    std::array<char, 256> host = {};
+    std::array<char, 32> pci_address = {};
+    std::array<char, 256> refusal = {};  ///< why there is no handle
+};
+
+template <std::size_t size>
+void put(std::array<char, size>& to, const std::string& text) {
+    std::memcpy(to.data(), text.data(), std::min(text.size(), size - 1));
+}
+
+Offer make_offer(const Job& job, const Buffer& buffer) {
+    Offer offer;
+    gethostname(offer.host.data(), offer.host.size() - 1);
+    gpu::DeviceInfo info;
+    if (job.placement.gpu->device_info(job.placement.device, info).ok()) put(offer.pci_address, info.pci_bus_id);
+    std::size_t offset = 0;
+    if (const gpu::Status status = job.placement.gpu->ipc_export(buffer.data(), offer.handle, offset); !status.ok()) {
+        put(offer.refusal, status.message());
+    }
+    offer.offset = offset;
+    return offer;
+}
+
+/// Reads the memory of the rank before by IPC, and measures that.
+Json read_by_ipc(const Job& job, const Offer& theirs, const int owner, const Arguments& arguments) {
+    Json record = {{"record", "ipc"}, {"rank", job.rank}, {"owner", owner}, {"works", false}};
+    Offer mine;
+    gethostname(mine.host.data(), mine.host.size() - 1);
+    if (std::strcmp(mine.host.data(), theirs.host.data()) != 0) {
+        record["why_not"] = "the ranks are on different nodes";
+        record["applies"] = false;
+        return record;
+    }
+    record["applies"] = true;
+    gpu::DeviceInfo info;
+    static_cast<void>(job.placement.gpu->device_info(job.placement.device, info));
+    record["same_gpu"] = info.pci_bus_id == theirs.pci_address.data();
+    if (theirs.refusal.front() != '\0') {
+        record["why_not"] = std::string("exporting: ") + theirs.refusal.data();
+        return record;
+    }
+    void* mapping = nullptr;
+    if (const gpu::Status status = job.placement.gpu->ipc_open(theirs.handle, job.placement.device, mapping);
+        !status.ok()) {
+        record["why_not"] = "opening: " + status.message();
+        return record;
+    }
+    try {
+        Copies copies(job.placement);
+        Buffer target(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes);
+        const auto* const source = static_cast<const std::byte*>(mapping) + theirs.offset;
+        record["copy_GBps"] = copies.bandwidth(target.data(), source, arguments.bytes, arguments.samples);
+        record["works"] = holds(target, pattern(owner, arguments.bytes));
+        if (!record["works"]) record["why_not"] = "what was read is not what the other process wrote";
+    } catch (const Error& error) {
+        record["why_not"] = error.cause();
+    }
+    static_cast<void>(job.placement.gpu->ipc_close(mapping));
+    return record;
+}
+
+Json host_path(const Job& job, const Arguments& arguments) {
+    Json record = {{"record", "host_path"}, {"rank", job.rank}};
+    try {
+        Copies copies(job.placement);
+        const Buffer device(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes);
+        const Buffer host(*job.placement.gpu, job.placement.device, {BufferKind::pinned, false}, arguments.bytes);
+        record["to_host_GBps"] = copies.bandwidth(host.data(), device.data(), arguments.bytes, arguments.samples);
+        record["to_device_GBps"] = copies.bandwidth(device.data(), host.data(), arguments.bytes, arguments.samples);
+    } catch (const Error& error) {
+        record["why_not"] = error.cause();
+    }
+    return record;
+}
+
+/// Which devices that this process sees can read each other's memory.
+void tell_peers(const Job& job) {
+    gpu::Runtime& runtime = *job.placement.gpu;
+    for (int device = 0; device < runtime.device_count(); ++device) {
+        for (int peer = 0; peer < runtime.device_count(); ++peer) {
+            if (peer == device) continue;
+            bool can = false;
+            gpu::Status status = runtime.can_access_peer(device, peer, can);
+            Json record = {{"record", "peer"}, {"device", device}, {"peer", peer}, {"can", status.ok() && can}};
+            if (status.ok() && can) status = runtime.enable_peer_access(device, peer);
+            record["does"] = status.ok() && can;
+            if (!status.ok()) record["why_not"] = status.message();
+            write_record(record);
+        }
+    }
+}
+
+/// "direct", ...: how the layer moved the last message of this thread; empty without it.
+std::string path_of_last_call() {
+    static constexpr std::array kPaths = {"native",    "direct", "ccl",          "copied", "ring",
+                                          "pipelined", "staged", "staged large", "refused"};
+    const auto last = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "awaken_last_path"));
+    const int path = last != nullptr ? last() : -1;
+    return path >= 0 && static_cast<std::size_t>(path) < kPaths.size() ? kPaths[static_cast<std::size_t>(path)] : "";
+}
+
+/// The two ranks of a pair, with a buffer to send and one to receive on either side.
+class Pair {
+  public:
+    Pair(const Job& job, const int peer, const Arguments& arguments)
+        : _job(job),
+          _peer(peer),
+          _bytes(arguments.bytes),
+          _samples(arguments.samples),
+          _sent(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes),
+          _received(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes) {
+        _sent.write(pattern(job.rank, arguments.bytes));
+    }
+
+    /// Seconds for one message, the receiver having told that it is complete.
+    double one_way(const bool sends) {
+        return time([&] {
+            if (sends) {
+                check_mpi(MPI_Send(_sent.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator), "MPI_Send");
+                check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, _peer, kTag, _job.communicator, MPI_STATUS_IGNORE),
+                          "MPI_Recv");
+            } else {
+                check_mpi(
+                    MPI_Recv(_received.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator, MPI_STATUS_IGNORE),
+                    "MPI_Recv");
+                _path = path_of_last_call();
+                check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, _peer, kTag, _job.communicator), "MPI_Send");
+            }
+        });
+    }
+
+    /// Seconds for a message in each direction at once.
+    double both_ways() {
+        return time([&] {
+            std::array<MPI_Request, 2> requests{};
+            check_mpi(MPI_Irecv(_received.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator, &requests[0]),
+                      "MPI_Irecv");
+            check_mpi(MPI_Isend(_sent.data(), count(), MPI_BYTE, _peer, kTag, _job.communicator, &requests[1]),
+                      "MPI_Isend");
+            check_mpi(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+        });
+    }
+
+    /// Seconds one way of a message of 8 bytes, by ping-pong.
+    double small(const bool first) {
+        constexpr int kBytes = 8;
+        constexpr int kTurns = 100;
+        const int bytes = static_cast<int>(std::min<std::size_t>(kBytes, _bytes));
+        return time([&] {
+                   for (int turn = 0; turn < kTurns; ++turn) {
+                       for (const bool sends : {first, !first}) {
+                           if (sends) {
+                               check_mpi(MPI_Send(_sent.data(), bytes, MPI_BYTE, _peer, kTag, _job.communicator),
+                                         "MPI_Send");
+                           } else {
+                               check_mpi(MPI_Recv(_received.data(), bytes, MPI_BYTE, _peer, kTag, _job.communicator,
+                                                  MPI_STATUS_IGNORE),
+                                         "MPI_Recv");
+                           }
+                       }
+                   }
+               }) /
+               (2 * kTurns);
+    }
+
+    void blank() { _received.fill(std::byte{0xEE}); }
+    [[nodiscard]] bool arrived() const { return holds(_received, pattern(_peer, _bytes)); }
+    [[nodiscard]] const std::string& path() const noexcept { return _path; }
+
+  private:
+    [[nodiscard]] int count() const noexcept { return static_cast<int>(_bytes); }
+
+    /// The median, after a warm-up.
+    double time(const auto& work) {
+        work();
+        std::vector<double> seconds;
+        for (int i = 0; i < _samples; ++i) {
+            const auto start = Clock::now();
+            work();
+            seconds.push_back(seconds_since(start));
+        }
+        return median(seconds);
+    }
+
+    const Job& _job;
+    int _peer;
+    std::size_t _bytes;
+    int _samples;
+    Buffer _sent;
+    Buffer _received;
+    std::string _path;
+};
+
+/// Messages from rank `from` to rank `to`; the receiver tells.
+void measure_pair(const Job& job, const int from, const int to, const Arguments& arguments) {
+    const bool sends = job.rank == from;
+    Pair pair(job, sends ? to : from, arguments);
+    pair.blank();
+    const double one_way = pair.one_way(sends);
+    const bool arrived = sends || pair.arrived();
+    pair.blank();
+    const double both_ways = pair.both_ways();
+    const bool both_arrived = pair.arrived();
+    const double small = pair.small(sends);
+    int sender_has = both_arrived ? 1 : 0;
+    if (sends) {
+        check_mpi(MPI_Send(&sender_has, 1, MPI_INT, to, kTag, job.communicator), "MPI_Send");
+        return;
+    }
+    check_mpi(MPI_Recv(&sender_has, 1, MPI_INT, from, kTag, job.communicator, MPI_STATUS_IGNORE), "MPI_Recv");
+    write_record({{"record", "pair"},
+                  {"from", from},
+                  {"to", to},
+                  {"bytes", arguments.bytes},
+                  {"samples", arguments.samples},
+                  {"bandwidth_GBps", gigabytes_per_second(arguments.bytes, one_way)},
+                  {"both_GBps", gigabytes_per_second(2 * arguments.bytes, both_ways)},
+                  {"latency_us", small * 1e6},
+                  {"verified", arrived && both_arrived && sender_has != 0},
+                  {"path", pair.path()}});
+}
+
+/// Whether all ranks have a GPU; rank 0 says why the command is not carried out otherwise. Collective.
+bool all_have_gpus(const Job& job) {
+    const int mine = job.no_gpu.empty() ? 1 : 0;
+    int all = 0;
+    check_mpi(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, job.communicator), "MPI_Allreduce");
+    if (all == 0 && job.rank == 0) {
+        write_record({{"record", "no_gpu"}, {"why_not", mine != 0 ? "another rank has no GPU" : job.no_gpu}});
+    }
+    return all != 0;
+}
+
+void finish(const Job& job) {
+    check_mpi(MPI_Barrier(job.communicator), "MPI_Barrier");
+    if (job.rank == 0) write_record({{"record", "done"}});
+}
+
+}  // namespace
+
+void try_hardware(const Job& job, const Arguments& arguments) {
+    if (all_have_gpus(job)) {
+        const int before = (job.rank + job.ranks - 1) % job.ranks;
+        const int next = (job.rank + 1) % job.ranks;
+        Buffer own(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes);
+        own.write(pattern(job.rank, arguments.bytes));
+        const Offer mine = make_offer(job, own);
+        Offer theirs;
+        check_mpi(MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, next, kTag, &theirs, sizeof theirs, MPI_BYTE, before, kTag,
+                               job.communicator, MPI_STATUS_IGNORE),
+                  "MPI_Sendrecv");
+        // One after another: what one measures is not to disturb another's.
+        for (int turn = 0; turn < job.ranks; ++turn) {
+            if (turn == job.rank) {
+                if (job.ranks > 1) write_record(read_by_ipc(job, theirs, before, arguments));
+                write_record(host_path(job, arguments));
+            }
+            check_mpi(MPI_Barrier(job.communicator), "MPI_Barrier");
+        }
+        if (job.rank == 0) tell_peers(job);
+    }
+    finish(job);
+}
+
+void measure_pairs(const Job& job, const Arguments& arguments) {
+    if (all_have_gpus(job)) {
+        for (int from = 0; from < job.ranks; ++from) {
+            for (int to = 0; to < job.ranks; ++to) {
+                if (from != to && (job.rank == from || job.rank == to)) measure_pair(job, from, to, arguments);
+                check_mpi(MPI_Barrier(job.communicator), "MPI_Barrier");
+            }
+        }
+    }
+    finish(job);
+}
+
+}  // namespace awaken::probe

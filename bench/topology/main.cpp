@@ -1,0 +1,319 @@
+// The program behind `awaken topo`: tells what it finds of this machine's GPUs as one JSON object on stdout. It knows
+// no MPI; docs/topology.md describes the object.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/settings.h"
+#include "gpu/gpu.h"
+#include "topology/host.h"
+#include "topology/ipc.h"
+#include "topology/links.h"
+#include "topology/measure.h"
+#include "transfer/device_copies.h"
+
+namespace awaken::topology {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kUsageError = 2;
+constexpr int kNoGpu = 3;
+
+struct Arguments {
+    Effort effort;
+    bool measure = true;
+    std::vector<int> devices;  ///< empty: all visible ones
+    std::string system_files = "/sys";
+};
+
+template <typename Number>
+Number number(const std::string& option, const std::string_view text, const Number least) {
+    Number value{};
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc{} || end != text.data() + text.size() || value < least) {
+        throw Error(option + " " + std::string(text) + " is not a number from " + std::to_string(least) + " on",
+                    "write a whole number");
+    }
+    return value;
+}
+
+Arguments parse(const std::span<char* const> words) {
+    Arguments arguments;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string option = words[i];
+        if (option == "--no-measure") {
+            arguments.measure = false;
+            continue;
+        }
+        if (option == "--no-verify") {
+            arguments.effort.verify = false;
+            continue;
+        }
+        if (i + 1 == words.size()) throw Error(option + " is given without its value", "see `awaken topo --help`");
+        const std::string value = words[++i];
+        if (option == "--bytes") {
+            arguments.effort.bytes = parse_bytes(value, option);
+            if (arguments.effort.bytes < 1) throw Error("--bytes 0 measures nothing", "use a size such as 64M");
+        } else if (option == "--samples") {
+            arguments.effort.samples = number(option, value, 1);
+        } else if (option == "--copies") {
+            arguments.effort.copies_per_sample = number(option, value, 1);
+        } else if (option == "--latency-samples") {
+            arguments.effort.latency_samples = number(option, value, 1);
+        } else if (option == "--sysfs") {
+            arguments.system_files = value;
+        } else if (option == "--devices") {
+            std::size_t begin = 0;
+            while (begin <= value.size()) {
+                const std::size_t end = std::min(value.find(',', begin), value.size());
+                arguments.devices.push_back(number(option, std::string_view(value).substr(begin, end - begin), 0));
+                begin = end + 1;
+            }
+        } else {
+            throw Error("there is no option " + option, "see `awaken topo --help`");
+        }
+    }
+    return arguments;
+}
+
+gpu::Runtime& find_runtime(std::string& why_not) {
+    const bool hip_first = gpu::expected_vendor() == gpu::Vendor::hip;
+    for (const bool hip : {hip_first, !hip_first}) {
+        std::string reason;
+        gpu::Runtime& runtime = gpu::find(hip ? gpu::Choice::hip : gpu::Choice::cuda, &reason);
+        if (runtime.vendor() != gpu::Vendor::none && runtime.device_count() > 0) return runtime;
+        if (runtime.vendor() != gpu::Vendor::none) reason = runtime.versions().runtime + " shows no GPU";
+        why_not += (why_not.empty() ? "" : "; ") + reason;
+    }
+    return gpu::none();
+}
+
+/// Numbers that are not known are null, never 0 or -1.
+Json known(const int value) {
+    return value >= 0 ? Json(value) : Json();
+}
+Json positive(const double value) {
+    return value > 0 ? Json(value) : Json();
+}
+Json text_or_null(const std::string& text) {
+    return text.empty() ? Json() : Json(text);
+}
+
+std::string hexadecimal(const std::span<const unsigned char> bytes) {
+    std::string text;
+    for (const unsigned char byte : bytes) {
+        std::array<char, 3> digits{};
+        std::snprintf(digits.data(), digits.size(), "%02x", byte);
+        text += digits.data();
+    }
+    return text;
+}
+
+struct Gpu {
+    int device;
+    gpu::DeviceInfo info;
+};
+
+std::vector<Gpu> describe_devices(gpu::Runtime& runtime, const Arguments& arguments) {
+    std::vector<Gpu> gpus;
+    std::vector<int> devices = arguments.devices;
+    if (devices.empty()) {
+        for (int device = 0; device < runtime.device_count(); ++device)
+            devices.push_back(device);
+    }
+    for (const int device : devices) {
+        if (device >= runtime.device_count()) {
+            throw Error("there is no GPU " + std::to_string(device) + ": " + std::to_string(runtime.device_count()) +
+                            " are visible",
+                        "use numbers from 0 to " + std::to_string(runtime.device_count() - 1));
+        }
+        Gpu gpu{device, {}};
+        if (const gpu::Status status = runtime.device_info(device, gpu.info); !status.ok()) {
+            throw Error("GPU " + std::to_string(device) + " tells nothing of itself: " + status.message(),
+                        "see that the driver works");
+        }
+        gpus.push_back(std::move(gpu));
+    }
+    return gpus;
+}
+
+Json tell_gpus(const std::vector<Gpu>& gpus, const Host& host, LinkSource* const links) {
+    Json all = Json::array();
+    for (const Gpu& gpu : gpus) {
+        const std::string& address = gpu.info.pci_bus_id;
+        int node = host.numa_node(address);
+        if (node < 0 && links != nullptr) node = links->numa_node(address);
+        const PcieLink pcie = host.pcie_link(address);
+        all.push_back({{"gpu", gpu.device},
+                       {"name", gpu.info.name},
+                       {"pci_address", address},
+                       {"uuid", hexadecimal(gpu.info.uuid)},
+                       {"architecture", gpu.info.architecture},
+                       {"memory_bytes", gpu.info.memory_bytes},
+                       {"numa_node", known(node)},
+                       {"numa_processors", node >= 0 ? text_or_null(host.processors(node)) : Json()},
+                       {"active_links", known(links != nullptr ? links->active_links(address) : kUnknown)},
+                       {"pcie_GTps", positive(pcie.gigatransfers_per_s)},
+                       {"pcie_lanes", pcie.lanes > 0 ? Json(pcie.lanes) : Json()}});
+    }
+    return all;
+}
+
+Json tell_links(gpu::Runtime& runtime, const std::vector<Gpu>& gpus, const Host& host, LinkSource* const links,
+                const std::vector<IpcResult>& ipc) {
+    Json all = Json::array();
+    for (const Gpu& one : gpus) {
+        for (const Gpu& other : gpus) {
+            if (one.device == other.device) continue;
+            Link link;
+            if (links != nullptr) link = links->between(one.info.pci_bus_id, other.info.pci_bus_id);
+            if (link.pci_path.empty()) link.pci_path = host.pci_path(one.info.pci_bus_id, other.info.pci_bus_id);
+            bool can = false;
+            const gpu::Status asked = runtime.can_access_peer(one.device, other.device, can);
+            const gpu::Status enabled =
+                asked.ok() && can ? runtime.enable_peer_access(one.device, other.device) : asked;
+            const auto tried = std::find_if(ipc.begin(), ipc.end(), [&](const IpcResult& result) {
+                return result.owner == other.device && result.device == one.device;
+            });
+            all.push_back({{"gpu", one.device},
+                           {"peer", other.device},
+                           {"type", text_or_null(link.type)},
+                           {"links", known(link.count)},
+                           {"hops", known(link.hops)},
+                           {"pci_path", text_or_null(link.pci_path)},
+                           {"why_not_known", text_or_null(link.why_not)},
+                           {"peer_access_possible", asked.ok() && can},
+                           {"peer_access_works", asked.ok() && can && enabled.ok()},
+                           {"peer_access_why_not", text_or_null(enabled.message())},
+                           {"ipc_works", tried != ipc.end() && tried->works},
+                           {"ipc_why_not", tried != ipc.end() ? text_or_null(tried->why_not) : Json("not tried")}});
+        }
+    }
+    return all;
+}
+
+Json tell_cards(const std::vector<Gpu>& gpus, const Host& host) {
+    Json all = Json::array();
+    for (const NetworkCard& card : host.network_cards()) {
+        Json paths = Json::array();
+        for (const Gpu& gpu : gpus) {
+            paths.push_back({{"gpu", gpu.device},
+                             {"pci_path", card.pci_address.empty()
+                                              ? Json()
+                                              : text_or_null(host.pci_path(gpu.info.pci_bus_id, card.pci_address))}});
+        }
+        all.push_back({{"name", card.name},
+                       {"kind", card.kind},
+                       {"pci_address", text_or_null(card.pci_address)},
+                       {"numa_node", known(card.numa_node)},
+                       {"rate", text_or_null(card.rate)},
+                       {"rate_Gbps", positive(card.gigabits_per_s)},
+                       {"gpus", paths}});
+    }
+    return all;
+}
+
+Json tell_bandwidth(const Bandwidth& bandwidth) {
+    if (bandwidth.samples == 0) return {};
+    return {{"median_GBps", bandwidth.median_GBps},
+            {"least_GBps", bandwidth.least_GBps},
+            {"most_GBps", bandwidth.most_GBps},
+            {"samples", bandwidth.samples}};
+}
+
+Json tell_pairs(const std::vector<PairResult>& results) {
+    Json all = Json::array();
+    for (const PairResult& result : results) {
+        all.push_back({{"gpu", result.device},
+                       {"peer", result.peer == kHost ? Json("host") : Json(result.peer)},
+                       {"method", result.method == Method::engine ? "copy engine" : "kernel"},
+                       {"read", tell_bandwidth(result.read)},
+                       {"write", tell_bandwidth(result.write)},
+                       {"both", tell_bandwidth(result.both)},
+                       {"latency_us", positive(result.latency_us)},
+                       {"verified", result.verified},
+                       {"skipped", text_or_null(result.skipped)},
+                       {"failed", text_or_null(result.failed)}});
+    }
+    return all;
+}
+
+int run(const std::span<char* const> words) {
+    // Before the runtime starts: what is measured as copy engine is to be one, where the vendor has a switch for it.
+    transfer::request_copy_engine(CopyEngine::engine);
+    std::string why_no_gpu;
+    if (!words.empty() && std::string_view(words.front()) == kIpcChildWord) {
+        return serve_ipc_requests(find_runtime(why_no_gpu));
+    }
+    const Arguments arguments = parse(words);
+    gpu::Runtime& runtime = find_runtime(why_no_gpu);
+    if (runtime.vendor() == gpu::Vendor::none) {
+        std::fprintf(stderr,
+                     "awaken: there is no GPU to look at (%s): run this on a machine with one, or try it with "
+                     "--emulate cuda:2\n",
+                     why_no_gpu.c_str());
+        return kNoGpu;
+    }
+    const Host host(arguments.system_files);
+    std::string why_no_links;
+    const std::unique_ptr<LinkSource> links = open_link_source(runtime.vendor(), why_no_links);
+    const std::vector<Gpu> gpus = describe_devices(runtime, arguments);
+    std::vector<int> devices;
+    for (const Gpu& gpu : gpus)
+        devices.push_back(gpu.device);
+
+    const std::vector<IpcResult> ipc = try_ipc(runtime, devices);
+    Json ipc_on_one = Json::array();
+    for (const IpcResult& result : ipc) {
+        if (result.owner == result.device) {
+            ipc_on_one.push_back(
+                {{"gpu", result.owner}, {"works", result.works}, {"why_not", text_or_null(result.why_not)}});
+        }
+    }
+    Json report = {{"vendor", gpu::to_string(runtime.vendor())},
+                   {"runtime", runtime.versions().runtime},
+                   {"runtime_library", runtime.versions().library},
+                   {"link_source", links != nullptr ? Json(links->name()) : Json()},
+                   {"link_source_why_not", text_or_null(links != nullptr ? "" : why_no_links)},
+                   {"pci_source", Host::source()},
+                   {"gpus", tell_gpus(gpus, host, links.get())},
+                   {"links", tell_links(runtime, gpus, host, links.get(), ipc)},
+                   {"ipc_within_gpu", ipc_on_one},
+                   {"network_cards", tell_cards(gpus, host)},
+                   {"numa_distances", host.numa_distances()}};
+    if (arguments.measure) {
+        const bool watched = isatty(STDERR_FILENO) != 0;
+        const auto pairs = measure_all(runtime, devices, arguments.effort, [&](std::size_t done, std::size_t all) {
+            if (watched) std::fprintf(stderr, "\r\033[Kpairs: %zu of %zu ...", done, all);
+        });
+        if (watched) std::fprintf(stderr, "\r\033[K");
+        report["raw"] = {{"bytes", arguments.effort.bytes},
+                         {"samples", arguments.effort.samples},
+                         {"copies_per_sample", arguments.effort.copies_per_sample},
+                         {"data_checked", arguments.effort.verify},
+                         {"pairs", tell_pairs(pairs)}};
+    }
+    std::puts(report.dump(1, ' ', false, Json::error_handler_t::replace).c_str());
+    return 0;
+}
+
+}  // namespace
+}  // namespace awaken::topology
+
+int main(const int count, char** const arguments) {
+    try {
+        return awaken::topology::run({arguments + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "awaken: %s\n", error.what());
+        return awaken::topology::kUsageError;
+    }
+}

@@ -1,0 +1,112 @@
+// NVIDIA's management library for the emulated machine: the calls by which programs ask after links.
+#include <cstdio>
+#include <cstring>
+
+#include "front_end.h"
+#include "machine.h"
+
+namespace {
+
+using awaken::emulator::Configuration;
+using awaken::emulator::EmulatedLinks;
+
+enum Result : int { success = 0, uninitialized = 1, invalid_argument = 2, not_supported = 3, not_found = 6 };
+
+/// nvmlPciInfo_t.
+struct PciInfo {
+    char short_bus_id[16];
+    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32];
+};
+
+const Configuration& configuration() {
+    static const Configuration read = awaken::emulator::read_configuration();
+    return read;
+}
+
+bool has_gpus() {
+    return configuration().vendor == awaken::emulator::Vendor::cuda && configuration().problem.empty();
+}
+
+/// Handles are device numbers, from 1.
+void* handle_of(const int device) {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(device) + 1);
+}
+int device_of(void* const handle) {
+    return static_cast<int>(reinterpret_cast<std::uintptr_t>(handle)) - 1;
+}
+bool is_device(void* const handle) {
+    return device_of(handle) >= 0 && device_of(handle) < configuration().devices;
+}
+
+/// Links of a device: to the switch, or so many to each other device.
+int links_of_device() {
+    switch (configuration().links.kind) {
+        case EmulatedLinks::Kind::nvswitch:
+            return configuration().links.count;
+        case EmulatedLinks::Kind::nvlink:
+            return configuration().links.count * (configuration().devices - 1);
+        default:
+            return 0;
+    }
+}
+
+}  // namespace
+
+AWAKEN_EXPORT int nvmlInit_v2() {
+    return has_gpus() ? success : not_found;
+}
+AWAKEN_EXPORT int nvmlShutdown() {
+    return success;
+}
+AWAKEN_EXPORT const char* nvmlErrorString(int result) {
+    switch (result) {
+        case success:
+            return "Success";
+        case not_supported:
+            return "Not Supported";
+        case not_found:
+            return "Not Found";
+        default:
+            return "Invalid Argument";
+    }
+}
+AWAKEN_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** handle) {
+    const int device = awaken::emulator::device_at(configuration(), address);
+    if (handle == nullptr || device < 0) return device < 0 ? not_found : invalid_argument;
+    *handle = handle_of(device);
+    return success;
+}
+/// All devices hang at host bridges of one NUMA node (NVML_TOPOLOGY_NODE).
+AWAKEN_EXPORT int nvmlDeviceGetTopologyCommonAncestor(void* one, void* other, int* level) {
+    if (!is_device(one) || !is_device(other) || level == nullptr) return invalid_argument;
+    *level = one == other ? 0 : 40;
+    return success;
+}
+AWAKEN_EXPORT int nvmlDeviceGetNvLinkState(void* handle, unsigned link, int* active) {
+    if (!is_device(handle) || active == nullptr || static_cast<int>(link) >= links_of_device()) {
+        return links_of_device() == 0 ? not_supported : invalid_argument;
+    }
+    *active = 1;
+    return success;
+}
+AWAKEN_EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void* handle, unsigned link, int* type) {
+    if (!is_device(handle) || type == nullptr || static_cast<int>(link) >= links_of_device()) return invalid_argument;
+    *type = configuration().links.kind == EmulatedLinks::Kind::nvswitch ? 2 : 0;
+    return success;
+}
+AWAKEN_EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* handle, unsigned link, PciInfo* info) {
+    if (!is_device(handle) || info == nullptr || static_cast<int>(link) >= links_of_device()) return invalid_argument;
+    std::memset(info, 0, sizeof *info);
+    if (configuration().links.kind == EmulatedLinks::Kind::nvswitch) {
+        info->bus = 0x05;
+    } else {
+        // The first links go to device 0, the next to device 1, and so on; none to the device itself.
+        int peer = static_cast<int>(link) / configuration().links.count;
+        if (peer >= device_of(handle)) ++peer;
+        info->bus = awaken::emulator::bus_of(static_cast<unsigned>(peer));
+    }
+    std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);
+    std::snprintf(info->short_bus_id, sizeof info->short_bus_id, "0000:%02X:00.0", info->bus);
+    return success;
+}

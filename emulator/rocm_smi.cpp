@@ -1,0 +1,72 @@
+// AMD's management library for the emulated machine: the calls by which programs ask after links.
+#include <cstdint>
+
+#include "front_end.h"
+#include "machine.h"
+
+namespace {
+
+using awaken::emulator::Configuration;
+using awaken::emulator::EmulatedLinks;
+
+enum Result : int { success = 0, invalid_arguments = 1, not_supported = 2, init_error = 8 };
+
+/// Of one link, MB/s, as on an MI250X.
+constexpr std::uint64_t kLinkMegabytesPerSecond = 50000;
+
+const Configuration& configuration() {
+    static const Configuration read = awaken::emulator::read_configuration();
+    return read;
+}
+
+bool is_device(const std::uint32_t device) {
+    return static_cast<int>(device) < configuration().devices;
+}
+
+bool by_xgmi() {
+    return configuration().links.kind == EmulatedLinks::Kind::xgmi;
+}
+
+}  // namespace
+
+AWAKEN_EXPORT int rsmi_init(std::uint64_t /*flags*/) {
+    return configuration().vendor == awaken::emulator::Vendor::hip && configuration().problem.empty() ? success
+                                                                                                      : init_error;
+}
+AWAKEN_EXPORT int rsmi_shut_down() {
+    return success;
+}
+AWAKEN_EXPORT int rsmi_num_monitor_devices(std::uint32_t* count) {
+    if (count == nullptr) return invalid_arguments;
+    *count = static_cast<std::uint32_t>(configuration().devices);
+    return success;
+}
+AWAKEN_EXPORT int rsmi_dev_pci_id_get(std::uint32_t device, std::uint64_t* id) {
+    if (!is_device(device) || id == nullptr) return invalid_arguments;
+    *id = static_cast<std::uint64_t>(awaken::emulator::bus_of(device)) << 8;
+    return success;
+}
+AWAKEN_EXPORT int rsmi_topo_get_numa_node_number(std::uint32_t device, std::uint32_t* node) {
+    if (!is_device(device) || node == nullptr) return invalid_arguments;
+    *node = 0;
+    return success;
+}
+AWAKEN_EXPORT int rsmi_topo_get_link_type(std::uint32_t from, std::uint32_t to, std::uint64_t* hops, int* type) {
+    if (!is_device(from) || !is_device(to) || from == to || hops == nullptr || type == nullptr) {
+        return invalid_arguments;
+    }
+    // Over PCIe the way goes to the host bridge and back.
+    *hops = by_xgmi() ? 1 : 2;
+    *type = by_xgmi() ? 2 : 1;
+    return success;
+}
+AWAKEN_EXPORT int rsmi_minmax_bandwidth_get(std::uint32_t from, std::uint32_t to, std::uint64_t* least,
+                                            std::uint64_t* most) {
+    if (!is_device(from) || !is_device(to) || from == to || least == nullptr || most == nullptr) {
+        return invalid_arguments;
+    }
+    if (!by_xgmi()) return not_supported;
+    *least = kLinkMegabytesPerSecond;
+    *most = kLinkMegabytesPerSecond * static_cast<std::uint64_t>(configuration().links.count);
+    return success;
+}

@@ -1,0 +1,161 @@
+"""What would improve what the doctor found: each piece of advice with its reason and the exact words to type."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+Report = dict[str, Any]
+
+
+def advise(report: Report) -> list[dict[str, str]]:
+    """Pieces of advice: {"what", "why", "command"}; the command may be empty."""
+    if not report["gpu"]["found"]:
+        return [no_gpu(report)]
+    return [
+        *native_advice(report),
+        *ipc_advice(report),
+        *library_advice(report),
+        *network_advice(report),
+        *placement_advice(report),
+    ]
+
+
+def piece(what: str, why: str, command: str = "") -> dict[str, str]:
+    return {"what": what, "why": why, "command": command}
+
+
+def no_gpu(report: Report) -> dict[str, str]:
+    return piece(
+        "make a GPU visible",
+        report["gpu"].get("why_not", "no GPU is found"),
+        "awaken doctor --emulate cuda:2    # to see how this works without one",
+    )
+
+
+def launch(report: Report) -> str:
+    return f"{shlex.join(report['launcher']['words'])} -n {len(report['placement']['ranks'])}"
+
+
+def native_advice(report: Report) -> list[dict[str, str]]:
+    native, awaken, mpi = report["native"], report["awaken"], report["mpi"]
+    found = []
+    if native["gpu_aware"] is False and awaken["gpu_aware"]:
+        found.append(
+            piece(
+                "run programs with Awaken",
+                f"{mpi['name']} alone cannot take device memory, and with Awaken it can",
+                f"{launch(report)} awaken exec ./app",
+            )
+        )
+    says = any(mpi["says_gpu_aware"].values())
+    if native["gpu_aware"] is False and "cray" in mpi["library_version"].lower():
+        found.append(
+            piece(
+                "switch the support of Cray MPICH on",
+                "it is off unless it is asked for, and needs the program linked with the GTL library",
+                "export MPICH_GPU_SUPPORT_ENABLED=1",
+            )
+        )
+    elif native["gpu_aware"] is False and "intel" in mpi["library_version"].lower():
+        found.append(piece("switch the support of Intel MPI on", "it is off by default", "export I_MPI_OFFLOAD=1"))
+    elif native["gpu_aware"] is False and says:
+        found.append(
+            piece(
+                "do not believe what the MPI says",
+                f"{mpi['name']} claims support for GPU memory, and calls on device memory fail all the same",
+            )
+        )
+    if native["gpu_aware"] and native["transport"] == "staged":
+        vendor = "cuda" if report["gpu"]["vendor"] == "cuda" else "rocm"
+        command = (
+            f"{launch(report)} --mca pml ucx -x UCX_TLS=sm,self,{vendor}_copy,{vendor}_ipc ./app"
+            if mpi["abi"] == "openmpi"
+            else f"{launch(report)} awaken exec ./app"
+        )
+        found.append(
+            piece("let messages go directly from GPU to GPU", f"they pass through the host: {native['why']}", command)
+        )
+    return found
+
+
+def ipc_advice(report: Report) -> list[dict[str, str]]:
+    refused = [record for record in report["hardware"]["ipc"] if record.get("applies") and not record["works"]]
+    if not refused:
+        return []
+    return [
+        piece(
+            "let processes map each other's GPU memory",
+            f"IPC does not work ({refused[0].get('why_not', 'no reason told')}), so messages go through a ring in "
+            "shared host memory",
+            "docker run --ipc=host --pid=host ...    # containers; all ranks in one container works as well",
+        )
+    ]
+
+
+def library_advice(report: Report) -> list[dict[str, str]]:
+    found = []
+    libraries = report["libraries"]
+    cuda = report["gpu"]["vendor"] == "cuda"
+    if not libraries.get("ccl", {}).get("title"):
+        found.append(
+            piece(
+                f"install {'NCCL' if cuda else 'RCCL'}",
+                "large collectives would use it: " + libraries.get("ccl", {}).get("why_not", "it is not found"),
+                "pip install nvidia-nccl-cu12" if cuda else "apt-get install rccl    # from the ROCm repository",
+            )
+        )
+    gdrcopy = libraries.get("gdrcopy", {})
+    if cuda and not gdrcopy.get("opens") and not report["emulated"]:
+        why = (
+            "its library is found, and its driver /dev/gdrdrv is not"
+            if gdrcopy.get("library") and not gdrcopy.get("device_node")
+            else "its driver is there, and its library is not"
+            if gdrcopy.get("device_node")
+            else "neither its library nor its driver is found"
+        )
+        found.append(
+            piece(
+                "install GDRCopy",
+                f"small messages could be copied by the processor: {why}",
+                "modprobe gdrdrv    # after installing the packages gdrdrv-dkms and libgdrapi",
+            )
+        )
+    return found
+
+
+def network_advice(report: Report) -> list[dict[str, str]]:
+    rdma = report["rdma"]
+    if report["gpu"]["vendor"] != "cuda" or not rdma["network_cards"] or report["emulated"]:
+        return []
+    if rdma["peer_memory_modules"] or rdma["open_nvidia_driver"]:
+        return []
+    return [
+        piece(
+            "let the network cards reach GPU memory",
+            "neither nvidia_peermem is loaded, nor the open kernel modules, which offer dma-buf",
+            "modprobe nvidia_peermem",
+        )
+    ]
+
+
+def placement_advice(report: Report) -> list[dict[str, str]]:
+    kinds = {warning["kind"]: warning for warning in report["placement"]["warnings"]}
+    found = []
+    if "shared GPU" in kinds:
+        found.append(
+            piece(
+                "use as many ranks as GPUs",
+                kinds["shared GPU"]["text"],
+                f"{shlex.join(report['launcher']['words'])} -n {report['gpu']['visible_devices']} awaken exec ./app",
+            )
+        )
+    if "far NUMA node" in kinds or "not bound" in kinds:
+        command = {
+            "slurm": "srun --gpu-bind=closest --cpu-bind=cores ...",
+            "mpich": f"{launch(report)} -bind-to numa awaken exec ./app",
+            "openmpi": f"{launch(report)} --map-by numa --bind-to numa awaken exec ./app",
+        }.get(report["launcher"]["family"], "numactl --cpunodebind=NODE ./app")
+        warning = kinds.get("far NUMA node") or kinds["not bound"]
+        found.append(piece("bind ranks to processors near their GPU", warning["text"], command))
+    return found

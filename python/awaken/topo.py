@@ -1,0 +1,374 @@
+"""`awaken topo`: how GPUs, processors and network cards of this machine are connected, and how fast each way is.
+
+The native program awaken-topology looks and measures without MPI; messages are measured by jobs under the MPI's
+launcher. docs/topology.md describes the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from awaken import conformance, link_limits, placement
+from awaken.installation import NotInstalled, required_program
+from awaken.jobs import (
+    RANK_VARIABLES,
+    JobFailed,
+    Launcher,
+    NoLauncher,
+    Surroundings,
+    find_allocation,
+    find_launcher,
+    only,
+    read_record,
+    run_probe,
+    succeeded,
+)
+from awaken.topo_text import describe
+
+SCHEMA = "awaken-topology"
+VERSION = 1
+NO_GPU = 3
+"""Exit status of awaken-topology."""
+
+Report = dict[str, Any]
+
+
+class Misuse(Exception):
+    """The command line is wrong, or what it asks for cannot be had; ends with status 2."""
+
+
+class NoGpu(Exception):
+    """There is nothing to look at; ends with status 1."""
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="awaken topo",
+        description="Shows how GPUs, processors and network cards are connected, and how fast each way is.",
+        epilog="Under mpiexec it prints which rank runs where, and nothing else. Exit status: 0; 1 when there is no "
+        "GPU or a measurement failed; 2 for a wrong command line.",
+    )
+    parser.add_argument("--no-measure", action="store_true", help="show the links only")
+    parser.add_argument("--bytes", default="", metavar="SIZE", help="of each copy (512M; emulated 4M)")
+    parser.add_argument("--samples", type=int, default=3, metavar="N", help="per bandwidth; the median is told (3)")
+    parser.add_argument("--gpus", default="", metavar="0,1", help="only these (default: all that are visible)")
+    parser.add_argument("--no-verify", action="store_true", help="do not compare what was copied")
+    parser.add_argument("--no-mpi", action="store_true", help="start no jobs")
+    parser.add_argument("--mpiexec", default="", metavar="'WORDS'", help="the launcher, instead of the one in PATH")
+    parser.add_argument("--ranks", type=int, metavar="N", help="ranks of the map (default: one per GPU)")
+    parser.add_argument("--mpi-bytes", default="", metavar="SIZE", help="of each message (256M; emulated 4M)")
+    parser.add_argument("--pretend-nodes", action="store_true", help="the curve between nodes, on this node alone")
+    parser.add_argument("--curve-bytes", default="4M", metavar="SIZE", help="the curve's largest message (4M)")
+    parser.add_argument("--limit", type=float, default=120.0, metavar="S", help="seconds a job may be silent (120)")
+    parser.add_argument("--emulate", default="", metavar="KIND:N", help="look at N emulated GPUs, such as cuda:2")
+    parser.add_argument("--sysfs", default="/sys", metavar="DIR", help="where the system's files are (/sys)")
+    parser.add_argument("--json", default="", metavar="FILE", help="write everything as JSON, too; - for stdout alone")
+    options = parser.parse_args(words)
+    for name, least in (("samples", 1), ("ranks", 1), ("limit", 1)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            parser.error(f"--{name} {value} is too small: use at least {least}")
+    options.emulate = options.emulate or os.environ.get("AWAKEN_EMULATE", "")
+    options.bytes = options.bytes or ("4M" if options.emulate else "512M")
+    options.mpi_bytes = options.mpi_bytes or ("4M" if options.emulate else "256M")
+    return options
+
+
+# --------------------------------------------------------------------------------------------------------- this machine
+
+
+def look(options: argparse.Namespace) -> Report:
+    """What the native program tells. Raises NoGpu, Misuse."""
+    arguments = ["--bytes", options.bytes, "--samples", str(options.samples), "--sysfs", options.sysfs]
+    if options.gpus:
+        arguments += ["--devices", options.gpus]
+    if options.no_measure:
+        arguments.append("--no-measure")
+    if options.no_verify:
+        arguments.append("--no-verify")
+    if options.emulate:
+        # An emulated figure means nothing, so that there is no use in waiting for many.
+        arguments += ["--copies", "1", "--latency-samples", "5"]
+    words = Surroundings(options.emulate).words(required_program("awaken-topology"), arguments, with_awaken=False)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr_of(), check=False)
+    said = (done.stderr or b"").decode(errors="replace").strip().removeprefix("awaken: ")
+    if done.returncode == NO_GPU:
+        raise NoGpu(said or "there is no GPU to look at")
+    if done.returncode == 2:
+        raise Misuse(said or "awaken-topology refuses its arguments")
+    try:
+        report: Report = json.loads(done.stdout)
+    except ValueError as error:
+        how = f"it ended with status {done.returncode}"
+        raise JobFailed(f"awaken-topology did not come to its end: {said or how}") from error
+    return report
+
+
+def stderr_of() -> int | None:
+    """The native program shows its progress by itself, where somebody looks on."""
+    return None if sys.stderr.isatty() else subprocess.PIPE
+
+
+def add_limits(report: Report) -> None:
+    """The limit of each link, and what each raw figure is of it."""
+    gpus = {gpu["gpu"]: gpu for gpu in report["gpus"]}
+    limits = {}
+    for gpu in report["gpus"]:
+        limit = link_limits.pcie(gpu)
+        limits[gpu["gpu"], "host"] = limit
+        gpu.update(host_limit_GBps=limit.GBps, host_limit_why_not=limit.why_not, host_limit_what=limit.what)
+    for link in report["links"]:
+        limit = link_limits.between(link, gpus[link["gpu"]], gpus[link["peer"]])
+        limits[link["gpu"], link["peer"]] = limit
+        link.update(limit_GBps=limit.GBps, limit_why_not=limit.why_not, limit_what=limit.what)
+    for card in report["network_cards"]:
+        limit = link_limits.network(card)
+        card.update(limit_GBps=limit.GBps, limit_why_not=limit.why_not)
+    for pair in report.get("raw", {}).get("pairs", []):
+        limit = limits[pair["gpu"], pair["peer"]]
+        pair["limit_GBps"] = limit.GBps
+        for name, directions in (("read", 1), ("write", 1), ("both", 2)):
+            if pair[name] is not None:
+                pair[name]["percent_of_limit"] = limit.percent(pair[name]["median_GBps"], directions)
+
+
+# ------------------------------------------------------------------------------------------------------------- with MPI
+
+
+def map_ranks(options: argparse.Namespace, launcher: Launcher, surroundings: Surroundings, report: Report) -> None:
+    """Which rank runs where, by a job of its own."""
+    ranks = options.ranks or max(1, len(report["gpus"]) * report["allocation"]["nodes"])
+    arguments = ["facts", *gpu_map(report)]
+    records, job = run_probe(
+        launcher, surroundings, ranks, arguments, with_awaken=False, limit_s=options.limit, spread=True
+    )
+    if not succeeded(records):
+        report["problems"].append({"what": "map of the ranks", "text": why_not(records, job.explanation())})
+    report["ranks"] = only(records, "rank")
+    report["placement_warnings"] = placement.warnings(report["ranks"])
+    if mpi := only(records, "mpi"):
+        report["mpi"]["name"] = mpi[0]["mpi"]["name"]
+        report["mpi"]["library"] = mpi[0]["mpi"]["library"]
+
+
+def why_not(records: Sequence[dict[str, Any]], otherwise: str) -> str:
+    """What a probe that did not come to its end said."""
+    for kind, text in (("failed", "text"), ("no_gpu", "why_not"), ("crash", "signal")):
+        if found := only(records, kind):
+            return str(found[0][text])
+    return otherwise
+
+
+def gpu_map(report: Report) -> list[str]:
+    """The devices that were asked for, one per rank of a node."""
+    return ["--gpu-map", ",".join(str(gpu["gpu"]) for gpu in report["gpus"])]
+
+
+def native_refusal(options: argparse.Namespace, launcher: Launcher, surroundings: Surroundings) -> str:
+    """Why device memory is not given to the MPI alone; empty when it may be. Tried, because it may well crash."""
+    request = conformance.Request(functions=("MPI_Send",), kinds=("device",), start_limit_s=options.limit)
+    try:
+        cell = conformance.Runner(launcher, surroundings, request, with_awaken=False).run().cells[0]
+    except JobFailed as error:
+        return str(error)
+    return "" if cell.status == "works" else f"MPI_Send of device memory: {cell.status} ({cell.text})"
+
+
+def measure_messages(
+    options: argparse.Namespace, launcher: Launcher, surroundings: Surroundings, report: Report, *, with_awaken: bool
+) -> Report:
+    """Messages between each ordered pair of this node's GPUs."""
+    gpus = [gpu["gpu"] for gpu in report["gpus"]]
+    answer: Report = {"why_not": None, "pairs": []}
+    if len(gpus) < 2:
+        return {**answer, "why_not": "one GPU is visible"}
+    if not with_awaken and (refusal := native_refusal(options, launcher, surroundings)):
+        return {**answer, "why_not": refusal}
+    arguments = ["pairs", "--bytes", options.mpi_bytes, "--samples", str(options.samples), *gpu_map(report)]
+    records, job = run_probe(
+        launcher, surroundings, len(gpus), arguments, with_awaken=with_awaken, limit_s=options.limit
+    )
+    if not succeeded(records):
+        answer["why_not"] = why_not(records, "it did not end in time" if job.timed_out else job.explanation())
+    limits = {(link["gpu"], link["peer"]): link_limits.Limit(link["limit_GBps"]) for link in report["links"]}
+    for pair in only(records, "pair"):
+        sender, receiver = gpus[pair["from"]], gpus[pair["to"]]
+        limit = limits[receiver, sender]
+        answer["pairs"].append(
+            {
+                "sender": sender,
+                "receiver": receiver,
+                "bytes": pair["bytes"],
+                "samples": pair["samples"],
+                "bandwidth_GBps": pair["bandwidth_GBps"],
+                "both_GBps": pair["both_GBps"],
+                "latency_us": pair["latency_us"],
+                "percent_of_limit": limit.percent(pair["bandwidth_GBps"]),
+                "both_percent_of_limit": limit.percent(pair["both_GBps"], 2),
+                "verified": pair["verified"],
+                "path": pair["path"] or None,
+            }
+        )
+    return answer
+
+
+def measure_between_nodes(
+    options: argparse.Namespace, launcher: Launcher, surroundings: Surroundings, report: Report
+) -> Report:
+    """The bandwidth over sizes between two nodes, as osu_bw measures it."""
+    real = report["allocation"]["nodes"] > 1
+    answer: Report = {"pretended": not real, "why_not": None, "points": [], "limit_GBps": None}
+    if not real and not options.pretend_nodes:
+        return {**answer, "why_not": "there is one node (--pretend-nodes shows the path between nodes on one)"}
+    environment = {} if real else {"AWAKEN_PRETEND_NODES": "2"}
+    words = [
+        *launcher.command(2, one_per_node=real),
+        *("env", *(f"{name}={value}" for name, value in environment.items()), str(required_program("awaken"))),
+        *("bench", "bw", "D", "D", "-m", options.curve_bytes, "--json", "-", "--no-progress", "--quiet"),
+        *(["--emulate", surroundings.emulate, "-i", "5", "-x", "1"] if surroundings.emulate else []),
+    ]
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=options.limit + 300, check=False
+        )
+        contender = json.loads(done.stdout)["runs"][0]["contenders"][0]
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return {**answer, "why_not": f"the job did not come to its end: {error}"}
+    except (ValueError, LookupError, TypeError):
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        return {**answer, "why_not": said[-1] if said else f"the job ended with status {done.returncode}"}
+    rates = [card["limit_GBps"] for card in report["network_cards"] if card["limit_GBps"] and real]
+    limit = link_limits.Limit(max(rates) if rates else None)
+    answer["limit_GBps"] = limit.GBps
+    answer["points"] = [
+        {
+            "bytes": point["size"],
+            "bandwidth_MBps": point["bandwidth_MBps"],
+            "percent_of_limit": limit.percent(point["bandwidth_MBps"] / 1e3),
+        }
+        for point in contender["measurements"]
+    ]
+    if contender["unavailable"]:
+        answer["why_not"] = contender["unavailable"]
+    return answer
+
+
+def ask_mpi(options: argparse.Namespace, report: Report) -> None:
+    """All that needs jobs. What cannot be had is told, and the rest goes on."""
+    report["mpi"] = {"why_not": None}
+    report["ranks"], report["placement_warnings"] = [], []
+    if options.no_mpi:
+        report["mpi"]["why_not"] = "not asked for (--no-mpi)"
+        return
+    try:
+        launcher = find_launcher(options.mpiexec, os.environ)
+    except NoLauncher as error:
+        if options.mpiexec:
+            raise Misuse(str(error)) from error
+        report["mpi"]["why_not"] = str(error)
+        return
+    surroundings = Surroundings(options.emulate)
+    report["mpi"]["launcher"] = list(launcher.words)
+    map_ranks(options, launcher, surroundings, report)
+    if options.no_measure:
+        return
+    for side in ("native", "awaken"):
+        report["mpi"][side] = measure_messages(options, launcher, surroundings, report, with_awaken=side == "awaken")
+    report["between_nodes"] = measure_between_nodes(options, launcher, surroundings, report)
+
+
+# ------------------------------------------------------------------------------------------------------------- together
+
+
+def problems_of(report: Report) -> list[dict[str, str]]:
+    """Measurements that failed, rather than could not be made."""
+    found = [
+        {"what": f"raw copy, GPU {pair['gpu']} and {pair['peer']}, {pair['method']}", "text": pair["failed"]}
+        for pair in report.get("raw", {}).get("pairs", [])
+        if pair["failed"]
+    ]
+    awaken = report["mpi"].get("awaken", {})
+    if awaken.get("why_not") and len(report["gpus"]) > 1:
+        found.append({"what": "messages with Awaken", "text": awaken["why_not"]})
+    for side in ("native", "awaken"):
+        found += [
+            {
+                "what": f"messages ({side}) from GPU {pair['sender']} to GPU {pair['receiver']}",
+                "text": "the data were wrong",
+            }
+            for pair in report["mpi"].get(side, {}).get("pairs", [])
+            if not pair["verified"]
+        ]
+    return found
+
+
+def examine(options: argparse.Namespace) -> Report:
+    """Everything that is asked for."""
+    started = time.monotonic()
+    report: Report = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "host": os.uname().nodename,
+        "emulated": bool(options.emulate),
+        "allocation": vars(find_allocation(os.environ)),
+        "problems": [],
+    }
+    report.update(look(options))
+    add_limits(report)
+    ask_mpi(options, report)
+    report["problems"] += problems_of(report)
+    report["seconds"] = round(time.monotonic() - started, 1)
+    return report
+
+
+def show_map_of_this_job(options: argparse.Namespace) -> int:
+    """Under mpiexec: this process becomes one rank of the probe, and the one that is told of all prints the map."""
+    surroundings = Surroundings(options.emulate)
+    words = surroundings.words(required_program("awaken-probe"), ["facts"], with_awaken=False)
+    # The launcher's descriptors are how a rank finds the others.
+    done = subprocess.run(words, stdout=subprocess.PIPE, close_fds=False, check=False)
+    records = [record for line in done.stdout.splitlines() if (record := read_record(line)) is not None]
+    ranks = only(records, "rank")
+    if ranks:
+        from awaken.topo_text import map_lines
+
+        print("\n".join(map_lines(ranks, placement.warnings(ranks))), flush=True)
+    return done.returncode
+
+
+def run(words: Sequence[str]) -> int:
+    """The command; `words` are those after `awaken topo`. Returns the exit status."""
+    options = parse(words)
+    try:
+        if any(os.environ.get(name) for name in RANK_VARIABLES):
+            return show_map_of_this_job(options)
+        if options.json and options.json != "-":
+            write_text(options.json, "")  # what cannot be written is told before minutes are spent
+        report = examine(options)
+        if options.json and options.json != "-":
+            write_text(options.json, json.dumps(report, indent=1) + "\n")
+    except (Misuse, NotInstalled) as error:
+        print(f"awaken: {error}", file=sys.stderr)
+        return 2
+    except (NoGpu, JobFailed) as error:
+        print(f"awaken: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(report, indent=1) if options.json == "-" else describe(report))
+    return 1 if report["problems"] else 0
+
+
+def write_text(path: str, text: str) -> None:
+    """Raises Misuse where the file cannot be written."""
+    try:
+        Path(path).write_text(text)
+    except OSError as error:
+        raise Misuse(f"{path} cannot be written ({error.strerror}): choose another file") from error

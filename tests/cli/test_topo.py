@@ -1,0 +1,381 @@
+"""`awaken topo` on emulated GPUs: links, the raw matrix, messages, the map of the ranks, and what cannot be had."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import child_jobs
+import harness
+import pytest
+from awaken import link_limits
+from shapes import NUMBER, check
+
+Find = Callable[[str], harness.Mpi]
+
+
+@pytest.fixture(autouse=True)
+def built() -> None:
+    child_jobs.skip_unless_built()
+
+
+TEXT = (str, None)
+FIGURE = (
+    {
+        "median_GBps": float,
+        "least_GBps": float,
+        "most_GBps": float,
+        "samples": int,
+        "percent_of_limit": (*NUMBER, None),
+    },
+    None,
+)
+MESSAGES = {
+    "why_not": TEXT,
+    "pairs": [
+        {
+            "sender": int,
+            "receiver": int,
+            "bytes": int,
+            "samples": int,
+            "bandwidth_GBps": float,
+            "both_GBps": float,
+            "latency_us": float,
+            "percent_of_limit": (*NUMBER, None),
+            "both_percent_of_limit": (*NUMBER, None),
+            "verified": bool,
+            "path": TEXT,
+        }
+    ],
+}
+REPORT = {
+    "schema": str,
+    "version": int,
+    "date": str,
+    "host": str,
+    "emulated": bool,
+    "allocation": {"system": str, "job": str, "hosts": str, "nodes": int},
+    "problems": [{"what": str, "text": str}],
+    "vendor": str,
+    "runtime": str,
+    "runtime_library": str,
+    "link_source": TEXT,
+    "link_source_why_not": TEXT,
+    "pci_source": str,
+    "gpus": [
+        {
+            "gpu": int,
+            "name": str,
+            "pci_address": str,
+            "uuid": str,
+            "architecture": str,
+            "memory_bytes": int,
+            "numa_node": (int, None),
+            "numa_processors": TEXT,
+            "active_links": (int, None),
+            "pcie_GTps": (*NUMBER, None),
+            "pcie_lanes": (int, None),
+            "host_limit_GBps": (*NUMBER, None),
+            "host_limit_why_not": TEXT,
+            "host_limit_what": TEXT,
+        }
+    ],
+    "links": [
+        {
+            "gpu": int,
+            "peer": int,
+            "type": TEXT,
+            "links": (int, None),
+            "hops": (int, None),
+            "pci_path": TEXT,
+            "why_not_known": TEXT,
+            "peer_access_possible": bool,
+            "peer_access_works": bool,
+            "peer_access_why_not": TEXT,
+            "ipc_works": bool,
+            "ipc_why_not": TEXT,
+            "limit_GBps": (*NUMBER, None),
+            "limit_why_not": TEXT,
+            "limit_what": TEXT,
+        }
+    ],
+    "ipc_within_gpu": [{"gpu": int, "works": bool, "why_not": TEXT}],
+    "network_cards": [
+        {
+            "name": str,
+            "kind": str,
+            "pci_address": TEXT,
+            "numa_node": (int, None),
+            "rate": TEXT,
+            "rate_Gbps": (*NUMBER, None),
+            "gpus": [{"gpu": int, "pci_path": TEXT}],
+            "limit_GBps": (*NUMBER, None),
+            "limit_why_not": TEXT,
+        }
+    ],
+    "numa_distances": [[int]],
+    "raw": {
+        "bytes": int,
+        "samples": int,
+        "copies_per_sample": int,
+        "data_checked": bool,
+        "pairs": [
+            {
+                "gpu": int,
+                "peer": (int, str),
+                "method": str,
+                "read": FIGURE,
+                "write": FIGURE,
+                "both": FIGURE,
+                "latency_us": (float, None),
+                "verified": bool,
+                "skipped": TEXT,
+                "failed": TEXT,
+                "limit_GBps": (*NUMBER, None),
+            }
+        ],
+    },
+    "mpi": {
+        "why_not": TEXT,
+        "launcher": [str],
+        "name": str,
+        "library": str,
+        "native": MESSAGES,
+        "awaken": MESSAGES,
+    },
+    "ranks": [dict],
+    "placement_warnings": [{"kind": str, "ranks": [int], "text": str}],
+    "between_nodes": {
+        "pretended": bool,
+        "why_not": TEXT,
+        "points": [{"bytes": int, "bandwidth_MBps": float, "percent_of_limit": (*NUMBER, None)}],
+        "limit_GBps": (*NUMBER, None),
+    },
+    "seconds": NUMBER,
+}
+
+
+def run_topo(
+    emulate: str, folder: Path, *words: str, mpi: harness.Mpi | None = None, **variables: str
+) -> tuple[child_jobs.Result, dict[str, Any]]:
+    """The command's result and its JSON."""
+    file = folder / "topology.json"
+    launcher = ["--mpiexec", child_jobs.launcher_words(mpi)] if mpi else ["--no-mpi"]
+    result = child_jobs.awaken(
+        ["topo", "--emulate", emulate, "--bytes", "256K", "--json", str(file), *launcher, *words],
+        child_jobs.environment(mpi, folder, **variables),
+    )
+    return result, json.loads(file.read_text()) if file.exists() and file.read_text() else {}
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "link"), [("mpich", "cuda:3", ("NVSwitch", 18, 2)), ("openmpi", "hip:2", ("XGMI", 4, 1))]
+)
+def test_every_pair_is_looked_at_and_measured(
+    mpi_named: Find, mpi: str, emulate: str, link: tuple[str, int, int], tmp_path: Path
+) -> None:
+    words = ["--mpi-bytes", "64K", "--samples", "2", "--pretend-nodes", "--curve-bytes", "1K"]
+    result, report = run_topo(emulate, tmp_path, *words, mpi=mpi_named(mpi))
+    assert result.status == 0, result
+    check(report, REPORT)
+    assert (report["schema"], report["version"]) == ("awaken-topology", 1)
+    count = int(emulate.split(":")[1])
+    gpus = list(range(count))
+    ordered = {(one, other) for one in gpus for other in gpus if one != other}
+
+    assert [gpu["gpu"] for gpu in report["gpus"]] == gpus
+    assert {(found["gpu"], found["peer"]) for found in report["links"]} == ordered
+    for found in report["links"]:
+        assert (found["type"], found["links"], found["hops"]) == link
+        assert found["peer_access_works"] and found["ipc_works"], found
+        assert found["limit_GBps"] is None and "no limit is known" in found["limit_why_not"]
+
+    with_host = ordered | {(gpu, "host") for gpu in gpus}
+    for method in ("copy engine", "kernel"):
+        pairs = [pair for pair in report["raw"]["pairs"] if pair["method"] == method]
+        assert {(pair["gpu"], pair["peer"]) for pair in pairs} == with_host and len(pairs) == len(with_host)
+        for pair in pairs:
+            assert pair["skipped"] is None and pair["failed"] is None and pair["verified"], pair
+            assert all(pair[name]["samples"] == 2 and pair[name]["median_GBps"] > 0 for name in ("read", "write"))
+            assert pair["both"]["median_GBps"] > 0 and pair["latency_us"] > 0
+
+    assert re.match("MPI_Send of device memory: crash", report["mpi"]["native"]["why_not"])
+    messages = report["mpi"]["awaken"]["pairs"]
+    assert {(pair["sender"], pair["receiver"]) for pair in messages} == ordered and len(messages) == len(ordered)
+    assert all(pair["verified"] and pair["bandwidth_GBps"] > 0 and pair["path"] for pair in messages)
+    assert [rank["gpu"]["device"] for rank in report["ranks"]] == gpus
+    assert report["between_nodes"]["pretended"] is True
+    assert [point["bytes"] for point in report["between_nodes"]["points"]] == [2**i for i in range(11)]
+
+    for words_of_text in (f"{link[1]} {link[0]}", "row reads column", "by kernel", "row sends to column", "Ranks"):
+        assert words_of_text in result.out, result.out
+    assert max(map(len, result.out.splitlines())) <= 100
+
+
+def test_what_cannot_be_measured_says_why(tmp_path: Path) -> None:
+    result, report = run_topo("cuda:2", tmp_path, AWAKEN_EMULATE_FAULTS="no-peer,ipc-open")
+    assert result.status == 0, result
+    for pair in report["raw"]["pairs"]:
+        if pair["method"] == "kernel" and pair["peer"] != "host":
+            assert "cannot access the memory of GPU" in pair["skipped"]
+            assert (pair["read"], pair["latency_us"], pair["verified"]) == (None, None, False)
+        else:  # the runtime copies through the host
+            assert pair["read"]["median_GBps"] > 0 and pair["verified"]
+    assert not any(link["peer_access_possible"] or link["ipc_works"] for link in report["links"])
+    assert all(link["ipc_why_not"].startswith("opening: ") for link in report["links"])
+    assert re.search(r"not measured \(GPU 0 cannot access the memory of GPU 1\): GPU 0 and GPU 1", result.out)
+    assert report["mpi"]["why_not"] == "not asked for (--no-mpi)"
+
+
+@pytest.mark.parametrize(
+    ("emulate", "links", "expected"),
+    [
+        ("cuda:3", "nvlink:4", ("NVLink", 4, 1)),
+        ("cuda:2", "pcie", ("PCIe", None, None)),
+        ("hip:2", "pcie", ("PCIe", None, 2)),
+        ("hip:3", "xgmi:2", ("XGMI", 2, 1)),
+    ],
+)
+def test_kinds_of_links(emulate: str, links: str, expected: tuple[str, int, int], tmp_path: Path) -> None:
+    result, report = run_topo(emulate, tmp_path, "--no-measure", AWAKEN_EMULATE_LINKS=links)
+    assert result.status == 0 and "raw" not in report, result
+    assert {(link["type"], link["links"], link["hops"]) for link in report["links"]} == {expected}
+
+
+def test_a_link_that_the_emulator_does_not_know(tmp_path: Path) -> None:
+    result, _ = run_topo("cuda:2", tmp_path, AWAKEN_EMULATE_LINKS="xgmi:4")
+    assert result.status == 2 and "AWAKEN_EMULATE_LINKS=xgmi:4" in result.err, result
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text + "\n")
+
+
+def test_the_machine_around_the_gpus(tmp_path: Path) -> None:
+    """Two GPUs and a card at one switch, a second card elsewhere; GPU 1 has a slower link."""
+    root = tmp_path / "sys"
+    switch = root / "devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+    far = root / "devices/pci0000:80/0000:80:01.0"
+    devices = {
+        "0000:10:00.0": (switch / "0000:02:00.0/0000:10:00.0", 0),
+        "0000:11:00.0": (switch / "0000:02:01.0/0000:11:00.0", 0),
+        "0000:12:00.0": (switch / "0000:02:02.0/0000:12:00.0", 0),
+        "0000:81:00.0": (far / "0000:81:00.0", 1),
+    }
+    for address, (folder, node) in devices.items():
+        write(folder / "numa_node", str(node))
+        link = root / "bus/pci/devices" / address
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(folder)
+    for address, lanes in (("0000:10:00.0", 16), ("0000:11:00.0", 8)):
+        write(devices[address][0] / "max_link_speed", "32.0 GT/s PCIe")
+        write(devices[address][0] / "max_link_width", str(lanes))
+    for node in (0, 1):
+        write(root / f"devices/system/node/node{node}/distance", "10 21" if node == 0 else "21 10")
+        write(root / f"devices/system/node/node{node}/cpulist", f"{node * 8}-{node * 8 + 7}")
+    for name, address, rate in (
+        ("mlx5_0", "0000:12:00.0", "400 Gb/sec (4X NDR)"),
+        ("mlx5_1", "0000:81:00.0", "200 Gb/sec (4X HDR)"),
+    ):
+        write(root / "class/infiniband" / name / "ports/1/rate", rate)
+        (root / "class/infiniband" / name / "device").symlink_to(devices[address][0])
+
+    result, report = run_topo("cuda:2", tmp_path, "--no-measure", "--sysfs", str(root), AWAKEN_EMULATE_LINKS="pcie")
+    assert result.status == 0, result
+    assert [(gpu["numa_node"], gpu["numa_processors"]) for gpu in report["gpus"]] == [(0, "0-7")] * 2
+    assert [gpu["host_limit_GBps"] for gpu in report["gpus"]] == [63.0, 31.5]
+    assert {link["limit_GBps"] for link in report["links"]} == {31.5}
+    assert report["numa_distances"] == [[10, 21], [21, 10]]
+    cards = {card["name"]: card for card in report["network_cards"]}
+    assert {path["pci_path"] for path in cards["mlx5_0"]["gpus"]} == {"PIX"}
+    assert {path["pci_path"] for path in cards["mlx5_1"]["gpus"]} == {"SYS"}
+    assert [cards[name]["limit_GBps"] for name in ("mlx5_0", "mlx5_1")] == [50.0, 25.0]
+    assert cards["mlx5_1"]["numa_node"] == 1
+    assert "400 Gb/sec (4X NDR)" in result.out and "PCIe 32 GT/s x 16" in result.out
+
+
+def test_under_mpiexec_it_prints_the_map_once(mpi_named: Find, tmp_path: Path) -> None:
+    mpi = mpi_named("mpich")
+    done = subprocess.run(
+        [str(mpi.mpiexec), "-n", "2", str(harness.awaken()), "topo", "--emulate", "cuda:1"],
+        env=child_jobs.environment(mpi, tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    assert done.stdout.count("GPU's NUMA") == 1
+    assert "! ranks 0-1 share GPU 0 (0000:10:00.0)" in done.stdout
+
+
+def test_no_gpu_is_said(tmp_path: Path) -> None:
+    if child_jobs.machine_has_gpu():
+        pytest.skip("this machine has a GPU")
+    result = child_jobs.awaken(["topo"], child_jobs.environment(None, tmp_path))
+    assert (result.status, result.out) == (1, "")
+    assert "there is no GPU to look at" in result.err and "--emulate cuda:2" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--bogus"], "--bogus"),
+        (["--samples", "0"], "--samples 0 is too small"),
+        (["--bytes", "much"], "--bytes=much"),
+        (["--gpus", "0,7"], "there is no GPU 7"),
+        (["--json", "/no/such/folder/file"], "/no/such/folder/file"),
+    ],
+)
+def test_misuse(words: list[str], told: str, tmp_path: Path) -> None:
+    result = child_jobs.awaken(
+        ["topo", "--emulate", "cuda:2", "--no-mpi", *words], child_jobs.environment(None, tmp_path)
+    )
+    assert (result.status, result.out) == (2, "") and told in result.err, result
+
+
+# -------------------------------------------------------------------------------------------------------------- limits
+
+
+def link_of(kind: str | None, count: int | None = None, hops: int | None = None) -> dict[str, Any]:
+    return {"type": kind, "links": count, "hops": hops, "why_not_known": None}
+
+
+def gpu_of(name: str, rate: float | None = None, lanes: int | None = None) -> dict[str, Any]:
+    return {"gpu": 0, "name": name, "pcie_GTps": rate, "pcie_lanes": lanes}
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "expected"),
+    [
+        ("NVIDIA H200", link_of("NVSwitch", 18, 2), 450),
+        ("NVIDIA A100-SXM4-40GB", link_of("NVSwitch", 12, 2), 300),
+        ("NVIDIA A100-SXM4-40GB", link_of("NVLink", 4, 1), 100),
+        ("Tesla V100-SXM2-16GB", link_of("NVLink", 2, 1), 50),
+        ("NVIDIA B200", link_of("NVSwitch", 18, 2), 900),
+        ("AMD Instinct MI250X", link_of("XGMI", 4, 1), 200),
+        ("AMD Instinct MI250X", link_of("XGMI", None, 2), None),
+        ("AMD Instinct MI300X", link_of("XGMI", 1, 1), 64),
+        ("AMD Instinct MI300A", link_of("XGMI", 2, 1), 128),
+        ("Some GPU", link_of("NVLink", 4, 1), None),
+        ("NVIDIA H200", link_of("NVLink", None, 1), None),
+        ("NVIDIA H200", link_of(None), None),
+    ],
+)
+def test_limits_of_pairs(name: str, link: dict[str, Any], expected: float | None) -> None:
+    limit = link_limits.between(link, gpu_of(name), gpu_of(name))
+    assert limit.GBps == expected
+    assert (limit.why_not is None) == (expected is not None)
+
+
+def test_percentages() -> None:
+    assert link_limits.pcie(gpu_of("", 32.0, 16)).percent(55) == 87.3
+    assert link_limits.pcie(gpu_of("", 16.0, 16)).percent(50, 2) == 79.4
+    assert link_limits.pcie(gpu_of("")).percent(55) is None
+    assert link_limits.Limit(450).percent(None) is None
