@@ -5,12 +5,15 @@ include(GoogleTest)
 get_target_property(emulator_directory emulator_core LIBRARY_OUTPUT_DIRECTORY)
 get_filename_component(emulator_kernels "${CMAKE_CURRENT_LIST_DIR}/../../src/gpu/kernels" ABSOLUTE)
 
+get_filename_component(emulator_apps "${CMAKE_CURRENT_LIST_DIR}/../../apps" ABSOLUTE)
+
 function(emulator_test name emulate)
     add_executable(${name} ${ARGN} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/emulator_support.cpp)
     target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
     target_compile_definitions(${name} PRIVATE
         AWAKEN_EMULATOR_DIRECTORY="${emulator_directory}"
         AWAKEN_KERNEL_DIRECTORY="${emulator_kernels}"
+        AWAKEN_APPS_DIRECTORY="${emulator_apps}"
         AWAKEN_TEST_EMULATE="${emulate}")
     target_link_libraries(${name} PRIVATE awaken_defaults GTest::gtest ${CMAKE_DL_LIBS})
     add_dependencies(${name} emulator)
