@@ -39,6 +39,21 @@ endforeach()
 target_compile_definitions(emulator_ccl_cuda_test PRIVATE AWAKEN_CCL_HIP=0)
 target_compile_definitions(emulator_ccl_hip_test PRIVATE AWAKEN_CCL_HIP=1)
 
+# The emulated BLAS libraries, each version of them.
+foreach(file IN ITEMS libcublas.so.12 libcublas.so.13 libhipblas.so.1 libhipblas.so.2 libhipblas.so.3)
+    string(REGEX MATCH "(cu|hip)blas" library "${file}")
+    string(REGEX MATCH "[0-9]+$" version "${file}")
+    set(vendor cuda)
+    set(is_hip 0)
+    if(library STREQUAL "hipblas")
+        set(vendor hip)
+        set(is_hip 1)
+    endif()
+    emulator_test(emulator_${library}_${version}_test ${vendor}:2 ${CMAKE_CURRENT_LIST_DIR}/emulator_blas_test.cpp)
+    target_compile_definitions(emulator_${library}_${version}_test PRIVATE
+        AWAKEN_BLAS_FILE="${file}" AWAKEN_BLAS_HIP=${is_hip})
+endforeach()
+
 # A program against the real headers, where there are any.
 find_path(AWAKEN_HIP_INCLUDE hip/hip_runtime_api.h HINTS ENV ROCM_PATH PATHS /opt/rocm PATH_SUFFIXES include)
 if(AWAKEN_HIP_INCLUDE AND EXISTS "${AWAKEN_HIP_INCLUDE}/hip/hip_version.h")
