@@ -85,6 +85,8 @@ class Runtime {
 
     [[nodiscard]] bool found() const { return _library != nullptr; }
     [[nodiscard]] bool is_hip() const { return _is_hip; }
+    /// Of the library that was found, as the loader knows it.
+    [[nodiscard]] const std::string& path() const { return _path; }
     /// One line that names each library and why it does not serve; empty where one was found.
     [[nodiscard]] const std::string& problem() const { return _problem; }
 
@@ -96,18 +98,15 @@ class Runtime {
     /// The names under which the run-time compiler of the same release is tried, best first.
     [[nodiscard]] std::vector<std::string> compiler_candidates() const {
         std::vector<std::string> names;
-        link_map* map = nullptr;
-        if (dlinfo(_library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map != nullptr) {
-            const std::string path = map->l_name;
-            const std::string folder = path.substr(0, path.rfind('/') + 1);
-            names.push_back(folder + _release->compiler);
-            // NVIDIA's Python packages: nvidia/cuda_runtime/lib/libcudart.so.12, nvidia/cuda_nvrtc/lib/libnvrtc.so.12.
-            if (!_is_hip) names.push_back(folder + "../../cuda_nvrtc/lib/" + _release->compiler);
-            const std::vector<std::string> others = candidates(*_vendor, _release->compiler);
-            names.insert(names.end(), others.begin(), others.end());
-            // Early ROCm 5 had the compiler inside the runtime.
-            if (_is_hip) names.push_back(path);
-        }
+        if (_path.empty()) return names;
+        const std::string folder = _path.substr(0, _path.rfind('/') + 1);
+        names.push_back(folder + _release->compiler);
+        // NVIDIA's Python packages: nvidia/cuda_runtime/lib/libcudart.so.12, nvidia/cuda_nvrtc/lib/libnvrtc.so.12.
+        if (!_is_hip) names.push_back(folder + "../../cuda_nvrtc/lib/" + _release->compiler);
+        const std::vector<std::string> others = candidates(*_vendor, _release->compiler);
+        names.insert(names.end(), others.begin(), others.end());
+        // Early ROCm 5 had the compiler inside the runtime.
+        if (_is_hip) names.push_back(_path);
         return names;
     }
 
@@ -148,6 +147,10 @@ class Runtime {
                 _vendor = &vendor;
                 _release = &release;
                 _is_hip = prefix == "hip";
+                link_map* map = nullptr;
+                if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map != nullptr) {
+                    _path = map->l_name;
+                }
                 return {};
             }
             if (error == 0) return "has no device";
@@ -165,6 +168,7 @@ class Runtime {
     const Vendor* _vendor = nullptr;
     const Release* _release = nullptr;
     bool _is_hip = false;
+    std::string _path;
     std::string _problem;
 };
 
@@ -306,6 +310,10 @@ int gpu_runtime_is_amd() {
     return Runtime::instance().is_hip() ? 1 : 0;
 }
 
+const char* gpu_runtime_path() {
+    return Runtime::instance().path().c_str();
+}
+
 const char* hipGetErrorString(hipError_t error) {
     const Runtime& runtime = Runtime::instance();
     if (!runtime.found()) return error == hipSuccess ? "no error" : runtime.problem().c_str();
@@ -324,6 +332,9 @@ hipError_t hipGetDeviceCount(int* count) {
     FORWARD(hipGetDeviceCount, cudaGetDeviceCount, count);
 }
 
+hipError_t hipRuntimeGetVersion(int* version) {
+    FORWARD(hipRuntimeGetVersion, cudaRuntimeGetVersion, version);
+}
 hipError_t hipSetDevice(int device) {
     FORWARD(hipSetDevice, cudaSetDevice, device);
 }

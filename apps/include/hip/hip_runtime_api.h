@@ -88,6 +88,8 @@ const char* hipGetErrorString(hipError_t error);
 /// The last error of this thread, which it clears.
 hipError_t hipGetLastError(void);
 
+/// The vendor's own number: 60443484 is ROCm 6.4, 12090 is CUDA 12.9.
+hipError_t hipRuntimeGetVersion(int* version);
 /// hipErrorNoDevice, with *count = 0, where there is no GPU or no GPU runtime.
 hipError_t hipGetDeviceCount(int* count);
 hipError_t hipSetDevice(int device);
