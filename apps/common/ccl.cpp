@@ -21,6 +21,7 @@ namespace {
 
 // The library's ABI, from its documentation.
 constexpr int ccl_success = 0;
+constexpr int ccl_float32 = 7;
 constexpr int ccl_float64 = 8;
 constexpr int ccl_sum = 0;
 using Communicator = void*;
@@ -151,6 +152,9 @@ void Ccl::require(int result, const char* call) const {
 
 void Ccl::start_sum(double* d_A, std::size_t N, hipStream_t stream) const {
     require(_functions->all_reduce(d_A, d_A, N, ccl_float64, ccl_sum, _communicator, stream), "ncclAllReduce");
+}
+void Ccl::start_sum(float* d_A, std::size_t N, hipStream_t stream) const {
+    require(_functions->all_reduce(d_A, d_A, N, ccl_float32, ccl_sum, _communicator, stream), "ncclAllReduce");
 }
 
 void Ccl::start_group() const {

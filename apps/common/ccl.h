@@ -33,8 +33,10 @@ class Ccl {
     /// Queues the sum over all ranks of d_A[0 .. N - 1], in place, and returns at once. Ends the job with a message
     /// where the library refuses it.
     void start_sum(double* d_A, std::size_t N, hipStream_t stream) const;
-    /// Queues sends and receives of doubles, which progress together: between the two calls each rank queues all that
-    /// it exchanges with others. The device buffers are in use until the stream has come so far.
+    void start_sum(float* d_A, std::size_t N, hipStream_t stream) const;
+    /// What is queued between these two calls is one operation. Sends and receives of doubles progress together there:
+    /// each rank queues all that it exchanges with others. The device buffers are in use until the stream has come so
+    /// far.
     void start_group() const;
     void end_group() const;
     void send(const double* d_A, std::size_t N, int peer, hipStream_t stream) const;
