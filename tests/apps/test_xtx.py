@@ -87,12 +87,13 @@ def check_run(
     assert max(products, reductions) - 1e-8 <= ideal <= serial + 1e-8
     bandwidth = re.fullmatch(r"[\d.]+ s, algbw ([\d.]+) GB/s, busbw ([\d.]+) GB/s", figure(out, "reductions alone"))
     assert bandwidth
-    assert float(bandwidth[1]) == pytest.approx(total / reductions * 1e-9, abs=6e-4, rel=1e-3)
+    # Seconds have nine decimals.
+    assert float(bandwidth[1]) == pytest.approx(total / reductions * 1e-9, abs=6e-4, rel=1e-3 + 1e-9 / reductions)
     assert float(bandwidth[2]) == pytest.approx(float(bandwidth[1]) * 2 * (ranks - 1) / ranks, abs=1.2e-3)
     overlap = re.fullmatch(r"([\d.]+) s, ([\d.]+) x T_ideal", figure(out, "T_overlap"))
     assert overlap
     assert float(overlap[1]) == pytest.approx(rows["on"][0], abs=1e-9)
-    assert float(overlap[2]) == pytest.approx(rows["on"][0] / ideal, rel=1e-3, abs=6e-5)
+    assert float(overlap[2]) == pytest.approx(rows["on"][0] / ideal, rel=1e-3 + 1e-9 / ideal, abs=6e-5)
 
     off, on = (figure(out, f"bits of the result, overlap {mode}") for mode in ("off", "on"))
     assert off == on
@@ -218,15 +219,15 @@ def test_what_does_not_fit_into_the_gpu_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dofs", "vectors", "block", "ranks"),
+    ("dofs", "vectors", "block", "ranks", "numbers"),
     [
-        (2, 7, 3, 4),  # fewer rows than ranks
-        (50, 6, 10, 1),  # one rank, one block that is not full
-        (1, 1, 1, 2),
-        (101, 24, 6, 4),
+        (2, 7, 3, 4, "complex"),  # fewer rows than ranks
+        (50, 6, 10, 1, "real"),  # one rank, one block that is not full
+        (1, 1, 1, 2, "real"),
+        (101, 24, 6, 4, "real"),
+        (101, 24, 6, 3, "complex"),
     ],
 )
-@pytest.mark.parametrize("numbers", ["real", "complex"])
 def test_odd_sizes(dofs: int, vectors: int, block: int, ranks: int, numbers: str) -> None:
     words = ["--input", "random", *FEW] + (["--complex"] if numbers == "complex" else [])
     result = on_cpu("mpich", *sizes(dofs, vectors, block), *words, ranks=ranks)
