@@ -70,7 +70,18 @@ struct Caller<Function> {
   private:
     template <std::size_t... Position>
     static void call_with([[maybe_unused]] void** arguments, std::index_sequence<Position...>) {
-        Function(*static_cast<const std::remove_const_t<Parameters>*>(arguments[Position])...);
+        Function(value<std::remove_const_t<Parameters>>(arguments[Position])...);
+    }
+
+    /// An argument. A kernel of a program's own (hip_kernel_host.h) has plain pointers for parameters.
+    template <typename Parameter>
+    static Parameter value(const void* argument) noexcept {
+        const Parameter passed = *static_cast<const Parameter*>(argument);
+        if constexpr (std::is_pointer_v<Parameter>) {
+            return reinterpret_cast<Parameter>(accessible(reinterpret_cast<std::uintptr_t>(passed)));
+        } else {
+            return passed;
+        }
     }
 };
 

@@ -2,6 +2,8 @@
 // for, and a last error.
 #pragma once
 
+#include <cstring>
+
 #include "front_end.h"
 
 namespace awaken::emulator {

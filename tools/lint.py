@@ -21,7 +21,7 @@ TOOLS = ROOT / ".venv" / "bin"
 FOLDERS = ("include", "src", "emulator", "apps", "bench", "tests")
 SOURCES = {".c", ".cc", ".cpp"}
 HEADERS = {".h", ".hpp", ".inc"}
-FORMATTED = SOURCES | {".h", ".hpp"}
+FORMATTED = SOURCES | {".h", ".hpp", ".hip"}
 CHECKS = ("format", "ruff", "mypy", "tidy")
 
 

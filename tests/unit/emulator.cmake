@@ -5,12 +5,15 @@ include(GoogleTest)
 get_target_property(emulator_directory emulator_core LIBRARY_OUTPUT_DIRECTORY)
 get_filename_component(emulator_kernels "${CMAKE_CURRENT_LIST_DIR}/../../src/gpu/kernels" ABSOLUTE)
 
+get_filename_component(emulator_apps "${CMAKE_CURRENT_LIST_DIR}/../../apps" ABSOLUTE)
+
 function(emulator_test name emulate)
     add_executable(${name} ${ARGN} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/emulator_support.cpp)
     target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
     target_compile_definitions(${name} PRIVATE
         AWAKEN_EMULATOR_DIRECTORY="${emulator_directory}"
         AWAKEN_KERNEL_DIRECTORY="${emulator_kernels}"
+        AWAKEN_APPS_DIRECTORY="${emulator_apps}"
         AWAKEN_TEST_EMULATE="${emulate}")
     target_link_libraries(${name} PRIVATE awaken_defaults GTest::gtest ${CMAKE_DL_LIBS})
     add_dependencies(${name} emulator)
@@ -35,6 +38,21 @@ foreach(vendor IN ITEMS cuda hip)
 endforeach()
 target_compile_definitions(emulator_ccl_cuda_test PRIVATE AWAKEN_CCL_HIP=0)
 target_compile_definitions(emulator_ccl_hip_test PRIVATE AWAKEN_CCL_HIP=1)
+
+# The emulated BLAS libraries, each version of them.
+foreach(file IN ITEMS libcublas.so.12 libcublas.so.13 libhipblas.so.1 libhipblas.so.2 libhipblas.so.3)
+    string(REGEX MATCH "(cu|hip)blas" library "${file}")
+    string(REGEX MATCH "[0-9]+$" version "${file}")
+    set(vendor cuda)
+    set(is_hip 0)
+    if(library STREQUAL "hipblas")
+        set(vendor hip)
+        set(is_hip 1)
+    endif()
+    emulator_test(emulator_${library}_${version}_test ${vendor}:2 ${CMAKE_CURRENT_LIST_DIR}/emulator_blas_test.cpp)
+    target_compile_definitions(emulator_${library}_${version}_test PRIVATE
+        AWAKEN_BLAS_FILE="${file}" AWAKEN_BLAS_HIP=${is_hip})
+endforeach()
 
 # A program against the real headers, where there are any.
 find_path(AWAKEN_HIP_INCLUDE hip/hip_runtime_api.h HINTS ENV ROCM_PATH PATHS /opt/rocm PATH_SUFFIXES include)

@@ -942,6 +942,40 @@ TEST_F(EmulatedCuda, RunsAKernelOfTheProject) {
     ASSERT_EQ(driver().free(mismatches), kSuccess);
 }
 
+TEST_F(EmulatedCuda, RunsAKernelOfAProgram) {
+    const Compiler compiler;
+    const std::string source = text_of_file(AWAKEN_APPS_DIRECTORY "/examples/own_kernel.hip");
+    void* program = nullptr;
+    ASSERT_EQ(compiler.create(&program, source.c_str(), "own_kernel.hip", 0, nullptr, nullptr), 0);
+    ASSERT_EQ(compiler.compile(program, 0, nullptr), 0);
+    std::size_t size = 0;
+    ASSERT_EQ(compiler.image_size(program, &size), 0);
+    std::vector<char> image(size);
+    ASSERT_EQ(compiler.image(program, image.data()), 0);
+    ASSERT_EQ(compiler.destroy(&program), 0);
+    void* module = nullptr;
+    void* function = nullptr;
+    ASSERT_EQ(driver().module_load(&module, image.data()), kSuccess);
+    ASSERT_EQ(driver().module_function(&function, module, "own_kernel_double"), kSuccess);
+
+    // Plain pointers to device memory and to host memory that devices may use.
+    int count = 70;
+    int* source_values = nullptr;
+    ASSERT_EQ(driver().allocate_host(reinterpret_cast<void**>(&source_values), 70 * sizeof(int), 0), kSuccess);
+    for (int i = 0; i < count; ++i)
+        source_values[i] = i - 3;
+    Pointer target = allocate(70 * sizeof(int));
+    std::vector<void*> arguments = {&target, static_cast<void*>(&source_values), &count};
+    ASSERT_EQ(driver().launch(function, 3, 1, 1, 32, 1, 1, 0, nullptr, arguments.data(), nullptr), kSuccess);
+    std::vector<int> doubled(70);
+    ASSERT_EQ(driver().to_host(doubled.data(), target, 70 * sizeof(int)), kSuccess);
+    for (int i = 0; i < count; ++i)
+        EXPECT_EQ(doubled[static_cast<std::size_t>(i)], 2 * (i - 3));
+    ASSERT_EQ(driver().free_host(source_values), kSuccess);
+    ASSERT_EQ(driver().free(target), kSuccess);
+    ASSERT_EQ(driver().module_unload(module), kSuccess);
+}
+
 TEST_F(EmulatedCuda, RefusesToCompileWhatItWasNotBuiltWith) {
     const Compiler compiler;
     void* program = nullptr;

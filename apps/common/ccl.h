@@ -1,4 +1,4 @@
-// The GPU vendor's own collective library, NCCL or RCCL, as far as this benchmark uses it.
+// The GPU vendor's own collective library, NCCL or RCCL, as far as the programs under apps/ use it.
 //
 // Both have the same API (https://docs.nvidia.com/deeplearning/nccl, https://rocm.docs.amd.com/projects/rccl). It is
 // opened when the program runs, so that one executable serves both vendors and machines that have neither.
@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <string>
 
-namespace allreduce {
+namespace apps {
 
 /// The functions of the library; ccl.cpp.
 struct CclFunctions;
@@ -33,7 +33,15 @@ class Ccl {
     /// Queues the sum over all ranks of d_A[0 .. N - 1], in place, and returns at once. Ends the job with a message
     /// where the library refuses it.
     void start_sum(double* d_A, std::size_t N, hipStream_t stream) const;
-    /// Waits for what start_sum() queued. Ends the job with a message where it failed.
+    void start_sum(float* d_A, std::size_t N, hipStream_t stream) const;
+    /// What is queued between these two calls is one operation. Sends and receives of doubles progress together there:
+    /// each rank queues all that it exchanges with others. The device buffers are in use until the stream has come so
+    /// far.
+    void start_group() const;
+    void end_group() const;
+    void send(const double* d_A, std::size_t N, int peer, hipStream_t stream) const;
+    void receive(double* d_A, std::size_t N, int peer, hipStream_t stream) const;
+    /// Waits for what has been queued. Ends the job with a message where it failed.
     void wait(hipStream_t stream) const;
 
   private:
@@ -47,4 +55,4 @@ class Ccl {
     std::string _problem;
 };
 
-}  // namespace allreduce
+}  // namespace apps

@@ -15,12 +15,13 @@
 #include <gpu_runtime.h>
 #endif
 
-namespace allreduce {
+namespace apps {
 
 namespace {
 
 // The library's ABI, from its documentation.
 constexpr int ccl_success = 0;
+constexpr int ccl_float32 = 7;
 constexpr int ccl_float64 = 8;
 constexpr int ccl_sum = 0;
 using Communicator = void*;
@@ -65,6 +66,10 @@ struct CclFunctions {
     int (*comm_get_async_error)(Communicator, int*) = nullptr;
     int (*comm_destroy)(Communicator) = nullptr;
     int (*all_reduce)(const void*, void*, std::size_t, int, int, Communicator, hipStream_t) = nullptr;
+    int (*group_start)() = nullptr;
+    int (*group_end)() = nullptr;
+    int (*send)(const void*, std::size_t, int, int, Communicator, hipStream_t) = nullptr;
+    int (*receive)(void*, std::size_t, int, int, Communicator, hipStream_t) = nullptr;
     const char* (*get_error_string)(int) = nullptr;
 
     /// Returns the name of the first function that the library lacks, or null.
@@ -80,6 +85,10 @@ struct CclFunctions {
         find(comm_get_async_error, "ncclCommGetAsyncError");
         find(comm_destroy, "ncclCommDestroy");
         find(all_reduce, "ncclAllReduce");
+        find(group_start, "ncclGroupStart");
+        find(group_end, "ncclGroupEnd");
+        find(send, "ncclSend");
+        find(receive, "ncclRecv");
         find(get_error_string, "ncclGetErrorString");
         return missing;
     }
@@ -87,8 +96,8 @@ struct CclFunctions {
 
 Ccl::Ccl() : _name(runtime_is_amd() ? "RCCL" : "NCCL") {
     // Connecting is collective: no rank may begin where one has no library.
-    _problem = apps::first_problem(open());
-    if (_problem.empty()) _problem = apps::first_problem(connect());
+    _problem = first_problem(open());
+    if (_problem.empty()) _problem = first_problem(connect());
 }
 
 Ccl::~Ccl() {
@@ -114,7 +123,7 @@ std::string Ccl::open() {
         if (functions.get_version(&version) == ccl_success) _name += " " + version_text(version);
         return {};
     }
-    return reason + "; put the folder of " + names.front() + " into LD_LIBRARY_PATH to have it measured";
+    return reason + "; put the folder of " + names.front() + " into LD_LIBRARY_PATH";
 }
 
 std::string Ccl::connect() {
@@ -123,12 +132,12 @@ std::string Ccl::connect() {
     };
     UniqueId id = {};
     int result = ccl_success;
-    if (apps::rank_of_world() == 0) result = _functions->get_unique_id(&id);
+    if (rank_of_world() == 0) result = _functions->get_unique_id(&id);
     MPI_Bcast(&result, 1, MPI_INT, 0, MPI_COMM_WORLD);
     if (result != ccl_success) return failure("ncclGetUniqueId", result);
     MPI_Bcast(id.bytes.data(), static_cast<int>(id.bytes.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
 
-    result = _functions->comm_init_rank(&_communicator, apps::size_of_world(), id, apps::rank_of_world());
+    result = _functions->comm_init_rank(&_communicator, size_of_world(), id, rank_of_world());
     if (result == ccl_success) return {};
     _communicator = nullptr;
     return failure("ncclCommInitRank", result);
@@ -136,13 +145,29 @@ std::string Ccl::connect() {
 
 void Ccl::require(int result, const char* call) const {
     if (result == ccl_success) return;
-    std::fprintf(stderr, "rank %d: %s: %s: %s\n", apps::rank_of_world(), _name.c_str(), call,
+    std::fprintf(stderr, "rank %d: %s: %s: %s\n", rank_of_world(), _name.c_str(), call,
                  _functions->get_error_string(result));
-    apps::end_job();
+    end_job();
 }
 
 void Ccl::start_sum(double* d_A, std::size_t N, hipStream_t stream) const {
     require(_functions->all_reduce(d_A, d_A, N, ccl_float64, ccl_sum, _communicator, stream), "ncclAllReduce");
+}
+void Ccl::start_sum(float* d_A, std::size_t N, hipStream_t stream) const {
+    require(_functions->all_reduce(d_A, d_A, N, ccl_float32, ccl_sum, _communicator, stream), "ncclAllReduce");
+}
+
+void Ccl::start_group() const {
+    require(_functions->group_start(), "ncclGroupStart");
+}
+void Ccl::end_group() const {
+    require(_functions->group_end(), "ncclGroupEnd");
+}
+void Ccl::send(const double* d_A, std::size_t N, int peer, hipStream_t stream) const {
+    require(_functions->send(d_A, N, ccl_float64, peer, _communicator, stream), "ncclSend");
+}
+void Ccl::receive(double* d_A, std::size_t N, int peer, hipStream_t stream) const {
+    require(_functions->receive(d_A, N, ccl_float64, peer, _communicator, stream), "ncclRecv");
 }
 
 void Ccl::wait(hipStream_t stream) const {
@@ -152,10 +177,10 @@ void Ccl::wait(hipStream_t stream) const {
     require(_functions->comm_get_async_error(_communicator, &result), "ncclCommGetAsyncError");
     require(result, "an operation that had been started");
     if (error != hipSuccess) {
-        std::fprintf(stderr, "rank %d: %s: hipStreamSynchronize: %s\n", apps::rank_of_world(), _name.c_str(),
+        std::fprintf(stderr, "rank %d: %s: hipStreamSynchronize: %s\n", rank_of_world(), _name.c_str(),
                      hipGetErrorString(error));
-        apps::end_job();
+        end_job();
     }
 }
 
-}  // namespace allreduce
+}  // namespace apps

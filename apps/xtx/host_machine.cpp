@@ -1,0 +1,115 @@
+// The CPU in place of a GPU: a thread works off what a GPU's compute stream would, so that products overlap with
+// reductions here too.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "host_blas.h"
+#include "machine.h"
+#include "ranges.h"
+#include "worker.h"
+
+namespace xtx {
+
+namespace {
+
+class HostMachine : public Machine {
+  public:
+    std::string title() const override { return _blas.name() + " on the CPU"; }
+
+    std::string refusal(const Problem& problem, long long rows) const override {
+        if (_blas.takes_large_sizes() || std::max(problem.vectors, rows) <= INT_MAX) return {};
+        return _blas.name() + " takes sizes up to 2147483647: use fewer --vectors, or more ranks";
+    }
+
+    void* allocate(std::size_t bytes) override { return std::malloc(std::max<std::size_t>(bytes, 1)); }
+    void free(void* memory) override { std::free(memory); }
+    void* allocate_on_host(std::size_t bytes) override { return allocate(bytes); }
+    void free_on_host(void* memory) override { std::free(memory); }
+    /// What the system could give without swapping. It promises more than that, and takes it back the hard way.
+    std::size_t free_bytes() const override {
+        std::ifstream file("/proc/meminfo");
+        std::string name;
+        std::size_t kilobytes = 0;
+        while (file >> name >> kilobytes) {
+            if (name == "MemAvailable:") return kilobytes << 10;
+            file.ignore(INT_MAX, '\n');
+        }
+        return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    }
+
+    void fill(double* X, std::size_t count, const Filling& filling) override {
+        _worker.submit([=] {
+            for (std::size_t i = 0; i < count; ++i)
+                X[i] = filling(i);
+        });
+    }
+    void narrow(float* target, const double* source, std::size_t count) override {
+        _worker.submit([=] {
+            for (std::size_t i = 0; i < count; ++i)
+                target[i] = static_cast<float>(source[i]);
+        });
+    }
+    void multiply(const Product& product) override {
+        _worker.submit([this, product] {
+            const apps::Range range("gemm");
+            _blas.multiply(product);
+        });
+    }
+    void split(const Split& split) override {
+        _worker.submit([split] {
+            for (std::size_t column = 0; column < split.columns; ++column) {
+                const double* const from = split.block + column * split.height;
+                std::memcpy(split.diagonal + column * split.top, from, split.top * sizeof(double));
+                float* const to = split.rest + column * (split.height - split.top);
+                for (std::size_t row = split.top; row < split.height; ++row)
+                    to[row - split.top] = static_cast<float>(from[row]);
+            }
+        });
+    }
+
+    void prepare(std::size_t blocks) override { _marks.resize(std::max(_marks.size(), blocks)); }
+    void begin_block(std::size_t k) override {
+        _worker.submit([this, k] { _marks[k].begin = Clock::now(); });
+    }
+    void end_block(std::size_t k) override {
+        _marks[k].task = _worker.submit([this, k] { _marks[k].end = Clock::now(); });
+    }
+    void wait_for_block(std::size_t k) override { _worker.wait(_marks[k].task); }
+    double seconds_of_block(std::size_t k) override {
+        return std::chrono::duration<double>(_marks[k].end - _marks[k].begin).count();
+    }
+    void finish_computing() override { _worker.wait_for_all(); }
+
+    void copy_to_host(void* target, const void* source, std::size_t bytes) override {
+        std::memcpy(target, source, bytes);
+    }
+    void finish_copies() override {}
+    hipStream_t communication_stream() const override { return nullptr; }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    struct Marks {
+        Clock::time_point begin;
+        Clock::time_point end;
+        std::size_t task = 0;
+    };
+
+    HostBlas _blas;
+    std::vector<Marks> _marks;
+    Worker _worker;  // last: its thread ends before the rest goes
+};
+
+}  // namespace
+
+std::unique_ptr<Machine> make_host_machine() {
+    return std::make_unique<HostMachine>();
+}
+
+}  // namespace xtx

@@ -1,0 +1,239 @@
+// The products and reductions of all blocks, one after the other or overlapping.
+//
+//   compute stream        | product 1 | product 2 | product 3 |  ...
+//   communication                     | sum 1, copy 1 | sum 2, copy 2 | ...
+//
+// With overlap, block k + 1 is multiplied into one buffer while block k is summed up over the ranks in the other and
+// copied to the host. Everything is made beforehand: a run allocates nothing.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "machine.h"
+#include "plan.h"
+#include "ranges.h"
+#include "reduction.h"
+
+namespace xtx {
+
+/// Seconds that one block took in one run.
+struct Step {
+    double product = 0;        ///< on the GPU, or on the thread that stands for it
+    double communication = 0;  ///< from the start of the sum until the block was in host memory
+    double reduction = 0;      ///< of that, the sum; known without overlap only
+};
+
+/// What happens to block k in host memory, before the next one lands there: a program puts it into its own matrix.
+using Consumer = std::function<void(std::size_t k, const void* block)>;
+
+class Pipeline {
+  public:
+    /// Allocates and fills X and makes the buffers. Where there is no room, problem() tells why, and there is no
+    /// pipeline. `sharers` ranks share the machine's memory.
+    Pipeline(const Problem& problem, const Rows& rows, Input input, std::size_t sharers, Machine& machine,
+             Reduction& reduction)
+        : _problem(problem), _rows(rows), _blocks(blocks_of(problem)), _machine(machine), _reduction(reduction) {
+        const apps::Range range("allocation");
+        allocate(sharers);
+        if (!_refusal.empty()) return;
+        const Filling filling(problem, input, rows);
+        const std::size_t count = numbers_of_X();
+        _machine.fill(static_cast<double*>(_X), count, filling);
+        if (_X_single != nullptr)
+            _machine.narrow(static_cast<float*>(_X_single), static_cast<const double*>(_X), count);
+        _machine.finish_computing();
+        _machine.prepare(_blocks.size());
+    }
+    ~Pipeline() {
+        for (void* memory : {_X, _X_single, _whole, _buffers[0], _buffers[1]}) {
+            if (memory != nullptr) _machine.free(memory);
+        }
+        if (_host != nullptr) _machine.free_on_host(_host);
+    }
+    Pipeline(const Pipeline&) = delete;
+    Pipeline& operator=(const Pipeline&) = delete;
+
+    [[nodiscard]] const std::string& problem() const { return _refusal; }
+
+    /// Makes all of S once. Collective.
+    std::vector<Step> run(bool overlaps, const Consumer& consume) {
+        std::vector<Step> steps(_blocks.size());
+        start_product(0);
+        for (std::size_t k = 0; k < _blocks.size(); ++k) {
+            _machine.wait_for_block(k);
+            const bool has_next = k + 1 < _blocks.size();
+            // Its buffer is free: block k - 1 has reached the host.
+            if (overlaps && has_next) start_product(k + 1);
+            communicate(k, !overlaps, steps[k]);
+            consume(k, _host);
+            if (!overlaps && has_next) start_product(k + 1);
+        }
+        for (std::size_t k = 0; k < _blocks.size(); ++k)
+            steps[k].product = _machine.seconds_of_block(k);
+        return steps;
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    [[nodiscard]] std::size_t numbers_of_X() const {
+        return static_cast<std::size_t>(_rows.count) * static_cast<std::size_t>(_problem.vectors) *
+               static_cast<std::size_t>(_problem.parts());
+    }
+
+    void allocate(std::size_t sharers) {
+        // Sizes first, in a type that cannot overflow: N, B and M each fit into 2^62.
+        const auto numbers = static_cast<double>(_rows.count) * static_cast<double>(_problem.vectors) *
+                             static_cast<double>(_problem.parts());
+        const Block& largest = _blocks.front();
+        const auto block_numbers = static_cast<double>(largest.height) * static_cast<double>(largest.width) *
+                                   static_cast<double>(_problem.parts());
+        const bool splits = _problem.precision == Precision::mixed_communication;
+        const double needed =
+            numbers * (_problem.precision == Precision::mixed ? 12 : 8) + block_numbers * 8 * (splits ? 3 : 2);
+        const auto available = static_cast<double>(_machine.free_bytes() / sharers);
+        if (needed > available) return refuse(needed, available);
+
+        constexpr std::size_t least = 256;  // a rank may have no rows
+        const std::size_t X_bytes = numbers_of_X() * sizeof(double);
+        _X = _machine.allocate(std::max(X_bytes, least));
+        bool has_room = _X != nullptr;
+        if (has_room && _problem.precision == Precision::mixed) {
+            _X_single = _machine.allocate(std::max(X_bytes / 2, least));
+            has_room = _X_single != nullptr;
+        }
+        if (has_room && splits) {
+            _whole = _machine.allocate(static_cast<std::size_t>(block_numbers) * sizeof(double));
+            has_room = _whole != nullptr;
+        }
+        std::size_t bytes = 0;
+        for (const Block& block : _blocks)
+            bytes = std::max(bytes, layout_of(_problem, block).buffer_bytes());
+        for (void*& buffer : _buffers) {
+            if (has_room) buffer = _machine.allocate(bytes);
+            has_room = has_room && buffer != nullptr;
+        }
+        if (has_room) {
+            _host = _machine.allocate_on_host(bytes);
+            has_room = _host != nullptr;
+        }
+        if (!has_room) refuse(needed, available);
+    }
+
+    void refuse(double needed, double available) {
+        std::array<char, 256> text = {};
+        std::snprintf(
+            text.data(), text.size(),
+            "no memory for %lld rows of %lld vectors in blocks of %lld: %.3g GiB are needed and %.3g GiB free; "
+            "use fewer --dofs or --vectors, smaller --block, or more ranks",
+            _rows.count, _problem.vectors, _problem.block, needed / 0x1p30, available / 0x1p30);
+        _refusal = text.data();
+    }
+
+    [[nodiscard]] unsigned char* buffer_of(std::size_t k) const { return static_cast<unsigned char*>(_buffers[k % 2]); }
+
+    /// Queues what makes block k of this rank's share of S.
+    void start_product(std::size_t k) {
+        const Block& block = _blocks[k];
+        const Layout layout = layout_of(_problem, block);
+        unsigned char* const buffer = buffer_of(k);
+        _machine.begin_block(k);
+        switch (_problem.precision) {
+            case Precision::double_precision:
+                multiply(block, 0, block.height, false, buffer);
+                break;
+            case Precision::mixed_communication:
+                multiply(block, 0, block.height, false, _whole);
+                split(block, buffer, layout);
+                break;
+            case Precision::mixed:
+                multiply(block, 0, block.width, false, buffer);
+                if (block.rest() > 0) multiply(block, block.width, block.rest(), true, buffer + layout.floats_offset);
+                break;
+        }
+        _machine.end_block(k);
+    }
+
+    /// `rows` rows of the block, from row `first` of it on.
+    void multiply(const Block& block, long long first, long long rows, bool single, void* result) {
+        const std::size_t size = (single ? sizeof(float) : sizeof(double)) * static_cast<std::size_t>(_problem.parts());
+        const auto* const X = static_cast<const unsigned char*>(single ? _X_single : _X);
+        Product product;
+        product.single = single;
+        product.is_complex = _problem.is_complex;
+        product.m = rows;
+        product.n = block.width;
+        product.k = _rows.count;
+        product.a = X + static_cast<std::size_t>(block.first + first) * size;
+        product.b = X + static_cast<std::size_t>(block.first) * size;
+        product.leading = _problem.vectors;
+        product.c = result;
+        product.leading_c = rows;
+        _machine.multiply(product);
+    }
+
+    void split(const Block& block, unsigned char* buffer, const Layout& layout) {
+        const auto parts = static_cast<std::size_t>(_problem.parts());
+        Split split;
+        split.diagonal = reinterpret_cast<double*>(buffer);
+        split.rest = reinterpret_cast<float*>(buffer + layout.floats_offset);
+        split.block = static_cast<const double*>(_whole);
+        split.height = parts * static_cast<std::size_t>(block.height);
+        split.top = parts * static_cast<std::size_t>(block.width);
+        split.columns = static_cast<std::size_t>(block.width);
+        _machine.split(split);
+    }
+
+    /// Sums block k up over all ranks and brings it to the host. `apart`: waits in between, to time both.
+    void communicate(std::size_t k, bool apart, Step& step) {
+        const Layout layout = layout_of(_problem, _blocks[k]);
+        const auto begin = Clock::now();
+        if (_reduction.works_on_host()) {
+            copy(k, layout);
+            const auto copied = Clock::now();
+            reduce(_host, layout);
+            step.reduction = seconds(copied, Clock::now());
+        } else {
+            reduce(buffer_of(k), layout);
+            if (apart) _reduction.finish();
+            step.reduction = seconds(begin, Clock::now());
+            copy(k, layout);
+        }
+        step.communication = seconds(begin, Clock::now());
+    }
+
+    void reduce(void* block, const Layout& layout) {
+        const apps::Range range("reduce");
+        _reduction.sum(block, layout);
+    }
+
+    void copy(std::size_t k, const Layout& layout) {
+        const apps::Range range("copy");
+        _machine.copy_to_host(_host, buffer_of(k), layout.buffer_bytes());
+        _reduction.finish();
+        _machine.finish_copies();
+    }
+
+    static double seconds(Clock::time_point from, Clock::time_point to) {
+        return std::chrono::duration<double>(to - from).count();
+    }
+
+    Problem _problem;
+    Rows _rows;
+    std::vector<Block> _blocks;
+    Machine& _machine;
+    Reduction& _reduction;
+    std::string _refusal;
+    void* _X = nullptr;
+    void* _X_single = nullptr;  ///< X in FP32, for products in that precision
+    void* _whole = nullptr;     ///< a block in FP64 that is yet to be split
+    std::array<void*, 2> _buffers = {};
+    void* _host = nullptr;
+};
+
+}  // namespace xtx

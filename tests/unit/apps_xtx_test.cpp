@@ -1,0 +1,180 @@
+// The parts of apps/xtx that need neither MPI nor a GPU: sizes, the model of the overlap, products on the host.
+#include <gtest/gtest.h>
+
+#include <complex>
+#include <random>
+#include <vector>
+
+#include "host_blas.h"
+#include "model.h"
+#include "plan.h"
+
+namespace xtx {
+namespace {
+
+Problem sized(long long dofs, long long vectors, long long block) {
+    Problem problem;
+    problem.dofs = dofs;
+    problem.vectors = vectors;
+    problem.block = block;
+    return problem;
+}
+
+std::size_t doubles_of(const Problem& problem) {
+    std::size_t doubles = 0;
+    for (const Block& block : blocks_of(problem))
+        doubles += layout_of(problem, block).doubles;
+    return doubles;
+}
+
+TEST(XtxModel, OneBlockIsProductThenCommunication) {
+    const std::vector<BlockTime> times = {{3, 2}};
+    EXPECT_DOUBLE_EQ(serial_seconds(times), 5);
+    EXPECT_DOUBLE_EQ(ideal_seconds(times), 5);
+    EXPECT_TRUE(std::isnan(overlap_efficiency(5, 5, 5))) << "nothing can be saved";
+}
+
+TEST(XtxModel, TheLongerOfTwoCounts) {
+    // 4, then max(5, 1), then max(2, 6), then 3.
+    const std::vector<BlockTime> times = {{4, 1}, {5, 6}, {2, 3}};
+    EXPECT_DOUBLE_EQ(serial_seconds(times), 21);
+    EXPECT_DOUBLE_EQ(ideal_seconds(times), 18);
+    EXPECT_DOUBLE_EQ(overlap_efficiency(21, 18, 18), 1);
+    EXPECT_DOUBLE_EQ(overlap_efficiency(21, 18, 21), 0);
+    EXPECT_DOUBLE_EQ(overlap_efficiency(21, 18, 19.5), 0.5);
+    EXPECT_DOUBLE_EQ(overlap_efficiency(21, 18, 24), -1);
+}
+
+TEST(XtxModel, WithoutBlocksThereIsNoTime) {
+    EXPECT_EQ(ideal_seconds({}), 0);
+    EXPECT_EQ(serial_seconds({}), 0);
+}
+
+TEST(XtxPlan, TheTrapezoidHasHalfOfTheElements) {
+    const Problem original = sized(1, 36600, 732);
+    EXPECT_EQ(blocks_of(original).size(), 50U);
+    EXPECT_EQ(doubles_of(original), 36600ULL * (36600 + 732) / 2);
+    // FP64 diagonal blocks, the rest in FP32.
+    Problem mixed = original;
+    mixed.precision = Precision::mixed_communication;
+    std::size_t bytes = 0;
+    for (const Block& block : blocks_of(mixed))
+        bytes += layout_of(mixed, block).payload_bytes();
+    EXPECT_EQ(bytes, 50ULL * 732 * 732 * 8 + (36600ULL * (36600 + 732) / 2 - 50ULL * 732 * 732) * 4);
+}
+
+TEST(XtxPlan, BlocksCoverTheColumnsOnce) {
+    for (const auto& [vectors, block] :
+         std::vector<std::pair<long long, long long>>{{10, 3}, {9, 3}, {2, 5}, {1, 1}, {7, 1}}) {
+        long long next = 0;
+        for (const Block& one : blocks_of(sized(1, vectors, block))) {
+            EXPECT_EQ(one.first, next);
+            EXPECT_EQ(one.height, vectors - one.first);
+            EXPECT_GE(one.width, 1);
+            EXPECT_LE(one.width, block);
+            EXPECT_GE(one.rest(), 0);
+            next += one.width;
+        }
+        EXPECT_EQ(next, vectors);
+    }
+}
+
+TEST(XtxPlan, RowsAreSpreadEvenly) {
+    for (const long long dofs : {1, 2, 7, 8, 1000003}) {
+        for (const int ranks : {1, 2, 3, 8}) {
+            const Problem problem = sized(dofs, 1, 1);
+            long long next = 0;
+            for (int rank = 0; rank < ranks; ++rank) {
+                const Rows rows = rows_of(problem, rank, ranks);
+                EXPECT_EQ(rows.first, next);
+                EXPECT_GE(rows.count, dofs / ranks);
+                EXPECT_LE(rows.count, dofs / ranks + 1);
+                next += rows.count;
+            }
+            EXPECT_EQ(next, dofs);
+        }
+    }
+}
+
+TEST(XtxPlan, SizesBeyond32BitsStayWhole) {
+    const Problem problem = sized(1LL << 40, 3'000'000'000, 3'000'000'000);
+    const Block block = blocks_of(problem).front();
+    EXPECT_EQ(layout_of(problem, block).doubles, 9'000'000'000'000'000'000ULL);
+    EXPECT_EQ(rows_of(problem, 2, 3).first + rows_of(problem, 2, 3).count, 1LL << 40);
+    EXPECT_DOUBLE_EQ(operations(problem, block, 2), 3.6e19);
+}
+
+TEST(XtxPlan, FloatsOfABlockAreAligned) {
+    Problem problem = sized(1, 10, 3);
+    problem.precision = Precision::mixed;
+    problem.is_complex = true;
+    const Layout layout = layout_of(problem, blocks_of(problem).front());
+    EXPECT_EQ(layout.doubles, 2U * 3 * 3);
+    EXPECT_EQ(layout.floats, 2U * 3 * 7);
+    EXPECT_EQ(layout.floats_offset % 256, 0U);
+    EXPECT_GE(layout.floats_offset, layout.doubles * sizeof(double));
+    EXPECT_EQ(layout.buffer_bytes(), layout.floats_offset + layout.floats * sizeof(float));
+}
+
+template <class Value>
+std::vector<Value> whole_numbers(std::size_t count) {
+    std::mt19937 engine(7);
+    std::vector<Value> values(count);
+    for (Value& value : values) {
+        if constexpr (std::is_floating_point_v<Value>) {
+            value = static_cast<Value>(engine() % 9) - 4;
+        } else {
+            value = Value(static_cast<typename Value::value_type>(engine() % 9) - 4,
+                          static_cast<typename Value::value_type>(engine() % 9) - 4);
+        }
+    }
+    return values;
+}
+
+/// A part of X times the adjoint of another, with sizes on both sides of the tiles' limits.
+template <class Value>
+void check_loops(bool single, bool is_complex) {
+    constexpr long long m = 300;
+    constexpr long long n = 5;
+    constexpr long long k = 70;
+    constexpr long long leading = 310;
+    const auto X = whole_numbers<Value>(leading * k);
+    std::vector<Value> C(m * n, Value(99));
+    Product product;
+    product.single = single;
+    product.is_complex = is_complex;
+    product.m = m;
+    product.n = n;
+    product.k = k;
+    product.a = X.data() + 10;
+    product.b = X.data() + 3;
+    product.leading = leading;
+    product.c = C.data();
+    product.leading_c = m;
+    multiply_by_loops(product);
+    for (long long j = 0; j < n; ++j) {
+        for (long long i = 0; i < m; ++i) {
+            Value expected{};
+            for (long long l = 0; l < k; ++l) {
+                const Value b = X[static_cast<std::size_t>(3 + j + l * leading)];
+                const Value a = X[static_cast<std::size_t>(10 + i + l * leading)];
+                if constexpr (std::is_floating_point_v<Value>) {
+                    expected += a * b;
+                } else {
+                    expected += a * std::conj(b);
+                }
+            }
+            ASSERT_EQ(C[static_cast<std::size_t>(i + j * m)], expected) << i << ", " << j;
+        }
+    }
+}
+
+TEST(XtxLoops, MultiplyInEachPrecision) {
+    check_loops<float>(true, false);
+    check_loops<double>(false, false);
+    check_loops<std::complex<float>>(true, true);
+    check_loops<std::complex<double>>(false, true);
+}
+
+}  // namespace
+}  // namespace xtx
