@@ -13,7 +13,21 @@ from typing import NoReturn
 NATIVE_COMMANDS = ("exec", "settings", "version", "help")
 """What the native program does itself."""
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {}
+
+def report(arguments: Sequence[str]) -> int:
+    """Imported when it is asked for, so that other commands do not wait for it."""
+    from awaken import report
+
+    return report.run(arguments)
+
+
+def compare(arguments: Sequence[str]) -> int:
+    from awaken import compare
+
+    return compare.run(arguments)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"report": report, "compare": compare}
 """Name to function; it takes the arguments after the name and returns the exit status."""
 
 USAGE_ERROR = 2
