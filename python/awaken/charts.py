@@ -74,8 +74,8 @@ def both(draw: Callable[[Layout], str], wide: Layout = WIDE) -> str:
 def legend(names: Iterable[tuple[str, int]]) -> str:
     """What the styles of bars and blocks stand for."""
     keys = "".join(
-        f'<span><svg viewBox="0 0 12 12" aria-hidden="true"><g class="b{style}"><rect width="12" height="12" rx="2"/></g></svg>'
-        f"{escape(name)}</span>"
+        f'<span><svg viewBox="0 0 12 12" aria-hidden="true"><g class="b{style}">'
+        f'<rect width="12" height="12" rx="2"/></g></svg>{escape(name)}</span>'
         for name, style in names
     )
     return f'<p class="legend">{keys}</p>'
@@ -271,6 +271,8 @@ class HeatCell:
     level: int | None
     """0 to 5, or None where there is no value."""
     title: str
+    below: str = ""
+    """A second, smaller line."""
 
 
 def heat_map(
@@ -311,10 +313,17 @@ def heat_map(
             body.append(
                 f'<g class="cell {style}"><rect x="{x + 1:.1f}" y="{y + 1:.1f}" width="{cell_width - 2:.1f}" '
                 f'height="{cell_height - 2:.1f}" rx="3"/>'
-                f"{text(x + cell_width / 2, y + cell_height / 2 + 4, _fitting(cell.text, cell_width), '', 'middle')}"
+                f"{_cell_text(cell, x + cell_width / 2, y + cell_height / 2 + 4, cell_width)}"
                 f"<title>{escape(cell.title)}</title></g>"
             )
     return svg(layout, top + len(rows) * cell_height + 6, title, description, body)
+
+
+def _cell_text(cell: HeatCell, x: float, y: float, width: float) -> str:
+    if not cell.below:
+        return text(x, y, _fitting(cell.text, width), "", "middle")
+    upper = text(x, y - 5, _fitting(cell.text, width), "", "middle")
+    return upper + text(x, y + 7, _fitting(cell.below, width), "below", "middle")
 
 
 def _fitting(content: str, width: float) -> str:

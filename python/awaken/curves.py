@@ -38,6 +38,7 @@ TITLES = {
     "multi_lat": "Latency of many pairs",
     "latency_mt": "Latency with threads",
     "latency_mp": "Latency with processes",
+    "bw_between_nodes": "Bandwidth between nodes",
 }
 
 

@@ -30,6 +30,8 @@ PATH_STYLES = {
     "refused": 8,
 }
 HEAT_LEVELS = 6
+SAME_DEVICE = "the same GPU"
+"""Of a cell on the diagonal: no reason that needs telling."""
 MOST_COLOURS = 12
 """Of one legend."""
 MOST_ROWS = 400
@@ -291,7 +293,11 @@ def _topologies(documents: Sequence[Document]) -> str:
             parts += [paragraph(value) for name, value in topology.facts if name == "summary"]
             if topology.warnings:
                 parts.append("<ul>" + "".join(f"<li>{escape(warning)}</li>" for warning in topology.warnings) + "</ul>")
-            parts.append(f'<div class="pair">{"".join(_matrix(matrix) for matrix in topology.matrices)}</div>')
+            major = "".join(_matrix(matrix) for matrix in topology.matrices if not matrix.minor)
+            minor = "".join(_matrix(matrix) for matrix in topology.matrices if matrix.minor)
+            parts.append(f'<div class="pair">{major}</div>')
+            if minor:
+                parts.append(folded("More matrices: other directions, latency", f'<div class="pair">{minor}</div>'))
             if facts:
                 parts.append(table((), facts))
     return "".join(parts)
@@ -310,18 +316,29 @@ def _matrix(matrix: Matrix) -> str:
                 level = min(HEAT_LEVELS - 1, int(part * HEAT_LEVELS))
                 level = HEAT_LEVELS - 1 - level if matrix.less_is_better else level
                 said = f"{where}: {units.digits(cell.value)} {matrix.unit}{', ' + cell.text if cell.text else ''}"
-                drawn.append(charts.HeatCell(units.digits(cell.value), level, said))
+                drawn.append(charts.HeatCell(units.digits(cell.value), level, said, cell.text))
             elif cell.text:
                 drawn.append(charts.HeatCell(cell.text, 0, f"{where}: {cell.text}"))
             else:
-                drawn.append(charts.HeatCell("–", None, f"{where}: {cell.why_missing or 'not measured'}"))
+                drawn.append(
+                    charts.HeatCell(
+                        "" if cell.why_missing == SAME_DEVICE else "–",
+                        None,
+                        f"{where}: {cell.why_missing or 'not measured'}",
+                    )
+                )
         cells.append(drawn)
-    missing = sorted({cell.why_missing for row in matrix.cells for cell in row if cell.why_missing})
-    caption = matrix.unit and f"In {matrix.unit}; {'less' if matrix.less_is_better else 'more'} is better."
+    missing = sorted({cell.why_missing for row in matrix.cells for cell in row if cell.why_missing} - {SAME_DEVICE})
+    parts = []
+    if matrix.unit:
+        parts.append(f"In {matrix.unit}; {'less' if matrix.less_is_better else 'more'} is better.")
     if len(values) > 1:
-        caption += f" From {units.digits(low)} to {units.digits(high)}."
+        parts.append(f"From {units.digits(low)} to {units.digits(high)}.")
+    if any(cell.text.endswith("%") for row in matrix.cells for cell in row):
+        parts.append("In per cent: of the link's limit.")
     if missing:
-        caption += f" – is missing: {'; '.join(missing[:3])}."
+        parts.append(f"– is missing: {'; '.join(missing[:3])}.")
+    caption = " ".join(parts)
     chart = charts.both(
         lambda layout: charts.heat_map(
             layout,

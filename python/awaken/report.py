@@ -54,6 +54,9 @@ def parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--emulate", default="", metavar="KIND:N", help="on N emulated GPUs, such as cuda:2")
     group.add_argument("--ranks", type=int, default=2, metavar="N", help="ranks of the collectives (default: 2)")
+    group.add_argument(
+        "--awaken", metavar="PROGRAM", help="the native program to measure with (default: the installed one)"
+    )
     group.add_argument("--launcher", default="", metavar="WORDS", help='instead of mpiexec, such as "srun -n {ranks}"')
     group.add_argument("--only", metavar="NAME,..", help="only these measurements; --list names them")
     group.add_argument("--apps", metavar="DIR", help="folder of the example programs for this MPI, to run one of them")
@@ -182,7 +185,7 @@ def _distinguish(documents: list[Document]) -> None:
 def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
     from awaken.__main__ import COMMANDS, native_program
 
-    program = native_program()
+    program = options.awaken or native_program()
     if program is None:
         raise Misuse(
             "the program awaken is not installed: install the package again (pip install .), or give files to read"

@@ -125,6 +125,8 @@ class Matrix:
     row_title: str = "from"
     column_title: str = "to"
     less_is_better: bool = False
+    minor: bool = False
+    """Whether it may be folded away."""
 
 
 @dataclass(frozen=True)

@@ -45,5 +45,5 @@ def of(quantity: str, value: float) -> str:
 
 
 def count(number: int) -> str:
-    """12 345, with thin spaces."""
-    return f"{number:,}".replace(",", " ")
+    """12 345, with narrow spaces that do not break."""
+    return f"{number:,}".replace(",", "\u202f")

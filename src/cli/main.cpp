@@ -52,13 +52,15 @@ int help(std::span<char* const> words);
 
 struct Command {
     const char* name;
-    int (*run)(std::span<char* const> words);
+    int (*run)(std::span<char* const> words);  ///< null for commands of the Python package
     const char* summary;
 };
 
 constexpr std::array kCommands = {
     Command{"exec", exec, "run a program whose MPI calls may be given GPU pointers"},
     Command{"bench", bench, "measure MPI on host and GPU memory: the OSU micro-benchmarks and more"},
+    Command{"report", nullptr, "measure, or read results and logs, and write one page about them"},
+    Command{"compare", nullptr, "say what has become faster or slower between two measurements"},
     Command{"tune", tune, "measure this machine's GPUs, and write the figures by which paths are chosen"},
     Command{"settings", settings, "list the environment variables, their values and meaning"},
     Command{"version", version, "print the version and where the library is"},
@@ -108,7 +110,8 @@ int run(std::span<char* const> words) {
     }
     const auto command =
         std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return name == c.name; });
-    return command != kCommands.end() ? command->run(words.subspan(1)) : run_in_python(words);
+    const bool native = command != kCommands.end() && command->run != nullptr;
+    return native ? command->run(words.subspan(1)) : run_in_python(words);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ def contender(
     }
 
 
-def bench(test: str, contenders: Sequence[Mapping[str, Any]], *, ranks: int = 2, **manifest: str) -> dict[str, Any]:
+def bench(test: str, contenders: Sequence[Mapping[str, Any]], *, ranks: int = 2) -> dict[str, Any]:
     """A file of `awaken bench --json`, on device buffers."""
     facts = {
         "mpi": "MPICH Version: 5.0.2",
@@ -162,7 +162,7 @@ def bench(test: str, contenders: Sequence[Mapping[str, Any]], *, ranks: int = 2,
     return {
         "schema": "awaken-bench",
         "version": 1,
-        "manifest": {**facts, **manifest},
+        "manifest": facts,
         "options": {"sides": ["D", "D"], "accelerator": "none"},
         "runs": [{"test": test, "type": "MPI_CHAR", "ranks": ranks, "contenders": list(contenders)}],
     }
@@ -252,3 +252,66 @@ def doctor(*, native: str = "crash", with_awaken: str = "works", matrix: bool = 
 
 def as_text(value: Any) -> str:
     return json.dumps(value)
+
+
+def topology(gpus: int = 4, *, skipped: str = "no peer access") -> dict[str, Any]:
+    """A file of `awaken topo --json`; the last GPU cannot be reached by kernels."""
+
+    def bandwidth(value: float, limit: float) -> dict[str, float]:
+        return {"median_GBps": value, "least_GBps": value, "most_GBps": value, "percent_of_limit": 100 * value / limit}
+
+    pairs: list[dict[str, Any]] = []
+    for method in ("copy engine", "kernel"):
+        for gpu in range(gpus):
+            for peer in ["host", *(other for other in range(gpus) if other != gpu)]:
+                value = 55.0 if peer == "host" else 380.0 + gpu
+                reached = method == "copy engine" or peer != gpus - 1
+                figures = {name: bandwidth(value, 450.0) if reached else None for name in ("read", "write", "both")}
+                why = {"skipped": None if reached else skipped, "failed": None}
+                latency = 9.5 if reached else None
+                pairs.append({"gpu": gpu, "peer": peer, "method": method, **figures, "latency_us": latency, **why})
+    links = [
+        {"gpu": gpu, "peer": peer, "type": "NVSwitch", "links": 18, "limit_what": "18 NVLink 4, 450 GB/s"}
+        for gpu in range(gpus)
+        for peer in range(gpus)
+        if gpu != peer
+    ]
+    messages = [
+        {
+            "sender": link["gpu"],
+            "receiver": link["peer"],
+            "bandwidth_GBps": 370.0,
+            "percent_of_limit": 82.2,
+            "both_GBps": 700.0,
+            "both_percent_of_limit": 77.8,
+            "latency_us": 10.5,
+            "verified": True,
+        }
+        for link in links
+    ]
+    return {
+        "schema": "awaken-topology",
+        "version": 1,
+        "host": "node1",
+        "emulated": False,
+        "gpus": [
+            {"gpu": gpu, "name": "NVIDIA H200", "pci_address": f"0000:{gpu}0:00.0", "numa_node": gpu // 2}
+            for gpu in range(gpus)
+        ],
+        "links": links,
+        "network_cards": [{"name": "mlx5_0", "rate": "400 Gb/s (4X NDR)", "gpus": [{"gpu": 0, "pci_path": "PIX"}]}],
+        "raw": {"bytes": 536870912, "data_checked": True, "pairs": pairs},
+        "mpi": {
+            "name": "MPICH 5.0.2",
+            "native": {"why_not": "MPI_Send of device memory: crash", "pairs": []},
+            "awaken": {"why_not": None, "pairs": messages},
+        },
+        "ranks": [{"rank": 0, "host": "node1", "gpu": {"device": 0}}],
+        "placement_warnings": [{"text": "ranks 0 and 1 share GPU 0"}],
+        "between_nodes": {
+            "pretended": True,
+            "why_not": None,
+            "points": [{"bytes": 8 << i, "bandwidth_MBps": 10.0 * 2**i} for i in range(8)],
+        },
+        "problems": [],
+    }

@@ -16,6 +16,8 @@ __all__ = ["Document", "ReadError", "read", "relabelled"]
 VERSION = 1
 """Of each of Awaken's own schemas."""
 SCHEMAS: dict[str, ModuleType] = {module.SCHEMA: module for module in (bench, path_report, topology, doctor)}
+MOST_SERIES = 500
+MOST_POINTS = 2000
 LOGS: tuple[ModuleType, ...] = (osu, nccl_tests, imb, ping_pong)
 
 JSON = re.compile(rb"\s*(\{|\[\s*[{\]])")
@@ -40,6 +42,7 @@ def read(path: Path, label: str = "") -> Document:
             + ", JSON of awaken or a trace)",
             "give the whole output, from its title on" if content else "the file is empty: was the run ended early?",
         )
+    _limit(document)
     if document.empty:
         raise ReadError(
             document.notes[0] if document.notes else str(path),
@@ -47,6 +50,17 @@ def read(path: Path, label: str = "") -> Document:
             "was the run ended early?",
         )
     return document
+
+
+def _limit(document: Document) -> None:
+    """Keeps a page readable whatever a file holds: what is beyond these limits is left out, and said."""
+    if len(document.series) > MOST_SERIES:
+        document.notes.append(f"{document.path}: the last {len(document.series) - MOST_SERIES} tables are left out")
+        del document.series[MOST_SERIES:]
+    for index, one in enumerate(document.series):
+        if len(one.points) > MOST_POINTS:
+            document.notes.append(f"{document.path}: {len(one.points) - MOST_POINTS} rows of {one.test} are left out")
+            document.series[index] = replace(one, points=one.points[:MOST_POINTS])
 
 
 def _read_json(top: Value, path: Path, document: Document) -> None:

@@ -109,7 +109,7 @@ def read(log: Log, document: Document, notes: Notes) -> None:
     """Adds the log's tables to the document."""
     table: Table | None = None
     for line_number, line in log.lines(notes):
-        title = TITLE.match(line) if len(line) <= LONGEST_TITLE else None
+        title = TITLE.match(line) if "# O" in line and len(line) <= LONGEST_TITLE else None
         if title:
             _close(table, document)
             table = _open(title)
@@ -138,7 +138,8 @@ def _comment(line: str, table: Table, document: Document) -> Table:
     if datatype:
         if table.points:  # -T all: the next type's table
             _close(table, document)
-            table = Table(table.family, table.test, table.version, table.buffers, columns=table.columns)
+            columns, rates = table.columns, table.rates
+            table = Table(table.family, table.test, table.version, table.buffers, columns=columns, rates=rates)
         table.type = datatype.group(1)
     elif sides:
         table.buffers = f"{sides.group(1)} {sides.group(2)}"

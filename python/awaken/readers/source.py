@@ -20,7 +20,7 @@ MOST_NOTES = 20
 LARGEST_NUMBER = 1e15
 """More microseconds than 30 years have, more GB/s than any machine has."""
 LARGEST_SIZE = 1 << 60
-NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
+NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|\.[0-9]+")
 RANK_PREFIX = re.compile(r"^(\[\d+(,\d+)?\](<std(out|err)>)?:? ?|\d+: )")
 """What launchers put before each line: [0], [1,0]<stdout>: (Open MPI), 0: (srun --label)."""
 
