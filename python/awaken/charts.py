@@ -291,7 +291,7 @@ def heat_map(
     left = 14 + CHARACTER_WIDTH * max(len(shortened(row, characters)) for row in rows)
     cell_width = min((layout.width - left - 4) / len(columns), 84.0)
     cell_height = 30.0 if layout is NARROW else 34.0
-    turned = CHARACTER_WIDTH * max(len(shortened(column, characters)) for column in columns) > cell_width - 4
+    turned = CHARACTER_WIDTH * max(len(shortened(column, characters)) for column in columns) > cell_width - 8
     top = 22.0 + (CHARACTER_WIDTH * max(len(shortened(column, characters)) for column in columns) if turned else 18.0)
     body = [
         text(2, 12, f"{row_title} ↓", "axis"),

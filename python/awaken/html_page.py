@@ -332,7 +332,9 @@ def _matrix(matrix: Matrix) -> str:
     parts = []
     if matrix.unit:
         parts.append(f"In {matrix.unit}; {'less' if matrix.less_is_better else 'more'} is better.")
-    if len(values) > 1:
+    if matrix.explanation:
+        parts.append(f"{matrix.explanation}.")
+    if low < high:
         parts.append(f"From {units.digits(low)} to {units.digits(high)}.")
     if any(cell.text.endswith("%") for row in matrix.cells for cell in row):
         parts.append("In per cent: of the link's limit.")

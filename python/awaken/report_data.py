@@ -48,6 +48,10 @@ def machine(documents: Sequence[Document]) -> str:
     )
     dates = sorted(document.manifest["date"][:10] for document in documents if document.manifest.get("date"))
     host = shared.get("rank_0", "").split(":")[0]
-    parts = [shared.get("mpi", ""), ", ".join(gpus[:2]) or shared.get("gpu_runtime", ""), shared.get("cpu", "")]
+    parts = [
+        shared.get("mpi", "").replace(" Version:", ""),
+        ", ".join(gpus[:2]) or shared.get("gpu_runtime", ""),
+        shared.get("cpu", ""),
+    ]
     parts += [f"host {host}" if host else "", dates[0] if dates else ""]
     return " · ".join(part for part in parts if part) or f"{len(documents)} files"

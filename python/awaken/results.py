@@ -127,6 +127,8 @@ class Matrix:
     less_is_better: bool = False
     minor: bool = False
     """Whether it may be folded away."""
+    explanation: str = ""
+    """What the texts in the cells stand for."""
 
 
 @dataclass(frozen=True)

@@ -295,7 +295,8 @@ def test_topology(tmp_path: Path) -> None:
     document = read_text(tmp_path, json.dumps(logs.topology(3)), "a.json")
     (topology,) = document.topologies
     by_title = {matrix.title: matrix for matrix in topology.matrices}
-    assert by_title["Links"].cells[0][1].text == "18 NVSwitch"
+    links = by_title["Links"]
+    assert (links.cells[0][1].text, links.explanation) == ("NV18", "NV18: 18 links of NVSwitch")
     engine, kernel = (by_title[f"Copies by {method}: the GPU reads its peer"] for method in ("copy engine", "kernel"))
     assert engine.columns == ("host", "GPU 0", "GPU 1", "GPU 2") and engine.rows == ("GPU 0", "GPU 1", "GPU 2")
     assert (engine.cells[1][1].value, engine.cells[1][1].text) == (381.0, "85 %")

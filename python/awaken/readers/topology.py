@@ -4,6 +4,7 @@ left out, and a pair without a figure keeps its reason."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from awaken import units
 from awaken.readers.source import Value
@@ -71,18 +72,23 @@ def _pairs(values: Value, first: str, second: str) -> Pairs:
 
 
 def _links(top: Value, gpus: Sequence[str]) -> Matrix:
+    """Short names in the cells, such as NV18, and what they stand for beside the matrix."""
     links = _pairs(top.get("links"), "gpu", "peer")
+    meanings: dict[str, None] = {}
 
     def cell(row: str, column: str) -> Cell:
         link = links.get((row, column))
         if link is None:
             return Cell(why_missing="not told")
-        kind, path = link.get("type").text(), link.get("pci_path").text()
-        if not kind:
+        kind, path, count = link.get("type").text(), link.get("pci_path").text(), link.get("links").text()
+        if not kind or kind == "PCIe":
             return Cell(text=path) if path else Cell(why_missing=link.get("why_not_known").text("not known"))
-        return Cell(text=f"PCIe {path}".strip() if kind == "PCIe" else f"{link.get('links').text('?')} {kind}")
+        short = f"{kind[:2].upper()}{count}"
+        meanings[f"{short}: {count} links of {kind}"] = None
+        return Cell(text=short)
 
-    return _matrix("Links", "", gpus, cell)
+    matrix = _matrix("Links", "", gpus, cell)
+    return replace(matrix, explanation="; ".join(meanings))
 
 
 def _raw(raw: Value, gpus: Sequence[str]) -> list[Matrix]:
@@ -172,7 +178,7 @@ def _messages(side: Value, gpus: Sequence[str], title: str) -> list[Matrix]:
 
         return cell
 
-    return [
+    matrices = [
         _matrix(f"Messages {title}", "GB/s", gpus, cell_of("bandwidth_GBps", "percent_of_limit")),
         _matrix(
             f"Messages {title}: both directions, together",
@@ -183,6 +189,7 @@ def _messages(side: Value, gpus: Sequence[str], title: str) -> list[Matrix]:
         ),
         _matrix(f"Messages {title}: latency of 8 B", "µs", gpus, cell_of("latency_us", ""), less=True),
     ]
+    return [replace(matrix, row_title="sender", column_title="receiver") for matrix in matrices]
 
 
 def _facts(top: Value) -> list[tuple[str, str]]:
