@@ -10,14 +10,13 @@ import base64
 import hashlib
 import html
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from awaken import charts, curves, units
 from awaken.findings import Crossover, Finding, crossovers, emulated, findings, in_words
+from awaken.page_style import STYLE
 from awaken.report_data import Report, machine, shared_manifest
 from awaken.results import BANDWIDTH, FAILURES, WORKS, Conformance, Document, Matrix, PathReport, Series, Timeline
 
-STYLE_SHEET = Path(__file__).with_name("page.css")
 PATH_STYLES = {
     "native": 0,
     "direct": 1,
@@ -32,6 +31,7 @@ PATH_STYLES = {
 HEAT_LEVELS = 6
 SAME_DEVICE = "the same GPU"
 """Of a cell on the diagonal: no reason that needs telling."""
+SCROLLING = '<div class="scroll" role="region" aria-label="table" tabindex="0">'
 MOST_COLOURS = 12
 """Of one legend."""
 MOST_ROWS = 400
@@ -44,8 +44,7 @@ def escape(text: str) -> str:
 
 def page(report: Report) -> str:
     """The whole file."""
-    style = STYLE_SHEET.read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     documents = report.documents
     sections = [
@@ -69,7 +68,7 @@ def page(report: Report) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{escape(report.title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"<title>{escape(report.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f'<header><h1>{escape(report.title)}</h1><p class="lead">{escape(machine(documents))}</p>'
         f"{_notice(documents)}{_answers(findings(documents))}</header>\n"
         f'<nav aria-label="Sections">{links}</nav>\n<main>{body}</main>\n'
@@ -98,7 +97,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterabl
     head = f"<thead><tr>{cells(header, 'th')}</tr></thead>" if header else ""
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f'<div class="scroll" tabindex="0"><table>{title}{head}<tbody>{body}</tbody></table></div>'
+    return f"{SCROLLING}<table>{title}{head}<tbody>{body}</tbody></table></div>"
 
 
 def folded(summary: str, content: str) -> str:
@@ -411,7 +410,7 @@ def _conformance(matrices: Sequence[Conformance]) -> str:
     return (
         "<h3>Every call with every kind of buffer</h3>"
         + paragraph("; ".join(counts) + ".")
-        + '<div class="scroll" tabindex="0"><table class="matrix">'
+        + f'{SCROLLING}<table class="matrix">'
         + f'<thead><tr><td></td>{groups}</tr><tr><th scope="col">function</th>{kinds}</tr></thead>'
         + f"<tbody>{''.join(rows)}</tbody></table></div>"
     )

@@ -137,6 +137,19 @@ def test_osu_rows_of_several_programs_and_of_none(tmp_path: Path) -> None:
         assert document.series[2].test == "barrier"
 
 
+def test_osu_names_of_columns_without_their_mark(tmp_path: Path) -> None:
+    """As 7.0 prints them for ibarrier."""
+    text = """
+# OSU MPI Non-blocking Barrier Latency Test v7.0
+# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait
+
+       Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)
+             11.50              1.46              1.34              0.00
+"""
+    document = read_text(tmp_path, text)
+    assert (document.series[0].test, figures(document)) == ("ibarrier", [(0, 11.5)])
+
+
 def test_osu_failed_validation_is_an_error(tmp_path: Path) -> None:
     text = "# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)        Validation\n1  1.00  Pass\n2  1.00  Fail\n"
     document = read_text(tmp_path, text)

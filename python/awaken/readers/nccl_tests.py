@@ -150,7 +150,7 @@ def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None
 
 
 def _close(run: Run, document: Document) -> None:
-    ranks = len(run.ranks) or None
+    ranks = max(run.ranks) + 1 if run.ranks else None  # some of the lines that name them may be missing
     test = run.test or "unknown"
     divisor = ranks if test in COUNTED_BY_RANK and ranks else 1
     if test in COUNTED_BY_RANK and ranks is None:

@@ -4,7 +4,7 @@ A log is a title, lines that begin with #, a line with the names of the columns,
 versions:
 
     5.x to 7.0   no Datatype line; "# Size          Latency (us)"; sizes of one-sided and threaded tests from 0;
-                 "# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)"
+                 "# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)"; ibarrier names columns without #
     7.1 to 7.3   the Datatype line stands before or after the names of the columns; with -f, collectives of 7.3 print
                  least, largest and iterations under a header that does not name them
     7.4, 7.5     "# Datatype: MPI_CHAR." before the names, "# Size       Avg Latency(us)"; no sides of buffers
@@ -115,7 +115,7 @@ def read(log: Log, document: Document, notes: Notes) -> None:
             table = _open(title)
         elif table is None:
             continue
-        elif line.startswith("#"):
+        elif line.startswith("#") or line.lstrip().startswith(COLUMN_NAMES):
             table = _comment(line, table, document)
         else:
             _row(line, line_number, table, notes)
@@ -134,7 +134,7 @@ def _comment(line: str, table: Table, document: Document) -> Table:
     """A line with # below a title. Returns the table that holds from here on."""
     datatype = DATATYPE.match(line)
     sides = SIDES.search(line)
-    names = re.split(r"\s{2,}", line[1:].strip())
+    names = re.split(r"\s{2,}", line.lstrip("# \t").rstrip())
     if datatype:
         if table.points:  # -T all: the next type's table
             _close(table, document)
