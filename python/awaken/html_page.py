@@ -72,7 +72,7 @@ def page(report: Report) -> str:
         f'<header><h1>{escape(report.title)}</h1><p class="lead">{escape(machine(documents))}</p>'
         f"{_notice(documents)}{_answers(findings(documents))}</header>\n"
         f'<nav aria-label="Sections">{links}</nav>\n<main>{body}</main>\n'
-        f"<footer>Written by awaken report, version {escape(report.version)}. "
+        f"<footer>Written by awaken report{escape(f' {report.version}' if report.version else '')}. "
         "Sizes use KiB = 1024 bytes, bandwidths GB = 10⁹ bytes. "
         "Missing values are left out, and are never zero.</footer>\n"
         "</body>\n</html>\n"
@@ -425,7 +425,9 @@ def _timelines(documents: Sequence[Document]) -> str:
 
 def _timeline(line: Timeline) -> str:
     names = list(dict.fromkeys(span.category or span.name for span in line.spans))
-    styles = {name: PATH_STYLES.get(name, index % charts.SERIES_STYLES + 1) for index, name in enumerate(names)}
+    free = [style for style in range(1, charts.SERIES_STYLES + 1) if style not in map(PATH_STYLES.get, names)] or [8]
+    others = [name for name in names if name not in PATH_STYLES]
+    styles = {**PATH_STYLES, **{name: free[index % len(free)] for index, name in enumerate(others)}}
     places = {lane: index for index, lane in enumerate(line.lanes)}
     blocks = [
         charts.Block(

@@ -45,7 +45,7 @@ def page(report: Report) -> str:
     shared = shared_manifest(documents)
     if shared or report.commands:
         parts += ["## Where and how this was measured", table(("", ""), [*sorted(shared.items()), *report.commands])]
-    parts.append(f"Written by awaken report, version {escape(report.version)}.")
+    parts.append(f"Written by awaken report{escape(f' {report.version}' if report.version else '')}.")
     return _joined(parts)
 
 

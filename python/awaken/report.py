@@ -112,10 +112,11 @@ def write(path: Path, text: str) -> None:
 
 
 def version() -> str:
+    """Of the installed package; empty where it runs from a source tree."""
     try:
         return metadata.version("awaken")
     except metadata.PackageNotFoundError:
-        return "unknown"
+        return ""
 
 
 def _check(options: argparse.Namespace, output: Path) -> None:

@@ -335,15 +335,27 @@ def test_trace_with_complete_and_with_paired_events(tmp_path: Path) -> None:
     value["traceEvents"] += [
         {"ph": "B", "pid": 0, "tid": 0, "name": "compute", "ts": 110},
         {"ph": "E", "pid": 0, "tid": 0, "ts": 125},
-        {"ph": "M", "pid": 0, "tid": 0, "name": "process_name", "args": {"name": "rank 0 on node1"}},
+        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "rank 0 on node1"}},
+        {
+            "ph": "b",
+            "pid": 1,
+            "cat": "operation",
+            "id": "1.7",
+            "name": "MPI_Isend",
+            "ts": 120,
+            "args": {"path": "staged"},
+        },
+        {"ph": "e", "pid": 1, "cat": "operation", "id": "1.7", "name": "MPI_Isend", "ts": 122},
     ]
     (line,) = read_text(tmp_path, json.dumps(value), "a.json").timelines
-    assert line.lanes == ("rank 0 on node1", "rank 1")
+    assert line.lanes == ("rank 0 on node1", "rank 1, thread 0", "rank 1, operations")
     assert [(span.name, span.start_us, span.duration_us) for span in line.spans] == [
         ("MPI_Send", 0.0, 5.0),
         ("MPI_Recv", 1.0, 7.0),
         ("compute", 10.0, 15.0),
+        ("MPI_Isend", 20.0, 2.0),
     ]
+    assert [span.category for span in line.spans] == ["direct", "direct", "", "staged"]
     (as_list,) = read_text(tmp_path, json.dumps(value["traceEvents"]), "b.json").timelines
     assert as_list.spans == line.spans
 
