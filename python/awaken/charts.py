@@ -379,8 +379,9 @@ def timeline(
 ) -> str:
     """Blocks on lanes over time from 0 to `end_us`. Nested blocks are drawn one over the other, the inner lower."""
     lane_height, gap = 26.0, 12.0
-    characters = 8 if layout is NARROW else 24
-    left = 10 + CHARACTER_WIDTH * max(len(shortened(lane, characters)) for lane in lanes)
+    characters = 11 if layout is NARROW else 24
+    names = [[shortened(part, characters) for part in lane.split(", ", 1)] for lane in lanes]
+    left = 10 + CHARACTER_WIDTH * max(len(part) for name in names for part in name)
     width = layout.width - left - 8
     bottom = len(lanes) * (lane_height + gap) + 8
     scale = width / end_us if end_us > 0 else 0.0
@@ -389,9 +390,10 @@ def timeline(
         x = left + tick * scale
         body.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{bottom:.1f}"/>')
         body.append(text(x, bottom + 15, units.time(tick) if tick else "0", "tick", "middle"))
-    for index, lane in enumerate(lanes):
+    for index in range(len(lanes)):
         y = 8 + index * (lane_height + gap)
-        body.append(text(left - 6, y + lane_height / 2 + 4, shortened(lane, characters), "tick", "end"))
+        first = y + lane_height / 2 + (4 if len(names[index]) == 1 else -1)
+        body += [text(left - 6, first + 12 * line, part, "tick", "end") for line, part in enumerate(names[index])]
         body.append(
             f'<line class="grid" x1="{left:.1f}" x2="{left + width:.1f}" '
             f'y1="{y + lane_height:.1f}" y2="{y + lane_height:.1f}"/>'

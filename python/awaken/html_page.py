@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import re
 from collections.abc import Iterable, Sequence
 
 from awaken import charts, curves, units
@@ -117,10 +118,15 @@ def _notice(documents: Sequence[Document]) -> str:
     )
 
 
+def _with_code(content: str) -> str:
+    """Commands stand between backquotes in the findings."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(content))
+
+
 def _answers(answers: Sequence[Finding]) -> str:
     items = []
     for answer in answers:
-        details = "".join(paragraph(detail, "detail") for detail in answer.details[:4])
+        details = "".join(f'<p class="detail">{_with_code(detail)}</p>' for detail in answer.details[:4])
         items.append(
             f'<li class="{answer.verdict}"><p class="question">{escape(answer.question)}</p>'
             f'<p class="headline">{escape(answer.headline)}</p>{details}</li>'
@@ -495,5 +501,10 @@ def _manifest(report: Report) -> str:
         own = {name: value for name, value in document.manifest.items() if name not in shared}
         parts_of = [f"{name}: {value}" for name, value in sorted(own.items())]
         rows.append((document.label, ", ".join(document.dialects), "; ".join(parts_of)))
-    parts.append(folded(f"The {len(rows)} files that were read", table(("name", "kind", "what only it says"), rows)))
+    parts.append(
+        folded(
+            "The files that were read" if len(rows) > 1 else "The file that was read",
+            table(("name", "kind", "what only it says"), rows),
+        )
+    )
     return "".join(parts)
