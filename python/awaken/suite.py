@@ -121,13 +121,15 @@ def steps(plan: Plan) -> list[Step]:
     """The measurements of a plan, the quick and telling ones first."""
     found: list[Step] = []
     emulate = ("--emulate", plan.emulate) if plan.emulate else ()
+    # The doctor and the topology start their own jobs, with the words before "-n RANKS".
+    jobs = () if any("{ranks}" in word for word in plan.launcher) else ("--mpiexec", shlex.join(plan.launcher))
     if "doctor" in plan.commands:
         matrix = ("--matrix",) if plan.full else ()
         found.append(
-            Step("doctor", "doctor", (str(plan.awaken), "doctor", *emulate, *matrix, "--quiet", "--json", OUT))
+            Step("doctor", "doctor", (str(plan.awaken), "doctor", *emulate, *jobs, *matrix, "--quiet", "--json", OUT))
         )
     if "topo" in plan.commands:
-        found.append(Step("topo", "topology", (str(plan.awaken), "topo", *emulate, "--json", OUT)))
+        found.append(Step("topo", "topology", (str(plan.awaken), "topo", *emulate, *jobs, "--json", OUT)))
     if "bench" in plan.commands:
         found += _benchmarks(plan, emulate)
     if plan.apps is not None:
