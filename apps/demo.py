@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -448,6 +449,28 @@ def show_without_awaken(runner: Runner, run: Run) -> bool:
     return True
 
 
+def write_report(options: argparse.Namespace, awaken: Path, mpi: Mpi, gpus: Gpus, python: Path) -> bool:
+    """Measures a little and writes the page about it. Returns whether that went well."""
+    build = Path(options.build).absolute()
+    page, folder = build / "awaken-report.html", build / "awaken-report"
+    shutil.rmtree(folder, ignore_errors=True)  # a demonstration measures anew
+    command = [str(python), "-m", "awaken", "report", "--awaken", str(awaken), "--launcher", str(mpi.mpiexec)]
+    command += ["--only", options.measure, "--folder", str(folder), "--output", str(page)]
+    if gpus.emulated:
+        command += ["--emulate", gpus.environment["AWAKEN_EMULATE"]]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("AWAKEN_")}
+    environment["PYTHONPATH"] = str(ROOT / "python")
+    folders = [*map(str, gpus.library_folders), environment.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))
+    say(f"\nThe report: awaken report, measuring {options.measure.replace(',', ', ')}")
+    outcome = execute(command, environment, len(options.measure.split(",")) * options.timeout)
+    if outcome.status != 0 or not page.exists():
+        report_failure("awaken report", f"ended with status {outcome.status}", outcome.output)
+        return False
+    say(f"    written in {outcome.seconds:.0f} s: {page}")
+    return True
+
+
 def demonstrate(options: argparse.Namespace) -> bool:
     """Returns whether all went as it had to."""
     prefix = Path(options.prefix).absolute()
@@ -489,6 +512,9 @@ def demonstrate(options: argparse.Namespace) -> bool:
     say("\n" + table(results))
     say("\ntime and GiB/s: one transfer of the largest size, or one call of allreduce.")
     say("path: how its bytes went, from AWAKEN_REPORT.")
+    if options.measure and not any(result.timed_out for result in results):
+        python = own_python if own_python.exists() else Path(sys.executable)
+        good = write_report(options, awaken, mpis["mpich"], gpus[0], python) and good
     return good and not any(result.problem for result in results)
 
 
@@ -506,6 +532,12 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, help="ping-pong round trips a size (default: 10 emulated, else 20)")
     parser.add_argument("--timeout", type=float, default=90, help="seconds that one program may take (default: 90)")
     parser.add_argument("--emulate", action="store_true", help="use emulated GPUs even where there is a real one")
+    parser.add_argument(
+        "--measure",
+        default="latency,bw,allreduce",
+        metavar="NAME,..",
+        help='what the report measures; "" for no report (default: latency,bw,allreduce)',
+    )
     options = parser.parse_args()
 
     # A rank is meant to crash; its core file is of no use to anyone.

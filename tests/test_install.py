@@ -178,6 +178,10 @@ def test_wheel(tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.
     )  # fmt: skip
     awaken = environment / "bin" / "awaken"
     assert "awaken " in command(awaken, "version")
+    log = tmp_path / "osu.log"
+    log.write_text("# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)\n8   1.00\n16   2.00\n")
+    command(awaken, "report", log, "-o", tmp_path / "page.html")
+    assert "<svg" in (tmp_path / "page.html").read_text()
     program = tmp_path / "program"
     emulator = environment / "lib" / "awaken" / "emulator"
     command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,22 +13,9 @@ from awaken.installation import native_program
 NATIVE_COMMANDS = ("exec", "bench", "tune", "settings", "version", "help")
 """What the native program does itself."""
 
-
-def doctor(arguments: Sequence[str]) -> int:
-    """Imported when it is asked for, as each command: that of another is not to wait for it."""
-    from awaken import doctor
-
-    return doctor.run(arguments)
-
-
-def topo(arguments: Sequence[str]) -> int:
-    from awaken import topo
-
-    return topo.run(arguments)
-
-
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"doctor": doctor, "topo": topo}
-"""Name to function; it takes the arguments after the name and returns the exit status."""
+COMMANDS = ("compare", "doctor", "report", "topo")
+"""What this package does: each is a module of it, whose run() takes the arguments after the name and returns the exit
+status."""
 
 USAGE_ERROR = 2
 NOT_FOUND = 127
@@ -46,11 +34,12 @@ def main(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit status: 2 for a command that does not exist."""
     if not arguments or arguments[0].startswith("-") or arguments[0] in NATIVE_COMMANDS:
         run_native(arguments)
-    command = COMMANDS.get(arguments[0])
-    if command is None:
+    if arguments[0] not in COMMANDS:
         known = ", ".join((*NATIVE_COMMANDS, *COMMANDS))
         print(f"awaken: there is no command {arguments[0]}: use one of {known}", file=sys.stderr)
         return USAGE_ERROR
+    # Imported when it is asked for: no command waits for another's modules.
+    command: Callable[[Sequence[str]], int] = importlib.import_module(f"awaken.{arguments[0]}").run
     return command(arguments[1:])
 
 

@@ -61,6 +61,8 @@ struct Command {
 constexpr std::array kCommands = {
     Command{"exec", exec, "run a program whose MPI calls may be given GPU pointers"},
     Command{"bench", bench, "measure MPI on host and GPU memory: the OSU micro-benchmarks and more"},
+    Command{"report", nullptr, "measure, or read results and logs, and write one page about them"},
+    Command{"compare", nullptr, "say what has become faster or slower between two measurements"},
     Command{"tune", tune, "measure this machine's GPUs, and write the figures by which paths are chosen"},
     Command{"topo", nullptr, "show how GPUs, processors and network cards are connected, and how fast each way is"},
     Command{"doctor", nullptr, "say whether this MPI takes GPU memory, by itself and with Awaken, and what would help"},

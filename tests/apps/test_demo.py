@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,8 +26,11 @@ def rows(out: str) -> list[list[str]]:
 
 
 def test_demo_shows_the_crash_and_the_runs() -> None:
-    done = demo("--emulate", "--max-bytes", "64K", "--iterations", "2")
+    done = demo("--emulate", "--max-bytes", "64K", "--iterations", "2", "--measure", "latency")
     assert done.returncode == 0, done.stdout + done.stderr
+    written = re.search(r"written in \d+ s: (\S+)", done.stdout)
+    assert written is not None
+    assert "Latency, 2 ranks" in Path(written.group(1)).read_text()
     assert "it dies: killed by SIGSEGV" in done.stdout
     table = rows(done.stdout)
     assert all(row[-1] == "checked" for row in table)
@@ -48,7 +52,7 @@ def test_demo_fails_when_a_program_does(tmp_path: Path) -> None:
     (fake.parent.parent / "lib" / "awaken" / "emulator").symlink_to(emulator)
     fake.write_text(f'#!/bin/sh\nshift 2\nLD_LIBRARY_PATH={emulator} exec "$@"\n')
     fake.chmod(0o755)
-    done = demo("--emulate", "--max-bytes", "64K", "--iterations", "2", "--awaken", fake)
+    done = demo("--emulate", "--max-bytes", "64K", "--iterations", "2", "--awaken", fake, "--measure", "")
     assert done.returncode == 1
     assert "ping_pong_gpu_aware, MPICH, cuda:2, emulated: ended with status" in done.stdout
     assert "  | " in done.stdout

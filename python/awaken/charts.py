@@ -1,0 +1,425 @@
+"""Charts as SVG: lines over message sizes, ratios, heat maps, bars and timelines.
+
+Static pictures without script, so that they print and open anywhere. Each is drawn for a wide and for a narrow
+page, because text in an SVG shrinks with it; the page shows the one that fits. Colours are classes (s1 to s8, h0 to
+h5), which the page's style sheet gives values, for light and dark. Whoever cannot tell the colours has markers,
+dashes and a label at each line. All text is escaped here.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from awaken import units
+
+CHARACTER_WIDTH = 6.3
+"""Of the page's 11.5 px text, on average: labels are placed without measuring them."""
+LABEL_HEIGHT = 14.0
+SERIES_STYLES = 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    """For whom a chart is drawn; lengths in pixels."""
+
+    name: str
+    width: int
+    height: int
+    label_characters: int
+    size_ticks: int
+
+
+WIDE = Layout("wide", 552, 344, 26, 8)
+NARROW = Layout("narrow", 346, 300, 13, 5)
+FULL = Layout("wide", 1128, 344, 40, 12)
+"""A wide page's whole width; WIDE is half of it."""
+SIZE_TICK_WIDTH = 50.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point of a line: where, its band, and what is said of it."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    style: int
+    """1 to SERIES_STYLES; 0 for a reference line."""
+    marks: tuple[Mark, ...]
+
+
+def escape(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+def shortened(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+def both(draw: Callable[[Layout], str], wide: Layout = WIDE) -> str:
+    """A chart for wide and for narrow pages."""
+    return "".join(f'<div class="{layout.name}">{draw(layout)}</div>' for layout in (wide, NARROW))
+
+
+def legend(names: Iterable[tuple[str, int]]) -> str:
+    """What the styles of bars and blocks stand for."""
+    keys = "".join(
+        f'<span><svg viewBox="0 0 12 12" aria-hidden="true"><g class="b{style}">'
+        f'<rect width="12" height="12" rx="2"/></g></svg>{escape(name)}</span>'
+        for name, style in names
+    )
+    return f'<p class="legend">{keys}</p>'
+
+
+def distinct(labels: Sequence[str], characters: int) -> list[str]:
+    """Labels cut to so many characters, in the middle where their beginnings are alike."""
+    cut = [shortened(label, characters) for label in labels]
+    if len(set(cut)) == len(set(labels)):
+        return cut
+    head, tail = characters // 2 - 1, characters - characters // 2
+    return [label if len(label) <= characters else f"{label[:head]}…{label[-tail:]}" for label in labels]
+
+
+def svg(layout: Layout, height: float, title: str, description: str, body: Iterable[str]) -> str:
+    """The frame of a chart, with what a screen reader says instead of it."""
+    return (
+        f'<svg viewBox="0 0 {layout.width} {height:g}" role="img" aria-label="{escape(f"{title}. {description}")}">'
+        f"{''.join(body)}</svg>"
+    )
+
+
+def text(x: float, y: float, content: str, classes: str = "", anchor: str = "start") -> str:
+    attributes = f' class="{classes}"' if classes else ""
+    anchored = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{anchored}{attributes}>{escape(content)}</text>'
+
+
+# --------------------------------------------------------------------------------------------------------------- axes
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A logarithmic axis from a value to a pixel."""
+
+    low: float
+    high: float
+    first_px: float
+    last_px: float
+
+    def __call__(self, value: float) -> float:
+        low, high = math.log(self.low), math.log(self.high)
+        part = (math.log(min(max(value, self.low), self.high)) - low) / (high - low)
+        return self.first_px + part * (self.last_px - self.first_px)
+
+
+def size_ticks(low: float, high: float, most: int) -> list[float]:
+    """Powers of two at equal steps, at most so many."""
+    first, last = math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9)
+    step = next(step for step in range(1, 64) if (last - first) // step + 1 <= max(most, 1))
+    return [2.0**power for power in range(first, last + 1, step)]
+
+
+def decade_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten; with 2 and 5 between them where the axis has few."""
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    for factors, enough in (((1,), 3), ((1, 3), 3), ((1, 2, 5), 2), ((1, 1.5, 2, 3, 4, 5, 7), 0)):
+        ticks = [factor * 10.0**decade for decade in decades for factor in factors]
+        ticks = [tick for tick in ticks if low <= tick * (1 + 1e-9) and tick <= high * (1 + 1e-9)]
+        if len(ticks) >= enough:
+            break
+    while len(ticks) > 7:
+        ticks = ticks[::2]
+    return ticks
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Powers of two around 1, or of ten where those would be many."""
+    if high / low > 300:
+        return [10.0**power for power in range(-12, 13) if low <= 10.0**power <= high]
+    powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
+    step = max(1, len(powers) // 6)
+    return [2.0**power for power in powers if power % step == 0 and low <= 2.0**power <= high]
+
+
+def spread(wanted: Sequence[float], lowest: float, highest: float, distance: float) -> list[float]:
+    """Positions as near as possible to the wanted ones, none closer to another than `distance`."""
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    placed = [0.0] * len(wanted)
+    above = lowest - distance
+    for index in order:
+        above = max(wanted[index], above + distance)
+        placed[index] = above
+    below = highest + distance
+    for index in reversed(order):
+        below = min(placed[index], below - distance)
+        placed[index] = below
+    return placed
+
+
+# --------------------------------------------------------------------------------------------------------------- lines
+
+
+def line_chart(
+    layout: Layout,
+    lines: Sequence[Line],
+    *,
+    title: str,
+    description: str,
+    y_title: str,
+    y_text: Callable[[float], str],
+    x_text: Callable[[float], str] = units.size,
+    ratio: bool = False,
+) -> str:
+    """Lines with bands over message sizes, both axes logarithmic, each line labelled at its end.
+
+    Marks need x > 0 and y > 0. With `ratio`, 1 is drawn as the line to which the others are compared.
+    """
+    marks = [mark for line in lines for mark in line.marks]
+    values = [value for mark in marks for value in (mark.y, mark.low, mark.high) if value]
+    if ratio:
+        values += [0.8, 1.25]
+    y_low, y_high = min(values), max(values)
+    margin = (y_high / y_low) ** 0.06 if y_high > y_low else 1.5
+    x_low, x_high = min(mark.x for mark in marks), max(mark.x for mark in marks)
+    if x_low == x_high:
+        x_low, x_high = x_low / 2, x_high * 2
+    labels = distinct([line.label for line in lines], layout.label_characters)
+    y_axis_values = (ratio_ticks if ratio else decade_ticks)(y_low / margin, y_high * margin)
+    left = 10 + CHARACTER_WIDTH * max((len(y_text(tick)) for tick in y_axis_values), default=5)
+    right = layout.width - 16 - CHARACTER_WIDTH * max(len(label) for label in labels)
+    top, bottom = 26.0, layout.height - 40.0
+    x = Axis(x_low, x_high, left + 6, right - 6)
+    y = Axis(y_low / margin, y_high * margin, bottom, top)
+
+    body = [text(2, 12, y_title, "axis")]
+    for tick in y_axis_values:
+        emphasis = "base" if ratio and tick == 1 else "grid"
+        body.append(
+            f'<line class="{emphasis}" x1="{left:.1f}" x2="{right:.1f}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
+        )
+        body.append(text(left - 6, y(tick) + 4, y_text(tick), "tick", "end"))
+    for tick in size_ticks(x_low, x_high, min(layout.size_ticks, int((right - left) / SIZE_TICK_WIDTH))):
+        body.append(
+            f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{bottom:.1f}" y2="{bottom + 4:.1f}"/>'
+        )
+        body.append(text(x(tick), bottom + 17, x_text(tick), "tick", "middle"))
+    body.append(text((left + right) / 2, layout.height - 6, "message size", "axis", "middle"))
+
+    body += [_band(line, x, y) for line in lines]
+    for line in lines:
+        body.append(_path(line, x, y))
+    wanted = [y(line.marks[-1].y) for line in lines]
+    placed = spread(wanted, top + 4, bottom, LABEL_HEIGHT)
+    for line, label, at, want in zip(lines, labels, placed, wanted):
+        end = x(line.marks[-1].x)
+        if abs(at - want) > 3 or right - end > 12:
+            body.append(f'<line class="leader" x1="{end + 5:.1f}" y1="{want:.1f}" x2="{right + 4:.1f}" y2="{at:.1f}"/>')
+        shown = text(right + 7, at + 4, label, f"label t{line.style}")
+        body.append(
+            shown.replace("</text>", f"<title>{escape(line.label)}</title></text>") if label != line.label else shown
+        )
+    return svg(layout, layout.height, title, description, body)
+
+
+def _band(line: Line, x: Axis, y: Axis) -> str:
+    ends = [(x(mark.x), y(mark.low), y(mark.high)) for mark in line.marks if mark.low and mark.high]
+    if len(ends) < 2:
+        return ""
+    path = [f"{px:.1f},{high:.1f}" for px, _, high in ends] + [f"{px:.1f},{low:.1f}" for px, low, _ in reversed(ends)]
+    return f'<polygon class="band f{line.style}" points="{" ".join(path)}"/>'
+
+
+def _path(line: Line, x: Axis, y: Axis) -> str:
+    points = [(x(mark.x), y(mark.y)) for mark in line.marks]
+    path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
+    drawn = [f'<polyline class="line s{line.style}" points="{path}"/>'] if len(points) > 1 else []
+    for mark, (px, py) in zip(line.marks, points):
+        drawn.append(
+            f'<g class="mark f{line.style}">{_marker(line.style, px, py)}<title>{escape(mark.title)}</title></g>'
+        )
+    return "".join(drawn)
+
+
+def _marker(style: int, x: float, y: float) -> str:
+    """A small shape that differs between styles, so that lines can be told apart without their colours."""
+    shape = style % 4
+    if shape == 1:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.8"/>'
+    if shape == 2:
+        return f'<rect x="{x - 2.6:.1f}" y="{y - 2.6:.1f}" width="5.2" height="5.2"/>'
+    if shape == 3:
+        return f'<path d="M{x:.1f} {y - 3.5:.1f}l3.4 6h-6.8z"/>'
+    return f'<path d="M{x:.1f} {y - 3.7:.1f}l3.7 3.7l-3.7 3.7l-3.7 -3.7z"/>'
+
+
+# ------------------------------------------------------------------------------------------------------------ heat map
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    text: str
+    level: int | None
+    """0 to 5, or None where there is no value."""
+    title: str
+    below: str = ""
+    """A second, smaller line."""
+
+
+def heat_map(
+    layout: Layout,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: Sequence[Sequence[HeatCell]],
+    *,
+    title: str,
+    description: str,
+    row_title: str,
+    column_title: str,
+) -> str:
+    """A matrix of coloured cells with their text; a cell without value is hatched."""
+    characters = 8 if layout is NARROW else layout.label_characters
+    left = 14 + CHARACTER_WIDTH * max(len(shortened(row, characters)) for row in rows)
+    cell_width = min((layout.width - left - 4) / len(columns), 84.0)
+    cell_height = 30.0 if layout is NARROW else 34.0
+    turned = CHARACTER_WIDTH * max(len(shortened(column, characters)) for column in columns) > cell_width - 8
+    top = 22.0 + (CHARACTER_WIDTH * max(len(shortened(column, characters)) for column in columns) if turned else 18.0)
+    body = [
+        text(2, 12, f"{row_title} ↓", "axis"),
+        text(left + len(columns) * cell_width / 2, 12, f"{column_title} →", "axis", "middle"),
+    ]
+    for index, column in enumerate(columns):
+        at = left + (index + 0.5) * cell_width
+        if turned:
+            label = text(0, 4, shortened(column, characters), "tick")
+            body.append(f'<g transform="translate({at:.1f} {top - 4:.1f}) rotate(-90)">{label}</g>')
+        else:
+            body.append(text(at, top - 5, shortened(column, characters), "tick", "middle"))
+    for index, row in enumerate(rows):
+        y = top + index * cell_height
+        body.append(text(left - 6, y + cell_height / 2 + 4, shortened(row, characters), "tick", "end"))
+        for position, cell in enumerate(cells[index]):
+            style = "missing" if cell.level is None else f"h{cell.level}"
+            x = left + position * cell_width
+            body.append(
+                f'<g class="cell {style}"><rect x="{x + 1:.1f}" y="{y + 1:.1f}" width="{cell_width - 2:.1f}" '
+                f'height="{cell_height - 2:.1f}" rx="3"/>'
+                f"{_cell_text(cell, x + cell_width / 2, y + cell_height / 2 + 4, cell_width)}"
+                f"<title>{escape(cell.title)}</title></g>"
+            )
+    return svg(layout, top + len(rows) * cell_height + 6, title, description, body)
+
+
+def _cell_text(cell: HeatCell, x: float, y: float, width: float) -> str:
+    if not cell.below:
+        return text(x, y, _fitting(cell.text, width), "", "middle")
+    upper = text(x, y - 5, _fitting(cell.text, width), "", "middle")
+    return upper + text(x, y + 7, _fitting(cell.below, width), "below", "middle")
+
+
+def _fitting(content: str, width: float) -> str:
+    return shortened(content, max(2, int((width - 2) / CHARACTER_WIDTH)))
+
+
+# ---------------------------------------------------------------------------------------------------------------- bars
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    parts: tuple[tuple[str, float, int, str], ...]
+    """Name, share of the bar, style, and what is said of it."""
+    remark: str
+
+
+def share_bars(layout: Layout, bars: Sequence[Bar], *, title: str, description: str) -> str:
+    """One bar for each thing, divided into shares that add up to 1; its remark stands under its name."""
+    row = 40.0
+    body = []
+    for index, bar in enumerate(bars):
+        y = index * row + 13
+        body.append(text(2, y, bar.label, "label"))
+        body.append(text(layout.width - 2, y, shortened(bar.remark, 26 if layout is NARROW else 44), "tick", "end"))
+        x = 2.0
+        for name, share, style, said in bar.parts:
+            width = share * (layout.width - 4)
+            inside = text(x + 5, y + 17, name, "in") if width > 12 + CHARACTER_WIDTH * len(name) else ""
+            body.append(
+                f'<g class="bar b{style}"><rect x="{x:.1f}" y="{y + 5:.1f}" width="{max(width - 1, 0.5):.1f}" '
+                f'height="17" rx="2"/>{inside}<title>{escape(said)}</title></g>'
+            )
+            x += width
+    return svg(layout, len(bars) * row + 4, title, description, body)
+
+
+# ------------------------------------------------------------------------------------------------------------ timeline
+
+
+@dataclass(frozen=True)
+class Block:
+    lane: int
+    start: float
+    length: float
+    label: str
+    style: int
+    title: str
+
+
+def timeline(
+    layout: Layout, lanes: Sequence[str], blocks: Sequence[Block], end_us: float, *, title: str, description: str
+) -> str:
+    """Blocks on lanes over time from 0 to `end_us`. Nested blocks are drawn one over the other, the inner lower."""
+    lane_height, gap = 26.0, 12.0
+    characters = 11 if layout is NARROW else 24
+    names = [[shortened(part, characters) for part in lane.split(", ", 1)] for lane in lanes]
+    left = 10 + CHARACTER_WIDTH * max(len(part) for name in names for part in name)
+    width = layout.width - left - 8
+    bottom = len(lanes) * (lane_height + gap) + 8
+    scale = width / end_us if end_us > 0 else 0.0
+    body = []
+    for tick in _time_ticks(end_us, 3 if layout is NARROW else 8):
+        x = left + tick * scale
+        body.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{bottom:.1f}"/>')
+        body.append(text(x, bottom + 15, units.time(tick) if tick else "0", "tick", "middle"))
+    for index in range(len(lanes)):
+        y = 8 + index * (lane_height + gap)
+        first = y + lane_height / 2 + (4 if len(names[index]) == 1 else -1)
+        body += [text(left - 6, first + 12 * line, part, "tick", "end") for line, part in enumerate(names[index])]
+        body.append(
+            f'<line class="grid" x1="{left:.1f}" x2="{left + width:.1f}" '
+            f'y1="{y + lane_height:.1f}" y2="{y + lane_height:.1f}"/>'
+        )
+        open_until: list[float] = []
+        for block in blocks:
+            if block.lane != index:
+                continue
+            open_until = [until for until in open_until if until > block.start]
+            depth = min(len(open_until), 3)
+            open_until.append(block.start + block.length)
+            x, block_width = left + block.start * scale, max(block.length * scale, 0.6)
+            inside = ""
+            if depth == 0 and block_width > 10 + CHARACTER_WIDTH * len(block.label):
+                inside = text(x + 4, y + 16, block.label, "in")
+            body.append(
+                f'<g class="bar b{block.style}"><rect x="{x:.1f}" y="{y + depth * 6:.1f}" width="{block_width:.1f}" '
+                f'height="{lane_height - depth * 6:.1f}"/>{inside}<title>{escape(block.title)}</title></g>'
+            )
+    return svg(layout, bottom + 22, title, description, body)
+
+
+def _time_ticks(end_us: float, most: int) -> list[float]:
+    if end_us <= 0:
+        return [0.0]
+    raw = end_us / most
+    base = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * base for factor in (1, 2, 5, 10) if factor * base >= raw)
+    return [index * step for index in range(int(end_us / step + 1e-9) + 1)]

@@ -1,0 +1,372 @@
+"""`awaken compare OLD NEW`: what has become faster or slower, test by test and size by size. docs/reports.md
+describes it.
+
+The rule. Each size of each series has a value and a range. The range is the smallest that holds, over all files of
+one side, the 95 % intervals of the medians and the medians of consecutive fifths of each run: the interval alone
+takes samples for independent, which those of one run are not. A size has changed when the two ranges do not overlap
+and the values differ by more than the threshold. Values without a range (logs of benchmarks that print one figure)
+have changed when they differ by more than the larger threshold for logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+from awaken import markdown_page, units
+from awaken.readers.source import clean
+from awaken.report import from_files
+from awaken.report_data import Report
+from awaken.results import BANDWIDTH, FAILURES, TIME, WORKS, Conformance, Point, Series
+
+WORSE_STATUS, USAGE_ERROR = 1, 2
+THRESHOLD, LOG_THRESHOLD = 0.05, 0.10
+SCHEMA, VERSION = "awaken-compare", 1
+
+SAME, BETTER, WORSE, BROKEN, GONE, NEW = "same", "better", "worse", "broken", "gone", "new"
+"""BROKEN: it ran and its data were right, and now it cannot run or they are wrong. GONE and NEW: measured on one
+side only."""
+
+Key = tuple[str, str, Optional[int], str, str, str]
+"""Test, implementation, ranks, type, buffers, mode."""
+
+EPILOG = """A change counts when the ranges of old and new do not overlap and the values differ by more than the
+threshold. A range is the 95 % interval of the median, widened by the medians of each run's fifths and by repeated
+runs. OLD and NEW may be folders of awaken report, or several files separated by commas (repeated runs).
+
+Exit status: 0 when nothing is worse, 1 when something is (slower, wrong data, or it cannot run any more), 2 for
+wrong use."""
+
+
+class Misuse(Exception):
+    """The command line is wrong, or a file cannot be read."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a side measured at one size: the median of its values, and how far it reaches."""
+
+    value: float
+    low: float | None
+    high: float | None
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """One size of one series, old and new; or a series that is only on one side."""
+
+    name: str
+    quantity: str
+    size_bytes: int | None
+    old: Range | None
+    new: Range | None
+    verdict: str
+    remark: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """New time to old time: above 1 is slower. Bandwidths are turned round."""
+        if self.old is None or self.new is None or not self.old.value or not self.new.value:
+            return None
+        ratio = self.new.value / self.old.value
+        return 1 / ratio if self.quantity == BANDWIDTH else ratio
+
+
+@dataclass
+class Side:
+    """All series of one side, by what is the same in them."""
+
+    series: dict[Key, list[Series]] = field(default_factory=dict)
+    conformance: list[Conformance] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+
+
+def key_of(series: Series, own_labels: Iterable[str]) -> Key:
+    # The label of a log is its file's name, which differs between old and new though nothing else does.
+    implementation = "log" if series.implementation in own_labels else series.implementation
+    return series.test, implementation, series.ranks, series.type, series.buffers, series.mode
+
+
+def name_of(key: Key) -> str:
+    test, implementation, ranks, datatype, buffers, mode = key
+    parts = [test, implementation, f"{ranks} ranks" if ranks else "", datatype, buffers, mode]
+    return ", ".join(part for part in parts if part)
+
+
+def side_of(report: Report) -> Side:
+    side = Side()
+    for document in report.documents:
+        side.sources.append(document.path)
+        for one in document.series:
+            side.series.setdefault(key_of(one, (document.label,)), []).append(one)
+        side.conformance += [matrix for doctor in document.doctors for matrix in doctor.conformance]
+    return side
+
+
+# ----------------------------------------------------------------------------------------------------------- the rule
+
+
+def ranges(series: Sequence[Series]) -> dict[int, Range]:
+    """By size, over all runs of one side."""
+    points: dict[int, list[Point]] = {}
+    for one in series:
+        for point in one.points:
+            points.setdefault(point.size_bytes, []).append(point)
+    return {size_bytes: _range(group) for size_bytes, group in points.items()}
+
+
+def _range(points: Sequence[Point]) -> Range:
+    reached = [end for point in points for end in (point.low, point.high, *point.drift) if end is not None]
+    if len(points) > 1:
+        reached += [point.value for point in points]
+    value = statistics.median(point.value for point in points)
+    low, high = (min(reached), max(reached)) if len(reached) > 1 else (None, None)
+    return Range(value, low, high, any(point.errors for point in points))
+
+
+def judge(old: Range, new: Range, quantity: str, threshold: float, log_threshold: float) -> str:
+    """SAME, BETTER, WORSE or BROKEN, by the rule at the head of this file."""
+    if new.wrong and not old.wrong:
+        return BROKEN
+    if not old.value or not new.value:
+        return SAME  # a log that prints 0.00 tells nothing about how far it is from another
+    apart = max(old.value, new.value) / min(old.value, new.value) - 1
+    if old.low is not None and old.high is not None and new.low is not None and new.high is not None:
+        changed = (new.low > old.high or new.high < old.low) and apart > threshold
+    else:
+        changed = apart > log_threshold
+    if not changed:
+        return SAME
+    more = new.value > old.value
+    return BETTER if more == (quantity == BANDWIDTH) else WORSE
+
+
+def changes(old: Side, new: Side, threshold: float = THRESHOLD, log_threshold: float = LOG_THRESHOLD) -> list[Change]:
+    """Every size of every series, in the order of the old side; then what only the new one has."""
+    found: list[Change] = []
+    for key in dict.fromkeys([*old.series, *new.series]):
+        before, after = old.series.get(key, []), new.series.get(key, [])
+        quantity = next((one.quantity for one in (*before, *after) if one.points), TIME)
+        before_ranges, after_ranges = ranges(before), ranges(after)
+        name = name_of(key)
+        if before_ranges and not after_ranges:
+            reason = next((one.unavailable for one in after if one.unavailable), "")
+            found.append(Change(name, quantity, None, None, None, BROKEN if reason else GONE, reason))
+            continue
+        if after_ranges and not before_ranges:
+            found.append(Change(name, quantity, None, None, None, NEW))
+            continue
+        for size_bytes in sorted({*before_ranges, *after_ranges}):
+            first, second = before_ranges.get(size_bytes), after_ranges.get(size_bytes)
+            if first is not None and second is not None:
+                verdict = judge(first, second, quantity, threshold, log_threshold)
+            else:
+                verdict = GONE if second is None else NEW
+            found.append(Change(name, quantity, size_bytes, first, second, verdict))
+    return found + conformance_changes(old.conformance, new.conformance)
+
+
+def conformance_changes(old: Sequence[Conformance], new: Sequence[Conformance]) -> list[Change]:
+    """Calls that worked and fail, or failed and work."""
+    found = []
+    later = {matrix.title: matrix for matrix in new}
+    for matrix in old:
+        other = later.get(matrix.title)
+        if other is None:
+            continue
+        for (function, kind), (outcome, _) in matrix.cells.items():
+            now, remark = other.cells.get((function, kind), ("", ""))
+            name = f"{function} with {kind} memory, {matrix.title}"
+            if outcome == WORKS and now in FAILURES:
+                found.append(Change(name, TIME, None, None, None, BROKEN, f"{now}{f': {remark}' if remark else ''}"))
+            elif outcome in FAILURES and now == WORKS:
+                found.append(Change(name, TIME, None, None, None, BETTER, f"{outcome} before, works now"))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- output
+
+
+def is_worse(change: Change) -> bool:
+    return change.verdict in (WORSE, BROKEN)
+
+
+def row(change: Change) -> tuple[str, ...]:
+    size = "" if change.size_bytes is None else units.size(change.size_bytes)
+    ratio = "" if change.ratio is None else f"{change.ratio:.3f}"
+    values = [
+        "" if side is None else units.of(change.quantity, side.value) + _range_text(side, change.quantity)
+        for side in (change.old, change.new)
+    ]
+    return (change.verdict, change.name, size, *values, ratio, change.remark)
+
+
+HEADER = ("verdict", "what", "size", "old", "new", "time ratio", "")
+
+
+def _range_text(side: Range, quantity: str) -> str:
+    if side.low is None or side.high is None:
+        return ""
+    return f" [{units.of(quantity, side.low)}, {units.of(quantity, side.high)}]"
+
+
+def summary(found: Sequence[Change]) -> str:
+    counts = {
+        verdict: sum(change.verdict == verdict for change in found)
+        for verdict in (WORSE, BROKEN, BETTER, SAME, GONE, NEW)
+    }
+    return ", ".join(
+        f"{number} {verdict}" for verdict, number in counts.items() if number or verdict in (WORSE, BETTER, SAME)
+    )
+
+
+def as_text(found: Sequence[Change], everything: bool) -> str:
+    shown = [row(change) for change in _shown(found, everything)]
+    if not shown:
+        return summary(found) + "\n"
+    lines = [HEADER, *shown]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+    return "\n".join([*text, "", summary(found)]) + "\n"
+
+
+def _shown(found: Sequence[Change], everything: bool) -> list[Change]:
+    """What is worse first. Sizes that did not change only when everything is asked for."""
+    order = {BROKEN: 0, WORSE: 1, GONE: 2, BETTER: 3, NEW: 4, SAME: 5}
+    return sorted((one for one in found if everything or one.verdict != SAME), key=lambda one: order[one.verdict])
+
+
+def as_markdown(found: Sequence[Change], everything: bool) -> str:
+    shown = [row(change) for change in _shown(found, everything)]
+    head = f"**{summary(found)}**\n"
+    return head + (f"\n{markdown_page.table(HEADER, shown)}\n" if shown else "")
+
+
+def as_json(found: Sequence[Change], old: Side, new: Side, threshold: float, log_threshold: float) -> str:
+    """Schema "awaken-compare", version 1."""
+
+    def side(value: Range | None) -> dict[str, object] | None:
+        return (
+            None
+            if value is None
+            else {"value": value.value, "low": value.low, "high": value.high, "wrong": value.wrong}
+        )
+
+    return (
+        json.dumps(
+            {
+                "schema": SCHEMA,
+                "version": VERSION,
+                "old": old.sources,
+                "new": new.sources,
+                "threshold": threshold,
+                "log_threshold": log_threshold,
+                "worse": any(is_worse(change) for change in found),
+                "changes": [
+                    {
+                        "name": change.name,
+                        "quantity": "GBps" if change.quantity == BANDWIDTH else "us",
+                        "size": change.size_bytes,
+                        "verdict": change.verdict,
+                        "time_ratio": change.ratio,
+                        "old": side(change.old),
+                        "new": side(change.new),
+                        "remark": change.remark,
+                    }
+                    for change in found
+                ],
+            },
+            indent=1,
+        )
+        + "\n"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ command
+
+
+def percentage(word: str) -> float:
+    """0.05 and 5% are the same."""
+    try:
+        value = float(word[:-1]) / 100 if word.endswith("%") else float(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{word} is no part: write 0.05 or 5%") from error
+    if not 0 <= value < 100:
+        raise argparse.ArgumentTypeError(f"{word} is out of range: write a part such as 0.05 or 5%")
+    return value
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="awaken compare",
+        description="Says what has become faster or slower between two measurements.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("old", metavar="OLD", help="file, folder, or files separated by commas")
+    made.add_argument("new", metavar="NEW", help="the same, measured later")
+    made.add_argument(
+        "--threshold", type=percentage, default=THRESHOLD, metavar="PART", help="least change (default: 5%%)"
+    )
+    made.add_argument(
+        "--log-threshold",
+        type=percentage,
+        default=LOG_THRESHOLD,
+        metavar="PART",
+        help="the same without ranges (default: 10%%)",
+    )
+    made.add_argument("--all", action="store_true", help="list sizes that did not change, too")
+    form = made.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print Markdown")
+    made.add_argument("-o", "--output", metavar="FILE", help="write into a file instead")
+    return made
+
+
+def load(word: str) -> Side:
+    """Raises Misuse when anything cannot be read: what is missing must not look like no change."""
+    report = from_files([word] if Path(word).exists() else word.split(","), "")
+    if report.problems:
+        raise Misuse("; ".join(problem for _, problem in report.problems))
+    if not report.documents:
+        raise Misuse(f"{clean(word)} has no results: give JSON of awaken bench, logs, or a folder of awaken report")
+    return side_of(report)
+
+
+def run(words: Sequence[str]) -> int:
+    """The command; `words` are those after `awaken compare`. Returns the exit status."""
+    options = parser().parse_args(list(words))
+    try:
+        old, new = load(options.old), load(options.new)
+        found = changes(old, new, options.threshold, options.log_threshold)
+        if not any(change.old is not None and change.new is not None for change in found) and not (
+            old.conformance and new.conformance
+        ):
+            raise Misuse(
+                "the two have no test in common: compare the same tests with the same ranks, types and buffers"
+            )
+        if options.json:
+            text = as_json(found, old, new, options.threshold, options.log_threshold)
+        else:
+            text = (as_markdown if options.markdown else as_text)(found, options.all)
+        if options.output:
+            Path(options.output).write_text(text, encoding="utf-8")
+        else:
+            sys.stdout.write(text)
+    except Misuse as error:
+        print(f"awaken: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except OSError as error:
+        print(
+            f"awaken: {options.output} cannot be written ({error.strerror}): choose another file with -o",
+            file=sys.stderr,
+        )
+        return USAGE_ERROR
+    return WORSE_STATUS if any(is_worse(change) for change in found) else 0

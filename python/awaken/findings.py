@@ -1,0 +1,402 @@
+"""What the measurements say: the answers at the head of a report, each with the figures that it rests on.
+
+A question that nothing was measured for is answered so, together with what would answer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from awaken import units
+from awaken.results import BANDWIDTH, FAILURES, TIME, WORKS, Document, Point, Series
+
+GOOD, BAD, NEUTRAL, UNKNOWN = "good", "bad", "neutral", "unknown"
+LEVEL_WITHOUT_BAND = 0.05
+"""Two values without bands count as equal within this part of each other."""
+SMALL_BYTES = 8
+DIRECT_PATHS = ("direct", "ccl")
+STAGED_PATHS = ("staged", "staged-large")
+NAMES = {"awaken": "Awaken", "native": "the MPI alone", "staged": "staged", "raw": "raw copy", "xccl": "NCCL/RCCL"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    question: str
+    verdict: str
+    """GOOD, BAD, NEUTRAL or UNKNOWN."""
+    headline: str
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring sizes at which the same side is faster."""
+
+    first_bytes: int
+    last_bytes: int
+    winner: str
+    """ "mpi", "ccl", or "" where neither is."""
+    least: float
+    most: float
+    """How many times faster the winner is; 1 and more."""
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """MPI against NCCL or RCCL for one collective."""
+
+    test: str
+    ranks: int | None
+    mode: str
+    mpi: str
+    ccl: str
+    stretches: tuple[Stretch, ...]
+    one_run: bool
+    """Whether both were measured in the same run."""
+
+
+def on_device(series: Series) -> bool:
+    """Whether a buffer is memory of a GPU."""
+    return any(letter not in ("H", "P", "R") for letter in series.buffers.split())
+
+
+def name_of(series: Series) -> str:
+    """What a reader calls the implementation."""
+    if series.implementation == "xccl":
+        words = series.description.split()
+        return words[0] if words and words[0] in ("NCCL", "RCCL") else NAMES["xccl"]
+    if series.implementation == "native" and series.description:
+        return series.description
+    return NAMES.get(series.implementation, series.implementation)
+
+
+def emulated(documents: Iterable[Document]) -> bool:
+    """Whether figures come from an emulated GPU, and so say nothing about any real one."""
+    return any(
+        name == "environment.AWAKEN_EMULATE" or "emulated GPU" in value
+        for document in documents
+        for name, value in document.manifest.items()
+    ) or any(
+        "emulated" in device for document in documents for report in document.path_reports for device in report.devices
+    )
+
+
+def all_series(documents: Iterable[Document]) -> list[Series]:
+    return [series for document in documents for series in document.series]
+
+
+def findings(documents: Sequence[Document]) -> list[Finding]:
+    """The answers, in the order in which people ask."""
+    return [aware(documents), direct(documents), speed(documents), choice(documents)]
+
+
+# ------------------------------------------------------------------------------------------------------ is it GPU-aware
+
+
+def aware(documents: Sequence[Document]) -> Finding:
+    question = "Is this MPI GPU-aware?"
+    device = [series for series in all_series(documents) if on_device(series)]
+    native = [series for series in device if series.implementation == "native"]
+    layered = [series for series in device if series.implementation == "awaken" and series.points]
+    wrong = [series for series in device if series.failed]
+    details = _conformance_details(documents)
+    if layered:
+        details.insert(0, f"Through Awaken: {_tests(layered)} on device memory.")
+    refused = next((series.unavailable for series in native if series.unavailable), "")
+    if refused:
+        details.insert(0, f"By itself: {refused}.")
+    doctors = [doctor for document in documents for doctor in document.doctors]
+    native_yes = any(series.points for series in native) or any(one.aware.get("native") for one in doctors)
+    native_no = bool(refused) or any(one.aware.get("native") is False for one in doctors)
+    layered_yes = bool(layered) or any(one.aware.get("awaken") for one in doctors)
+    if wrong:
+        return Finding(question, BAD, f"Wrong data: {_tests(wrong)}", tuple(details))
+    if native_yes:
+        who = next((name_of(series) for series in native if series.points), "the MPI")
+        return Finding(question, GOOD, f"Yes: {who} takes device memory by itself", tuple(details))
+    if layered_yes:
+        headline = "Not by itself; with Awaken, yes" if native_no else "With Awaken, yes"
+        return Finding(question, GOOD, headline, tuple(details))
+    if native_no:
+        return Finding(question, BAD, "No", tuple(details))
+    logs = [series for series in device if series.points and series.implementation not in ("staged", "raw", "xccl")]
+    if logs:
+        told = f"{_tests(logs)} ran on device memory, as the logs say."
+        return Finding(question, GOOD, "Yes, by its logs", (told, *details))
+    if details:
+        return Finding(question, NEUTRAL, "See the doctor's answers", tuple(details))
+    return Finding(question, UNKNOWN, "Not measured", ("`awaken bench latency D D --compare native,awaken` tells.",))
+
+
+def _tests(series: Iterable[Series]) -> str:
+    names = list(dict.fromkeys(one.test for one in series))
+    shown = ", ".join(names[:6])
+    return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more"
+
+
+def _conformance_details(documents: Iterable[Document]) -> list[str]:
+    details = []
+    for document in documents:
+        for doctor in document.doctors:
+            for matrix in doctor.conformance:
+                outcomes = [outcome for outcome, _ in matrix.cells.values()]
+                failed = sum(outcome in FAILURES for outcome in outcomes)
+                works = f"{outcomes.count(WORKS)} of {len(outcomes)} combinations of call and buffer work"
+                details.append(f"{matrix.title[0].upper()}{matrix.title[1:]}: {works}, {failed} fail.")
+    return details
+
+
+# --------------------------------------------------------------------------------------------------- does it go direct
+
+
+def direct(documents: Sequence[Document]) -> Finding:
+    question = "Does the data go direct?"
+    moved: dict[str, int] = {}
+    reasons: dict[str, int] = {}
+    for document in documents:
+        for report in document.path_reports:
+            for row in report.rows:
+                if row.path != "native":
+                    moved[row.path] = moved.get(row.path, 0) + row.bytes
+            for _, reason, times in report.fallbacks:
+                reasons[reason] = reasons.get(reason, 0) + times
+    total = sum(moved.values())
+    if total:
+        return _direct_by_paths(question, moved, total, reasons)
+    for document in documents:
+        for doctor in document.doctors:
+            for side, whose in (("awaken", "With Awaken"), ("native", "The MPI alone")):
+                way, why = doctor.transport.get(side, ("unknown", ""))
+                if way != "unknown":
+                    verdict, words = (GOOD, "yes") if way == "direct" else (BAD, "no, through the host")
+                    return Finding(question, verdict, f"{whose}, {words}", (f"The doctor: {way}, {why}.",))
+    return _direct_by_speed(question, documents)
+
+
+def _direct_by_paths(question: str, moved: dict[str, int], total: int, reasons: dict[str, int]) -> Finding:
+    straight = sum(moved.get(path, 0) for path in DIRECT_PATHS)
+    share = straight / total
+    ways = ", ".join(
+        f"{path} {_percent(size_bytes / total)}"
+        for path, size_bytes in sorted(moved.items(), key=lambda one: -one[1])
+        if size_bytes
+    )
+    details = [f"Of {units.size(total)} in Awaken's path reports: {ways}."]
+    details += [
+        f"Fallback, {units.count(times)} times: {reason}."
+        for reason, times in sorted(reasons.items(), key=lambda one: -one[1])[:2]
+    ]
+    if share >= 0.9:
+        return Finding(question, GOOD, f"Yes: {_percent(share)} of the bytes from GPU to GPU", tuple(details))
+    if share > 0.1:
+        return Finding(question, NEUTRAL, f"Partly: {_percent(share)} of the bytes", tuple(details))
+    return Finding(question, BAD, "No: it goes through the host", tuple(details))
+
+
+def _percent(share: float) -> str:
+    """Never 100 % for what is not all, nor 0 % for what is something."""
+    if 0.995 <= share < 1:
+        return "over 99 %"
+    if 0 < share < 0.005:
+        return "under 1 %"
+    return f"{share * 100:.0f} %"
+
+
+def _direct_by_speed(question: str, documents: Sequence[Document]) -> Finding:
+    """By the largest message, beside a raw copy and beside staging by hand."""
+    for test in ("bw", "latency"):
+        here = {
+            one.implementation: one
+            for one in all_series(documents)
+            if one.test == test and one.points and on_device(one)
+        }
+        mine = here.get("awaken") or here.get("native")
+        if mine is None or not ({"raw", "staged"} & set(here)):
+            continue
+        largest = mine.points[-1].size_bytes
+        speeds = {name: _bandwidth_at(one, largest) for name, one in here.items()}
+        own, raw, staged = speeds[mine.implementation], speeds.get("raw"), speeds.get("staged")
+        if not own:
+            continue
+        details = [f"{name_of(mine)} moves {units.size(largest)} at {units.bandwidth(own)}."]
+        details += [
+            f"{NAMES[n].capitalize()}: {units.bandwidth(s)}." for n, s in (("raw", raw), ("staged", staged)) if s
+        ]
+        if raw and own > 0.5 * raw:
+            return Finding(question, GOOD, f"Yes, by its speed: {_percent(own / raw)} of a raw copy", tuple(details))
+        if staged and own > 1.5 * staged:
+            return Finding(
+                question, GOOD, f"Likely: {units.digits(own / staged)} times as fast as staging", tuple(details)
+            )
+        return Finding(question, NEUTRAL, "Not by its speed", tuple(details))
+    return Finding(question, UNKNOWN, "Not measured", ("`AWAKEN_REPORT=paths.json` on any run tells.",))
+
+
+def _bandwidth_at(series: Series, size_bytes: int) -> float | None:
+    """GB/s of one message of this size."""
+    point = next((one for one in series.points if one.size_bytes == size_bytes), None)
+    if point is None or not point.value or not size_bytes:
+        return None
+    return point.value if series.quantity == BANDWIDTH else size_bytes / point.value * 1e-3
+
+
+# ------------------------------------------------------------------------------------------------------- how fast is it
+
+
+def speed(documents: Sequence[Document]) -> Finding:
+    question = "How fast is it?"
+    candidates = [
+        one for one in all_series(documents) if one.points and one.implementation not in ("staged", "raw", "xccl")
+    ]
+    preferred = [one for one in candidates if on_device(one) and one.implementation == "awaken"]
+    device = preferred or [one for one in candidates if on_device(one)] or candidates
+    where = "device" if device and on_device(device[0]) else "host"
+    small = _fastest_small(device)
+    peak = _peak(device)
+    details = []
+    parts = []
+    if small:
+        series, point = small
+        parts.append(units.time(point.value))
+        details.append(
+            f"{units.size(point.size_bytes)} in {units.time(point.value)} one way, {name_of(series)}, {where} memory."
+        )
+    if peak:
+        series, size_bytes, fastest = peak
+        parts.append(units.bandwidth(fastest))
+        at = f"{units.size(size_bytes)} ({series.test})"
+        details.append(f"{units.bandwidth(fastest)} at {at}, {name_of(series)}, {where} memory.")
+        raw = [one for one in all_series(documents) if one.implementation == "raw" and one.test == series.test]
+        limit = max((_bandwidth_at(one, size_bytes) or 0.0 for one in raw), default=0.0)
+        if limit:
+            details.append(f"That is {_percent(fastest / limit)} of a raw copy of that size.")
+    for document in documents:
+        for topology in document.topologies:
+            details += [value for name, value in topology.facts if name == "summary"]
+    if not parts:
+        return Finding(
+            question, UNKNOWN, "Not measured", ("`awaken bench latency D D` and `awaken bench bw D D` tell.",)
+        )
+    return Finding(question, NEUTRAL, " and ".join(parts), tuple(details))
+
+
+def _fastest_small(series: Iterable[Series]) -> tuple[Series, Point] | None:
+    small = [
+        (one, point)
+        for one in series
+        if one.test in ("latency", "pingpong") and one.quantity == TIME and one.mode != "several groups"
+        for point in one.points
+        if 0 < point.size_bytes <= SMALL_BYTES and point.value > 0
+    ]
+    return min(small, key=lambda pair: pair[1].value, default=None)
+
+
+def _peak(series: Iterable[Series]) -> tuple[Series, int, float] | None:
+    """The greatest bandwidth of one message stream, and where."""
+    series = list(series)
+    for tests in (("bw",), ("latency", "pingpong")):
+        found = [
+            (one, point.size_bytes, speed_here)
+            for one in series
+            if one.test in tests
+            for point in one.points
+            if (speed_here := _bandwidth_at(one, point.size_bytes))
+        ]
+        if found:
+            return max(found, key=lambda one: one[2])
+    return None
+
+
+# -------------------------------------------------------------------------------------------------------- MPI or NCCL
+
+
+def choice(documents: Sequence[Document]) -> Finding:
+    question = "MPI or NCCL, for which sizes?"
+    found = crossovers(documents)
+    if not found:
+        tells = "`awaken bench allreduce D D --compare awaken,xccl` tells; or give logs of both, with their ranks."
+        return Finding(question, UNKNOWN, "Not measured side by side", (tells,))
+    details = []
+    for one in found[:4]:
+        ranks = f", {one.ranks} ranks" if one.ranks else ""
+        mode = f", {one.mode}" if one.mode else ""
+        details.append(f"{one.test}{ranks}{mode}: {in_words(one)}.")
+    winners = {stretch.winner for one in found for stretch in one.stretches}
+    if winners == {""}:
+        headline = "Level at all measured sizes"
+    elif winners <= {"mpi", ""} or winners <= {"ccl", ""}:
+        name = found[0].mpi if "mpi" in winners else found[0].ccl
+        headline = f"{name}{', or level,' if '' in winners else ''} at all measured sizes"
+    else:
+        headline = f"{found[0].test}: {in_words(found[0])}"
+    return Finding(question, NEUTRAL, headline[0].upper() + headline[1:], tuple(details))
+
+
+def in_words(crossover: Crossover) -> str:
+    """ "Awaken to 1 MiB, level to 4 MiB, then NCCL"."""
+    names = {"mpi": crossover.mpi, "ccl": crossover.ccl, "": "level"}
+    words = [names[stretch.winner] for stretch in crossover.stretches]
+    if len(words) == 1:
+        return f"{words[0]} at all {'' if words[0] == 'level' else 'measured '}sizes"
+    parts = [f"{word} to {units.size(stretch.last_bytes)}" for word, stretch in zip(words[:-1], crossover.stretches)]
+    if len(parts) > 4:
+        return f"{parts[0]}, then changing, {words[-1]} at {units.size(crossover.stretches[-1].last_bytes)}"
+    return ", ".join(parts) + f", then {words[-1]}"
+
+
+def crossovers(documents: Sequence[Document]) -> list[Crossover]:
+    """MPI against NCCL/RCCL, for each collective, number of ranks and mode in which both were measured on device
+    memory."""
+    series = [one for one in all_series(documents) if one.points and one.quantity == TIME]
+    found = []
+    for ccl in (one for one in series if one.implementation == "xccl" and one.test not in ("latency", "bw", "bibw")):
+        mode = ccl.mode.split(",")[0]
+        rivals = [
+            one
+            for one in series
+            if one.test == ccl.test
+            and one.ranks == ccl.ranks
+            and one.implementation not in ("xccl", "raw", "staged")
+            and on_device(one)
+            and (one.mode == ccl.mode or (one.source != ccl.source and one.mode in ("", mode)))
+        ]
+        # The best that MPI can do here: through Awaken where that was measured.
+        for rival in sorted(rivals, key=lambda one: one.implementation != "awaken")[:1]:
+            stretches = _stretches(rival, ccl)
+            if stretches:
+                one_run = rival.source == ccl.source
+                found.append(
+                    Crossover(ccl.test, ccl.ranks, ccl.mode, name_of(rival), name_of(ccl), tuple(stretches), one_run)
+                )
+    return found
+
+
+def _stretches(mpi: Series, ccl: Series) -> list[Stretch]:
+    others = {point.size_bytes: point for point in ccl.points}
+    stretches: list[Stretch] = []
+    for point in sorted(mpi.points, key=lambda one: one.size_bytes):
+        other = others.get(point.size_bytes)
+        if other is None or not point.value or not other.value:
+            continue
+        winner = faster(point, other)
+        gain = max(point.value, other.value) / min(point.value, other.value)
+        if stretches and stretches[-1].winner == winner:
+            last = stretches[-1]
+            stretches[-1] = Stretch(
+                last.first_bytes, point.size_bytes, winner, min(last.least, gain), max(last.most, gain)
+            )
+        else:
+            stretches.append(Stretch(point.size_bytes, point.size_bytes, winner, gain, gain))
+    return stretches
+
+
+def faster(mpi: Point, ccl: Point) -> str:
+    """ "mpi", "ccl", or "" where their bands overlap or, without bands, they are within LEVEL_WITHOUT_BAND."""
+    if mpi.low is not None and mpi.high is not None and ccl.low is not None and ccl.high is not None:
+        if mpi.high < ccl.low:
+            return "mpi"
+        return "ccl" if ccl.high < mpi.low else ""
+    if abs(mpi.value - ccl.value) <= LEVEL_WITHOUT_BAND * min(mpi.value, ccl.value):
+        return ""
+    return "mpi" if mpi.value < ccl.value else "ccl"

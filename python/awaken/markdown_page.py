@@ -1,0 +1,131 @@
+"""The report as Markdown: the same answers and figures as the page, without pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from awaken import curves, units
+from awaken.findings import crossovers, emulated, findings, in_words
+from awaken.report_data import Report, machine, shared_manifest
+from awaken.results import BANDWIDTH, Document, Matrix, Series
+
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$])")
+"""All that Markdown or HTML in it could take for more than text."""
+
+
+def escape(text: str) -> str:
+    return SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def page(report: Report) -> str:
+    documents = report.documents
+    parts = [f"# {escape(report.title)}", escape(machine(documents))]
+    if emulated(documents):
+        parts.append("**Measured on emulated GPUs**: this says nothing about how fast a real GPU is.")
+    for finding in findings(documents):
+        parts.append(f"**{escape(finding.question)}** {escape(finding.headline)}.")
+        parts += [f"- {escape(detail)}" for detail in finding.details[:4]]
+    parts += _curves(report)
+    found = crossovers(documents)
+    if found:
+        rows = [(one.test, str(one.ranks or ""), one.mode, in_words(one)) for one in found]
+        parts += ["## MPI or NCCL", table(("collective", "ranks", "calls", "faster"), rows)]
+    for document in documents:
+        parts += _of_document(document)
+    problems = [
+        *dict.fromkeys(
+            (f"{one.test} {one.implementation}", one.unavailable) for one in report.series if one.unavailable
+        )
+    ]
+    problems += report.problems
+    problems += [("left out", note) for document in documents for note in document.notes]
+    if problems:
+        parts += ["## What is missing, and why", table(("what", "why"), problems)]
+    shared = shared_manifest(documents)
+    if shared or report.commands:
+        parts += ["## Where and how this was measured", table(("", ""), [*sorted(shared.items()), *report.commands])]
+    parts.append(f"Written by awaken report{escape(f' {report.version}' if report.version else '')}.")
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """An empty line between all parts but the items of a list."""
+    text = parts[0]
+    for before, part in zip(parts, parts[1:]):
+        text += ("\n" if before.startswith("- ") and part.startswith("- ") else "\n\n") + part
+    return text + "\n"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = False) -> str:
+    rule = ["---:" if numbers else "---" for _ in header]
+    lines = [[escape(cell) for cell in row] for row in (header, *rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
+
+
+def _curves(report: Report) -> list[str]:
+    parts = []
+    for picture in curves.pictures(report.series):
+        if not picture.lines:
+            continue
+        unit = "GB/s" if picture.quantity == BANDWIDTH else "µs"
+        sizes = sorted({point.size_bytes for one in picture.lines for point in one.series.points})
+        rows = [
+            [units.size(size_bytes), *(_value(one.series, size_bytes) for one in picture.lines)] for size_bytes in sizes
+        ]
+        header = ["size", *(f"{one.label}, {unit}" for one in picture.lines)]
+        parts += [f"## {escape(picture.title)}", escape(curves.caption(picture)), table(header, rows, numbers=True)]
+    return parts
+
+
+def _value(series: Series, size_bytes: int) -> str:
+    """Every value at this size; empty where there is none."""
+    points = [point for point in series.points if point.size_bytes == size_bytes]
+    return " / ".join(units.digits(point.value) + (" WRONG DATA" if point.errors else "") for point in points)
+
+
+def _of_document(document: Document) -> list[str]:
+    parts = []
+    for report in document.path_reports:
+        rows = [
+            (row.function, row.path, units.size(row.size_class_bytes), str(row.calls), units.size(row.bytes))
+            for row in report.rows
+            if row.path != "native"
+        ]
+        if rows:
+            parts += [
+                f"## How the bytes travelled: {escape(report.title)}",
+                table(("function", "path", "size to", "calls", "bytes"), rows),
+            ]
+    for topology in document.topologies:
+        parts.append(f"## Topology {escape(topology.host)}")
+        parts += [f"- {escape(warning)}" for warning in topology.warnings]
+        for matrix in topology.matrices:
+            parts += [f"### {escape(matrix.title)}", _matrix(matrix)]
+    for doctor in document.doctors:
+        parts += [
+            f"## The doctor's answers {escape(doctor.host)}",
+            table(("", ""), [answer[:2] for answer in doctor.answers]),
+        ]
+        parts += [f"- {escape(what)}{f' {escape(command)}' if command else ''}" for what, command in doctor.advice]
+        for conformance in doctor.conformance:
+            outcomes = [
+                (function, *(conformance.cells.get((function, kind), ("", ""))[0] for kind in conformance.kinds))
+                for function in conformance.functions
+            ]
+            parts += [f"### {escape(conformance.title)}", table(("function", *conformance.kinds), outcomes)]
+    return parts
+
+
+def _matrix(matrix: Matrix) -> str:
+    rows = [
+        (
+            name,
+            *(
+                units.digits(cell.value) if cell.value is not None else cell.text or f"– {cell.why_missing}"
+                for cell in row
+            ),
+        )
+        for name, row in zip(matrix.rows, matrix.cells)
+    ]
+    return table((matrix.unit, *matrix.columns), rows)

@@ -1,0 +1,146 @@
+"""Output of the Intel MPI Benchmarks, part MPI-1 (IMB-MPI1), and of the parts that print the same tables.
+
+    #    Intel(R) MPI Benchmarks 2021.11, MPI-1 part
+    # MPI_Datatype for reductions    :   MPI_FLOAT
+    #---------------------------------------------------
+    # Benchmarking Allreduce
+    # #processes = 4
+    # ( 2 additional processes waiting in MPI_Barrier)
+    #---------------------------------------------------
+           #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]
+                0           10         3.15         4.52         3.88
+
+PingPong and PingPing have the columns t[usec] and Mbytes/sec, Sendrecv and Exchange t_min, t_max, t_avg and Mbytes/sec,
+collectives the three times, Barrier no bytes, Uniband and Biband Mbytes/sec and Msg/sec. Times are microseconds.
+Mbytes were 2^20 bytes in old versions and are 10^6 in new ones, so bandwidths are made of bytes and times, or of
+bytes and messages. Source: the programs' output, version 2021.11.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from awaken.readers.source import Log, Notes, clean, number, size
+from awaken.results import BANDWIDTH, TIME, Document, Point, Series
+
+NAME = "Intel MPI Benchmarks"
+
+HEAD = re.compile(r"Intel\s*\(R\) MPI Benchmarks?(?: Suite)?(?: V(?:ersion )?)?\s*([\w. ]*)", re.IGNORECASE)
+BENCHMARK = re.compile(r"^#\s*Benchmarking\s+(\S+)")
+PROCESSES = re.compile(r"^#\s*#processes\s*=\s*(\d+)")
+GROUPS = re.compile(r"^#\s*\(\s*(\d+) groups of (\d+) processes")
+REDUCTION_TYPE = re.compile(r"^#\s*MPI_Datatype for reductions\s*:\s*(\w+)")
+TYPE = re.compile(r"^#\s*MPI_Datatype\s*:\s*(\w+)")
+REDUCTIONS = ("reduce", "scan")
+OSU_NAMES = {
+    "pingpong": "latency",
+    "uniband": "bw",
+    "biband": "bibw",
+}
+
+
+@dataclass
+class Table:
+    test: str
+    ranks: int | None = None
+    columns: list[str] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    band: str = ""
+    quantity: str = TIME
+    mode: str = ""
+
+
+def found_in(log: Log) -> bool:
+    return bool(HEAD.search(log.text) or re.search(r"^#[ \t]*Benchmarking[ \t]+\S", log.text, re.MULTILINE))
+
+
+def read(log: Log, document: Document, notes: Notes) -> None:
+    """Adds the log's tables to the document."""
+    types = {"": "", "reductions": ""}
+    version = ""
+    table: Table | None = None
+
+    def close() -> None:
+        if table is not None and table.points:
+            document.series.append(_series(table, document, types, version))
+
+    for line_number, line in log.lines(notes):
+        head = HEAD.search(line)
+        benchmark = BENCHMARK.match(line)
+        if head:
+            version = clean(head.group(1))
+        elif benchmark:
+            close()
+            name = benchmark.group(1)
+            several = name.startswith("Multi-")
+            lower = name[len("Multi-") if several else 0 :].lower()
+            table = Table(clean(OSU_NAMES.get(lower, lower)), mode="several groups" if several else "")
+        elif line.startswith("#") and not line.startswith("#bytes"):
+            _comment(line, table, types)
+        elif table is not None and ("t[usec]" in line or "t_avg[usec]" in line or "Mbytes/sec" in line):
+            table.columns = line.split()
+        elif table is not None and table.columns:
+            _row(line.split(), line_number, table, notes)
+    close()
+
+
+def _comment(line: str, table: Table | None, types: dict[str, str]) -> None:
+    reduction, plain = REDUCTION_TYPE.match(line), TYPE.match(line)
+    if reduction:
+        types["reductions"] = reduction.group(1)
+    elif plain:
+        types[""] = plain.group(1)
+    processes, groups = PROCESSES.match(line), GROUPS.match(line)
+    if table is not None and processes:
+        table.ranks = int(processes.group(1)[:9])
+    elif table is not None and groups:
+        table.ranks = int(groups.group(2)[:9])
+
+
+def _row(words: list[str], line_number: int, table: Table, notes: Notes) -> None:
+    if not words or number(words[0]) is None:
+        return
+    if len(words) != len(table.columns):
+        notes.add(line_number, f"{len(words)} values under {len(table.columns)} columns: the row is left out")
+        return
+    row = dict(zip(table.columns, words))
+    size_bytes = size(row.get("#bytes", "0"))
+    if size_bytes is None:
+        notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
+        return
+    low = high = None
+    if "Msg/sec" in row and "t[usec]" not in row:
+        table.quantity = BANDWIDTH
+        rate = number(row["Msg/sec"])
+        value = None if rate is None else rate * size_bytes / 1e9
+        word = row["Msg/sec"]
+        if size_bytes == 0:
+            return  # a bandwidth of messages without bytes is none
+    else:
+        word = row.get("t_avg[usec]", row.get("t[usec]", row.get("t_ovrl[usec]", "")))
+        value = number(word)
+        if "t_min[usec]" in row:
+            low, high = number(row["t_min[usec]"]), number(row.get("t_max[usec]", ""))
+            table.band = "least and largest of the ranks' means"
+    if value is None:
+        notes.add(line_number, f"'{clean(word, 40)}' is no {table.quantity}: the row is left out")
+        return
+    table.points.append(Point(size_bytes, value, low, high))
+
+
+def _series(table: Table, document: Document, types: dict[str, str], version: str) -> Series:
+    reduces = any(word in table.test for word in REDUCTIONS)
+    return Series(
+        test=table.test,
+        implementation=document.label,
+        quantity=table.quantity,
+        points=tuple(table.points),
+        source=document.label,
+        ranks=table.ranks,
+        type=types["reductions" if reduces else ""],
+        buffers="",
+        mode=table.mode,
+        band=table.band,
+        description=f"Intel MPI Benchmarks {version}".strip(),
+    )

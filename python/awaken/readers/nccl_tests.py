@@ -1,0 +1,176 @@
+"""Output of nccl-tests and rccl-tests: all_reduce_perf and its siblings, as text.
+
+    # nccl-tests version 2.19.6 nccl-headers=22807 nccl-library=22807          since 2.17
+    # Collective test starting: all_reduce_perf                               since 2.17
+    # nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) warmup iters: 1 iters: 20 ...
+    #  Rank  0 Group  0 Pid  14840 on node1 device  0 [0000:01:00] NVIDIA H200
+    #                                                              out-of-place                       in-place
+    #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+    #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+       536870912     134217728     float     sum      -1   1806.7  297.16  586.06      0   1835.9  292.43  576.74      0
+
+Older ones have no root column and "error" for "#wrong"; -I adds i_min, i_max, i_p99 and i_cv% to each half, -C says
+cputime,
+-S ends rows with a timestamp; a half that was not run is blank or absent, #wrong is N/A without checks. Times are
+those of one call out of many that are queued back to back, but for "# Blocking Enabled". GB is 10^9 bytes.
+
+With -J there is JSON: "nccl_version", "config" with "devices", and "results" of "size", "type", "out_of_place" and
+"in_place".
+
+The size is that of the larger of both buffers. The OSU tests and `awaken bench` count what goes from one rank to one
+other in allgather, alltoall, gather and scatter, so those sizes are divided by the number of ranks. Source: the
+programs' source 2.19.6, and printed outputs of older ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from awaken.readers.source import Log, Notes, Value, clean, number, size
+from awaken.results import TIME, Document, Point, Series
+
+NAME = "nccl-tests"
+
+PROGRAM = re.compile(
+    r"\b(all_reduce|all_gather|alltoallv?|broadcast|reduce_scatter|reduce|gather|scatter|sendrecv|hypercube)_perf\b"
+)
+OSU_NAMES = {"all_reduce": "allreduce", "all_gather": "allgather", "broadcast": "bcast"}
+COUNTED_BY_RANK = {"allgather", "alltoall", "gather", "scatter"}
+RANK_LINE = re.compile(r"^#?\s*Rank\s+(\d+) .*\bdevice\s+\d+ \[[^\]]*\] (.*?)\s*$")
+VERSION = re.compile(r"nccl-tests version (\S+) .*nccl-library=(\d+)")
+HEADER = re.compile(r"^#?\s*size\s+count\b.*\b(time|cputime)\b.*\bbusbw\b")
+KEYS = {"size", "count", "type", "redop", "root"}
+
+
+@dataclass
+class Run:
+    """One program's run, as far as it was read."""
+
+    test: str = ""
+    mode: str = "queued"
+    columns: list[str] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
+    type: str = ""
+    halves: tuple[list[Point], list[Point]] = field(default_factory=lambda: ([], []))
+    """Out of place, in place."""
+
+
+def found_in(log: Log) -> bool:
+    return bool(re.search(r"nccl-tests version|nThread \d+ nGpus? \d+|size +count +type.* busbw", log.text))
+
+
+def read(log: Log, document: Document, notes: Notes) -> None:
+    """Adds the log's tables to the document: out of place, and in place where that was measured."""
+    run = Run()
+    named = PROGRAM.search(document.path)
+    last_named = named.group(1) if named else ""
+    gpus: dict[str, None] = {}
+    for line_number, line in log.lines(notes):
+        named = PROGRAM.search(line)
+        if named:
+            last_named = named.group(1)
+        if re.search(r"nThread \d+ nGpus? \d+", line) or (named and not line.startswith(("#", " "))):
+            if any(run.halves):
+                _close(run, document)
+            if any(run.halves) or run.columns:
+                run = Run()
+        if last_named and not run.test:
+            run.test = OSU_NAMES.get(last_named, last_named)
+        rank = RANK_LINE.match(line)
+        version = VERSION.search(line)
+        if rank:
+            run.ranks.add(int(rank.group(1)[:9]))
+            gpus[clean(rank.group(2))] = None
+        elif version:
+            document.manifest["nccl_tests"] = f"nccl-tests {clean(version.group(1))}, NCCL {clean(version.group(2))}"
+        elif "Blocking Enabled" in line:
+            run.mode = "waited"
+        elif HEADER.match(line):
+            run.columns = line.lstrip("# ").split()
+        elif run.columns and not line.lstrip().startswith("#"):
+            _row(line.split(), line_number, run, notes)
+    if gpus:
+        document.manifest["gpus"] = ", ".join(list(gpus)[:8])
+    _close(run, document)
+
+
+def read_json(top: Value, document: Document) -> None:
+    """Adds the results of a JSON file to the document."""
+    words = " ".join(word.text() for word in top.get("args").elements())
+    program = PROGRAM.search(words) or PROGRAM.search(document.path)
+    name = program.group(1) if program else ""
+    run = Run(OSU_NAMES.get(name, name))
+    config = top.get("config")
+    if config.is_object:
+        run.mode = "waited" if config.get("blocking_collectives").text() in ("yes", "true") else "queued"
+        run.ranks = {device.get("rank").integer(0) for device in config.get("devices").elements()}
+    document.manifest["command"] = clean(words, 2000)
+    for result in top.get("results").elements():
+        run.type = run.type or result.get("type").text()
+        for points, place in zip(run.halves, ("out_of_place", "in_place")):
+            half = result.get(place)
+            time = half.first("time", "cpu_time").number_or_none() if half.is_object else None
+            if time is not None:
+                errors = int(half.get("nwrong").number_or_none() or 0)
+                points.append(Point(result.get("size").integer(), time, errors=errors))
+    _close(run, document)
+
+
+def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None:
+    keys = [name for name in run.columns if name in KEYS]
+    if len(words) < len(keys) + 4 or not words[0].isdigit():
+        return  # another program's output, such as NCCL's own messages
+    size_bytes = size(words[0])
+    if size_bytes is None:
+        notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
+        return
+    row = dict(zip(keys, words))
+    run.type = run.type or row.get("type", "")
+    values = words[len(keys) :]
+    width = (len(run.columns) - len(keys) - run.columns.count("timestamp")) // 2
+    halves = [values[:width], values[width : 2 * width]]
+    if len(values) < 2 * width:
+        halves = [[], values[:width]]  # only in place was run: the other half is blank
+    for points, half in zip(run.halves, halves):
+        if not half:
+            continue
+        time, wrong = number(half[0]), number(half[3]) if len(half) > 3 else None
+        if time is None:
+            if half[0] != "N/A":
+                notes.add(line_number, f"'{clean(half[0], 40)}' is no time: it is left out")
+            continue
+        low = high = None
+        if width >= 8:
+            low, high = number(half[4]), number(half[5])
+        # The old "error" column is a largest difference, not a count; a sum of floats may have one.
+        errors = int(wrong) if wrong and "#wrong" in run.columns else 0
+        points.append(Point(size_bytes, time, low, high, errors=errors))
+
+
+def _close(run: Run, document: Document) -> None:
+    ranks = max(run.ranks) + 1 if run.ranks else None  # some of the lines that name them may be missing
+    test = run.test or "unknown"
+    divisor = ranks if test in COUNTED_BY_RANK and ranks else 1
+    if test in COUNTED_BY_RANK and ranks is None:
+        test += " (whole buffer)"
+    for place, points in zip(("", "in place"), run.halves):
+        if not points:
+            continue
+        scaled = [Point(one.size_bytes // divisor, one.value, one.low, one.high, errors=one.errors) for one in points]
+        document.series.append(
+            Series(
+                test=test,
+                implementation="xccl",
+                quantity=TIME,
+                points=tuple(scaled),
+                source=document.label,
+                ranks=ranks,
+                type=clean(run.type),
+                buffers="D",
+                mode=f"{run.mode}, in place" if place else run.mode,
+                band="least and largest call" if scaled[0].low is not None else "",
+                description="nccl-tests",
+            )
+        )

@@ -1,0 +1,232 @@
+"""Files that others wrote, read with care: their size, their text, their numbers, and how to speak of what is wrong.
+
+A log may be truncated, may hold another program's output between its rows, or may not be a log at all. Nothing in it is
+trusted: names are cleaned of control characters and shortened, numbers must be finite and of a sensible size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LARGEST_FILE_BYTES = 512 << 20
+LONGEST_LINE = 10_000
+LONGEST_NAME = 200
+MOST_NOTES = 20
+LARGEST_NUMBER = 1e15
+"""More microseconds than 30 years have, more GB/s than any machine has."""
+LARGEST_SIZE = 1 << 60
+NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|\.[0-9]+")
+RANK_PREFIX = re.compile(r"^(\[\d+(,\d+)?\](<std(out|err)>)?:? ?|\d+: )")
+"""What launchers put before each line: [0], [1,0]<stdout>: (Open MPI), 0: (srun --label)."""
+
+
+class ReadError(Exception):
+    """A file that cannot be read, with the place and what to do about it."""
+
+    def __init__(self, place: str, cause: str, remedy: str) -> None:
+        super().__init__(f"{place}: {cause}: {remedy}")
+
+
+def clean(text: str, longest: int = LONGEST_NAME) -> str:
+    """A name or a message in one line: control characters as \\xNN, cut off after `longest` characters."""
+    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.strip()[: longest + 1])
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def number(word: str) -> float | None:
+    """A number that a benchmark can have printed, else None: no sign, finite, below 10^15."""
+    if len(word) > 40 or not NUMBER.fullmatch(word):
+        return None
+    value = float(word)
+    return value if math.isfinite(value) and value < LARGEST_NUMBER else None
+
+
+def size(word: str) -> int | None:
+    """A message size in bytes, else None."""
+    if not word.isascii() or not word.isdigit() or len(word) > 20:
+        return None
+    value = int(word)
+    return value if value <= LARGEST_SIZE else None
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole file; ReadError where that cannot be had."""
+    try:
+        if path.is_dir():
+            raise ReadError(str(path), "this is a folder", "name the files in it")
+        length = path.stat().st_size
+        if length > LARGEST_FILE_BYTES:
+            raise ReadError(
+                str(path),
+                f"it has {length} bytes, more than {LARGEST_FILE_BYTES}",
+                "cut it to the part with the results",
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise ReadError(str(path), error.strerror or "it cannot be read", "check the name and its rights") from error
+
+
+class Notes:
+    """Remarks on parts of a file that were left out. Many of one file are counted, not listed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._remarks: list[str] = []
+        self._more = 0
+
+    def add(self, line: int, text: str) -> None:
+        if len(self._remarks) < MOST_NOTES:
+            self._remarks.append(f"{self._path}:{line}: {text}")
+        else:
+            self._more += 1
+
+    def texts(self) -> list[str]:
+        more = [f"{self._path}: {self._more} more remarks of this kind"] if self._more else []
+        return [*self._remarks, *more]
+
+
+class Log:
+    """The lines of a text file, numbered from 1. What a launcher puts before each line is taken off."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path = str(path)
+        if b"\0" in content[:65536]:
+            raise ReadError(self.path, "it is no text (it contains zero bytes)", "give the log as text or the JSON")
+        self.text = content.decode("utf-8", errors="replace")
+        self.cut_off = bool(content) and not content.endswith((b"\n", b"\r"))
+        """Whether the last line has no end: its last number may lack digits."""
+
+    def lines(self, notes: Notes) -> Iterator[tuple[int, str]]:
+        last = self.text.count("\n") + 1
+        for index, raw in enumerate(self.text.split("\n"), 1):
+            if index == last and self.cut_off:
+                if raw.strip():
+                    notes.add(index, "the file ends within this line, which is left out")
+                return
+            if len(raw) > LONGEST_LINE:
+                notes.add(index, f"the line has {len(raw)} characters, and is left out")
+                continue
+            yield index, RANK_PREFIX.sub("", raw.rstrip("\r"), count=1)
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+def load_json(path: Path, content: bytes) -> Any:
+    """The value of a JSON file. NaN and infinities, which JSON does not have, are refused."""
+
+    def refuse(constant: str) -> None:
+        raise ReadError(str(path), f"it contains {constant}, which is no number in JSON", "write the file again")
+
+    try:
+        return json.loads(content.decode("utf-8", errors="replace"), parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        place = f"{path}:{error.lineno}"
+        raise ReadError(place, f"it is no JSON ({error.msg}, column {error.colno})", "was it cut off?") from error
+    except RecursionError as error:
+        raise ReadError(str(path), "its lists are nested too deeply", "give a file of Awaken's") from error
+    except ValueError as error:
+        raise ReadError(str(path), f"it is no JSON ({clean(str(error))})", "write the file again") from error
+
+
+class Value:
+    """A part of a JSON file that knows where it stands, for messages like "a.json: runs[0].ranks: is not a number"."""
+
+    def __init__(self, json_value: Any, file: str, place: str = "") -> None:
+        self.raw = json_value
+        self._file = file
+        self._place = place
+
+    def refuse(self, why: str) -> ReadError:
+        where = f"{self._file}: {self._place}" if self._place else self._file
+        return ReadError(where, why, "give the file as it was written")
+
+    def get(self, key: str) -> Value:
+        """A member; a Value of None where it is missing."""
+        if not isinstance(self.raw, dict):
+            raise self.refuse("is not an object")
+        return Value(self.raw.get(key), self._file, f"{self._place}.{key}" if self._place else key)
+
+    def first(self, *keys: str) -> Value:
+        """The first of several names of a member that is there."""
+        for key in keys:
+            if isinstance(self.raw, dict) and self.raw.get(key) is not None:
+                return self.get(key)
+        return self.get(keys[0])
+
+    def members(self) -> Iterator[tuple[str, Value]]:
+        """The members of an object; none where it is missing."""
+        if self.raw is None:
+            return
+        if not isinstance(self.raw, dict):
+            raise self.refuse("is not an object")
+        for key in self.raw:
+            yield clean(key), self.get(key)
+
+    def elements(self) -> Iterator[Value]:
+        """The elements of a list; none where it is missing."""
+        if self.raw is None:
+            return
+        if not isinstance(self.raw, list):
+            raise self.refuse("is not a list")
+        for index, element in enumerate(self.raw):
+            yield Value(element, self._file, f"{self._place}[{index}]")
+
+    @property
+    def missing(self) -> bool:
+        return self.raw is None
+
+    @property
+    def is_object(self) -> bool:
+        return isinstance(self.raw, dict)
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.raw, list)
+
+    def text(self, default: str = "") -> str:
+        """A text in one line. Numbers and truth values are texts too; objects and lists are not."""
+        if self.raw is None:
+            return default
+        if isinstance(self.raw, bool):
+            return "yes" if self.raw else "no"
+        if isinstance(self.raw, (str, int, float)):
+            return clean(str(self.raw), longest=2000)
+        raise self.refuse("is not a text")
+
+    def number(self) -> float:
+        found = self.number_or_none()
+        if found is None:
+            raise self.refuse("is missing")
+        return found
+
+    def number_or_none(self) -> float | None:
+        if self.raw is None:
+            return None
+        if isinstance(self.raw, bool) or not isinstance(self.raw, (int, float)):
+            raise self.refuse("is not a number")
+        if not -LARGEST_NUMBER < self.raw < LARGEST_NUMBER:
+            raise self.refuse("is out of range")
+        return float(self.raw)
+
+    def integer(self, default: int | None = None) -> int:
+        found = self.integer_or_none()
+        if found is None:
+            if default is None:
+                raise self.refuse("is missing")
+            return default
+        return found
+
+    def integer_or_none(self) -> int | None:
+        if self.raw is None:
+            return None
+        if isinstance(self.raw, bool) or not isinstance(self.raw, int):
+            raise self.refuse("is not a whole number")
+        if not 0 <= self.raw <= 1 << 64:
+            raise self.refuse("is out of range")
+        return self.raw

@@ -1,0 +1,263 @@
+"""JSON of `awaken topo --json`: schema "awaken-topology", version 1 (docs/topology.md). Members that are missing are
+left out, and a pair without a figure keeps its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from awaken import units
+from awaken.readers.source import Value
+from awaken.results import BANDWIDTH, Cell, Document, Matrix, Point, Series, Topology
+
+SCHEMA = "awaken-topology"
+HOST = "host"
+METHODS = ("copy engine", "kernel")
+SIDES = (("awaken", "with Awaken"), ("native", "by the MPI alone"))
+ITSELF = Cell(why_missing="the same GPU")
+
+Pairs = dict[tuple[str, str], Value]
+CellOf = Callable[[str, str], Cell]
+
+
+def read(top: Value, document: Document) -> None:
+    """Adds the topology, and the curve between nodes where there is one, to the document."""
+    gpus = [gpu.get("gpu").text() for gpu in top.get("gpus").elements()]
+    matrices = []
+    if len(gpus) > 1:
+        matrices.append(_links(top, gpus))
+    matrices += _raw(top.get("raw"), gpus)
+    mpi = top.get("mpi")
+    if mpi.is_object:
+        for side, title in SIDES:
+            matrices += _messages(mpi.get(side), gpus, title)
+    warnings = [one.get("text").text() for one in top.get("placement_warnings").elements()]
+    warnings += [f"{one.get('what').text()}: {one.get('text').text()}" for one in top.get("problems").elements()]
+    facts = _facts(top)
+    summary = _summary(matrices)
+    if summary:
+        facts.insert(0, ("summary", summary))
+    document.topologies.append(
+        Topology(document.label, top.get("host").text(), tuple(matrices), tuple(facts), tuple(warnings))
+    )
+    if not top.get("date").missing:
+        document.manifest["date"] = top.get("date").text()
+    if top.get("emulated").text() == "yes":
+        document.manifest["topology.emulated"] = "emulated GPU"
+    _between_nodes(top.get("between_nodes"), document)
+
+
+def _name(gpu: str) -> str:
+    return HOST if gpu == HOST else f"GPU {gpu}"
+
+
+def _matrix(
+    title: str,
+    unit: str,
+    gpus: Sequence[str],
+    cell: CellOf,
+    *,
+    host: bool = False,
+    less: bool = False,
+    minor: bool = False,
+) -> Matrix:
+    columns = [*([HOST] if host else []), *gpus]
+    cells = tuple(tuple(ITSELF if row == column else cell(row, column) for column in columns) for row in gpus)
+    names = tuple(_name(column) for column in columns)
+    return Matrix(title, unit, tuple(map(_name, gpus)), names, cells, "GPU", "peer", less, minor)
+
+
+def _pairs(values: Value, first: str, second: str) -> Pairs:
+    return {(pair.get(first).text(), pair.get(second).text()): pair for pair in values.elements()}
+
+
+def _links(top: Value, gpus: Sequence[str]) -> Matrix:
+    """Short names in the cells, such as NV18, and what they stand for beside the matrix."""
+    links = _pairs(top.get("links"), "gpu", "peer")
+    meanings: dict[str, None] = {}
+
+    def cell(row: str, column: str) -> Cell:
+        link = links.get((row, column))
+        if link is None:
+            return Cell(why_missing="not told")
+        kind, path, count = link.get("type").text(), link.get("pci_path").text(), link.get("links").text()
+        if not kind or kind == "PCIe":
+            return Cell(text=path) if path else Cell(why_missing=link.get("why_not_known").text("not known"))
+        short = f"{kind[:2].upper()}{count}"
+        meanings[f"{short}: {count} links of {kind}"] = None
+        return Cell(text=short)
+
+    matrix = _matrix("Links", "", gpus, cell)
+    return replace(matrix, explanation="; ".join(meanings))
+
+
+def _raw(raw: Value, gpus: Sequence[str]) -> list[Matrix]:
+    if not raw.is_object:
+        return []
+    matrices = []
+    for method in METHODS:
+        pairs = _pairs_of(raw, method)
+        if not pairs:
+            continue
+        host = any(peer == HOST for _, peer in pairs)
+        for name, words in (
+            ("read", "the GPU reads its peer"),
+            ("write", "the GPU writes its peer"),
+            ("both", "both directions, together"),
+        ):
+            matrices.append(
+                _matrix(
+                    f"Copies by {method}: {words}", "GB/s", gpus, _figure(pairs, name), host=host, minor=name != "read"
+                )
+            )
+        matrices.append(
+            _matrix(
+                f"Copies by {method}: latency of 8 B", "µs", gpus, _latency(pairs), host=host, less=True, minor=True
+            )
+        )
+    return matrices
+
+
+def _pairs_of(raw: Value, method: str) -> Pairs:
+    return {
+        (pair.get("gpu").text(), pair.get("peer").text()): pair
+        for pair in raw.get("pairs").elements()
+        if pair.get("method").text() == method
+    }
+
+
+def _why_not(pair: Value) -> str:
+    return pair.get("skipped").text() or pair.get("failed").text() or "not measured"
+
+
+def _figure(pairs: Pairs, name: str) -> CellOf:
+    def cell(row: str, column: str) -> Cell:
+        pair = pairs.get((row, column))
+        if pair is None:
+            return Cell(why_missing="not measured")
+        figure = pair.get(name)
+        value = figure.get("median_GBps").number_or_none() if figure.is_object else None
+        if value is None:
+            return Cell(why_missing=_why_not(pair))
+        return Cell(value, _percent(figure.get("percent_of_limit")))
+
+    return cell
+
+
+def _latency(pairs: Pairs) -> CellOf:
+    def cell(row: str, column: str) -> Cell:
+        pair = pairs.get((row, column))
+        value = pair.get("latency_us").number_or_none() if pair is not None else None
+        return Cell(value) if value else Cell(why_missing=_why_not(pair) if pair is not None else "not measured")
+
+    return cell
+
+
+def _percent(value: Value) -> str:
+    found = value.number_or_none()
+    return "" if found is None else f"{found:.0f} %"
+
+
+def _messages(side: Value, gpus: Sequence[str], title: str) -> list[Matrix]:
+    if not side.is_object:
+        return []
+    pairs = _pairs(side.get("pairs"), "sender", "receiver")
+    if not pairs:
+        return []
+    why_not = side.get("why_not").text("not measured")
+
+    def cell_of(name: str, percent: str) -> CellOf:
+        def cell(row: str, column: str) -> Cell:
+            pair = pairs.get((row, column))
+            value = pair.get(name).number_or_none() if pair is not None else None
+            if pair is None or value is None:
+                return Cell(why_missing=why_not)
+            if pair.get("verified").text() == "no":
+                return Cell(why_missing="THE DATA WERE WRONG")
+            return Cell(value, _percent(pair.get(percent)) if percent else "")
+
+        return cell
+
+    matrices = [
+        _matrix(f"Messages {title}", "GB/s", gpus, cell_of("bandwidth_GBps", "percent_of_limit")),
+        _matrix(
+            f"Messages {title}: both directions, together",
+            "GB/s",
+            gpus,
+            cell_of("both_GBps", "both_percent_of_limit"),
+            minor=True,
+        ),
+        _matrix(f"Messages {title}: latency of 8 B", "µs", gpus, cell_of("latency_us", ""), less=True),
+    ]
+    return [replace(matrix, row_title="sender", column_title="receiver") for matrix in matrices]
+
+
+def _facts(top: Value) -> list[tuple[str, str]]:
+    facts = []
+    for gpu in top.get("gpus").elements():
+        parts = [gpu.get("name").text(), gpu.get("pci_address").text()]
+        numa, limit = gpu.get("numa_node").text(), gpu.get("host_limit_what").text()
+        parts += [f"NUMA node {numa}" if numa else "", limit]
+        facts.append((_name(gpu.get("gpu").text()), ", ".join(part for part in parts if part)))
+    for card in top.get("network_cards").elements():
+        paths = [
+            f"{path.get('pci_path').text('?')} to {_name(path.get('gpu').text())}"
+            for path in card.get("gpus").elements()
+        ]
+        rate = card.get("rate").text()
+        facts.append((f"network card {card.get('name').text()}", ", ".join([*([rate] if rate else []), *paths])))
+    for rank in top.get("ranks").elements():
+        gpu = rank.get("gpu")
+        device = gpu.get("device").text("none") if gpu.is_object else "none"
+        facts.append((f"rank {rank.get('rank').text()}", f"{rank.get('host').text()}, GPU {device}"))
+    limits = dict.fromkeys(link.get("limit_what").text() for link in top.get("links").elements())
+    facts += [("limit of a pair", limit) for limit in limits if limit]
+    return facts
+
+
+def _summary(matrices: Sequence[Matrix]) -> str:
+    """One sentence about copies between GPUs by the copy engine."""
+    for matrix in matrices:
+        if matrix.unit == "GB/s":
+            cells = [
+                cell
+                for row in matrix.cells
+                for column, cell in zip(matrix.columns, row)
+                if cell.value is not None and column != HOST
+            ]
+            values = [cell.value for cell in cells if cell.value is not None]
+            if values:
+                low, high = min(values), max(values)
+                told = units.bandwidth(high) if low == high else f"{units.bandwidth(low)} to {units.bandwidth(high)}"
+                best = next(cell for cell in cells if cell.value == high)
+                limit = f", at best {best.text} of the link's limit" if best.text else ""
+                return f"{matrix.title}, between GPUs: {told}{limit}."
+    return ""
+
+
+def _between_nodes(curve: Value, document: Document) -> None:
+    if not curve.is_object:
+        return
+    points = tuple(
+        Point(size_bytes, rate / 1e3)
+        for point in curve.get("points").elements()
+        if (size_bytes := point.get("bytes").integer_or_none()) is not None
+        and (rate := point.get("bandwidth_MBps").number_or_none())
+    )
+    pretended = curve.get("pretended").text() == "yes"
+    why_not = curve.get("why_not").text()
+    if points or why_not:
+        document.series.append(
+            Series(
+                "bw_between_nodes",
+                "awaken",
+                BANDWIDTH,
+                points,
+                document.label,
+                2,
+                "MPI_CHAR",
+                "D D",
+                "nodes pretended" if pretended else "",
+                unavailable="" if points else why_not,
+            )
+        )

@@ -1,0 +1,113 @@
+"""Traces in Chrome's trace event format, as Awaken (docs/trace.md) and many others write it, and Perfetto reads it.
+
+An object with "traceEvents", or a list of events. Read are complete events (ph X: ts, dur), begin and end (B, E),
+begin and end of asynchronous ones (b, e, paired by cat and id), and the names of processes and threads (M:
+process_name, thread_name). Times are microseconds; pid is the rank in Awaken's traces, and args.path how the bytes of
+a call travelled. Only the longest MOST_SPANS events are kept. Source: the published description of the format.
+"""
+
+from __future__ import annotations
+
+from awaken.readers.source import Value
+from awaken.results import Document, Span, Timeline
+
+MOST_SPANS = 1500
+MOST_LANES = 64
+ASYNCHRONOUS = "operations"
+"""The lane of asynchronous events, which belong to no thread."""
+
+Lane = tuple[str, str]
+"""Process, and thread or ASYNCHRONOUS."""
+Raw = tuple[Lane, str, float, float, str]
+"""Lane, name, begin, length, category."""
+
+
+def is_trace(top: Value) -> bool:
+    if top.is_object:
+        return top.get("traceEvents").is_list
+    return (
+        top.is_list
+        and any(True for _ in top.elements())
+        and all(event.is_object and not event.get("ph").missing for event in top.elements())
+    )
+
+
+class Events:
+    """Pairs beginnings with ends."""
+
+    def __init__(self) -> None:
+        self.names: dict[Lane, str] = {}
+        self.spans: list[Raw] = []
+        self._open: dict[Lane, list[tuple[str, float, str]]] = {}
+        self._started: dict[tuple[str, str, str], tuple[str, float, str]] = {}
+
+    def add(self, event: Value) -> None:
+        phase = event.get("ph").text()
+        process, name = event.get("pid").text("0"), event.get("name").text("?")
+        lane = (process, event.get("tid").text("0"))
+        if phase == "M":
+            arguments = event.get("args")
+            if name in ("process_name", "thread_name") and arguments.is_object:
+                self.names[(process, lane[1] if name == "thread_name" else "")] = arguments.get("name").text()
+        elif phase == "X":
+            self._keep(lane, name, event.get("ts").number(), event.get("dur").number_or_none() or 0.0, category(event))
+        elif phase == "B":
+            self._open.setdefault(lane, []).append((name, event.get("ts").number(), category(event)))
+        elif phase == "E" and self._open.get(lane):
+            begun, start, kind = self._open[lane].pop()
+            self._keep(lane, begun, start, event.get("ts").number() - start, kind)
+        elif phase in ("b", "e"):
+            key = (process, event.get("cat").text(), event.get("id").text())
+            if phase == "b":
+                self._started[key] = (name, event.get("ts").number(), category(event))
+            elif key in self._started:
+                begun, start, kind = self._started.pop(key)
+                self._keep((process, ASYNCHRONOUS), begun, start, event.get("ts").number() - start, kind)
+
+    def _keep(self, lane: Lane, name: str, start: float, length: float, kind: str) -> None:
+        self.spans.append((lane, name, start, max(length, 0.0), kind))
+
+
+def category(event: Value) -> str:
+    """By which way the bytes went where that is told, else what the writer sorts the event under."""
+    arguments = event.get("args")
+    path = arguments.get("path").text() if arguments.is_object else ""
+    return path or event.get("cat").text()
+
+
+def read(top: Value, document: Document) -> None:
+    """Adds the timeline to the document."""
+    events = Events()
+    for event in (top.get("traceEvents") if top.is_object else top).elements():
+        events.add(event)
+    if not events.spans:
+        raise top.refuse("has no events with a duration")
+    document.timelines.append(_timeline(document.label, events.spans, events.names))
+
+
+def _timeline(source: str, spans: list[Raw], names: dict[Lane, str]) -> Timeline:
+    lanes = sorted({span[0] for span in spans}, key=lambda lane: (_number_first(lane[0]), _number_first(lane[1])))
+    shown = lanes[:MOST_LANES]
+    several = {process: sum(lane[0] == process for lane in lanes) > 1 for process, _ in lanes}
+    titles = {}
+    for process, thread in shown:
+        title = names.get((process, ""), f"rank {process}")
+        if several[process]:
+            own = ASYNCHRONOUS if thread == ASYNCHRONOUS else f"thread {thread}"
+            title += f", {names.get((process, thread), own)}"
+        titles[(process, thread)] = title
+    begin = min(span[2] for span in spans)
+    kept = [span for span in spans if span[0] in titles]
+    kept = sorted(sorted(kept, key=lambda span: -span[3])[:MOST_SPANS], key=lambda span: (span[2], -span[3]))
+    return Timeline(
+        source=source,
+        lanes=tuple(titles.values()),
+        spans=tuple(
+            Span(titles[lane], name, start - begin, length, category) for lane, name, start, length, category in kept
+        ),
+        left_out=len(spans) - len(kept),
+    )
+
+
+def _number_first(word: str) -> tuple[int, int, str]:
+    return (0, int(word), "") if word.isascii() and word.isdigit() and len(word) < 18 else (1, 0, word)

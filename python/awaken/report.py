@@ -1,0 +1,253 @@
+"""`awaken report`: measures, or reads what was measured, and writes one page about it. docs/reports.md describes it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from awaken import html_page, markdown_page, readers, suite
+from awaken.installation import native_program
+from awaken.readers.source import ReadError, clean
+from awaken.report_data import Report
+from awaken.results import Document
+
+DEFAULT_OUTPUT = "awaken-report.html"
+DEFAULT_FOLDER = "awaken-report"
+QUICK_LIMIT_S, FULL_LIMIT_S = 120.0, 900.0
+USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
+EMULATION = re.compile(r"(cuda|hip|hip5|hip6):[1-9][0-9]?")
+
+DESCRIPTION = """Writes one page about an MPI and its GPUs: HTML without script and without anything from elsewhere, or
+Markdown.
+
+Without files it measures, with all that this installation has. With files it reads them: JSON of awaken bench, of
+AWAKEN_REPORT, of awaken topo and awaken doctor, traces, and logs of the OSU micro-benchmarks, nccl-tests and the
+Intel MPI Benchmarks. LABEL=FILE names a file in the charts; a folder is that of an earlier run."""
+EPILOG = """Exit status: 0 when all went well, 1 when a measurement failed or a file could not be read (the page is then
+written from the others), 2 for wrong use."""
+
+
+class Misuse(Exception):
+    """The command line is wrong; the text says what to do."""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="awaken report",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("files", nargs="*", metavar="[LABEL=]FILE", help="what to read; nothing: measure")
+    made.add_argument("-o", "--output", metavar="FILE", help=f"the page; .md for Markdown (default: {DEFAULT_OUTPUT})")
+    made.add_argument("--markdown", action="store_true", help="write Markdown, whatever the file's name")
+    made.add_argument("--title", default="Awaken report", help="the page's title")
+    group = made.add_argument_group("measuring")
+    length = group.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="few sizes, about half a minute (default)")
+    length.add_argument("--full", action="store_true", help="all sizes, more tests and the conformance matrix")
+    group.add_argument(
+        "--folder", metavar="DIR", help=f"keeps each measurement; a rerun goes on (default: {DEFAULT_FOLDER})"
+    )
+    group.add_argument("--emulate", default="", metavar="KIND:N", help="on N emulated GPUs, such as cuda:2")
+    group.add_argument("--ranks", type=int, default=2, metavar="N", help="ranks of the collectives (default: 2)")
+    group.add_argument(
+        "--awaken", metavar="PROGRAM", help="the native program to measure with (default: the installed one)"
+    )
+    group.add_argument("--launcher", default="", metavar="WORDS", help='instead of mpiexec, such as "srun -n {ranks}"')
+    group.add_argument("--only", metavar="NAME,..", help="only these measurements; --list names them")
+    group.add_argument("--apps", metavar="DIR", help="folder of the example programs for this MPI, to run one of them")
+    group.add_argument("--time-limit", type=float, metavar="S", help="seconds that one measurement may take")
+    group.add_argument("--list", action="store_true", help="list the measurements, and measure nothing")
+    return made
+
+
+def run(words: Sequence[str]) -> int:
+    """The command; `words` are those after `awaken report`. Returns the exit status."""
+    options = parser().parse_args(list(words))
+    output = Path(options.output or DEFAULT_OUTPUT)
+    try:
+        _check(options, output)
+        if options.files:
+            report = from_files(options.files, options.title)
+            interrupted = False
+        else:
+            plan, steps = _plan(options)
+            if options.list:
+                for step in steps:
+                    print(f"{step.name:16}{step.title}")
+                return 0
+            report, interrupted = measured(options, plan, steps)
+    except Misuse as error:
+        print(f"awaken: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    for what, problem in report.problems:
+        print(f"awaken: {what}: {problem}", file=sys.stderr)
+    for document in report.documents:
+        for note in document.notes:
+            print(f"awaken: {note}", file=sys.stderr)
+    if not report.documents:
+        print("awaken: nothing could be read or measured, so no page is written", file=sys.stderr)
+        return INTERRUPTED if interrupted else FAILURE
+    markdown = options.markdown or output.suffix.lower() in (".md", ".markdown")
+    try:
+        write(output, (markdown_page if markdown else html_page).page(report))
+    except OSError as error:
+        print(f"awaken: {output} cannot be written ({error.strerror}): choose another file with -o", file=sys.stderr)
+        return USAGE_ERROR
+    print(f"report written: {output}", file=sys.stderr)
+    if interrupted:
+        return INTERRUPTED
+    return FAILURE if report.problems else 0
+
+
+def write(path: Path, text: str) -> None:
+    """The whole file or nothing: an older one stays until the new one is complete."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def version() -> str:
+    """Of the installed package; empty where it runs from a source tree."""
+    try:
+        return metadata.version("awaken")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _check(options: argparse.Namespace, output: Path) -> None:
+    if options.emulate and not EMULATION.fullmatch(options.emulate):
+        raise Misuse(f"--emulate {options.emulate} is no kind and number of GPUs: write for instance --emulate cuda:2")
+    if options.ranks < 2:
+        raise Misuse(f"--ranks {options.ranks}: collectives need at least 2")
+    if options.time_limit is not None and not options.time_limit > 0:
+        raise Misuse(f"--time-limit {options.time_limit}: give a number of seconds above 0")
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise Misuse(f"{output} cannot be written: name a file in a folder that is there with -o")
+    if output.suffix.lower() == ".json":
+        raise Misuse(f"-o {output}: a report is HTML or Markdown, so name it .html or .md")
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+
+def from_files(words: Sequence[str], title: str) -> Report:
+    """The report on files; those that cannot be read are its problems."""
+    report = Report(title, version(), [])
+    for word in words:
+        label, path = _labelled(word)
+        for file in _results_in(path) if path.is_dir() else [path]:
+            _read(file, label if not path.is_dir() else "", report)
+    _distinguish(report.documents)
+    return report
+
+
+def _labelled(word: str) -> tuple[str, Path]:
+    """LABEL=FILE, unless there is a file of that very name."""
+    label, equals, rest = word.partition("=")
+    if equals and "/" not in label and rest and not Path(word).exists():
+        return label, Path(rest)
+    return "", Path(word)
+
+
+def _results_in(folder: Path) -> list[Path]:
+    """The results in the folder of an earlier run, in order of name."""
+    found = [
+        path for path in sorted(folder.glob("*.json")) if path.name != suite.STEPS_FILE and ".part." not in path.name
+    ]
+    return found + [path for path in sorted(folder.glob("*.log")) if not (folder / f"{path.stem}.json").exists()]
+
+
+def _read(path: Path, label: str, report: Report) -> None:
+    try:
+        report.documents.append(readers.read(path, label or _label_of(path)))
+    except ReadError as error:
+        report.problems.append((clean(path.name), clean(str(error), 1000)))
+
+
+def _distinguish(documents: list[Document]) -> None:
+    """Two files of one label cannot be told apart in a chart: the later ones get a number."""
+    seen: dict[str, int] = {}
+    for document in documents:
+        seen[document.label] = seen.get(document.label, 0) + 1
+        if seen[document.label] > 1 and any(one.source == document.label for one in document.series):
+            new = f"{document.label} ({seen[document.label]})"
+            document.series = [readers.relabelled(one, document.label, new) for one in document.series]
+            document.label = new
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+
+def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
+    from awaken.__main__ import COMMANDS
+
+    program = options.awaken or native_program()
+    if program is None:
+        raise Misuse(
+            "the program awaken is not installed: install the package again (pip install .), or give files to read"
+        )
+    launcher = suite.find_launcher(options.launcher)
+    if not launcher:
+        raise Misuse(
+            'there is no mpiexec in PATH: name the launcher with --launcher, such as --launcher "srun -n {ranks}"'
+        )
+    apps = Path(options.apps) if options.apps else None
+    if apps is not None and not apps.is_dir():
+        raise Misuse(
+            f"--apps {apps}: there is no such folder: give that of the built programs, such as build/release/apps/mpich"
+        )
+    commands = suite.native_commands(Path(program)) | frozenset(COMMANDS)
+    plan = suite.Plan(Path(program), launcher, options.emulate, options.full, options.ranks, apps, commands)
+    steps = suite.steps(plan)
+    if options.only:
+        wanted = options.only.split(",")
+        unknown = [name for name in wanted if name not in {step.name for step in steps}]
+        if unknown:
+            known = ", ".join(step.name for step in steps)
+            raise Misuse(
+                f"there is no measurement {unknown[0]} here: use any of {known or 'none: nothing is installed'}"
+            )
+        steps = [step for step in steps if step.name in wanted]
+    if not steps:
+        raise Misuse(
+            "this installation can measure nothing: build it with -DAWAKEN_BUILD_BENCH=ON, or give files to read"
+        )
+    return plan, steps
+
+
+def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suite.Step]) -> tuple[Report, bool]:
+    """The report on a run of the suite, and whether it was interrupted."""
+    folder = Path(options.folder or DEFAULT_FOLDER)
+    limit_s = options.time_limit or (FULL_LIMIT_S if options.full else QUICK_LIMIT_S)
+    try:
+        runner = suite.Suite(folder, limit_s, suite.progress)
+    except OSError as error:
+        raise Misuse(f"{folder} cannot be used ({error.strerror}): choose another folder with --folder") from error
+    report = Report(options.title, version(), [])
+    interrupted = False
+    try:
+        outcomes = runner.run(steps)
+    except KeyboardInterrupt:
+        suite.progress("interrupted: the page is written from what is there")
+        outcomes, interrupted = [], True
+        for step in steps:
+            for file in runner.files(step):
+                _read(file, "", report)
+    for outcome in outcomes:
+        report.commands.append((outcome.title, f"{outcome.command} ({outcome.ended})"))
+        if outcome.problem:
+            report.problems.append((outcome.title, clean(outcome.problem, 1000)))
+        for file in outcome.files:
+            _read(file, "", report)
+    return report, interrupted
+
+
+def _label_of(file: Path) -> str:
+    """A path report that the suite asked for is called as its measurement."""
+    return file.name[: -len(".paths.json")] if file.name.endswith(".paths.json") else ""

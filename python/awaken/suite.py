@@ -1,0 +1,344 @@
+"""Runs the measurements of a report, one after another, each into a file of its own.
+
+Whatever a run leaves is kept: a measurement's file appears only when it is complete, and a later run with the same
+folder does only what is missing, has failed, or is asked for differently. A measurement that crashes or hangs is a
+result too: it is noted, and the next one starts.
+
+    FOLDER/steps.json          the commands, how each ended, how long it took
+    FOLDER/NAME.json           what a measurement wrote
+    FOLDER/NAME.paths.json     the path report of its MPI calls through Awaken, where there is one
+    FOLDER/NAME.log            what it printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+GRACE_S = 5.0
+STEPS_FILE = "steps.json"
+LOG_TAIL = 400
+LAUNCHERS = ("mpiexec", "mpirun")
+OUT, PATHS = "{out}", "{paths}"
+"""In a step's command or environment: the files that the measurement is to write."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measurement."""
+
+    name: str
+    """Of its files; letters, digits, - and _."""
+    title: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    printed: bool = False
+    """Whether what it prints is the result, and not a file that it writes."""
+    good: tuple[int, ...] = (0, 1)
+    """Exit statuses after which its file is worth reading: 1 says that something was wrong, which the file tells."""
+
+
+@dataclass
+class Outcome:
+    """How a step ended."""
+
+    name: str
+    title: str
+    command: str
+    status: int | None = None
+    """Exit status, negative for a signal; None after its time was up."""
+    seconds: float = 0.0
+    problem: str = ""
+    """Why there is no result; empty when there is."""
+    kept: bool = False
+    """Whether an earlier run had done it."""
+    files: tuple[Path, ...] = ()
+
+    @property
+    def ended(self) -> str:
+        status = f"status {self.status}, " if self.status else ""
+        return self.problem or f"{status}{self.seconds:.1f} s"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a suite is to measure with."""
+
+    awaken: Path
+    launcher: tuple[str, ...]
+    """Words before "-n RANKS"; or with {ranks} in them, all of them."""
+    emulate: str = ""
+    full: bool = False
+    ranks: int = 2
+    apps: Path | None = None
+    """Folder with the programs of apps/ for this MPI."""
+    commands: frozenset[str] = frozenset()
+    """Of awaken, those that this installation has."""
+
+    def launched(self, ranks: int, words: Sequence[str]) -> tuple[str, ...]:
+        if any("{ranks}" in word for word in self.launcher):
+            return (*(word.replace("{ranks}", str(ranks)) for word in self.launcher), *words)
+        return (*self.launcher, "-n", str(ranks), *words)
+
+
+def find_launcher(words: str) -> tuple[str, ...]:
+    """The launcher that was asked for, else this environment's mpiexec, else the first in PATH; () when there is
+    none."""
+    if words:
+        return tuple(shlex.split(words))
+    own = Path(sysconfig.get_path("scripts"))
+    for name in LAUNCHERS:
+        if os.access(own / name, os.X_OK):
+            return (str(own / name),)
+    found = next((path for path in map(shutil.which, LAUNCHERS) if path), None)
+    return (found,) if found else ()
+
+
+def native_commands(awaken: Path) -> frozenset[str]:
+    """The commands that `awaken help` lists; and bench only where the benchmarks are installed."""
+    try:
+        done = subprocess.run([str(awaken), "help"], capture_output=True, text=True, timeout=30, check=False)
+        listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and line.split()}
+        bench = subprocess.run([str(awaken), "bench", "--list"], capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    return frozenset(listed if bench.returncode == 0 else listed - {"bench"})
+
+
+def steps(plan: Plan) -> list[Step]:
+    """The measurements of a plan, the quick and telling ones first."""
+    found: list[Step] = []
+    emulate = ("--emulate", plan.emulate) if plan.emulate else ()
+    # The doctor and the topology start their own jobs, with the words before "-n RANKS".
+    jobs = () if any("{ranks}" in word for word in plan.launcher) else ("--mpiexec", shlex.join(plan.launcher))
+    if "doctor" in plan.commands:
+        matrix = ("--matrix",) if plan.full else ()
+        found.append(
+            Step("doctor", "doctor", (str(plan.awaken), "doctor", *emulate, *jobs, *matrix, "--quiet", "--json", OUT))
+        )
+    if "topo" in plan.commands:
+        found.append(Step("topo", "topology", (str(plan.awaken), "topo", *emulate, *jobs, "--json", OUT)))
+    if "bench" in plan.commands:
+        found += _benchmarks(plan, emulate)
+    if plan.apps is not None:
+        found += _applications(plan, plan.apps)
+    return found
+
+
+def _benchmarks(plan: Plan, emulate: Sequence[str]) -> list[Step]:
+    largest = "1G" if plan.full and not plan.emulate else "16M" if plan.full else "4M" if not plan.emulate else "1M"
+    seconds = "1" if plan.full else "0.15"
+    factor = "2" if plan.full else "8"
+    pairs = ("latency", "bw", "bibw") if plan.full else ("latency", "bw")
+    collectives = ("allreduce", "bcast", "allgather", "alltoall", "reduce_scatter") if plan.full else ("allreduce",)
+    found = []
+
+    def add(test: str, ranks: int, contenders: str, largest_size: str) -> None:
+        name = test if ranks == 2 else f"{test}-{ranks}"
+        words = (str(plan.awaken), "bench", test, "D", "D", *emulate, "--compare", contenders)
+        words += (
+            "-m",
+            f"8:{largest_size}",
+            "--step-factor",
+            factor,
+            "--max-time",
+            seconds,
+            "--no-progress",
+            "--json",
+            OUT,
+        )
+        title = f"{test}, {ranks} ranks"
+        found.append(Step(name, title, plan.launched(ranks, words), {"AWAKEN_REPORT": PATHS}))
+
+    for test in pairs:
+        add(test, 2, "native,awaken,staged,xccl,raw" if test == "latency" else "native,awaken,staged,raw", largest)
+    for test in collectives:
+        add(
+            test, plan.ranks, "native,awaken,staged,xccl", largest if plan.full else "1M" if not plan.emulate else "64K"
+        )
+    return found
+
+
+def _applications(plan: Plan, apps: Path) -> list[Step]:
+    program = apps / "ping_pong_gpu_aware"
+    if not os.access(program, os.X_OK):
+        return []
+    largest = "256M" if not plan.emulate else "4M"
+    words = (str(plan.awaken), "exec", "--", str(program), "--max-bytes", largest, "--iterations", "5")
+    environment = {"AWAKEN_REPORT": PATHS, **({"AWAKEN_EMULATE": plan.emulate} if plan.emulate else {})}
+    return [Step("ping_pong", "ping-pong", plan.launched(2, words), environment, printed=True)]
+
+
+# --------------------------------------------------------------------------------------------------------------- runs
+
+
+class Suite:
+    """Runs steps into a folder."""
+
+    def __init__(self, folder: Path, limit_s: float, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._limit_s = limit_s
+        self._say = say
+        self._done: dict[str, dict[str, Any]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError, ValueError):
+            earlier = json.loads((folder / STEPS_FILE).read_text())
+            if isinstance(earlier, dict) and isinstance(earlier.get("steps"), dict):
+                self._done = {name: one for name, one in earlier["steps"].items() if isinstance(one, dict)}
+
+    def run(self, wanted: Sequence[Step]) -> list[Outcome]:
+        """All steps; those that an earlier run has done are kept. KeyboardInterrupt ends the step that runs, and is
+        passed on."""
+        outcomes = []
+        for number, step in enumerate(wanted, 1):
+            head = f"[{number}/{len(wanted)}] {step.title}"
+            kept = self._earlier(step)
+            if kept is not None:
+                self._say(f"{head}: done before, kept")
+                outcomes.append(kept)
+                continue
+            self._say(f"{head} ...")
+            outcome = self._run(step)
+            self._say(f"{head}: {outcome.ended}")
+            outcomes.append(outcome)
+            self._remember(step, outcome)
+        return outcomes
+
+    def files(self, step: Step) -> tuple[Path, ...]:
+        """The results of a step that are there."""
+        names = [f"{step.name}.log" if step.printed else f"{step.name}.json", f"{step.name}.paths.json"]
+        return tuple(self._folder / name for name in names if (self._folder / name).exists())
+
+    def _earlier(self, step: Step) -> Outcome | None:
+        record = self._done.get(step.name)
+        files = self.files(step)
+        if not record or record.get("key") != self._key(step) or record.get("problem") or not files:
+            return None
+        seconds = record.get("seconds")
+        return Outcome(
+            step.name,
+            step.title,
+            str(record.get("command", "")),
+            record["status"] if isinstance(record.get("status"), int) else 0,
+            float(seconds) if isinstance(seconds, (int, float)) else 0.0,
+            kept=True,
+            files=files,
+        )
+
+    @staticmethod
+    def _key(step: Step) -> list[Any]:
+        return [list(step.command), dict(step.environment)]
+
+    def _remember(self, step: Step, outcome: Outcome) -> None:
+        self._done[step.name] = {
+            "key": self._key(step),
+            "command": outcome.command,
+            "status": outcome.status,
+            "seconds": round(outcome.seconds, 2),
+            "problem": outcome.problem,
+        }
+        part = self._folder / f"{STEPS_FILE}.part"
+        part.write_text(json.dumps({"schema": "awaken-suite", "version": 1, "steps": self._done}, indent=1) + "\n")
+        part.replace(self._folder / STEPS_FILE)
+
+    def _run(self, step: Step) -> Outcome:
+        out, paths = self._folder / f"{step.name}.part.json", self._folder / f"{step.name}.paths.part.json"
+        log = self._folder / f"{step.name}.part.log"
+        for old in (out, paths, *self.files(step)):
+            old.unlink(missing_ok=True)
+
+        def filled(word: str) -> str:
+            return word.replace(OUT, str(out)).replace(PATHS, str(paths))
+
+        command = [filled(word) for word in step.command]
+        environment = {**os.environ, **{name: filled(value) for name, value in step.environment.items()}}
+        shown = shlex.join(str(word).replace(OUT, f"{step.name}.json") for word in step.command)
+        outcome = Outcome(step.name, step.title, shown)
+        started = time.monotonic()
+        try:
+            outcome.status = run_group(command, environment, log, self._limit_s)
+        except OSError as error:
+            outcome.problem = f"{command[0]} cannot be started ({error.strerror})"
+            return outcome
+        finally:
+            outcome.seconds = time.monotonic() - started
+            if log.exists():
+                log.replace(self._folder / f"{step.name}.log")
+        if outcome.status is None:
+            outcome.problem = f"it did not end within {self._limit_s:.0f} s"
+        elif outcome.status < 0:
+            outcome.problem = f"it was ended by {signal.Signals(-outcome.status).name}"
+        elif (
+            outcome.status not in step.good
+            or (not step.printed and not out.exists())
+            or (step.printed and outcome.status)
+        ):
+            outcome.problem = f"it ended with status {outcome.status}: {self._told(step)}"
+        if not outcome.problem:
+            for part, name in ((out, f"{step.name}.json"), (paths, f"{step.name}.paths.json")):
+                if part.exists():
+                    part.replace(self._folder / name)
+            outcome.files = self.files(step)
+        else:
+            for part in (out, paths):
+                part.unlink(missing_ok=True)
+        return outcome
+
+    def _told(self, step: Step) -> str:
+        log = self._folder / f"{step.name}.log"
+        text = " ".join(log.read_text(errors="replace").split()) if log.exists() else ""
+        return text[-LOG_TAIL:] or "it printed nothing"
+
+
+def run_group(command: Sequence[str], environment: Mapping[str, str], log: Path, limit_s: float) -> int | None:
+    """Runs a command in a process group of its own, which ends with it. Returns its status, None when its time was
+    up."""
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            list(command),
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            end_group(process)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends what is left of a launcher and all that it started: first by asking, so that it can end its ranks in
+    order."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            break
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+    process.wait()
+
+
+def progress(text: str) -> None:
+    """One line on stderr; on a terminal, the line of what runs is written over when it is done."""
+    if sys.stderr.isatty():
+        end = "" if text.endswith("...") else "\n"
+        print(f"\r\033[K{text}", end=end, file=sys.stderr, flush=True)
+    else:
+        print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,176 @@
+"""`awaken compare`: the rule by which something has changed, and what it says to a machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import logs
+import pytest
+from awaken import compare
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+
+def write(path: Path, *, test: str = "latency", **measured: Any) -> str:
+    """A file of `awaken bench` with one contender, awaken, at one size."""
+    one = logs.measurement(measured.pop("size", 1024), measured.pop("us", 10.0), **measured)
+    path.write_text(json.dumps(logs.bench(test, [logs.contender("awaken", [one])])))
+    return str(path)
+
+
+def verdicts(old: str, new: str, threshold: float = compare.THRESHOLD) -> list[str]:
+    return [change.verdict for change in compare.changes(compare.load(old), compare.load(new), threshold)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ({"us": 10.0}, {"us": 10.0}, "same"),
+        ({"us": 10.0}, {"us": 12.0}, "worse"),
+        ({"us": 12.0}, {"us": 10.0}, "better"),
+        ({"us": 10.0}, {"us": 10.4}, "same"),  # apart, but below the threshold
+        ({"us": 10.0, "width": 0.2}, {"us": 12.0, "width": 0.2}, "same"),  # the intervals overlap
+        ({"us": 10.0, "drift": 0.5}, {"us": 12.0, "drift": 0.5}, "same"),  # within a run it moved as far
+        ({"us": 10.0}, {"us": 10.0, "errors": 1}, "broken"),
+        ({"us": 10.0, "errors": 1}, {"us": 10.0, "errors": 1}, "same"),
+    ],
+)
+def test_the_rule(tmp_path: Path, old: dict[str, Any], new: dict[str, Any], verdict: str) -> None:
+    assert verdicts(write(tmp_path / "old.json", **old), write(tmp_path / "new.json", **new)) == [verdict]
+
+
+def test_more_bandwidth_is_better(tmp_path: Path) -> None:
+    """Of a bandwidth test the figures are GB/s; the same times mean the same verdicts."""
+    slow, fast = write(tmp_path / "a.json", test="bw", us=12.0), write(tmp_path / "b.json", test="bw", us=10.0)
+    assert verdicts(slow, fast) == ["better"]
+    assert verdicts(fast, slow) == ["worse"]
+    (change,) = compare.changes(compare.load(fast), compare.load(slow))
+    assert change.ratio == pytest.approx(1.2)
+
+
+def test_the_threshold_is_the_users(tmp_path: Path) -> None:
+    old, new = write(tmp_path / "a.json", us=10.0), write(tmp_path / "b.json", us=12.0)
+    assert verdicts(old, new, threshold=0.3) == ["same"]
+
+
+def test_repeated_runs_widen_the_range(tmp_path: Path) -> None:
+    """Runs of one side that differ by 30 % among themselves: 15 % more than their median is no change."""
+    runs = ",".join(write(tmp_path / f"old{index}.json", us=us) for index, us in enumerate((9.0, 10.0, 12.0)))
+    assert verdicts(runs, write(tmp_path / "new.json", us=11.5)) == ["same"]
+    assert verdicts(write(tmp_path / "one.json", us=10.0), write(tmp_path / "new.json", us=11.5)) == ["worse"]
+
+
+def test_logs_without_ranges_go_by_their_own_threshold(tmp_path: Path) -> None:
+    for name, us in (("old.log", 10.0), ("near.log", 10.8), ("far.log", 11.2)):
+        (tmp_path / name).write_text(logs.osu("7.4", [(8, us)]))
+    old = str(tmp_path / "old.log")
+    assert verdicts(old, str(tmp_path / "near.log")) == ["same"]
+    assert verdicts(old, str(tmp_path / "far.log")) == ["worse"]
+
+
+def test_what_is_on_one_side_only_is_named_and_is_no_change(tmp_path: Path) -> None:
+    old, new = write(tmp_path / "a.json", size=8), write(tmp_path / "b.json", size=16)
+    assert verdicts(old, new) == ["gone", "new"]
+    assert compare.run([old, new]) == 2  # nothing in common at all
+    both = [logs.measurement(8, 10.0), logs.measurement(16, 10.0)]
+    (tmp_path / "both.json").write_text(json.dumps(logs.bench("latency", [logs.contender("awaken", both)])))
+    assert compare.run([str(tmp_path / "both.json"), old]) == 0
+
+
+def test_what_cannot_run_any_more_is_worse(tmp_path: Path) -> None:
+    def file(name: str, *contenders: dict[str, Any]) -> str:
+        (tmp_path / name).write_text(json.dumps(logs.bench("latency", contenders)))
+        return str(tmp_path / name)
+
+    awaken = logs.contender("awaken", [logs.measurement(8, 10.0)])
+    old = file("old.json", awaken, logs.contender("xccl", [logs.measurement(8, 10.0)]))
+    new = file("new.json", awaken, logs.contender("xccl", [], unavailable="there is no libnccl.so.2"))
+    found = compare.changes(compare.load(old), compare.load(new))
+    assert [change.verdict for change in found] == ["same", "broken"]
+    assert found[1].remark == "there is no libnccl.so.2"
+    assert compare.run([old, new]) == 1
+
+
+def test_a_call_that_works_no_more_is_worse(tmp_path: Path) -> None:
+    for name, outcome in (("old", "works"), ("new", "hang")):
+        (tmp_path / f"{name}.json").write_text(json.dumps(logs.doctor(with_awaken=outcome)))
+    old, new = str(tmp_path / "old.json"), str(tmp_path / "new.json")
+    assert set(verdicts(old, new)) == {"broken"}
+    assert set(verdicts(new, old)) == {"better"}
+    assert (compare.run([old, new]), compare.run([new, old]), compare.run([old, old])) == (1, 0, 0)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    old=st.floats(0.1, 1e6),
+    new=st.floats(0.1, 1e6),
+    width=st.floats(0, 0.5),
+    drift=st.floats(0, 0.5),
+    bandwidth=st.booleans(),
+)
+def test_turned_round_it_says_the_opposite(
+    tmp_path: Path, old: float, new: float, width: float, drift: float, bandwidth: bool
+) -> None:
+    test = "bw" if bandwidth else "latency"
+    first = write(tmp_path / "a.json", test=test, us=old, width=width, drift=drift)
+    second = write(tmp_path / "b.json", test=test, us=new, width=width, drift=drift)
+    opposite = {"same": "same", "better": "worse", "worse": "better"}
+    assert [opposite[verdict] for verdict in verdicts(first, second)] == verdicts(second, first)
+    assert verdicts(first, first) == ["same"]
+
+
+def test_exit_status_and_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write(tmp_path / "old.json", us=10.0), write(tmp_path / "new.json", us=15.0)
+    assert compare.run([old, new]) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].split()[:2] == ["worse", "latency,"]
+    assert "1.500" in out and "1 worse, 0 better, 0 same" in out
+    assert compare.run([new, old]) == 0
+    capsys.readouterr()
+
+    assert compare.run([old, new, "--json"]) == 1
+    value = json.loads(capsys.readouterr().out)
+    assert (value["schema"], value["version"], value["worse"]) == ("awaken-compare", 1, True)
+    (change,) = value["changes"]
+    assert (change["size"], change["verdict"], change["time_ratio"]) == (1024, "worse", 1.5)
+
+    assert compare.run([old, new, "--markdown", "-o", str(tmp_path / "out.md")]) == 1
+    assert "| worse |" in (tmp_path / "out.md").read_text()
+    assert compare.run([old, old, "--all"]) == 0
+    assert "same" in capsys.readouterr().out.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["old.json", "missing.json"],
+        ["old.json", "bad.json"],
+        ["old.json", "old.json", "-o", "none/out.txt"],
+        ["old.json", "empty"],
+    ],
+)
+def test_misuse_is_status_2_with_one_line(
+    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "old.json")
+    (tmp_path / "bad.json").write_text('{"schema": "awaken-bench", "version": 1, "runs": [')
+    (tmp_path / "empty").mkdir()
+    assert compare.run(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("awaken: ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["one.json"], ["a", "b", "--threshold", "much"], ["a", "b", "--threshold", "-1"]]
+)
+def test_wrong_words_are_status_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        compare.run(words)
+    assert ended.value.code == 2
+
+
+def test_thresholds_are_parts_or_per_cent() -> None:
+    assert compare.percentage("5%") == compare.percentage("0.05") == 0.05

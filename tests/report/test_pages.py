@@ -1,0 +1,294 @@
+"""The pages: everything is on them, nothing foreign gets out of its place, and nothing leaves them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import logs
+import pytest
+from awaken import findings, html_page, markdown_page, units
+from awaken.report import from_files
+from awaken.report_data import Report
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>"
+SIZES = [8 << power for power in range(0, 20, 3)]
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text outside of style."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._style = False
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._style = tag == "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._style = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._style:
+            self.text += data
+
+
+def results(folder: Path) -> list[Path]:
+    """One file of every kind."""
+
+    def contenders() -> list[dict[str, Any]]:
+        return [
+            logs.contender("native", [], unavailable="MPICH 5.0.2 does not take CUDA memory"),
+            logs.contender("awaken", [logs.measurement(size, 10 + size / 1e5) for size in SIZES]),
+            logs.contender("staged", [logs.measurement(size, 15 + size / 6e3) for size in SIZES]),
+            logs.contender("xccl", [logs.measurement(size, 14 + size / 3e5) for size in SIZES]),
+        ]
+
+    texts = {
+        "latency.json": json.dumps(logs.bench("latency", contenders())),
+        "bw.json": json.dumps(logs.bench("bw", contenders()[:3])),
+        "allreduce.json": json.dumps(logs.bench("allreduce", contenders(), ranks=4)),
+        "paths.json": json.dumps(
+            logs.path_report([("MPI_Send", "direct", 90, 9000), ("MPI_Recv", "staged", 2, 80)], "no IPC")
+        ),
+        "doctor.json": json.dumps(logs.doctor()),
+        "topology.json": json.dumps(logs.topology()),
+        "trace.json": json.dumps(
+            logs.trace([(0, "MPI_Send", "direct", 1.0, 5.0), (1, "MPI_Recv", "staged", 2.0, 9.0)])
+        ),
+        "osu.log": logs.osu("7.4", [(size, 20 + size / 1e4) for size in SIZES]),
+        "nccl.log": logs.nccl_tests("all_reduce_perf", [(size, 11 + size / 2e5) for size in SIZES], ranks=4),
+        "imb.log": logs.imb("Allreduce", [(size, 40 + size / 1e4) for size in SIZES], ranks=4),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in texts]
+
+
+def report_on(paths: Sequence[Path]) -> Report:
+    report = from_files([str(path) for path in paths], "Awaken report")
+    assert report.problems == []
+    return report
+
+
+@pytest.fixture(name="report")
+def _report(tmp_path: Path) -> Report:
+    return report_on(results(tmp_path))
+
+
+# -------------------------------------------------------------------------------------------------------- what is there
+
+
+def test_every_section_and_every_chart_is_there(report: Report) -> None:
+    source = html_page.page(report)
+    page = Page(source)
+    sections = {attributes.get("id") for tag, attributes in page.elements if tag == "h2"}
+    assert sections == {"measured", "choice", "paths", "topology", "doctor", "timeline", "problems", "manifest"}
+    links = {attributes["href"] for tag, attributes in page.elements if tag == "a"}
+    assert links == {f"#{name}" for name in sections}
+    charts = [attributes for tag, attributes in page.elements if tag == "svg" and "aria-hidden" not in attributes]
+    assert len(charts) >= 2 * 8
+    assert all(attributes.get("role") == "img" and attributes.get("aria-label") for attributes in charts)
+    assert source.count('<div class="wide">') == source.count('<div class="narrow">') == len(charts) / 2
+
+
+def test_every_chart_is_well_formed_and_within_its_frame(report: Report) -> None:
+    for source in re.findall(r"<svg.*?</svg>", html_page.page(report), re.DOTALL):
+        chart = ElementTree.fromstring(source)
+        _, _, width, height = map(float, chart.attrib["viewBox"].split())
+        for element in chart.iter():
+            for name in ("x", "x1", "x2", "cx"):
+                if name in element.attrib and element.tag != "tspan":
+                    assert -1 <= float(element.attrib[name]) <= width + 1, source
+            for name in ("y", "y1", "y2", "cy"):
+                if name in element.attrib:
+                    assert -1 <= float(element.attrib[name]) <= height + 1, source
+
+
+def test_the_head_answers_the_four_questions(report: Report) -> None:
+    answers = findings.findings(report.documents)
+    assert [answer.verdict for answer in answers] == ["good", "good", "neutral", "neutral"]
+    aware, direct, speed, choice = answers
+    assert aware.headline == "Not by itself; with Awaken, yes"
+    assert direct.headline == "Yes: 99 % of the bytes from GPU to GPU"
+    assert speed.headline.startswith(units.time(10 + 8 / 1e5))
+    assert "NCCL" in choice.headline and "Awaken" in choice.headline
+    text = Page(html_page.page(report)).text
+    assert all(answer.headline in text for answer in answers)
+
+
+def test_questions_that_nothing_answers_are_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "osu.log").write_text(logs.osu("7.4", [(8, 1.0)], title="Allreduce Latency"))
+    aware, direct, _, choice = findings.findings(from_files([str(tmp_path / "osu.log")], "").documents)
+    assert (direct.verdict, choice.verdict) == ("unknown", "unknown")
+    assert "bench" in choice.details[0] and "AWAKEN_REPORT" in direct.details[0]
+    assert aware.headline == "Yes, by its logs"  # its title says -CUDA
+
+
+def test_direct_is_judged_by_speed_where_no_path_is_told(tmp_path: Path) -> None:
+    for factor, verdict in ((1.2, "good"), (20.0, "neutral")):
+        rows = {"awaken": 100.0 * factor, "raw": 100.0, "staged": 2000.0}
+        contenders = [logs.contender(name, [logs.measurement(1 << 20, time)]) for name, time in rows.items()]
+        (tmp_path / "a.json").write_text(json.dumps(logs.bench("latency", contenders)))
+        assert findings.direct(from_files([str(tmp_path / "a.json")], "").documents).verdict == verdict
+
+
+def test_crossover_names_a_side_only_beyond_the_bands(tmp_path: Path) -> None:
+    times = {"awaken": [10.0, 20.0, 40.0], "xccl": [15.0, 20.1, 30.0]}
+    contenders = [
+        logs.contender(name, [logs.measurement(8 << index, time) for index, time in enumerate(values)])
+        for name, values in times.items()
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(logs.bench("allreduce", contenders)))
+    (found,) = findings.crossovers(from_files([str(tmp_path / "a.json")], "").documents)
+    assert [stretch.winner for stretch in found.stretches] == ["mpi", "", "ccl"]
+    assert findings.in_words(found) == "Awaken to 8 B, level to 16 B, then NCCL"
+
+
+def test_what_is_missing_is_not_zero(tmp_path: Path) -> None:
+    """A size that one contender lacks: no mark in the chart, an empty cell in the table, no ratio."""
+    contenders = [
+        logs.contender("awaken", [logs.measurement(size, 10.0) for size in (8, 16, 32)]),
+        logs.contender("staged", [logs.measurement(size, 20.0) for size in (8, 32)]),
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(logs.bench("latency", contenders)))
+    report = report_on([tmp_path / "a.json"])
+    source = html_page.page(report)
+    assert "staged, 8 B: 20 µs" in source and "staged, 16 B" not in source
+    assert '<td class="number">16</td><td class="number">10.00</td><td class="number"></td>' in source
+    assert "| 16 B | 10 |  |" in markdown_page.page(report)
+
+
+def test_emulated_gpus_are_announced(tmp_path: Path) -> None:
+    value = logs.bench("latency", [logs.contender("awaken", [logs.measurement(8, 1.0)])])
+    value["manifest"]["environment.AWAKEN_EMULATE"] = "cuda:2"
+    for manifest, announced in ((value, True), ({**value, "manifest": {}}, False)):
+        (tmp_path / "a.json").write_text(json.dumps(manifest))
+        report = report_on([tmp_path / "a.json"])
+        assert ("emulated GPUs" in html_page.page(report)) is announced
+        assert ("emulated GPUs" in markdown_page.page(report)) is announced
+
+
+def test_wrong_data_are_the_first_thing_said(tmp_path: Path) -> None:
+    contenders = [logs.contender("awaken", [logs.measurement(8, 1.0), logs.measurement(16, 1.0, errors=3)])]
+    (tmp_path / "a.json").write_text(json.dumps(logs.bench("latency", contenders)))
+    report = report_on([tmp_path / "a.json"])
+    assert findings.aware(report.documents).verdict == "bad"
+    assert "WRONG DATA at 16 B" in html_page.page(report)
+
+
+@pytest.mark.parametrize("index", range(10))
+def test_each_kind_of_file_makes_a_page_by_itself(tmp_path: Path, index: int) -> None:
+    report = report_on([results(tmp_path)[index]])
+    assert "</html>" in html_page.page(report)
+    assert markdown_page.page(report).startswith("# Awaken report\n")
+
+
+# ----------------------------------------------------------------------------------------------- what must not be there
+
+
+def test_nothing_leaves_the_page(report: Report) -> None:
+    source = html_page.page(report)
+    page = Page(source)
+    assert not re.findall(r"https?:|//\w|@import|url\(", source)
+    assert not {tag for tag, _ in page.elements} & {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+    }
+    for _, attributes in page.elements:
+        assert not any(name.startswith("on") or name in ("src", "srcset", "style") for name in attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+    policy = next(a for tag, a in page.elements if tag == "meta" and a.get("http-equiv"))["content"]
+    assert policy is not None and policy.startswith("default-src 'none'; style-src 'sha256-") and "unsafe" not in policy
+
+
+def hostile(value: Any) -> Any:
+    """The value with all texts replaced, but for those that decide how it is read."""
+    if isinstance(value, dict):
+        kept = ("schema", "ph", "kind", "name" if "measurements" in value else "")
+        return {
+            key: inner if key in kept and isinstance(inner, str) else hostile(inner) for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [hostile(inner) for inner in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+def test_foreign_text_stays_text(tmp_path: Path) -> None:
+    files = results(tmp_path)
+    for path in files:
+        if path.suffix == ".json":
+            path.write_text(json.dumps(hostile(json.loads(path.read_text()))))
+    (tmp_path / "osu.log").write_text(
+        f"# OSU MPI {HOSTILE} Test v7.4\n# Size       Avg Latency(us)\n8   1.00\n16   2.00\n32   {HOSTILE}\n"
+    )
+    words = [f"{HOSTILE.replace('/', '')}={path}" for path in files]
+    report = from_files(words, HOSTILE)
+    report.problems.append((HOSTILE, HOSTILE))
+    source = html_page.page(report)
+    page = Page(source)
+    assert not {tag for tag, _ in page.elements} & {"script", "img"}
+    assert all(not name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert source.count("<script") == 0 and "alert(1)" in page.text
+    for chart in re.findall(r"<svg.*?</svg>", source, re.DOTALL):
+        ElementTree.fromstring(chart)
+    markdown = markdown_page.page(report)
+    assert not re.search(r"(?<!\\)<", markdown)
+
+
+def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
+    files = results(tmp_path)
+    made = []
+    for seed in ("1", "2"):
+        for suffix in ("html", "md"):
+            output = tmp_path / f"page-{seed}.{suffix}"
+            command = [sys.executable, "-m", "awaken", "report", *map(str, files), "-o", str(output)]
+            package = Path(html_page.__file__).parents[1]
+            environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(package), "TZ": f"UTC+{seed}"}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, done.stderr
+            made.append(output.read_bytes())
+    assert made[0] == made[2] and made[1] == made[3]
+    assert len(made[0]) < 400_000
+
+
+# -------------------------------------------------------------------------------------------------------------- figures
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (units.size(0), "0 B"),
+        (units.size(8), "8 B"),
+        (units.size(1536), "1.5 KiB"),
+        (units.size(1 << 30), "1 GiB"),
+        (units.time(0.25), "250 ns"),
+        (units.time(999.9), "1 ms"),
+        (units.time(14.04), "14 µs"),
+        (units.time(2.5e6), "2.5 s"),
+        (units.bandwidth(0.0000123), "12.3 kB/s"),
+        (units.bandwidth(0.5), "500 MB/s"),
+        (units.bandwidth(395.04), "395 GB/s"),
+        (units.count(1234567), "1\u202f234\u202f567"),
+    ],
+)
+def test_figures_as_people_read_them(shown: str, expected: str) -> None:
+    assert shown == expected

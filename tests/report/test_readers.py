@@ -1,0 +1,491 @@
+"""The readers: figures are found as they were put in, and whatever else a file may hold ends in a clear message."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import logs
+import pytest
+from awaken import readers
+from awaken.readers import osu
+from awaken.readers.source import ReadError
+from awaken.results import BANDWIDTH, TIME, Document
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+ROWS = [(1, 1.25), (1024, 2.5), (1048576, 160.75)]
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+sizes = st.integers(0, 40).map(lambda power: 1 << power)
+times = st.integers(1, 10**9).map(lambda hundredths: hundredths / 100)
+tables = st.lists(st.tuples(sizes, times), min_size=1, max_size=30, unique_by=lambda row: row[0]).map(sorted)
+
+
+def read_text(tmp_path: Path, text: str, name: str = "run.log", label: str = "") -> Document:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    return readers.read(file, label)
+
+
+def figures(document: Document, index: int = 0) -> list[tuple[int, float]]:
+    return [(point.size_bytes, round(point.value, 6)) for point in document.series[index].points]
+
+
+# ----------------------------------------------------------------------------------------------------------------- OSU
+
+
+@pytest.mark.parametrize("version", logs.OSU_DIALECTS)
+def test_osu_latency(tmp_path: Path, version: str) -> None:
+    document = read_text(tmp_path, logs.osu(version, ROWS), label="mine")
+    (series,) = document.series
+    assert (series.test, series.quantity, series.ranks, series.implementation) == ("latency", TIME, 2, "mine")
+    assert figures(document) == ROWS
+    assert series.type == ("MPI_CHAR" if version >= "7.1" else "")
+    assert series.buffers == ("D H" if version == "7.0" else "")
+    assert document.notes == []
+
+
+@pytest.mark.parametrize("version", logs.OSU_DIALECTS)
+def test_osu_bandwidth_is_in_gb_per_s(tmp_path: Path, version: str) -> None:
+    document = read_text(tmp_path, logs.osu(version, [(4096, 12345.67)], title="Bandwidth", bandwidth=True))
+    assert document.series[0].quantity == BANDWIDTH
+    assert figures(document) == [(4096, 12.34567)]
+
+
+@pytest.mark.parametrize("version", logs.OSU_DIALECTS)
+def test_osu_full_collectives_have_the_ranks_extremes(tmp_path: Path, version: str) -> None:
+    document = read_text(tmp_path, logs.osu(version, ROWS, title="Allreduce Latency", full=True))
+    (series,) = document.series
+    assert (series.test, series.ranks, series.buffers) == ("allreduce", None, "D")
+    point = series.points[1]
+    assert (point.value, point.low, point.high) == (2.5, 1.25, 5.0)
+    assert series.band
+
+
+@QUICK
+@given(table=tables, version=st.sampled_from(logs.OSU_DIALECTS), full=st.booleans())
+def test_osu_tables_of_any_figures(tmp_path: Path, table: list[tuple[int, float]], version: str, full: bool) -> None:
+    title = "Allreduce Latency" if full else "Latency"
+    document = read_text(tmp_path, logs.osu(version, table, title=title, full=full))
+    assert figures(document) == [(size, round(value, 6)) for size, value in table]
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("Latency", "latency"),
+        ("Bi-Directional Bandwidth", "bibw"),
+        ("Multiple Bandwidth / Message Rate", "mbw_mr"),
+        ("Multi-threaded Latency", "latency_mt"),
+        ("Latency Persistent", "latency_persistent"),
+        ("All-to-All Personalized Exchange Latency", "alltoall"),
+        ("All-to-Allw Personalized Exchange Persistent Latency", "alltoallw_persistent"),
+        ("Non-blocking All-to-All Latency", "ialltoall"),
+        ("Non-Blocking Broadcast Latency", "ibcast"),
+        ("Reduce_scatter_block Latency", "reduce_scatter_block"),
+        ("Non-blocking Neighborhood Alltoallv Latency", "ineighbor_alltoallv"),
+        ("Barrier Latency", "barrier"),
+        ("_Put Latency", "put_latency"),
+        ("_Put Bi-directional Bandwidth", "put_bibw"),
+        ("_Get_accumulate latency", "get_acc_latency"),
+        ("_Fetch_and_op-CUDA latency", "fop_latency"),
+        ("A Test of Next Year", "a_test_of_next_year"),
+    ],
+)
+def test_osu_names_by_titles(title: str, name: str) -> None:
+    assert osu.test_name(title) == name
+
+
+def test_osu_all_types_of_one_run(tmp_path: Path) -> None:
+    text = logs.osu("7.4", ROWS, title="Allreduce Latency") + "# Datatype: MPI_INT.\n4     7.50\n8     8.50\n"
+    document = read_text(tmp_path, text)
+    assert [series.type for series in document.series] == ["MPI_CHAR", "MPI_INT"]
+    assert figures(document, 1) == [(4, 7.5), (8, 8.5)]
+
+
+def test_osu_varied_windows(tmp_path: Path) -> None:
+    text = """# OSU MPI Multiple Bandwidth / Message Rate Test v7.4
+# [ pairs: 1 ] [ window size: varied ]
+
+# Uni-directional Bandwidth (MB/sec)
+# Datatype: MPI_CHAR.
+#                 1           2
+1              1.00        2.00
+2              3.00        4.00
+
+# Message Rate Profile
+# Datatype: MPI_CHAR.
+#                 1           2
+1           1000000     2000000
+"""
+    document = read_text(tmp_path, text)
+    assert [series.mode for series in document.series] == ["window 1", "window 2"]
+    assert figures(document, 1) == [(1, 0.002), (2, 0.004)]
+
+
+def test_osu_rows_of_several_programs_and_of_none(tmp_path: Path) -> None:
+    """A job's log: several benchmarks, a launcher's marks, and words of others between the rows."""
+    text = "Loading module\n" + logs.osu("7.4", ROWS) + "WARNING: 3 ranks are late\n" + logs.osu("5.3.2", [(8, 9.0)])
+    text += "\n# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n             4.25\n"
+    marked = "".join(f"[1,0]<stdout>: {line}\n" for line in text.splitlines())
+    for content in (text, marked):
+        document = read_text(tmp_path, content)
+        assert [figures(document, index) for index in range(3)] == [ROWS, [(8, 9.0)], [(0, 4.25)]]
+        assert document.series[2].test == "barrier"
+
+
+def test_osu_names_of_columns_without_their_mark(tmp_path: Path) -> None:
+    """As 7.0 prints them for ibarrier."""
+    text = """
+# OSU MPI Non-blocking Barrier Latency Test v7.0
+# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait
+
+       Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)
+             11.50              1.46              1.34              0.00
+"""
+    document = read_text(tmp_path, text)
+    assert (document.series[0].test, figures(document)) == ("ibarrier", [(0, 11.5)])
+
+
+def test_osu_failed_validation_is_an_error(tmp_path: Path) -> None:
+    text = "# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)        Validation\n1  1.00  Pass\n2  1.00  Fail\n"
+    document = read_text(tmp_path, text)
+    assert [point.errors for point in document.series[0].points] == [0, 1]
+    assert document.series[0].failed
+
+
+# --------------------------------------------------------------------------------------------------- nccl-tests and IMB
+
+
+@pytest.mark.parametrize("per_iteration", [False, True])
+@pytest.mark.parametrize("old", [False, True])
+def test_nccl_tests(tmp_path: Path, old: bool, per_iteration: bool) -> None:
+    rows = [(8, 12.5), (1048576, 25.75)]
+    document = read_text(tmp_path, logs.nccl_tests("all_reduce_perf", rows, old=old, per_iteration=per_iteration))
+    out_of_place, in_place = document.series
+    assert (out_of_place.test, out_of_place.ranks, out_of_place.implementation) == ("allreduce", 2, "xccl")
+    assert (out_of_place.mode, in_place.mode) == ("queued", "queued, in place")
+    assert figures(document) == rows
+    assert figures(document, 1) == [(size, 2 * value) for size, value in rows]
+    assert document.manifest["gpus"] == "NVIDIA H200"
+
+
+@QUICK
+@given(table=tables, ranks=st.integers(1, 16))
+def test_nccl_tables_of_any_figures(tmp_path: Path, table: list[tuple[int, float]], ranks: int) -> None:
+    small = [(size, value) for size, value in table if value < 9999]
+    if small:
+        document = read_text(tmp_path, logs.nccl_tests("broadcast_perf", small, ranks=ranks))
+        assert document.series[0].ranks == ranks
+        assert figures(document) == [(size, round(value, 6)) for size, value in small]
+
+
+def test_nccl_sizes_of_gathers_are_per_rank(tmp_path: Path) -> None:
+    assert figures(read_text(tmp_path, logs.nccl_tests("all_gather_perf", [(4096, 5.0)], ranks=4))) == [(1024, 5.0)]
+    assert figures(read_text(tmp_path, logs.nccl_tests("reduce_scatter_perf", [(4096, 5.0)], ranks=4))) == [(4096, 5.0)]
+
+
+def test_nccl_wrong_values_are_errors(tmp_path: Path) -> None:
+    document = read_text(tmp_path, logs.nccl_tests("all_reduce_perf", [(8, 5.0)], wrong=3))
+    assert document.series[0].points[0].errors == 3
+
+
+def test_nccl_in_place_alone(tmp_path: Path) -> None:
+    lines = logs.nccl_tests("all_reduce_perf", [(8, 5.0)]).splitlines()
+    row = next(index for index, line in enumerate(lines) if line.startswith("           8"))
+    words = lines[row].split()
+    lines[row] = " ".join(words[:5]) + " " * 32 + "  ".join(words[9:])
+    (series,) = read_text(tmp_path, "\n".join(lines) + "\n").series
+    assert (series.mode, series.points[0].value) == ("queued, in place", 10.0)
+
+
+def test_nccl_json(tmp_path: Path) -> None:
+    half = {"time": 12.5, "alg_bw": 1.0, "bus_bw": 1.0, "nwrong": 0}
+    value = {
+        "args": ["./all_reduce_perf", "-b", "8"],
+        "nccl_version": 22807,
+        "config": {"devices": [{"rank": 0}, {"rank": 1}], "blocking_collectives": "false"},
+        "results": [{"size": 8, "type": "float", "out_of_place": None, "in_place": half}],
+    }
+    (series,) = read_text(tmp_path, json.dumps(value), "a.json").series
+    assert (series.test, series.ranks, series.mode) == ("allreduce", 2, "queued, in place")
+    assert series.points[0].value == 12.5
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "name", "expected"),
+    [
+        ("PingPong", "latency", [(1, 1.25), (1024, 2.5)]),
+        ("Sendrecv", "sendrecv", [(1, 1.25), (1024, 2.5)]),
+        ("Allreduce", "allreduce", [(1, 1.25), (1024, 2.5)]),
+        ("Barrier", "barrier", [(0, 1.25)]),
+        ("Uniband", "bw", [(1, 0.00125), (1024, 0.0025)]),
+    ],
+)
+def test_imb(tmp_path: Path, benchmark: str, name: str, expected: list[tuple[int, float]]) -> None:
+    rows = ROWS[:1] if benchmark == "Barrier" else ROWS[:2]
+    document = read_text(tmp_path, logs.imb(benchmark, rows, ranks=2))
+    (series,) = document.series
+    assert (series.test, series.ranks) == (name, 2)
+    found = figures(document)
+    assert [size for size, _ in found] == [size for size, _ in expected]
+    assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-3)
+    assert series.type == ("MPI_FLOAT" if benchmark == "Allreduce" else "MPI_BYTE")
+    assert bool(series.band) == (benchmark in ("Sendrecv", "Allreduce", "Barrier"))
+
+
+@QUICK
+@given(table=tables, ranks=st.integers(2, 4096))
+def test_imb_tables_of_any_figures(tmp_path: Path, table: list[tuple[int, float]], ranks: int) -> None:
+    document = read_text(tmp_path, logs.imb("Bcast", table, ranks=ranks))
+    assert document.series[0].ranks == ranks
+    assert figures(document) == [(size, round(value, 6)) for size, value in table]
+
+
+def test_ping_pong(tmp_path: Path) -> None:
+    assert figures(read_text(tmp_path, logs.ping_pong([(8, 1.5), (1024, 2.25)]))) == [(8, 1.5), (1024, 2.25)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- JSON
+
+
+def test_bench_medians_bands_and_drift(tmp_path: Path) -> None:
+    value = logs.bench("latency", [logs.contender("awaken", [logs.measurement(8, 10.0, drift=0.2)])])
+    (series,) = read_text(tmp_path, json.dumps(value), "a.json").series
+    (point,) = series.points
+    assert (series.buffers, series.mode, series.ranks) == ("D D", "waited", 2)
+    assert (point.value, point.low, point.high) == (10.0, 9.9, 10.1)
+    assert len(point.drift) == 5
+    assert point.drift[0] == pytest.approx(9.2, abs=0.02) and point.drift[-1] == pytest.approx(10.8, abs=0.02)
+
+
+def test_bench_bandwidths_go_by_the_median(tmp_path: Path) -> None:
+    one = logs.measurement(1000, 10.0)
+    one["summary"]["mean_us"] = 20.0  # half as fast on average as by the median
+    one["bandwidth_MBps"] = 1000 / 20.0
+    (series,) = read_text(tmp_path, json.dumps(logs.bench("bw", [logs.contender("awaken", [one])])), "a.json").series
+    (point,) = series.points
+    assert series.quantity == BANDWIDTH
+    assert point.value == pytest.approx(0.1)
+    assert point.low is not None and point.high is not None and point.low < point.value < point.high
+
+
+def test_bench_says_why_a_contender_is_missing(tmp_path: Path) -> None:
+    value = logs.bench("latency", [logs.contender("xccl", [], unavailable="there is no libnccl.so.2")])
+    (series,) = read_text(tmp_path, json.dumps(value), "a.json").series
+    assert (series.points, series.unavailable) == ((), "there is no libnccl.so.2")
+
+
+def test_path_report(tmp_path: Path) -> None:
+    value = logs.path_report([("MPI_Send", "direct", 3, 3000)], reason="no peer access")
+    (report,) = read_text(tmp_path, json.dumps(value), "a.json").path_reports
+    assert (report.rows[0].function, report.rows[0].path, report.rows[0].bytes) == ("MPI_Send", "direct", 3000)
+    assert report.fallbacks == (("MPI_Send", "no peer access", 3),)
+
+
+def test_doctor(tmp_path: Path) -> None:
+    (doctor,) = read_text(tmp_path, json.dumps(logs.doctor()), "a.json").doctors
+    assert (doctor.aware, doctor.transport["awaken"][0]) == ({"native": False, "awaken": True}, "direct")
+    native, layered = doctor.conformance
+    assert native.cells[("MPI_Send", "device")] == ("crash", "SIGSEGV at rank 0")
+    assert layered.cells[("MPI_Win_create", "device")][0] == "refused"
+    assert doctor.advice[0][1].startswith("mpiexec")
+
+
+def test_doctor_with_members_missing(tmp_path: Path) -> None:
+    whole = logs.doctor()
+    for member in whole:
+        if member not in ("schema", "version"):
+            part = {name: value for name, value in whole.items() if name != member}
+            assert read_text(tmp_path, json.dumps(part), "a.json").doctors
+    assert read_text(tmp_path, '{"schema": "awaken-doctor", "version": 1}', "a.json").doctors
+
+
+def test_topology(tmp_path: Path) -> None:
+    document = read_text(tmp_path, json.dumps(logs.topology(3)), "a.json")
+    (topology,) = document.topologies
+    by_title = {matrix.title: matrix for matrix in topology.matrices}
+    links = by_title["Links"]
+    assert (links.cells[0][1].text, links.explanation) == ("NV18", "NV18: 18 links of NVSwitch")
+    engine, kernel = (by_title[f"Copies by {method}: the GPU reads its peer"] for method in ("copy engine", "kernel"))
+    assert engine.columns == ("host", "GPU 0", "GPU 1", "GPU 2") and engine.rows == ("GPU 0", "GPU 1", "GPU 2")
+    assert (engine.cells[1][1].value, engine.cells[1][1].text) == (381.0, "85 %")
+    assert (kernel.cells[0][3].value, kernel.cells[0][3].why_missing) == (None, "no peer access")
+    assert by_title["Messages with Awaken"].cells[0][1].value == 370.0
+    assert topology.warnings == ("ranks 0 and 1 share GPU 0",)
+    assert dict(topology.facts)["summary"].startswith("Copies by copy engine")
+    (curve,) = document.series
+    assert (curve.test, curve.points[0].value, curve.mode) == ("bw_between_nodes", 0.01, "nodes pretended")
+
+
+def test_topology_with_members_missing(tmp_path: Path) -> None:
+    whole = logs.topology(2)
+    for member in whole:
+        if member not in ("schema", "version"):
+            part = {name: value for name, value in whole.items() if name != member}
+            assert read_text(tmp_path, json.dumps(part), "a.json").topologies
+    assert read_text(tmp_path, '{"schema": "awaken-topology", "version": 1}', "a.json").topologies
+
+
+def test_trace_with_complete_and_with_paired_events(tmp_path: Path) -> None:
+    value = logs.trace([(0, "MPI_Send", "direct", 100.0, 5.0), (1, "MPI_Recv", "direct", 101.0, 7.0)])
+    value["traceEvents"] += [
+        {"ph": "B", "pid": 0, "tid": 0, "name": "compute", "ts": 110},
+        {"ph": "E", "pid": 0, "tid": 0, "ts": 125},
+        {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": "rank 0 on node1"}},
+        {
+            "ph": "b",
+            "pid": 1,
+            "cat": "operation",
+            "id": "1.7",
+            "name": "MPI_Isend",
+            "ts": 120,
+            "args": {"path": "staged"},
+        },
+        {"ph": "e", "pid": 1, "cat": "operation", "id": "1.7", "name": "MPI_Isend", "ts": 122},
+    ]
+    (line,) = read_text(tmp_path, json.dumps(value), "a.json").timelines
+    assert line.lanes == ("rank 0 on node1", "rank 1, thread 0", "rank 1, operations")
+    assert [(span.name, span.start_us, span.duration_us) for span in line.spans] == [
+        ("MPI_Send", 0.0, 5.0),
+        ("MPI_Recv", 1.0, 7.0),
+        ("compute", 10.0, 15.0),
+        ("MPI_Isend", 20.0, 2.0),
+    ]
+    assert [span.category for span in line.spans] == ["direct", "direct", "", "staged"]
+    (as_list,) = read_text(tmp_path, json.dumps(value["traceEvents"]), "b.json").timelines
+    assert as_list.spans == line.spans
+
+
+# ------------------------------------------------------------------------------------------------------ what is no log
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"just words\n", "no kind of result"),
+        (b"\x7fELF\0\0\0" * 100, "no text"),
+        (b"# OSU MPI Latency Test v7.4\n", "no row"),
+        (b'{"schema": "awaken-bench", "version": 1, "runs": [', "no JSON"),
+        (b'{"schema": "awaken-bench", "version": 2}', "version 2"),
+        (b'{"schema": "other"}', "other"),
+        (b"[]", "schema"),
+        (b'{"traceEvents": []}', "no events"),
+        (b'{"schema": "awaken-bench", "version": 1, "runs": 5}', "runs: is not a list"),
+        (b'{"schema": "awaken-bench", "version": 1, "runs": [{"test": "bw", "ranks": NaN}]}', "NaN"),
+        (b'{"schema": "awaken-bench", "version": 1, "runs": [{"ranks": 1e999, "contenders": [{}]}]}', "runs[0].ranks"),
+        (b'{"a": ' + b"[" * 100_000, "nested"),
+        (b'{"a": ' + b"9" * 10_000 + b"}", "no JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "run.log"
+    file.write_bytes(content)
+    with pytest.raises(ReadError) as error:
+        readers.read(file)
+    text = str(error.value)
+    assert str(file) in text and words in text, text
+    assert "\n" not in text
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ReadError, match=str(path)):
+            readers.read(path)
+
+
+@pytest.mark.parametrize("bad", ["nan", "-nan", "inf", "1e999", "-5.00", "9" * 400, "0x10", "１２", "<b>5</b>"])
+def test_rows_with_numbers_that_are_none_are_left_out_and_named(tmp_path: Path, bad: str) -> None:
+    text = logs.osu("7.4", [(1, 1.0)]) + f"2     {bad}\n{bad}     2.00\n4     4.00\n"
+    document = read_text(tmp_path, text)
+    assert figures(document) == [(1, 1.0), (4, 4.0)]
+    assert document.notes and f"{tmp_path / 'run.log'}:6: " in document.notes[0]
+
+
+def test_a_truncated_log_loses_its_last_line_only(tmp_path: Path) -> None:
+    whole = logs.osu("7.4", [(1, 1.0), (2, 22.25)])
+    document = read_text(tmp_path, whole[:-3])  # 22. is not 22.25
+    assert figures(document) == [(1, 1.0)]
+    assert "ends within this line" in document.notes[0]
+
+
+@pytest.mark.parametrize("lines", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_a_million_lines_take_seconds_and_little_page(tmp_path: Path, lines: int) -> None:
+    rows = "8    1.00\n" * (lines // 2) + "8    nan\n" * (lines // 2)
+    text = "# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)\n" + rows
+    start = time.monotonic()
+    document = read_text(tmp_path, text)
+    assert time.monotonic() - start < 60
+    assert len(document.series[0].points) <= readers.MOST_POINTS
+    assert len(document.notes) < 30 and "left out" in document.notes[-1]
+
+
+def test_lines_that_are_made_to_be_slow(tmp_path: Path) -> None:
+    """Long lines and blank ones, on which a careless expression takes quadratic time."""
+    line = "# OSU " + "v1" * 4000 + "\n"
+    start = time.monotonic()
+    document = read_text(tmp_path, line * 500 + "\n" * 200_000 + "#\t" * 4000 + "\n" + logs.osu("7.4", ROWS))
+    assert figures(document) == ROWS
+    assert time.monotonic() - start < 30
+
+
+@QUICK
+@given(
+    content=st.binary(max_size=400),
+    head=st.sampled_from([b"", b"# OSU MPI Latency Test v7.4\n# Size   Latency (us)\n", b"{", b"["]),
+)
+def test_no_bytes_end_in_anything_but_a_document_or_a_refusal(tmp_path: Path, content: bytes, head: bytes) -> None:
+    file = tmp_path / "run.log"
+    file.write_bytes(head + content)
+    try:
+        document = readers.read(file)
+    except ReadError as error:
+        assert str(file) in str(error)
+    else:
+        assert not document.empty
+
+
+WHOLE = [
+    logs.bench("bw", [logs.contender("awaken", [logs.measurement(8, 10.0)])]),
+    logs.path_report([("MPI_Send", "direct", 3, 3000)], reason="no peer access"),
+    logs.doctor(),
+    logs.topology(2),
+    logs.trace([(0, "MPI_Send", "direct", 100.0, 5.0)]),
+]
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [here, *(place for key, inner in members for place in places(inner, (*here, key)))][:400]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_json_with_anything_in_any_place_ends_in_a_document_or_a_refusal(tmp_path: Path, data: st.DataObject) -> None:
+    value = json.loads(json.dumps(data.draw(st.sampled_from(WHOLE))))
+    place = data.draw(st.sampled_from(places(value)[1:]))
+    inner = value
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = data.draw(anything)
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(value))
+    try:
+        readers.read(file)
+    except ReadError as error:
+        assert str(file) in str(error)
+
+
+def test_names_lose_their_control_characters_and_their_length(tmp_path: Path) -> None:
+    value = logs.bench("latency", [logs.contender("a\x1b[31m\nb\ud800" + "x" * 5000, [logs.measurement(8, 1.0)])])
+    (series,) = read_text(tmp_path, json.dumps(value), "a.json").series
+    assert series.implementation.isprintable() and len(series.implementation) <= 2000

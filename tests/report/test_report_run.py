@@ -1,0 +1,266 @@
+"""`awaken report` as a command: what it measures with, what it keeps, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import harness
+import logs
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "python"
+
+FAKE_AWAKEN = r"""#!{python}
+import json, os, sys, time
+words = sys.argv[1:]
+if words[0] == "help":
+    print("  exec      run\n  bench     measure")
+elif words[1] == "--list":
+    print("latency")
+else:
+    folder = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(folder, "calls"), "a") as calls:
+        calls.write(" ".join(words[:2]) + "\n")
+    told = json.load(open(os.path.join(folder, "behaviour.json"))).get(words[1], {{}})
+    if told.get("hang"):
+        print("waiting", flush=True)
+        open(os.path.join(folder, "hangs"), "w").close()
+        time.sleep(600)
+    if "--json" in words and "result" in told:
+        with open(words[words.index("--json") + 1], "w") as out:
+            out.write(told["result"])
+    print("done with", words[1])
+    sys.exit(told.get("status", 0))
+"""
+
+
+class Installation:
+    """A stand-in for the native program and the launcher, which do as they are told and note each call."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.awaken = folder / "awaken"
+        self.awaken.write_text(FAKE_AWAKEN.format(python=sys.executable))
+        self.awaken.chmod(0o755)
+        launcher = folder / "mpiexec"
+        launcher.write_text('#!/bin/sh\nshift 2\nexec "$@"\n')
+        launcher.chmod(0o755)
+        self.launcher = launcher
+        self.behave()
+
+    def behave(self, **changes: dict[str, object]) -> None:
+        """By test; what is not named works."""
+        behaviour: dict[str, dict[str, object]] = {}
+        for test in ("latency", "bw", "allreduce"):
+            sizes = [logs.measurement(size, 10.0) for size in (8, 64)]
+            behaviour[test] = {"result": json.dumps(logs.bench(test, [logs.contender("awaken", sizes)]))}
+        (self.folder / "behaviour.json").write_text(json.dumps({**behaviour, **changes}))
+
+    @property
+    def calls(self) -> list[str]:
+        file = self.folder / "calls"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def words(self, *words: str) -> list[str]:
+        own = ["--awaken", str(self.awaken), "--launcher", str(self.launcher), "--only", "latency,bw,allreduce"]
+        return [sys.executable, "-m", "awaken", "report", *own, *words]
+
+
+def environment() -> dict[str, str]:
+    return {**harness.clean_environment(), "PYTHONPATH": str(PACKAGE)}
+
+
+def run(words: list[str], folder: Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+
+
+@pytest.fixture(name="installation")
+def _installation(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
+
+
+def test_it_measures_writes_the_page_and_keeps_the_parts(installation: Installation) -> None:
+    folder = installation.folder
+    done = run(installation.words(), folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert "[1/3] latency, 2 ranks" in done.stderr and done.stderr.endswith("report written: awaken-report.html\n")
+    page = (folder / "awaken-report.html").read_text()
+    assert "Latency, 2 ranks" in page and "Allreduce, 2 ranks" in page and "Commands" in page
+    kept = {path.name for path in (folder / "awaken-report").iterdir()}
+    assert kept == {
+        "steps.json",
+        *(f"{test}.{end}" for test in ("latency", "bw", "allreduce") for end in ("json", "log")),
+    }
+
+
+def test_a_rerun_goes_on_where_the_last_one_ended(installation: Installation) -> None:
+    folder = installation.folder
+    installation.behave(bw={"status": 3})
+    done = run(installation.words(), folder)
+    assert done.returncode == 1
+    assert "awaken: bw, 2 ranks: it ended with status 3: done with bw" in done.stderr
+    assert "it ended with status 3" in (folder / "awaken-report.html").read_text()
+    installation.behave()
+    done = run(installation.words(), folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("done before, kept") == 2
+    assert installation.calls == ["bench latency", "bench bw", "bench allreduce", "bench bw"]
+    # Asked for differently, all is measured again.
+    assert run(installation.words("--full"), folder).returncode == 0
+    assert len(installation.calls) == 4 + 3
+
+
+def test_what_hangs_is_ended_and_the_next_is_measured(installation: Installation) -> None:
+    installation.behave(latency={"hang": True})
+    done = run(installation.words("--time-limit", "3"), installation.folder)
+    assert done.returncode == 1
+    assert "latency, 2 ranks: it did not end within 3 s" in done.stderr
+    assert "Bandwidth, 2 ranks" in (installation.folder / "awaken-report.html").read_text()
+
+
+def test_interrupted_it_writes_what_it_has(installation: Installation) -> None:
+    installation.behave(allreduce={"hang": True})
+    folder = installation.folder
+    words = installation.words()
+    with subprocess.Popen(words, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not (folder / "hangs").exists():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "interrupted" in errors
+    page = (folder / "awaken-report.html").read_text()
+    assert "Latency, 2 ranks" in page and "Bandwidth, 2 ranks" in page and "Allreduce" not in page
+    assert not [
+        path for path in (folder / "awaken-report").iterdir() if ".part" in path.name and path.suffix == ".json"
+    ]
+
+
+def test_results_that_cannot_be_read_are_named(installation: Installation) -> None:
+    installation.behave(bw={"result": '{"schema": "awaken-bench", "version": 1, "runs": ['})
+    done = run(installation.words(), installation.folder)
+    assert done.returncode == 1
+    assert "bw.json:1: it is no JSON" in done.stderr
+
+
+def test_a_list_measures_nothing(installation: Installation) -> None:
+    done = run(installation.words("--list"), installation.folder)
+    assert done.returncode == 0 and done.stdout.split()[0] == "latency"
+    assert installation.calls == [] and not (installation.folder / "awaken-report.html").exists()
+
+
+def test_a_folder_of_an_earlier_run_can_be_read(installation: Installation) -> None:
+    folder = installation.folder
+    assert run(installation.words(), folder).returncode == 0
+    done = run([sys.executable, "-m", "awaken", "report", "awaken-report", "-o", "again.md"], folder)
+    assert done.returncode == 0, done.stderr
+    assert "## Latency, 2 ranks" in (folder / "again.md").read_text()
+    same = run([sys.executable, "-m", "awaken", "compare", "awaken-report", "awaken-report"], folder)
+    assert (same.returncode, same.stdout) == (0, "0 worse, 0 better, 6 same\n")
+
+
+def test_of_several_files_a_bad_one_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "good.log").write_text(logs.osu("7.4", [(8, 1.0), (16, 2.0)]))
+    (tmp_path / "bad.log").write_text("nothing\n")
+    words = [sys.executable, "-m", "awaken", "report", "first=good.log", "second=good.log", "bad.log"]
+    done = run(words, tmp_path)
+    assert done.returncode == 1
+    assert "bad.log: no kind of result" in done.stderr
+    page = (tmp_path / "awaken-report.html").read_text()
+    assert "first, 8 B" in page and "second, 8 B" in page and "bad.log" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--emulate", "voodoo:2"], "--emulate cuda:2"),
+        (["--ranks", "1"], "at least 2"),
+        (["--only", "nonsense"], "no measurement nonsense"),
+        (["-o", "missing/page.html"], "folder that is there"),
+        (["-o", "page.json"], ".html or .md"),
+        (["--time-limit", "0"], "above 0"),
+        (["--apps", "missing"], "no such folder"),
+        (["--folder", "awaken"], "cannot be used"),
+    ],
+)
+def test_misuse_is_status_2_with_one_line(installation: Installation, words: list[str], told: str) -> None:
+    done = run(installation.words(*words), installation.folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("awaken: ") and done.stderr.count("\n") == 1 and told in done.stderr
+    assert installation.calls == []
+
+
+def test_without_any_result_there_is_no_page(tmp_path: Path) -> None:
+    done = run([sys.executable, "-m", "awaken", "report", "missing.json"], tmp_path)
+    assert done.returncode == 1
+    assert "missing.json: No such file" in done.stderr and "no page is written" in done.stderr
+    assert not (tmp_path / "awaken-report.html").exists()
+
+
+def test_on_emulated_gpus(tmp_path: Path) -> None:
+    """The real programs, in small: one test, whose page has the figures and the paths."""
+    mpi = harness.mpis()["mpich"]
+    if mpi.missing:
+        pytest.skip(mpi.missing)
+    runner = harness.awaken().parent.parent / "lib" / "awaken" / "bench" / "awaken-bench"
+    if not runner.exists() or harness.sanitizer():
+        pytest.skip(f"{runner} was not built")
+    words = [
+        "--awaken",
+        str(harness.awaken()),
+        "--launcher",
+        str(mpi.mpiexec),
+        "--emulate",
+        "cuda:2",
+        "--only",
+        "latency",
+    ]
+    done = run([sys.executable, "-m", "awaken", "report", *words], tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "awaken-report.html").read_text()
+    assert "Not by itself; with Awaken, yes" in page
+    assert "emulated GPUs" in page and "How the bytes travelled" in page
+    assert "Awaken, 8 B: " in page and "raw copy, 8 B: " in page
+    measured = json.loads((tmp_path / "awaken-report" / "latency.json").read_text())
+    assert {one["name"] for one in measured["runs"][0]["contenders"]} == {"native", "awaken", "staged", "xccl", "raw"}
+
+
+REAL_LOGS = os.environ.get("TEST_BENCHMARK_PROGRAMS", "")
+
+
+@pytest.mark.skipif(not REAL_LOGS, reason="TEST_BENCHMARK_PROGRAMS names no folder with osu_* or IMB-MPI1 programs")
+def test_logs_of_the_real_programs(tmp_path: Path) -> None:
+    """TEST_BENCHMARK_PROGRAMS=DIR: every osu_* and IMB-MPI1 below it that two ranks can run prints what can be read."""
+    mpi = harness.mpis()["mpich"]
+    programs = sorted(path for path in Path(REAL_LOGS).rglob("*") if path.name.startswith(("osu_", "IMB-MPI1")))
+    programs = [path for path in programs if path.is_file() and os.access(path, os.X_OK) and path.suffix == ""]
+    assert programs, f"there is no osu_* and no IMB-MPI1 below {REAL_LOGS}"
+    read = 0
+    for path in programs:
+        arguments = ["-iter", "5", "-msglog", "0:3"] if path.name == "IMB-MPI1" else ["-i", "5", "-x", "1", "-m", "64"]
+        if path.name in ("osu_init", "osu_hello"):
+            arguments = []
+        command = [str(mpi.mpiexec), "-n", "2", str(path), *arguments]
+        done = subprocess.run(
+            command, env=harness.clean_environment(), capture_output=True, text=True, timeout=120, check=False
+        )
+        if done.returncode != 0 or not re.search(r"^\s*\d[\d.]*\s+[\d. ]*\d$|^nprocs", done.stdout, re.MULTILINE):
+            continue  # it needs more ranks or nodes, knows other options, or has no figures
+        log = tmp_path / f"{path.name}.log"
+        log.write_text(done.stdout)
+        checked = run([sys.executable, "-m", "awaken", "report", str(log), "-o", "page.md"], tmp_path)
+        assert (checked.returncode, checked.stderr) == (0, "report written: page.md\n"), f"{path}\n{done.stdout}"
+        read += 1
+    assert read
