@@ -31,6 +31,7 @@ EXTRA_CUDART_WHEEL = "nvidia-cuda-runtime-cu12"
 
 ALLREDUCE_LINE = re.compile(r"^Time in seconds for GPU Direct MPI_Allreduce using standard MPI library: (\S+)$", re.M)
 ALLREDUCE_ITERATIONS = 5
+GHOST_EXCHANGE_CHECKS = ("decomposition", "mass", "halo", "eigenmode")
 RESULT_LINE = re.compile(r"Transfer size \(B\): +(\d+), Transfer Time \(s\): +([\d.]+), Bandwidth \(GB/s\): +([\d.]+)")
 
 PROBE = """
@@ -319,6 +320,8 @@ class Runner:
             if line:
                 result.seconds_per_transfer = float(line.group(1)) / ALLREDUCE_ITERATIONS
             result.data_checked = line is not None and "# All sums are exact on all ranks." in result.output
+        elif result.run.program == "ghost_exchange":
+            result.data_checked = all(f"# check {check}: right" in result.output for check in GHOST_EXCHANGE_CHECKS)
         else:
             result.data_checked = f"PASS {result.run.program}:" in result.output
         if not result.data_checked:
@@ -409,6 +412,10 @@ def plan(gpus: Sequence[Gpus], mpis: dict[str, Mpi], arguments: tuple[str, ...])
     # A short one: what the machine can do is for `allreduce` by itself to tell.
     allreduce = ("--elements", "100000", "--iterations", str(ALLREDUCE_ITERATIONS), "--buffers", "1")
     yield Run("allreduce", mpis["mpich"], first, allreduce)
+    # It has kernels, and a machine with a GPU need not have the compiler for them.
+    if first.emulated:
+        ghost_exchange = ("-i", "60", "-j", "40", "-I", "10", "-c", "--check")
+        yield Run("ghost_exchange", mpis["mpich"], first, ghost_exchange)
     for abi in ("openmpi", "mpi5"):
         if abi in mpis:
             yield Run("ping_pong_gpu_aware", mpis[abi], first, arguments)

@@ -72,6 +72,8 @@ namespace awaken::emulator {
             return 0;
         case 81:
             return Model::shared_bytes_per_multiprocessor;
+        case 88:
+            return core().configuration().faults.pageable_memory ? 1 : 0;
         case 106:
             return Model::blocks_per_multiprocessor;
         default:

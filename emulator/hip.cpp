@@ -248,6 +248,8 @@ int attribute_value(const Device& device, int attribute) noexcept {
             return 0;
         case 63:
             return Model::multiprocessors;
+        case 65:
+            return core().configuration().faults.pageable_memory ? 1 : 0;
         case 67:
             return device.pci_bus;
         case 68:

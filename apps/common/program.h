@@ -113,15 +113,19 @@ struct Option {
     return {};
 }
 
-/// Reads the command line into the options' values. Collective. --help is answered by rank 0 on stdout and ends all
-/// ranks with success; anything that is not understood ends all ranks with exit_misuse.
-/// Call it first after MPI_Init: it also makes a failed host allocation end the job with a message.
-inline void parse(int argc, char** argv, const std::string& summary, std::initializer_list<Option> options) {
+/// Makes a failed allocation of host memory end the job with a message.
+inline void end_job_when_out_of_memory() {
     std::set_new_handler([] {
         std::fprintf(stderr, "rank %d: out of host memory; use a smaller size\n", rank_of_world());
         end_job();
     });
+}
 
+/// Reads the command line into the options' values. Collective. --help is answered by rank 0 on stdout and ends all
+/// ranks with success; anything that is not understood ends all ranks with exit_misuse.
+/// Call it first after MPI_Init: it also makes a failed host allocation end the job with a message.
+inline void parse(int argc, char** argv, const std::string& summary, std::initializer_list<Option> options) {
+    end_job_when_out_of_memory();
     const std::string path = argc > 0 ? argv[0] : "program";
     const std::string program = path.substr(path.rfind('/') + 1);
     const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);

@@ -83,7 +83,7 @@ void read_selection(Configuration& configuration) {
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
         "a comma-separated list of ipc-export, ipc-open, isolated, no-peer, oom, oom-after=BYTES, pinned-oom, "
-        "register, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK and ccl-share-gpu";
+        "register, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-share-gpu and pageable-memory";
     const std::string_view text = variable("AWAKEN_EMULATE_FAULTS");
     if (text.empty()) return;
     Faults& faults = configuration.faults;
@@ -118,6 +118,8 @@ void read_faults(Configuration& configuration) {
             faults.failing_ccl_rank = *parse_number<int>(value);
         } else if (plain && name == "ccl-share-gpu") {
             faults.ccl_shared_device = true;
+        } else if (plain && name == "pageable-memory") {
+            faults.pageable_memory = true;
         } else {
             configuration.problem = complain("AWAKEN_EMULATE_FAULTS", text, kExpected);
             return;

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app_runs import BUILD, ROOT, VENV
+from app_runs import AWAKEN_OF_BUILD, BUILD, ROOT, VENV
 
 
 def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -26,7 +26,8 @@ def rows(out: str) -> list[list[str]]:
 
 
 def test_demo_shows_the_crash_and_the_runs() -> None:
-    done = demo("--emulate", "--max-bytes", "64K", "--iterations", "2", "--measure", "latency")
+    small = ("--emulate", "--max-bytes", "64K", "--iterations", "2", "--measure", "latency")
+    done = demo(*small, "--awaken", AWAKEN_OF_BUILD)
     assert done.returncode == 0, done.stdout + done.stderr
     written = re.search(r"written in \d+ s: (\S+)", done.stdout)
     assert written is not None
@@ -36,7 +37,7 @@ def test_demo_shows_the_crash_and_the_runs() -> None:
     assert all(row[-1] == "checked" for row in table)
     names = [row[0] for row in table]
     assert names[:3] == ["ping_pong_cpu", "ping_pong_staged", "ping_pong_gpu_aware"]
-    assert {"point_to_point", "reduce", "host_staged", "unified_memory", "allreduce"} <= set(names)
+    assert {"point_to_point", "reduce", "host_staged", "unified_memory", "allreduce", "ghost_exchange"} <= set(names)
     for words in ("Open MPI", "MPI-5 ABI", "cuda:2, emulated", "hip:2, emulated"):
         assert any(words in " ".join(row) for row in table)
     gpu_aware = [row for row in table if row[0] == "ping_pong_gpu_aware"]

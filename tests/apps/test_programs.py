@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -256,18 +257,15 @@ def test_programs_compile_against_rocms_own_headers() -> None:
     header = next((p for p in ("/opt/rocm/include", "/usr/include") if Path(p, "hip/hip_runtime.h").exists()), None)
     if header is None:
         pytest.skip("no ROCm headers here (Debian: libamdhip64-dev)")
-    sources = sorted((ROOT / "apps").glob("*/*.cpp"))
-    for source in sources:
-        if source.parent.name == "runtime":
-            continue
-        # The system's own folder must not be named again: that would change the order of its headers.
-        folder = [] if header == "/usr/include" else ["-isystem", header]
-        command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-D__HIP_PLATFORM_AMD__", *folder]
-        done = subprocess.run(
-            [*command, f"-I{VENV / 'include'}", f"-I{ROOT / 'apps' / 'common'}", source],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+    # The system's own folder must not be named again: that would change the order of its headers.
+    folder = [] if header == "/usr/include" else ["-isystem", header]
+    command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-D__HIP_PLATFORM_AMD__", *folder]
+    includes = [f"-I{VENV / 'include'}", f"-I{ROOT / 'apps' / 'common'}"]
+
+    def problem(source: Path) -> str:
+        done = subprocess.run([*command, *includes, source], capture_output=True, text=True, timeout=120, check=False)
+        return done.stderr if done.returncode != 0 else ""
+
+    sources = [path for path in (ROOT / "apps").glob("*/*.cpp") if path.parent.name != "runtime"]
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        assert [text for text in workers.map(problem, sources) if text] == []

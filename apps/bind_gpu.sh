@@ -1,0 +1,64 @@
+#!/bin/sh
+# Gives each rank of a host a GPU of its own, and the cores near it:
+#
+#   mpiexec -n 4 apps/bind_gpu.sh ./program ARGUMENTS      mpiexec -n 4 apps/bind_gpu.sh awaken exec ./program
+#
+# The rank's number on its host comes from the launcher: Open MPI, MPICH and its family, PALS, Slurm, Flux, PMI. GPU number
+# "rank modulo GPUs" becomes the only one that the program sees. Where CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES is set,
+# the choice is among those. The cores are left as they are where the launcher has bound the rank already.
+#
+# BIND_GPU_COUNT sets the number of GPUs where it cannot be found out, BIND_GPU_SYS another root of sysfs (for tests).
+
+fail() {
+    echo "bind_gpu.sh: $1" >&2
+    exit 2
+}
+
+[ $# -gt 0 ] || fail "usage: mpiexec -n RANKS $0 PROGRAM [ARGUMENT...]"
+
+local_rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-${PMI_LOCAL_RANK:-${SLURM_LOCALID:-$FLUX_TASK_LOCAL_ID}}}}}
+[ -n "$local_rank" ] || fail "no variable tells the rank on this host: start it by mpiexec or srun, or set SLURM_LOCALID"
+
+sys=${BIND_GPU_SYS:-/sys}
+# One PCI address a line, in the order of the driver's numbers: those of NVIDIA, else of AMD.
+addresses() {
+    nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader 2>/dev/null | grep : && return
+    for node in "$sys"/class/kfd/kfd/topology/nodes/*/properties; do
+        # CPUs are nodes too, without SIMD units. location_id is bus << 8 | device << 3 | function.
+        [ -r "$node" ] && awk -v path="$node" '
+            { value[$1] = $2 }
+            END {
+                n = split(path, part, "/")
+                if (value["simd_count"] > 0)
+                    printf "%d %04x:%02x:%02x.%x\n", part[n - 1], value["domain"], int(value["location_id"] / 256) % 256,
+                           int(value["location_id"] / 8) % 32, value["location_id"] % 8
+            }' "$node"
+    done | sort -n | cut -d ' ' -f 2
+}
+all_addresses=$(addresses)
+
+visible=${CUDA_VISIBLE_DEVICES:-$ROCR_VISIBLE_DEVICES}
+if [ -n "$visible" ]; then
+    count=$(echo "$visible" | tr ',' '\n' | grep -c .)
+else
+    count=${BIND_GPU_COUNT:-$(echo "$all_addresses" | grep -c :)}
+fi
+case $count in
+    *[!0-9]*) fail "BIND_GPU_COUNT=$count is not a number" ;;
+    0) fail "there is no GPU on this host, or none that nvidia-smi or /sys tells of: set BIND_GPU_COUNT" ;;
+esac
+
+gpu=$((local_rank % count))
+[ -z "$visible" ] || gpu=$(echo "$visible" | cut -d ',' -f $((gpu + 1)))
+export CUDA_VISIBLE_DEVICES="$gpu" ROCR_VISIBLE_DEVICES="$gpu"
+
+# nvidia-smi writes 00000000:1B:00.0 where /sys has 0000:1b:00.0. A GPU that is named by its UUID stays without cores.
+case $gpu in
+    *[!0-9]*) address= ;;
+    *) address=$(echo "$all_addresses" | sed -n "$((gpu + 1))p" | tr 'A-F' 'a-f' | sed 's/^0000\(....:\)/\1/') ;;
+esac
+cores=$(cat "$sys/bus/pci/devices/$address/local_cpulist" 2>/dev/null)
+if [ -n "$address" ] && [ -n "$cores" ] && command -v taskset >/dev/null && [ "$(nproc)" = "$(nproc --all)" ]; then
+    exec taskset -c "$cores" "$@"
+fi
+exec "$@"

@@ -1,0 +1,51 @@
+// What is computed on a block: by loops on the CPU, or by kernels (kernels.hip) in a stream.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include <memory>
+
+#include "array.h"
+#include "decomposition.h"
+#include "kernels.h"
+
+namespace ghost_exchange {
+
+/// Arrays are passed by their first cell, which belongs to the halo. Everything but wait() may return before it is
+/// done.
+class Compute {
+  public:
+    Compute() = default;
+    virtual ~Compute() = default;
+    Compute(const Compute&) = delete;
+    Compute& operator=(const Compute&) = delete;
+
+    /// The step: each cell of the region becomes (x[j][i] + x[j][i-1] + x[j][i+1] + x[j-1][i] + x[j+1][i]) / 5.
+    virtual void blur(double* xnew, const double* x, const Region& region) = 0;
+    /// Halo cells outside the field become the nearest owned cell.
+    virtual void boundary(double* x) = 0;
+    /// The owned columns next to the left and right halo; null where there is no neighbour.
+    virtual void pack(double* left, double* right, const double* x) = 0;
+    /// The columns of the halo.
+    virtual void unpack(double* x, const double* left, const double* right) = 0;
+    /// Writes all cells of x: u[i] * v[j], or `outside` where u is null, to the owned ones; `outside` to the halo. u
+    /// and v are in host memory and have isize and jsize elements.
+    virtual void fill(double* x, const double* u, const double* v, double outside) = 0;
+    /// Waits until all is done.
+    virtual void wait() = 0;
+    /// How long the GPU took for the steps since the last call, in seconds; 0 where that is not known. All is done.
+    virtual double blur_seconds() { return 0; }
+};
+
+/// The CPU computes on an array in host memory.
+[[nodiscard]] std::unique_ptr<Compute> compute_on_host(const Block& block);
+/// Kernels compute on an array where it lies, in a stream of their own. An urgent one is served before others.
+[[nodiscard]] std::unique_ptr<Compute> compute_on_device(const Block& block, apps::Kernels& kernels, bool urgent);
+/// The array is in host memory; each step copies it to the device and the result back. Null, and what happened, where
+/// the device has no room for that.
+[[nodiscard]] std::unique_ptr<Compute> compute_staged(const Block& block, apps::Kernels& kernels, std::string& problem);
+
+/// The stream of what compute_on_device() made.
+[[nodiscard]] hipStream_t stream_of(const Compute& compute);
+
+}  // namespace ghost_exchange

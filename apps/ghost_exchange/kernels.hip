@@ -1,0 +1,96 @@
+// The kernels. `x` points at the first owned cell unless it is said otherwise, and rows are `stride` cells apart.
+
+/// Each cell of a region becomes the average of itself and its four neighbours. The order of the sum is the same
+/// everywhere, so that the result has the same bits on every GPU and on the CPU.
+extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* __restrict__ x, long long stride,
+                                      long long ibegin, long long iend, long long jbegin, long long jend) {
+    const long long i = ibegin + (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= iend) return;
+    // A thread goes up a column for a few rows, with the row below and its own still in registers. The number of rows
+    // is constant, so that compilers unroll the loop and all loads are under way together.
+    const int rows = 4;
+    const long long step = (long long)gridDim.y * blockDim.y * rows;
+    long long j = jbegin + ((long long)blockIdx.y * blockDim.y + threadIdx.y) * rows;
+    for (; j < jend; j += step) {
+        const double* cell = x + j * stride + i;
+        double* result = xnew + j * stride + i;
+        double below = cell[-stride];
+        double here = cell[0];
+        for (int row = 0; row < rows; ++row) {
+            if (j + row < jend) {
+                const double above = cell[stride];
+                result[0] = (here + cell[-1] + cell[1] + below + above) / 5.0;
+                below = here;
+                here = above;
+                cell += stride;
+                result += stride;
+            }
+        }
+    }
+}
+
+/// Each halo cell outside the field becomes the nearest owned cell, on the sides that are edges of the field (1) and
+/// not borders to a neighbour (0). Rows at the bottom and top go over the whole width: where the block has a neighbour
+/// at the left or right they copy its halo as it is.
+extern "C" __global__ void ghost_boundary(double* x, long long stride, long long isize, long long jsize,
+                                          long long nhalo, int left, int right, int bottom, int top) {
+    const long long column_cells = jsize * nhalo;
+    const long long row_cells = nhalo * stride;
+    const long long columns = (left + right) * column_cells;
+    const long long cells = columns + (bottom + top) * row_cells;
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x; n < cells; n += step) {
+        if (n < columns) {
+            const bool at_left = left && n < column_cells;
+            const long long m = left && !at_left ? n - column_cells : n;
+            const long long j = m / nhalo;
+            const long long k = m % nhalo;
+            x[j * stride + (at_left ? -1 - k : isize + k)] = x[j * stride + (at_left ? 0 : isize - 1)];
+        } else {
+            const long long r = n - columns;
+            const bool at_bottom = bottom && r < row_cells;
+            const long long m = bottom && !at_bottom ? r - row_cells : r;
+            const long long k = m / stride;
+            const long long i = m % stride - nhalo;
+            // Not by way of the corner's neighbours in the halo, which other threads are writing.
+            const long long from = left && i < 0 ? 0 : right && i >= isize ? isize - 1 : i;
+            x[(at_bottom ? -1 - k : jsize + k) * stride + i] = x[(at_bottom ? 0 : jsize - 1) * stride + from];
+        }
+    }
+}
+
+/// Owned columns go into the buffers, `nhalo` cells of each row after another; a null buffer is left out.
+extern "C" __global__ void ghost_pack(double* left, double* right, const double* x, long long stride, long long isize,
+                                      long long first_row, long long rows, long long nhalo) {
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x; n < rows * nhalo; n += step) {
+        const double* row = x + (first_row + n / nhalo) * stride;
+        if (left) left[n] = row[n % nhalo];
+        if (right) right[n] = row[isize - nhalo + n % nhalo];
+    }
+}
+
+/// The buffers go into the columns of the halo.
+extern "C" __global__ void ghost_unpack(double* x, const double* left, const double* right, long long stride,
+                                        long long isize, long long first_row, long long rows, long long nhalo) {
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x; n < rows * nhalo; n += step) {
+        double* row = x + (first_row + n / nhalo) * stride;
+        if (left) row[n % nhalo - nhalo] = left[n];
+        if (right) row[isize + n % nhalo] = right[n];
+    }
+}
+
+/// Writes a whole array, from its first cell: u[i] * v[j] to the owned cells, or `outside` where u is null; `outside`
+/// to the halo.
+extern "C" __global__ void ghost_fill(double* array, const double* u, const double* v, long long stride,
+                                      long long isize, long long jsize, long long nhalo, double outside) {
+    const long long cells = stride * (jsize + 2 * nhalo);
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x; n < cells; n += step) {
+        const long long i = n % stride - nhalo;
+        const long long j = n / stride - nhalo;
+        const bool owned = i >= 0 && i < isize && j >= 0 && j < jsize;
+        array[n] = u && owned ? u[i] * v[j] : outside;
+    }
+}

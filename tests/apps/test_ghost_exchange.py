@@ -1,0 +1,460 @@
+"""The ghost exchange of apps/: the same bits from every memory, exchange and decomposition, and how it ends otherwise.
+
+The truth is a loop over the whole field in Python, whose doubles round as C's do.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import os
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, Result, mpiexec
+from test_programs import compile_library
+
+PROGRAM = "ghost_exchange"
+RESULT_LINE = re.compile(
+    r"GhostExchange_ArrayAssign_HIP Timing is stencil (\d+\.\d{6}) boundary condition (\d+\.\d{6}) "
+    r"ghost cell (\d+\.\d{6}) total (\d+\.\d{6})"
+)
+MEMORIES = ("host", "staged", "managed", "pinned", "system", "device")
+EXCHANGES = ("packed", "datatype", "neighbour", "persistent", "overlap", "staged", "ccl")
+CHECKS = ("decomposition", "mass", "halo", "eigenmode")
+
+
+def is_possible(memory: str, exchange: str) -> bool:
+    if memory in ("host", "staged"):
+        return exchange in ("packed", "datatype", "neighbour", "persistent")
+    return (memory, exchange) != ("system", "ccl")
+
+
+WAYS = [(memory, exchange) for memory in MEMORIES for exchange in EXCHANGES if is_possible(memory, exchange)]
+
+
+@functools.cache
+def reference(imax: int, jmax: int, iterations: int) -> tuple[float, ...]:
+    """The field, row after row, after some steps."""
+    sigma = 0.01 * imax * jmax
+
+    def gaussian(cells: int) -> list[float]:
+        return [math.exp(-(i - cells / 2) * (i - cells / 2) / (2 * sigma * sigma)) for i in range(cells)]
+
+    u, v = gaussian(imax), gaussian(jmax)
+    x = [[u[i] * v[j] for i in range(imax)] for j in range(jmax)]
+    for _ in range(iterations):
+        rows = [x[0], *x, x[-1]]
+        x = [
+            [
+                (here[i] + here[max(i - 1, 0)] + here[min(i + 1, imax - 1)] + below[i] + above[i]) / 5.0
+                for i in range(imax)
+            ]
+            for below, here, above in zip(rows, rows[1:], rows[2:])
+        ]
+    return tuple(itertools.chain.from_iterable(x))
+
+
+def checksum(field: tuple[float, ...]) -> int:
+    mask = 2**64 - 1
+    result = 0
+    for number, bits in enumerate(struct.unpack(f"{len(field)}Q", struct.pack(f"{len(field)}d", *field))):
+        word = (bits + (number + 1) * 0x9E3779B97F4A7C15) & mask
+        word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & mask
+        result ^= word ^ (word >> 31)
+    return result
+
+
+def run(abi: str, gpus: str | None, *words: str, ranks: int = 2, **variables: str) -> Result:
+    """`gpus` is what awaken emulates; None: a plain MPI without any."""
+    before: list[str | Path] = []
+    if gpus is not None:
+        before = [AWAKEN_OF_BUILD, "exec", "--"]
+        variables = {"AWAKEN_EMULATE": gpus, "AWAKEN_EMULATE_FAULTS": "pageable-memory", **variables}
+    return mpiexec(abi, PROGRAM, *words, ranks=ranks, before=before, **variables)
+
+
+def check_result(result: Result, imax: int, jmax: int, iterations: int) -> None:
+    assert result.status == 0, result.out + result.err
+    assert f"# checksum: 0x{checksum(reference(imax, jmax, iterations)):016x}\n" in result.out
+    for name in CHECKS:
+        assert f"# check {name}: right, " in result.out, result.out
+
+
+# ---------------------------------------------------------------------------------------------------- the same bits
+
+# ranks, and what goes with them: the shapes of blocks differ, none divides evenly.
+SHAPES = [
+    (4, "-i 23 -j 17 -h 2 -c"),
+    (3, "-i 11 -j 29 -h 3"),
+    (2, "-i 13 -j 10 -h 1 -c -x 1 -y 2"),
+    (4, "-i 31 -j 7 -h 3 -c -x 4 -y 1"),
+    (1, "-i 9 -j 14 -h 3 -c"),
+    (4, "-i 19 -j 15 -h 1"),
+    (2, "-i 7 -j 9 -h 3"),
+]
+PLACES = [("mpich", "cuda"), ("openmpi", "hip"), ("mpich", "hip"), ("openmpi", "cuda"), ("mpi5", "cuda")]
+
+
+def check_way(memory: str, exchange: str, abi: str, kind: str, ranks: int, words: str, iterations: int = 6) -> None:
+    gpus = None if memory == "host" else f"{kind}:{ranks}"
+    arguments = [*words.split(), "-I", str(iterations), "--check", "--memory", memory, "--exchange", exchange]
+    result = run(abi, gpus, *arguments, ranks=ranks)
+    sizes = dict(re.findall(r"-([ij]) (\d+)", words))
+    check_result(result, int(sizes["i"]), int(sizes["j"]), iterations)
+
+
+@pytest.mark.parametrize(("number", "memory", "exchange"), [(n, *way) for n, way in enumerate(WAYS)])
+def test_each_way_gives_the_bits_of_one_rank(number: int, memory: str, exchange: str) -> None:
+    """Each way once, the shapes and MPIs in turn; all of them with each other in the long tests."""
+    ranks, words = SHAPES[number % len(SHAPES)]
+    check_way(memory, exchange, *PLACES[number % len(PLACES)], ranks, words)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("memory", "exchange"), WAYS)
+def test_each_way_in_each_shape(memory: str, exchange: str, place: tuple[str, str]) -> None:
+    for ranks, words in SHAPES:
+        check_way(memory, exchange, *place, ranks, words)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("ranks", [5, 6, 7, 8])
+def test_more_ranks(ranks: int, exchange: str) -> None:
+    check_way("device", exchange, "mpich", "cuda", ranks, "-i 41 -j 37 -h 2 -c")
+    check_way("device", exchange, "openmpi", "hip", ranks, "-i 41 -j 37 -h 3")
+
+
+@pytest.mark.parametrize("exchange", ["packed", "staged", "ccl"])
+def test_buffers_allocated_per_call(exchange: str) -> None:
+    words = ("-i", "12", "-j", "11", "-I", "5", "--check", "--buffers", "per-call", "--exchange", exchange)
+    result = run("mpich", "cuda:2", *words)
+    check_result(result, 12, 11, 5)
+    assert "# buffers were allocated 6 times on rank 0" in result.out
+    assert "buffers per call" in result.out
+
+
+@pytest.mark.parametrize("memory", ["managed", "pinned", "system"])
+def test_the_gpu_may_touch_first(memory: str) -> None:
+    words = ("-i", "12", "-j", "11", "-I", "3", "--check", "--memory", memory, "--first-touch", "gpu")
+    result = run("mpich", "hip:2", *words)
+    check_result(result, 12, 11, 3)
+    assert "first touch, by the gpu" in result.out
+
+
+def test_a_field_of_one_row_and_no_step() -> None:
+    check_result(run("mpich", "cuda:1", "-i", "5", "-j", "1", "-h", "1", "-I", "0", "--check", ranks=1), 5, 1, 0)
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_the_written_file_is_the_field(abi: str, tmp_path: Path) -> None:
+    file = tmp_path / "field"
+    file.write_bytes(b"x" * 100_000)
+    words = ("-i", "23", "-j", "17", "-I", "4", "--memory", "host", "--write", str(file))
+    result = run(abi, None, *words, ranks=4)
+    assert result.status == 0, result.err
+    expected = reference(23, 17, 4)
+    assert file.read_bytes() == struct.pack(f"{len(expected)}d", *expected)
+
+
+# ----------------------------------------------------------------------------------------------------------- output
+
+
+def test_the_result_has_the_form_of_the_original() -> None:
+    words = ("-x", "2", "-y", "2", "-i", "24", "-j", "24", "-h", "2", "-t", "-c", "-I", "10")
+    result = run("mpich", "cuda:4", *words, ranks=4)
+    assert (result.status, result.err) == (0, "")
+    (line,) = [line for line in result.out.splitlines() if not line.startswith("#")]
+    found = RESULT_LINE.fullmatch(line)
+    assert found, line
+    stencil, boundary, ghost, total = map(float, found.groups())
+    assert stencil + boundary + ghost <= total + 4e-6
+
+    rows = {name.strip(): (float(most), float(mean)) for name, most, mean in TIME_ROW.findall(result.out)}
+    assert set(rows) == TIMES
+    for most, mean in rows.values():
+        assert 0 <= mean <= most + 1e-6
+    assert rows["stencil"][0] >= stencil
+    assert rows["total"][0] >= total
+    assert "# 24 x 24 cells on 2 x 2 ranks, halo 2 with corners, 10 iterations\n" in result.out
+    # 14 rows of 2 cells to the side, 2 rows of 16 cells up or down.
+    assert re.search(
+        r"# ghost cell: \d+\.\d\d us an update; \d+\.\d\d us for the smallest blocks, and 480 bytes ", result.out
+    )
+
+
+TIME_ROW = re.compile(r"# (.{26}) +(\d+\.\d{6}) +(\d+\.\d{6})")
+TIMES = {
+    "stencil",
+    "boundary condition",
+    "ghost cell",
+    "total",
+    "all steps",
+    "allocation of the field",
+    "allocation of buffers",
+    "initial values",
+    "first step's stencil",
+    "other steps' stencil",
+}
+
+
+@pytest.mark.parametrize("kind", ["cuda", "hip"])
+def test_the_limits_are_told(kind: str) -> None:
+    result = run("mpich", f"{kind}:1", "-i", "40", "-j", "40", "-I", "2", "--link", "64", ranks=1)
+    assert result.status == 0, result.err
+    # The emulated GPUs' clock of 1 GHz and bus of 1024 bits.
+    match = re.search(
+        r"# stencil: (\S+) GB/s on the slowest rank, (\S+) % of the memory limit of 256.0 GB/s "
+        r"\(memory clock x bus width\)\n",
+        result.out,
+    )
+    assert match, result.out
+    assert float(match[2]) == pytest.approx(float(match[1]) / 2.56, abs=0.1)
+    match = re.search(
+        r"ghost cell: .* us an update; (\S+) us .* 0 bytes at 64.0 GB/s \(--link\) = (\S+) us", result.out
+    )
+    assert match, result.out
+    assert float(match[1]) == pytest.approx(float(match[2]), abs=0.01)
+
+
+def test_defaults_are_those_of_the_original() -> None:
+    result = run("mpich", None, "--help", ranks=1)
+    assert result.status == 0
+    defaults = dict(re.findall(r"  -(\w), --\w+ N .*\(default (\d+)\)", result.out))
+    assert defaults == {"i": "2000", "j": "2000", "h": "2", "I": "1000"}
+
+
+def test_the_field_is_printed_with_its_halo() -> None:
+    words = ("-i", "4", "-j", "3", "-h", "1", "-c", "-I", "1", "--memory", "host", "-p")
+    result = run("mpich", None, *words)
+    assert result.status == 0, result.err
+    rows = re.findall(r"^#((?: +-?\d\.\d{5}){4})$", result.out, re.MULTILINE)
+    assert len(rows) == 10, result.out
+    field = reference(4, 3, 1)
+    # Rank 1 has columns 2 and 3; its first line is the boundary above the top row.
+    expected = [field[2 * 4 + i] for i in (1, 2, 3, 3)]
+    assert [float(cell) for cell in rows[5].split()] == pytest.approx(expected, abs=1e-5)
+    result = run("mpich", None, "-i", "97", "-j", "3", "-h", "2", "-I", "1", "--memory", "host", "-p", ranks=1)
+    assert "more than 100 cells" in result.out
+
+
+def test_ranks_that_share_a_gpu_are_warned_of() -> None:
+    small = ("-i", "8", "-j", "8", "-I", "1")
+    result = run("mpich", "cuda:2", *small, ranks=3)
+    assert result.status == 0, result.err
+    places = re.findall(
+        r"# rank (\d): host \S+, core \d+ of \S+, NUMA node \d+, GPU (\d) \((\S+), (.+)\)\n", result.out
+    )
+    assert [(rank, gpu) for rank, gpu, _, _ in places] == [("0", "0"), ("1", "1"), ("2", "0")]
+    assert len({bus for _, _, bus, _ in places}) == 2
+    (warning,) = re.findall("# warning: .*", result.out)
+    assert warning.startswith("# warning: ranks 0, 2 share the GPU ")
+    assert places[0][2] in warning
+    assert "warning" not in run("mpich", "cuda:2", *small, ranks=2).out
+
+
+# ------------------------------------------------------------------------------------------------------- wrong data
+
+
+@pytest.fixture(scope="session")
+def faulty_halo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_library(VENV / "bin" / "mpicc", "faulty_halo.c", tmp_path_factory.mktemp("halo") / "faulty_halo.so")
+
+
+ITERATIONS = 7
+UPDATES = ITERATIONS + 1
+SMALL_UPDATES = 23  # of the smallest blocks, to see what an update costs in any case
+
+
+@pytest.mark.parametrize(
+    ("call", "noticed"),
+    [
+        (0, {"decomposition"}),
+        (UPDATES - 2, {"decomposition"}),
+        (UPDATES + SMALL_UPDATES, {"halo"}),
+        (UPDATES + SMALL_UPDATES + 1, {"eigenmode"}),
+        (10_000, set()),
+    ],
+)
+@pytest.mark.parametrize(("exchange", "rank"), [("packed", 0), ("datatype", 1)])
+def test_a_spoiled_message_is_noticed(
+    exchange: str, rank: int, call: int, noticed: set[str], faulty_halo: Path
+) -> None:
+    words = ("-x", "2", "-y", "1", "-i", "12", "-j", "6", "-h", "1", "-I", str(ITERATIONS), "--check")
+    fault = {"FAULT_RANK": str(rank), "FAULT_CALL": str(call), "LD_PRELOAD": str(faulty_halo)}
+    result = run("mpich", None, *words, "--memory", "host", "--exchange", exchange, **fault)
+    wrong = set(re.findall("# check (\\w+): WRONG", result.out))
+    # A wrong cell changes the sum as well.
+    assert wrong - {"mass"} == noticed, result.out
+    assert result.status == (1 if noticed else 0)
+    assert set(re.findall("wrong data: (\\w+): rank \\d: ", result.err)) == wrong
+
+
+def test_a_spoiled_corner_is_noticed_by_the_halo_alone(faulty_halo: Path) -> None:
+    # The last cell of a message upwards, rows with their ends, is a corner, which no step ever reads. On a grid of
+    # 2 x 2, each rank sends one message sidewards and one up or down in each update.
+    call = 2 * (UPDATES + SMALL_UPDATES) + 1
+    words = ("-x", "2", "-y", "2", "-i", "12", "-j", "8", "-h", "1", "-c", "-I", str(ITERATIONS), "--check")
+    fault = {"FAULT_RANK": "0", "FAULT_CALL": str(call), "LD_PRELOAD": str(faulty_halo)}
+    result = run("mpich", None, *words, "--memory", "host", ranks=4, **fault)
+    assert result.status == 1
+    assert re.findall("# check (\\w+): WRONG", result.out) == ["halo"]
+    assert "wrong data: halo: rank 2: the block's cell (6, -1): " in result.err
+
+
+# ----------------------------------------------------------------------------------------------------------- misuse
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("-x 3 -y 2", "-x 3 -y 2 does not make a grid of 4 ranks"),
+        ("-y 3", "-y 3 does not make a grid of 4 ranks"),
+        ("-i 4 -j 4 -h 3", "local size of grid is less than the halo size: "),
+        ("-i 3 -j 2000 -x 4", "local size of grid is less than the halo size: "),
+        ("-i 0", "--imax 0: out of range"),
+        ("-j 0", "--jmax 0: out of range"),
+        ("-j -5", "--jmax -5: out of range"),
+        ("-h 0", "--nhalo 0: out of range"),
+        ("-x 0", "--nprocx 0: out of range"),
+        ("-I 10x", "--iterations 10x: not a number"),
+        ("-i 1100000000", "--imax 1100000000: out of range"),
+        ("-i 1000000000 -j 1000000000 -h 100", "a message would have more than 2^31 - 1 cells: "),
+        ("--memory fast", "--memory fast is not known; it is one of host, staged, managed, pinned, system, device"),
+        ("--exchange", "--exchange needs a value"),
+        ("-q", "unknown option -q"),
+        ("--speed 3", "unknown option --speed"),
+        ("-c 3", "unknown option 3"),
+        ("--link 0", "--link 0: not a positive number"),
+        ("--memory host --exchange ccl", "--exchange ccl needs a field on the GPU"),
+        ("--memory staged --exchange overlap", "--exchange overlap lets the GPU compute while"),
+        ("--memory host --exchange staged", "--exchange staged copies GPU memory through the host"),
+        ("--memory system --exchange ccl", "--exchange ccl takes memory of the GPU runtime only"),
+        ("--exchange datatype --buffers per-call", "--exchange datatype has no buffers"),
+        ("--exchange persistent --buffers per-call", "belong to buffers that stay"),
+        ("--memory host --first-touch gpu", "no kernel reaches --memory host"),
+        ("--first-touch cpu", "the CPU does not reach --memory device"),
+    ],
+)
+def test_what_does_not_go_is_refused(words: str, complaint: str) -> None:
+    result = run("mpich", None, *words.split(), ranks=4)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("ghost_exchange: ")
+    assert result.err.count(complaint) == 1, result.err
+    assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_it_ends_alike_under_each_mpi(abi: str) -> None:
+    result = run(abi, None, "-x", "3", ranks=2)
+    assert (result.status, result.out) == (2, "")
+    assert "-x 3 does not make a grid of 2 ranks" in result.err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words", "variables", "complaint"),
+    [
+        ("cuda:2", "--memory system", {"AWAKEN_EMULATE_FAULTS": ""}, "(pageableMemoryAccess is 0)"),
+        ("hip:2", "--memory system", {"AWAKEN_EMULATE_FAULTS": ""}, "HSA_XNACK=1"),
+        ("cuda:1", "--exchange ccl", {}, "each rank needs a GPU of its own"),
+        ("cuda:2", "-i 1000 -j 1000", {"AWAKEN_EMULATE_MEMORY": "4M"}, "no memory for two arrays of "),
+        ("hip:2", "-i 1000 -j 1000 --memory staged", {"AWAKEN_EMULATE_MEMORY": "4M"}, "use a smaller field or more "),
+    ],
+)
+def test_what_the_gpu_cannot_is_refused(gpus: str, words: str, variables: dict[str, str], complaint: str) -> None:
+    result = run("mpich", gpus, *words.split(), **variables)
+    assert result.status == 2
+    assert result.err.count(complaint) == 1, result.err
+    assert not RESULT_LINE.search(result.out)
+
+
+# ---------------------------------------------------------------------------------------------------------- binding
+
+BIND = ROOT / "apps" / "bind_gpu.sh"
+
+
+@pytest.mark.parametrize("abi", ["mpich", "openmpi"])
+def test_a_wrapper_gives_each_rank_a_gpu(abi: str) -> None:
+    """Through the program itself: the emulated driver heeds CUDA_VISIBLE_DEVICES as the real one does."""
+    before = [BIND, AWAKEN_OF_BUILD, "exec", "--"]
+    variables = {"AWAKEN_EMULATE": "cuda:3", "BIND_GPU_COUNT": "3"}
+    result = mpiexec(abi, PROGRAM, "-i", "9", "-j", "9", "-I", "1", ranks=3, before=before, **variables)
+    assert result.status == 0, result.err
+    places = re.findall(r"# rank (\d): .* GPU (\d) \((\S+), ", result.out)
+    # Each sees one device, the first, and each another one.
+    assert [gpu for _, gpu, _ in places] == ["0", "0", "0"]
+    assert len({bus for _, _, bus in places}) == 3
+    assert "warning" not in result.out
+
+
+@pytest.mark.parametrize(
+    ("variables", "chosen"),
+    [
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1"}, "1"),
+        ({"MPI_LOCALRANKID": "3"}, "3"),
+        ({"SLURM_LOCALID": "5"}, "1"),
+        ({"PMI_LOCAL_RANK": "2"}, "2"),
+        ({"MPI_LOCALRANKID": "1", "CUDA_VISIBLE_DEVICES": "6,4,2"}, "4"),
+        ({"MPI_LOCALRANKID": "1", "ROCR_VISIBLE_DEVICES": "3,7"}, "7"),
+        ({"SLURM_LOCALID": "7", "MPI_LOCALRANKID": "2"}, "2"),
+    ],
+)
+def test_the_wrapper_reads_the_launchers_variables(variables: dict[str, str], chosen: str) -> None:
+    show = 'echo "$CUDA_VISIBLE_DEVICES|$ROCR_VISIBLE_DEVICES"'
+    environment = {"PATH": os.environ["PATH"], "BIND_GPU_COUNT": "4", **variables}
+    done = subprocess.run(
+        [BIND, "sh", "-c", show], env=environment, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{chosen}|{chosen}\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "complaint"),
+    [
+        ({"BIND_GPU_COUNT": "4"}, ["true"], "no variable tells the rank on this host"),
+        ({"BIND_GPU_COUNT": "none", "SLURM_LOCALID": "0"}, ["true"], "BIND_GPU_COUNT=none is not a number"),
+        ({"BIND_GPU_COUNT": "0", "SLURM_LOCALID": "0"}, ["true"], "there is no GPU on this host"),
+        ({"BIND_GPU_COUNT": "4", "SLURM_LOCALID": "0"}, [], "usage: "),
+    ],
+)
+def test_the_wrapper_says_what_is_wrong(variables: dict[str, str], words: list[str], complaint: str) -> None:
+    environment = {"PATH": os.environ["PATH"], **variables}
+    done = subprocess.run([BIND, *words], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+
+
+def test_the_wrapper_binds_to_the_cores_near_the_gpu(tmp_path: Path) -> None:
+    """With a machine of its own: nvidia-smi, /sys and taskset as that machine has them."""
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nprintf '00000000:1B:00.0\\n00000000:9C:00.0\\n'\n")
+    (tmp_path / "taskset").write_text('#!/bin/sh\n[ "$1" = -c ] || exit 1\necho "cores $2"\nshift 2\nexec "$@"\n')
+    (tmp_path / "nproc").write_text("#!/bin/sh\necho 64\n")
+    for name in ("nvidia-smi", "taskset", "nproc"):
+        (tmp_path / name).chmod(0o755)
+    folder = tmp_path / "sys" / "bus" / "pci" / "devices" / "0000:9c:00.0"
+    folder.mkdir(parents=True)
+    (folder / "local_cpulist").write_text("32-63\n")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BIND_GPU_SYS": str(tmp_path / "sys")}
+    done = subprocess.run(
+        [BIND, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"],
+        env={**environment, "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "cores 32-63\n1\n"
+
+
+def test_the_program_knows_nothing_of_awaken() -> None:
+    for abi in ABIS:
+        assert b"awaken_" not in (BUILD / "apps" / abi / PROGRAM).read_bytes()
