@@ -10,10 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from awaken import scale, trace
+
 NATIVE_COMMANDS = ("exec", "settings", "version", "help")
 """What the native program does itself."""
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {}
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "scale": scale.main,
+    "trace": trace.main,
+}
 """Name to function; it takes the arguments after the name and returns the exit status."""
 
 USAGE_ERROR = 2

@@ -71,7 +71,10 @@ int help(std::span<char* const> words) {
     for (const Command& command : kCommands) {
         std::printf("  %-10s%s\n", command.name, command.summary);
     }
-    std::puts("\n`awaken exec --help`, `awaken bench --help` and `awaken tune --help` list their options.");
+    std::puts(
+        "  trace     sum up and draw the timeline that AWAKEN_TRACE recorded\n"
+        "  scale     run a program at several numbers of ranks, and draw how it scales\n"
+        "\n`awaken COMMAND --help` lists the options of exec, bench, tune, trace and scale.");
     return 0;
 }
 

@@ -1,0 +1,46 @@
+// The functions that need no service of the layer's, while calls are traced: they go to the MPI, and the trace is told.
+//
+// Without a trace nothing of this is in the way: their slots lead to the MPI itself (loader::pass_everything_through).
+
+#include "call/call.h"
+#include "entry/services.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+struct PassOn {
+    template <Function function, class... Arguments>
+    static int run(Call& call, Arguments... arguments) {
+        if constexpr (function == Function::Abort) {
+            // Does not return.
+            call.end_in_trace();
+            static_cast<void>(trace::Session::current()->write(false));
+        }
+        return below<function>()(arguments...);
+    }
+};
+
+/// Functions that return something else than an error code tell the time, and one takes whatever it is given.
+template <Function function, class Type = typename NativeMember<function>::Type>
+struct Observed {
+    static constexpr void* address() { return nullptr; }
+};
+template <Function function, class... Arguments>
+struct Observed<function, int (*)(Arguments...)> {
+    static void* address() { return Entry<function, PassOn>::address(); }
+};
+
+}  // namespace
+
+Services observed_services() {
+    return {
+#define AWAKEN_NATIVE(name) loader::Service{Function::name, Observed<Function::name>::address()},
+#define AWAKEN_ABSENT(name)
+#include AWAKEN_NATIVE_TABLE
+#undef AWAKEN_NATIVE
+#undef AWAKEN_ABSENT
+    };
+}
+
+}  // namespace awaken::AWAKEN_ABI
