@@ -164,9 +164,7 @@ def calls(traced: Traced, name: str, rank: int) -> list[Event]:
     return [e for e in traced.events() if e["name"] == name and e["pid"] == rank and e.get("cat") == "mpi"]
 
 
-def test_every_call_is_there_once_with_its_path_and_bytes(
-    traced: Traced, case: tuple[str, str | None, int]
-) -> None:
+def test_every_call_is_there_once_with_its_path_and_bytes(traced: Traced, case: tuple[str, str | None, int]) -> None:
     _, emulate, ranks = case
     for rank in range(ranks):
         counts = Counter(e["name"] for e in traced.events() if e["pid"] == rank and e.get("cat") == "mpi")
@@ -191,7 +189,8 @@ def test_every_call_is_there_once_with_its_path_and_bytes(
             "MPI_Finalize": 1,
         }
         assert {name: counts[name] for name in expected} == expected
-        assert counts["MPI_Test"] >= 1
+        # A program that waits by asking does not fill the trace.
+        assert 1 <= counts["MPI_Test"] <= 1000
         for event in traced.events():
             if event.get("cat") == "mpi":
                 assert "path" in event["args"]
@@ -287,7 +286,9 @@ def test_the_gpus_work_stands_beside(traced: Traced, case: tuple[str, str | None
         assert not work
         return
     rows = {
-        (e["pid"], e["tid"]): e["args"]["name"] for e in traced.events() if e["name"] == "thread_name" and e["ph"] == "M"
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in traced.events()
+        if e["name"] == "thread_name" and e["ph"] == "M"
     }
     for event in work:
         row = rows[event["pid"], event["tid"]]

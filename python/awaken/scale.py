@@ -86,7 +86,12 @@ def _evaluate(node: ast.AST, ranks: int) -> Any:
         return -_evaluate(node.operand, ranks)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         return _OPERATORS[type(node.op)](_evaluate(node.left, ranks), _evaluate(node.right, ranks))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in _FUNCTIONS
+        and not node.keywords
+    ):
         return _FUNCTIONS[node.func.id](*(_evaluate(argument, ranks) for argument in node.args))
     raise ValueError(ast.dump(node) if not isinstance(node, ast.Name) else node.id)
 
@@ -284,7 +289,10 @@ def draw(study: Study, title: str) -> svg.Drawing:
     # Speed-up.
     x_of, right = panel(70.0, "scaled speed-up" if study.weak else "speed-up")
     reached = [value for point in points for value in (*point.speedup_range, point.speedup, point.ranks / fewest)]
-    low, high = 2.0 ** math.floor(math.log2(min(reached))), 2.0 ** math.ceil(math.log2(max(max(reached), min(reached) * 2)))
+    low, high = (
+        2.0 ** math.floor(math.log2(min(reached))),
+        2.0 ** math.ceil(math.log2(max(max(reached), min(reached) * 2))),
+    )
 
     def y_of(speedup: float) -> float:
         return height - bottom - math.log2(speedup / low) / math.log2(high / low) * (height - bottom - top)
@@ -316,8 +324,12 @@ def draw(study: Study, title: str) -> svg.Drawing:
     for point in points:
         x = x_of(point.ranks)
         more = point.ranks / fewest
-        drawing.line(x, level(point.speedup_range[0] / more), x, level(point.speedup_range[1] / more), svg.PALETTE[2], 1.5)
-        drawing.dot(x, level(point.efficiency), 4, svg.PALETTE[2], f"{point.ranks} ranks: {point.efficiency * 100:.1f} %")
+        drawing.line(
+            x, level(point.speedup_range[0] / more), x, level(point.speedup_range[1] / more), svg.PALETTE[2], 1.5
+        )
+        drawing.dot(
+            x, level(point.efficiency), 4, svg.PALETTE[2], f"{point.ranks} ranks: {point.efficiency * 100:.1f} %"
+        )
         drawing.text(x, level(point.efficiency) - 9, f"{point.efficiency * 100:.0f} %", anchor="middle", size=10)
     return drawing
 
@@ -326,7 +338,7 @@ def draw(study: Study, title: str) -> svg.Drawing:
 
 
 def table_text(study: Study) -> str:
-    rows = [("ranks", "runs", "median (s)", "min (s)", "max (s)", "speed-up", "efficiency")]
+    rows: list[tuple[str, ...]] = [("ranks", "runs", "median (s)", "min (s)", "max (s)", "speed-up", "efficiency")]
     for point in study.points():
         seconds = (point.median, min(point.seconds), max(point.seconds))
         rows.append(
@@ -392,7 +404,9 @@ def _parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--pattern", type=_regular_expression, metavar="REGEX", help="finds the seconds in any program's output"
     )
-    parser.add_argument("--output", type=Path, default=Path("scale.json"), metavar="FILE.json", help="default scale.json")
+    parser.add_argument(
+        "--output", type=Path, default=Path("scale.json"), metavar="FILE.json", help="default scale.json"
+    )
     parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="default: beside the JSON")
     parser.add_argument("--title", help="of the picture; default: the program")
     parser.add_argument("--timeout", type=float, default=600.0, metavar="S", help="of one run; default 600")
@@ -441,7 +455,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.weak and not any(re.search(r"\{[^{}]*ranks[^{}]*\}", word) for word in command):
         parser.error("--weak needs a word that grows with the ranks, such as -j {2000*ranks}")
     figure = options.figure or ("pattern" if options.pattern else "automatic")
-    patterns = [options.pattern] if options.pattern else [PATTERNS[n] for n in ([options.figure] if options.figure else AUTOMATIC)]
+    patterns = (
+        [options.pattern]
+        if options.pattern
+        else [PATTERNS[n] for n in ([options.figure] if options.figure else AUTOMATIC)]
+    )
     study = Study(list(command), options.weak, figure)
     title = options.title or ("Weak" if options.weak else "Strong") + " scaling of " + Path(command[0]).name
     try:

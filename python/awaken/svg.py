@@ -64,7 +64,14 @@ class Drawing:
         self._parts.append(f'<circle {place} fill="{fill}"><title>{_text(tooltip)}</title></circle>')
 
     def text(
-        self, x: float, y: float, text: str, size: float = 11, anchor: str = "start", colour: str = INK, bold: bool = False
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float = 11,
+        anchor: str = "start",
+        colour: str = INK,
+        bold: bool = False,
     ) -> None:
         """`anchor`: which part of the text is at x: start, middle or end. y is its base line."""
         weight = ' font-weight="bold"' if bold else ""

@@ -1,4 +1,4 @@
-"""A timeline as a picture: one lane for each rank, in it a row for whatever may overlap, and time from left to right."""
+"""A timeline as a picture: a lane for each rank, in it a row for whatever may overlap; time runs from left to right."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def rows_of(lane: Lane) -> list[Row]:
 
 def _title_of(level: Sequence[Bar]) -> str:
     kinds = {bar.kind for bar in level}
-    return {("range",): "ranges", ("mpi",): "MPI"}.get(tuple(kinds), "ranges, MPI")
+    return "ranges, MPI" if len(kinds) > 1 else "MPI" if kinds == {"mpi"} else "ranges"
 
 
 def _colours(lanes: Sequence[Lane]) -> dict[str, str]:
@@ -117,9 +117,7 @@ def _colours(lanes: Sequence[Lane]) -> dict[str, str]:
 
 def _clipped(lanes: Sequence[Lane], window: tuple[float, float]) -> list[Lane]:
     begin, end = window
-    return [
-        Lane(lane.title, [bar for bar in lane.bars if bar.end > begin and bar.begin < end]) for lane in lanes
-    ]
+    return [Lane(lane.title, [bar for bar in lane.bars if bar.end > begin and bar.begin < end]) for lane in lanes]
 
 
 def _whole(lanes: Sequence[Lane]) -> tuple[float, float]:

@@ -132,6 +132,7 @@ class _Reader:
     """Turns lines into events."""
 
     def __init__(self) -> None:
+        self.line = 1
         self.ranks: dict[int, RankTrace] = {}
         self._open: dict[tuple[int, str], tuple[str, int, float, dict[str, Any]]] = {}
 
@@ -194,39 +195,40 @@ def _lines(path: Path) -> Iterator[str]:
             yield line.rstrip("\n")
 
 
+def _read_lines(reader: _Reader, lines: Iterator[str]) -> None:
+    """Gives the reader all lines of a file. Throws ValueError."""
+    first = next(lines, "")
+    if not (first.startswith(HEAD) and first.endswith(EVENTS)):
+        raise ValueError("it does not begin as one")
+    head = _object(_parse(first[len(HEAD) : -len(EVENTS)]), "the head")
+    heads = head.get("merged", [head])
+    if not isinstance(heads, list) or not heads:
+        raise ValueError("it names no ranks")
+    for one in heads:
+        reader.add_rank(_head(one))
+    for line in lines:
+        reader.line += 1
+        if line == TAIL:
+            break
+        reader.add(line.removesuffix(","))
+    else:
+        raise ValueError("it ends too early: its rank was ended while it wrote, or the disk was full")
+    if any(lines):
+        raise ValueError("something follows its end")
+    reader.finish()
+
+
 def read_file(path: Path) -> list[RankTrace]:
     """The ranks of one file, which is that of one rank or of several that were joined. Throws TraceError."""
-    number = 0
+    reader = _Reader()
     try:
-        lines = _lines(path)
-        number = 1
-        first = next(lines, "")
-        if not (first.startswith(HEAD) and first.endswith(EVENTS)):
-            raise ValueError("it does not begin as one")
-        head = _object(_parse(first[len(HEAD) : -len(EVENTS)]), "the head")
-        reader = _Reader()
-        heads = head.get("merged", [head])
-        if not isinstance(heads, list) or not heads:
-            raise ValueError("it names no ranks")
-        for one in heads:
-            reader.add_rank(_head(one))
-        whole = False
-        for number, line in enumerate(lines, 2):
-            if line == TAIL:
-                whole = True
-                break
-            reader.add(line[:-1] if line.endswith(",") else line)
-        if any(line for line in lines):
-            raise ValueError("something follows its end")
-        if not whole:
-            raise ValueError("it ends too early: its rank was ended while it wrote, or the disk was full")
-        reader.finish()
+        _read_lines(reader, _lines(path))
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise TraceError(f"{path} is not a trace of Awaken: it is no UTF-8 text") from None
     except ValueError as error:
-        raise TraceError(f"{path} is not a trace of Awaken: line {number}: {error}") from None
+        raise TraceError(f"{path} is not a trace of Awaken: line {reader.line}: {error}") from None
     return list(reader.ranks.values())
 
 
@@ -312,7 +314,7 @@ def list_events(file: Path) -> Iterator[str]:
     for line in lines:
         if line == TAIL:
             return
-        yield line[:-1] if line.endswith(",") else line
+        yield line.removesuffix(",")
 
 
 # --------------------------------------------------------------------------------------------------------------- table
@@ -330,9 +332,12 @@ class Times:
     paths: set[str] = field(default_factory=set)
 
     def add(self, event: Event) -> None:
-        seconds = event.end - event.begin
-        self.count += 1
-        self.total += seconds
+        calls = event.arguments.get("calls")
+        calls = calls if isinstance(calls, int) and not isinstance(calls, bool) and calls > 0 else 1
+        self.count += calls
+        self.total += event.end - event.begin
+        # Of polls that are one event, it is not known how long each took.
+        seconds = (event.end - event.begin) / calls
         self.least = min(self.least, seconds)
         self.most = max(self.most, seconds)
         size = event.arguments.get("bytes")
@@ -420,7 +425,10 @@ def table_text(table: Table) -> str:
 
 def report_text(job: Job) -> str:
     tables = [wall_clock(trace.events) for trace in job.ranks]
-    parts = [f"Wall clock over {len(job.ranks)} rank{'s' if len(job.ranks) != 1 else ''}", table_text(over_ranks(tables))]
+    parts = [
+        f"Wall clock over {len(job.ranks)} rank{'s' if len(job.ranks) != 1 else ''}",
+        table_text(over_ranks(tables)),
+    ]
     for trace, table in zip(job.ranks, tables):
         parts += ["", f"{trace.title} on {printable(trace.head['host'])}", table_text(table)]
     return "\n".join(parts)

@@ -14,7 +14,8 @@ std::size_t sequence_length(const std::string_view text) noexcept {
         unsigned char lead_mask, lead;
         std::uint32_t least;  ///< what is less has a shorter form
     };
-    constexpr std::array<Form, 4> kForms = {{{0x80, 0x00, 0}, {0xE0, 0xC0, 0x80}, {0xF0, 0xE0, 0x800}, {0xF8, 0xF0, 0x10000}}};
+    constexpr std::array<Form, 4> kForms = {
+        {{0x80, 0x00, 0}, {0xE0, 0xC0, 0x80}, {0xF0, 0xE0, 0x800}, {0xF8, 0xF0, 0x10000}}};
     const auto lead = static_cast<unsigned char>(text.front());
     for (std::size_t extra = 0; extra < kForms.size(); ++extra) {
         const Form& form = kForms[extra];

@@ -40,8 +40,30 @@ void Call::end_in_trace() noexcept {
     }
 }
 
+namespace {
+
+/// Calls that say at once whether something is there.
+bool is_poll(const Function function) noexcept {
+    switch (function) {
+        case Function::Test:
+        case Function::Testall:
+        case Function::Testany:
+        case Function::Testsome:
+        case Function::Iprobe:
+        case Function::Improbe:
+        case Function::Request_get_status:
+        case Function::Parrived:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
 trace::Event Call::event() const noexcept {
     trace::Event event;
+    event.is_poll = is_poll(_function);
     event.begin_ns = _started_ns;
     event.name = name();
     event.bytes = static_cast<std::uint64_t>(_bytes);

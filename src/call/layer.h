@@ -36,8 +36,8 @@ class Layer {
     const Settings settings;
     const bool tracing;   ///< AWAKEN_TRACE is set
     const bool observed;  ///< calls are timed: for the report, or for the trace
-    Native real;   ///< the MPI's own PMPI_ functions, for calls that are ours
-    Native below;  ///< what the program would have called without us: a profiling tool below us, or the MPI
+    Native real;          ///< the MPI's own PMPI_ functions, for calls that are ours
+    Native below;         ///< what the program would have called without us: a profiling tool below us, or the MPI
     Datatypes datatypes;
     transfer::ProcessMemory process_memory;
     transfer::PinnedPool pool;

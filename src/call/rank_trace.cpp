@@ -268,8 +268,9 @@ void RankTrace::begin() {
             trace::make_folder(folder());
         }
         if (_size > 1 && !compare_clocks(deadline, true)) {
-            loader::die("the ranks of the job could not compare their clocks for the trace: see whether some rank has "
-                        "ended, or unset AWAKEN_TRACE");
+            loader::die(
+                "the ranks of the job could not compare their clocks for the trace: see whether some rank has "
+                "ended, or unset AWAKEN_TRACE");
         }
         trace::make_folder(folder());
     } catch (const Error& error) {
@@ -297,7 +298,8 @@ void RankTrace::end() {
         together = compare_clocks(deadline, false);
     }
     if (!together) {
-        fprintf(stderr, "awaken: rank %d compared its clock at the begin only: other ranks did not come to MPI_Finalize\n",
+        fprintf(stderr,
+                "awaken: rank %d compared its clock at the begin only: other ranks did not come to MPI_Finalize\n",
                 _rank);
     }
     session->set_rank(who(), folder());

@@ -77,7 +77,7 @@ class RankTrace {
     int _rank = -1, _size = 0;
     bool _begun = false;
     trace::Alignment _alignment;
-    std::int64_t _origin_ns = 0;   ///< of rank 0's clock
+    std::int64_t _origin_ns = 0;    ///< of rank 0's clock
     std::int64_t _earliest_ns = 0;  ///< rank 0: when the first rank began, of its own clock
     int _number = 0;                ///< of the run's folder
     std::int64_t _spawned = 0;      ///< process number of rank 0 in a job that another one has spawned; 0 in any other

@@ -298,8 +298,8 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
     }
     const gpu::KernelHandle move = on.move();
     Work work = reserve(on, on.streams[on.next_stream++ % kStreams]);
-    work._traced.begin(trace::Kind::kernel, folds.empty() ? "copy kernel" : "reduction kernel",
-                       bytes_of(folds, copies), device);
+    work._traced.begin(trace::Kind::kernel, folds.empty() ? "copy kernel" : "reduction kernel", bytes_of(folds, copies),
+                       device);
     const std::size_t copy_launches = (copies.size() + kernels::kMostMoves - 1) / kernels::kMostMoves;
     std::size_t left = folds.size() + copy_launches;
     const auto launch = [&](const gpu::KernelHandle kernel, const gpu::Dim3 grid, const unsigned threads,

@@ -110,7 +110,8 @@ class Engine {
   private:
     struct Device;
     [[nodiscard]] Device& device_of(int device);
-    [[nodiscard]] static std::uint64_t bytes_of(const std::vector<Fold>& folds, const std::vector<Copy>& copies) noexcept;
+    [[nodiscard]] static std::uint64_t bytes_of(const std::vector<Fold>& folds,
+                                                const std::vector<Copy>& copies) noexcept;
     /// Of a kernel or several that are about to be launched. Needs the lock.
     [[nodiscard]] Work reserve(Device& device, gpu::StreamHandle stream);
     [[nodiscard]] unsigned blocks_for(const Device& device, std::uint64_t bytes) const noexcept;

@@ -36,7 +36,7 @@ std::int64_t Alignment::offset_at(const std::uint64_t time_ns) const noexcept {
 std::string clock_name() {
     const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/proc/sys/kernel/random/boot_id", "r"), std::fclose);
     std::array<char, 64> boot{};
-    struct stat time_namespace {};
+    struct stat time_namespace{};
     // Linux before 5.6 has no time namespaces: then the running kernel has one clock.
     const bool separate = stat("/proc/self/ns/time", &time_namespace) == 0;
     if (file == nullptr || std::fgets(boot.data(), boot.size(), file.get()) == nullptr) {

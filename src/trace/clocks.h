@@ -42,8 +42,8 @@ struct Alignment {
     }
 };
 
-/// Names the clock that CLOCK_MONOTONIC is in this process: the running kernel and the time namespace. Two processes with
-/// equal names read the same clock. Empty where that cannot be told.
+/// Names the clock that CLOCK_MONOTONIC is in this process: the running kernel and the time namespace. Two processes
+/// with equal names read the same clock. Empty where that cannot be told.
 [[nodiscard]] std::string clock_name();
 
 }  // namespace awaken::trace

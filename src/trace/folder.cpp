@@ -27,7 +27,7 @@ bool make_one(const std::string& path) {
     if (mkdir(path.c_str(), kFolderMode) == 0) {
         return true;
     }
-    struct stat found {};
+    struct stat found{};
     if (errno == EEXIST && stat(path.c_str(), &found) == 0) {
         if (S_ISDIR(found.st_mode)) {
             return false;
@@ -83,7 +83,13 @@ std::string write_file(const std::string& path, const std::function<void(std::FI
     if (stream == nullptr) {
         fail("cannot be written to", temporary);
     }
-    write(stream);
+    try {
+        write(stream);
+    } catch (...) {
+        std::fclose(stream);
+        unlink(temporary.c_str());
+        throw;
+    }
     const bool failed = std::ferror(stream) != 0;
     if (std::fclose(stream) != 0 || failed) {
         const int reason = errno;

@@ -19,9 +19,9 @@ void make_folder(const std::string& path);
 /// The path of the folder of that number.
 [[nodiscard]] std::string numbered_folder(const std::string& folder, int number);
 
-/// Writes a file whole or not at all: `write` fills a temporary one in the same folder, which then gets the name. Where a
-/// file of that name exists already, the new one gets `-<process>` before its ".json" and the other stays. Returns the
-/// path that it got. Throws awaken::Error; nothing is left behind then.
+/// Writes a file whole or not at all: `write` fills a temporary one in the same folder, which then gets the name. Where
+/// a file of that name exists already, the new one gets `-<process>` before its ".json" and the other stays. Returns
+/// the path that it got. Throws awaken::Error; nothing is left behind then.
 std::string write_file(const std::string& path, const std::function<void(std::FILE* stream)>& write);
 
 }  // namespace awaken::trace

@@ -44,7 +44,8 @@ struct Recorder::Lane {
     std::atomic<std::uint64_t> kept{0};
     // The rest belongs to the thread.
     Chunk* last = nullptr;
-    bool full = false;  ///< no chunk was to be had any more
+    bool full = false;      ///< no chunk was to be had any more
+    bool may_join = false;  ///< the last event is a poll, and nothing has happened since
     std::vector<Event*> ranges;
     std::uint64_t unkept_ranges = 0;  ///< pushed after those, when there was no room any more
     std::unordered_set<std::string, Hash, std::equal_to<>> names;
@@ -97,8 +98,7 @@ bool Recorder::grow(Lane& lane) noexcept {
     if (lane.full) {
         return false;
     }
-    const std::size_t wanted =
-        lane.last == nullptr ? kFirstChunk : std::min(lane.last->capacity * 2, kLargestChunk);
+    const std::size_t wanted = lane.last == nullptr ? kFirstChunk : std::min(lane.last->capacity * 2, kLargestChunk);
     std::size_t events = wanted;
     // What is left of the budget may do for a smaller one.
     while (events > 0 && !take_budget(events * sizeof(Event))) {
@@ -122,6 +122,7 @@ bool Recorder::grow(Lane& lane) noexcept {
 }
 
 Event* Recorder::place(Lane& lane, const Event& event) noexcept {
+    lane.may_join = false;
     if ((lane.last == nullptr || lane.last->used.load(std::memory_order_relaxed) == lane.last->capacity) &&
         !grow(lane)) {
         lane.dropped.store(lane.dropped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -132,11 +133,31 @@ Event* Recorder::place(Lane& lane, const Event& event) noexcept {
     chunk.slots[at] = event;
     chunk.used.store(at + 1, std::memory_order_release);
     lane.kept.store(lane.kept.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    lane.may_join = event.is_poll;
     return &chunk.slots[at];
 }
 
+/// Adds a poll to the one just before it. Only this thread writes to that, but others may be reading it.
+bool Recorder::joins_last(const Lane& lane, const Event& event) noexcept {
+    if (!lane.may_join) {
+        return false;
+    }
+    Event& last = lane.last->slots[lane.last->used.load(std::memory_order_relaxed) - 1];
+    if (last.name != event.name || event.begin_ns - last.end_ns > kPollGap_ns) {
+        return false;
+    }
+    std::atomic_ref(last.bytes).store(last.bytes + event.bytes, std::memory_order_relaxed);
+    std::atomic_ref(last.path).store(std::max(last.path, event.path), std::memory_order_relaxed);
+    std::atomic_ref(last.repeats).store(last.repeats + 1, std::memory_order_relaxed);
+    std::atomic_ref(last.end_ns).store(event.end_ns, std::memory_order_release);
+    return true;
+}
+
 void Recorder::add(const Event& event) noexcept {
-    static_cast<void>(open(event));
+    Lane* const mine = event.is_poll ? lane() : nullptr;
+    if (mine == nullptr || !joins_last(*mine, event)) {
+        static_cast<void>(open(event));
+    }
 }
 
 Event* Recorder::open(const Event& event) noexcept {
@@ -186,6 +207,7 @@ void Recorder::pop_range() noexcept {
     if (mine == nullptr) {
         return;
     }
+    mine->may_join = false;  // a poll after the range is not part of one in it
     if (mine->unkept_ranges > 0) {
         --mine->unkept_ranges;
     } else if (!mine->ranges.empty()) {
@@ -233,6 +255,7 @@ void Recorder::for_each(const std::function<void(int thread, const Event& event)
                 copy.name = slot.name;
                 copy.kind = slot.kind;
                 copy.bytes = std::atomic_ref(slot.bytes).load(std::memory_order_relaxed);
+                copy.repeats = std::atomic_ref(slot.repeats).load(std::memory_order_relaxed);
                 copy.path = std::atomic_ref(slot.path).load(std::memory_order_relaxed);
                 copy.peer = slot.peer;
                 copy.members = slot.members;

@@ -1,7 +1,7 @@
 // Events in memory until the end of the job.
 //
-// Each thread writes to a list of chunks of its own, so that adding an event takes no lock and no atomic operation but a
-// store: a lock is taken when a thread adds its first event. Chunks grow with their number and are taken from one
+// Each thread writes to a list of chunks of its own, so that adding an event takes no lock and no atomic operation but
+// a store: a lock is taken when a thread adds its first event. Chunks grow with their number and are taken from one
 // budget; when that is used up, events are counted and not kept.
 #pragma once
 
@@ -47,6 +47,7 @@ class Recorder final : public Sink {
     [[nodiscard]] Lane* add_lane() noexcept;
     [[nodiscard]] bool grow(Lane& lane) noexcept;
     [[nodiscard]] Event* place(Lane& lane, const Event& event) noexcept;
+    [[nodiscard]] static bool joins_last(const Lane& lane, const Event& event) noexcept;
     [[nodiscard]] bool take_budget(std::size_t bytes) noexcept;
 
     const std::uint64_t _number;  ///< tells recorders apart, whose addresses may recur

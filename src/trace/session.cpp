@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -17,10 +18,19 @@ namespace {
 std::atomic<Session*> the_session{nullptr};
 std::once_flag started;
 
+/// The program may go to another folder before the trace is written.
+std::string absolute(const std::string& path) {
+    if (path.starts_with('/')) {
+        return path;
+    }
+    const std::unique_ptr<char, void (*)(void*)> here(getcwd(nullptr, 0), std::free);
+    return here != nullptr ? here.get() + ("/" + path) : path;
+}
+
 }  // namespace
 
-Session::Session(std::string folder, const std::size_t limit_bytes)
-    : _folder(std::move(folder)),
+Session::Session(const std::string& folder, const std::size_t limit_bytes)
+    : _folder(absolute(folder)),
       _started_ns(now_ns()),
       _process(getpid()),
       _recorder(limit_bytes),
@@ -67,8 +77,8 @@ std::string Session::write(const bool complete) noexcept {
         _rank.complete = complete;
         make_folder(_run_folder);
         const std::string wanted = _run_folder + "/" + file_name(_rank);
-        const std::string given = write_file(
-            wanted, [this](std::FILE* const stream) { write_events(stream, _rank, _recorder, now_ns()); });
+        const std::string given =
+            write_file(wanted, [this](std::FILE* const stream) { write_events(stream, _rank, _recorder, now_ns()); });
         if (given != wanted) {
             fprintf(stderr, "awaken: %s is there already and stays as it is: this trace is %s\n", wanted.c_str(),
                     given.c_str());

@@ -10,8 +10,8 @@
 
 namespace awaken::trace {
 
-/// There is one at most. It stays until the process is gone, since any thread may have an event to add. When the process
-/// exits without MPI_Finalize, it writes what there is.
+/// There is one at most. It stays until the process is gone, since any thread may have an event to add. When the
+/// process exits without MPI_Finalize, it writes what there is.
 class Session {
   public:
     /// Begins to trace; nothing happens when that was done before. `folder`: AWAKEN_TRACE.
@@ -32,7 +32,7 @@ class Session {
     std::string write(bool complete) noexcept;
 
   private:
-    Session(std::string folder, std::size_t limit_bytes);
+    Session(const std::string& folder, std::size_t limit_bytes);
 
     const std::string _folder;
     const std::uint64_t _started_ns;

@@ -36,8 +36,14 @@ struct Event {
     std::int32_t members = 0;     ///< ranks of the communicator; 0: not known
     std::int32_t device = -1;     ///< -1: none
     Kind kind = Kind::call;
-    std::uint8_t path = 0;  ///< report::Path, of calls and nonblocking operations
+    std::uint8_t path = 0;      ///< report::Path, of calls and nonblocking operations
+    bool is_poll = false;       ///< one of many: a program that asks again and again whether something is there
+    std::uint32_t repeats = 0;  ///< further calls in this event
 };
+
+/// Polls that follow one another on a thread become one event, unless more time than this lies between them: a program
+/// that waits by MPI_Test makes millions of them a second.
+inline constexpr std::uint64_t kPollGap_ns = 10'000;
 
 [[nodiscard]] inline std::uint64_t now_ns() noexcept {
     timespec time{};

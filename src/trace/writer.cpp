@@ -119,6 +119,9 @@ std::string arguments_of(const Event& event, const bool open) {
     if (event.members > 0) {
         add("ranks", std::to_string(event.members));
     }
+    if (event.repeats > 0) {
+        add("calls", std::to_string(std::uint64_t{event.repeats} + 1));
+    }
     if (open) {
         add("open", "true");
     }
@@ -236,7 +239,8 @@ void write_events(std::FILE* const stream, const Rank& rank, const Recorder& rec
     put(stream, head_of(rank, recorder));
     put(stream, kEvents);
     const int process = rank.rank < 0 ? rank.process : rank.rank;
-    const std::string name = rank.rank < 0 ? "process " + std::to_string(rank.process) : "rank " + std::to_string(rank.rank);
+    const std::string name =
+        rank.rank < 0 ? "process " + std::to_string(rank.process) : "rank " + std::to_string(rank.rank);
     std::fprintf(stream, "\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":%s}}", process,
                  json_string(name + " (" + rank.host + ")").c_str());
     std::fprintf(stream, ",\n{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"sort_index\":%d}}",
@@ -244,9 +248,10 @@ void write_events(std::FILE* const stream, const Rank& rank, const Recorder& rec
     const auto name_row = [&](const int number, const std::string& text) {
         std::fprintf(stream, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":%s}}",
                      process, number, json_string(text).c_str());
-        std::fprintf(stream,
-                     ",\n{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"sort_index\":%d}}",
-                     process, number, number);
+        std::fprintf(
+            stream,
+            ",\n{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"sort_index\":%d}}",
+            process, number, number);
     };
     for (const int thread : threads) {
         name_row(thread, "thread " + std::to_string(thread));

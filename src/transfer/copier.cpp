@@ -671,7 +671,8 @@ void Copier::State::transfer(const Direction direction, const Layout& layout, co
     }
     trace::Stretch traced;
     traced.begin(trace::Kind::copy, direction == Direction::to_host ? "copy to host" : "copy from host",
-                 static_cast<std::uint64_t>(std::min(limit, count * layout.size())), info != nullptr ? info->device : -1);
+                 static_cast<std::uint64_t>(std::min(limit, count * layout.size())),
+                 info != nullptr ? info->device : -1);
     Session session(*this);
     Planner planner(session, direction);
     if (info != nullptr) {

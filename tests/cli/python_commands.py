@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-if str(ROOT / "python") not in sys.path:
-    # The tree's own package, whatever is installed.
-    sys.path.insert(0, str(ROOT / "python"))
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from python_commands import ROOT, Done, run
-
 from awaken import scale
+from python_commands import ROOT, Done, run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -69,7 +68,14 @@ def test_strong_scaling(tmp_path: Path) -> None:
 
 def test_weak_scaling() -> None:
     # The same share takes 2 s, then 2.5 s.
-    awaken("--ranks", "1,4", "--repeat", "1", "--weak", *program("rows {1000*ranks}\nTime in seconds: {2000 + 500*(ranks//4)}e-3"))
+    awaken(
+        "--ranks",
+        "1,4",
+        "--repeat",
+        "1",
+        "--weak",
+        *program("rows {1000*ranks}\nTime in seconds: {2000 + 500*(ranks//4)}e-3"),
+    )
     found = study()
     points = found["points"]
     assert isinstance(points, list)
@@ -138,7 +144,20 @@ def test_templates(word: str, ranks: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["{}", "{x}", "{ranks +}", "{ranks / 0}", "{__import__('os')}", "{ranks.real}", "{ranks**9}", "{'a'*9}", "{(ranks,)}", "{min()}", "{print}"]
+    "word",
+    [
+        "{}",
+        "{x}",
+        "{ranks +}",
+        "{ranks / 0}",
+        "{__import__('os')}",
+        "{ranks.real}",
+        "{ranks**9}",
+        "{'a'*9}",
+        "{(ranks,)}",
+        "{min()}",
+        "{print}",
+    ],
 )
 def test_a_template_is_arithmetic_and_nothing_else(word: str) -> None:
     with pytest.raises(scale.ScaleError, match="cannot be worked out"):
@@ -149,7 +168,9 @@ def test_the_launcher_is_put_before_the_program(tmp_path: Path) -> None:
     launcher = tmp_path / "run it"
     launcher.write_text('#!/bin/sh\necho "Time in seconds: $2"; shift 2; echo "$@" > words\n')
     launcher.chmod(0o755)
-    awaken("--ranks", "3", "--repeat", "1", "--launcher", f"'{launcher}' -n {{ranks}}", "--", "app", "--size={10*ranks}")
+    awaken(
+        "--ranks", "3", "--repeat", "1", "--launcher", f"'{launcher}' -n {{ranks}}", "--", "app", "--size={10*ranks}"
+    )
     points = study()["points"]
     assert isinstance(points, list)
     assert points[0]["median_s"] == 3
@@ -213,7 +234,9 @@ def test_a_time_that_is_none_is_a_failure(text: str) -> None:
 
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     script = f"sleep 300 & echo $! > {tmp_path}/child; wait"
-    done = awaken("--ranks", "1", "--repeat", "1", "--timeout", "1", "--launcher", "", "--", "sh", "-c", script, status=1)
+    done = awaken(
+        "--ranks", "1", "--repeat", "1", "--timeout", "1", "--launcher", "", "--", "sh", "-c", script, status=1
+    )
     assert "not over after 1 s" in done.stderr
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
@@ -260,7 +283,10 @@ def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
         (["--output", "x.svg", "--", "true"], "--output is the JSON file"),
         (["--launcher", "", "--", "/nonexistent/program"], "/nonexistent/program cannot be started"),
         (["--launcher", "", "--", "echo", "{x}"], "cannot be worked out"),
-        (["--launcher", "", "--output", "/nonexistent/x.json", "--", "echo", "Time in seconds: 1"], "cannot be written"),
+        (
+            ["--launcher", "", "--output", "/nonexistent/x.json", "--", "echo", "Time in seconds: 1"],
+            "cannot be written",
+        ),
         (["--launcher", "", "--pattern", "(abc)", "--", "echo", "abc"], "is not a number"),
     ],
 )

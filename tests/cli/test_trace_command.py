@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from python_commands import Done, run
-
 from awaken import trace
+from python_commands import Done, run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -34,7 +33,9 @@ def head(rank: int, ranks: int, **changes: Any) -> dict[str, Any]:
     }
 
 
-def complete_event(rank: int, name: str, begin_us: float, length_us: float, cat: str = "mpi", **more: Any) -> dict[str, Any]:
+def complete_event(
+    rank: int, name: str, begin_us: float, length_us: float, cat: str = "mpi", **more: Any
+) -> dict[str, Any]:
     arguments = {"path": "direct", "bytes": 8} if cat == "mpi" else {}
     event = {"name": name, "cat": cat, "ph": "X", "ts": begin_us, "dur": length_us, "pid": rank, "tid": 0}
     return {**event, "args": arguments, **more}
@@ -174,7 +175,9 @@ def test_a_window_cuts_what_it_does_not_show(folder: Path, tmp_path: Path) -> No
     awaken(folder, "--picture", picture, "--window", "2.5:3.25", "--kinds", "range,mpi")
     bars = rectangles(picture)
     assert {name: len(boxes) for name, boxes in bars.items()} == {"stencil": 2, "MPI_Send": 2}
-    assert float(bars["stencil"][0].attrib["width"]) == pytest.approx(2 * float(bars["MPI_Send"][0].attrib["width"]), rel=1e-2)
+    assert float(bars["stencil"][0].attrib["width"]) == pytest.approx(
+        2 * float(bars["MPI_Send"][0].attrib["width"]), rel=1e-2
+    )
 
 
 def test_many_short_calls_do_not_make_a_large_picture(tmp_path: Path) -> None:
@@ -187,7 +190,9 @@ def test_many_short_calls_do_not_make_a_large_picture(tmp_path: Path) -> None:
 
 
 def test_an_empty_trace_can_be_drawn_and_summed_up(tmp_path: Path) -> None:
-    (tmp_path / "rank-0.json").write_text('{"awakenTrace":' + json.dumps(head(0, 1)) + ',"displayTimeUnit":"ns","traceEvents":[\n]}\n')
+    (tmp_path / "rank-0.json").write_text(
+        '{"awakenTrace":' + json.dumps(head(0, 1)) + ',"displayTimeUnit":"ns","traceEvents":[\n]}\n'
+    )
     assert "Wall clock over 1 rank\n" in awaken(tmp_path).stdout
     awaken(tmp_path, "--picture", tmp_path / "empty.svg")
     ElementTree.parse(tmp_path / "empty.svg")
@@ -215,12 +220,24 @@ HOSTILE = {
     "a rank that is text": (text_of({**head(0, 1), "rank": "0"}, []), "the rank is not a whole number"),
     "a negative rank": (text_of({**head(0, 1), "rank": -5}, []), "the rank is out of range"),
     "no host": (text_of(head(0, 1, host=None), []), "the host is not a text"),
-    "a list": (GOOD.replace('{"name": "process_name"', '[{"name": "process_name"').replace("rank 0", "rank 0"), "line 2"),
+    "a list": (
+        GOOD.replace('{"name": "process_name"', '[{"name": "process_name"').replace("rank 0", "rank 0"),
+        "line 2",
+    ),
     "an event that is a number": (text_of(head(0, 1), []).replace("[\n\n]", "[\n17\n]"), "an event is not an object"),
-    "another rank's event": (changed(complete_event(3, "MPI_Send", 0, 1)), "an event of pid 3, which is no rank of this trace"),
+    "another rank's event": (
+        changed(complete_event(3, "MPI_Send", 0, 1)),
+        "an event of pid 3, which is no rank of this trace",
+    ),
     "not a number": (changed(complete_event(0, "MPI_Send", float("nan"), 1)), "NaN is not a number"),
-    "endless": (changed(complete_event(0, "MPI_Send", 0, 1)).replace('"ts": 0', '"ts": 1e999'), "the ts of an event is out of range"),
-    "a huge number": (changed(complete_event(0, "MPI_Send", 0, 1)).replace('"ts": 0', '"ts": 1' + "0" * 400), "out of range"),
+    "endless": (
+        changed(complete_event(0, "MPI_Send", 0, 1)).replace('"ts": 0', '"ts": 1e999'),
+        "the ts of an event is out of range",
+    ),
+    "a huge number": (
+        changed(complete_event(0, "MPI_Send", 0, 1)).replace('"ts": 0', '"ts": 1' + "0" * 400),
+        "out of range",
+    ),
     "a time that is text": (changed(complete_event(0, "MPI_Send", 0, 1, ts="0")), "the ts of an event is not a number"),
     "a negative length": (changed(complete_event(0, "MPI_Send", 0, -1)), "an event ends before it begins"),
     "no name": (changed({**complete_event(0, "MPI_Send", 0, 1), "name": None}), "the name of an event is not a text"),
@@ -228,7 +245,10 @@ HOSTILE = {
     "an unknown phase": (changed(complete_event(0, "MPI_Send", 0, 1, ph="Q")), "the unknown phase 'Q'"),
     "an end without a begin": (text_of(head(0, 1), events_of(0)[-1:]), "operation 0.1 ends without a begin"),
     "a begin without an end": (text_of(head(0, 1), events_of(0)[:-1]), "operation 0.1 has no end"),
-    "nested without end": (changed(complete_event(0, "MPI_Send", 0, 1)).replace('"args": {', '"args": ' + "[" * 100_000 + "{"), "line 2"),
+    "nested without end": (
+        changed(complete_event(0, "MPI_Send", 0, 1)).replace('"args": {', '"args": ' + "[" * 100_000 + "{"),
+        "line 2",
+    ),
     "no ranks": (text_of({"version": 1, "merged": []}, []), "it names no ranks"),
     "a rank twice": (text_of({"version": 1, "merged": [head(0, 1), head(0, 1)]}, []), "rank 0 is there twice"),
 }

@@ -17,7 +17,8 @@ struct OtherClock {
     std::int64_t offset_ns = 0;  ///< at time 0
     double drift = 0;            ///< seconds per second
     [[nodiscard]] std::uint64_t at(const std::uint64_t time_ns) const {
-        return time_ns + static_cast<std::uint64_t>(offset_ns + static_cast<std::int64_t>(drift * static_cast<double>(time_ns)));
+        return time_ns +
+               static_cast<std::uint64_t>(offset_ns + static_cast<std::int64_t>(drift * static_cast<double>(time_ns)));
     }
 };
 
@@ -47,7 +48,8 @@ TEST(Clocks, TheQuickestRoundTripGivesTheOffset) {
 
 TEST(Clocks, AnOffsetIsNeverFurtherOffThanItSays) {
     std::mt19937 random(7);
-    for (const std::int64_t true_offset : {std::int64_t{0}, std::int64_t{-3} * static_cast<std::int64_t>(kSecond), std::int64_t{123'456'789'012}}) {
+    for (const std::int64_t true_offset :
+         {std::int64_t{0}, std::int64_t{-3} * static_cast<std::int64_t>(kSecond), std::int64_t{123'456'789'012}}) {
         for (int i = 0; i < 200; ++i) {
             const Offset offset = estimate_offset(trips_at(10 * kSecond, {true_offset, 0}, random));
             EXPECT_LE(std::abs(offset.offset_ns - true_offset), static_cast<std::int64_t>(offset.uncertainty_ns));
@@ -67,7 +69,8 @@ TEST(Clocks, DriftIsTakenOutBetweenTheEstimates) {
     }
     // One estimate alone does not know of it.
     alignment.last.reset();
-    EXPECT_GT(std::abs(alignment.aligned(200 * kSecond) - static_cast<std::int64_t>(other.at(200 * kSecond))), 2'500'000);
+    EXPECT_GT(std::abs(alignment.aligned(200 * kSecond) - static_cast<std::int64_t>(other.at(200 * kSecond))),
+              2'500'000);
 }
 
 TEST(Clocks, TheEstimatesThemselvesAreKeptExactly) {

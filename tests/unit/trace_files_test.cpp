@@ -63,7 +63,8 @@ TEST(JsonText, IsAlwaysAString) {
     EXPECT_EQ(json_string("a\"b\\c\n\x01\x7f"), "\"a\\\"b\\\\c\\u000a\\u0001\\u007f\"");
     EXPECT_EQ(json_string("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"), "\"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\"");
     // Cut short, overlong, a surrogate, beyond the last character, a lone continuation.
-    for (const char* const wrong : {"\xc3", "\xe2\x82", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80", "\x80"}) {
+    for (const char* const wrong : {"\xc3", "\xe2\x82", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                                    "\xf8\x88\x80\x80", "\x80"}) {
         std::string expected = "\"";
         for (std::size_t i = 0; i < std::string(wrong).size(); ++i)
             expected += "\\ufffd";
@@ -98,9 +99,11 @@ TEST_F(Files, AnEventIsALine) {
     rank.alignment.first = Offset{0, -500, 3};
     write_rank(rank, recorder, 2'010'000);
     const std::string text = text_of("rank-2.json");
-    EXPECT_NE(text.find("{\"name\":\"MPI_Send\",\"cat\":\"mpi\",\"ph\":\"X\",\"ts\":1000.000,\"dur\":3.001,\"pid\":2,\"tid\":0,"
-                        "\"args\":{\"path\":\"direct\",\"bytes\":1000,\"size_class_bytes\":1024,\"peer\":1,\"ranks\":4}},\n"),
-              std::string::npos)
+    EXPECT_NE(
+        text.find(
+            "{\"name\":\"MPI_Send\",\"cat\":\"mpi\",\"ph\":\"X\",\"ts\":1000.000,\"dur\":3.001,\"pid\":2,\"tid\":0,"
+            "\"args\":{\"path\":\"direct\",\"bytes\":1000,\"size_class_bytes\":1024,\"peer\":1,\"ranks\":4}},\n"),
+        std::string::npos)
         << text;
     EXPECT_NE(text.find("\"ph\":\"b\",\"id\":\"2.1\",\"ts\":1003.500,"), std::string::npos) << text;
     EXPECT_NE(text.find("\"peer\":\"any\",\"ranks\":4,\"open\":true}},\n"), std::string::npos) << text;
@@ -123,9 +126,9 @@ TEST_F(Files, WhatOverlapsOnAGpuHasRowsOfItsOwn) {
         recorder.add(event);
     };
     add(100, 200, Kind::copy, 0);
-    add(150, 300, Kind::copy, 0);   // overlaps the first
-    add(200, 250, Kind::copy, 0);   // follows it
-    add(120, 180, Kind::copy, 1);   // another GPU
+    add(150, 300, Kind::copy, 0);  // overlaps the first
+    add(200, 250, Kind::copy, 0);  // follows it
+    add(120, 180, Kind::copy, 1);  // another GPU
     add(120, 180, Kind::kernel, 0);
     Rank rank;
     rank.rank = 0;

@@ -80,6 +80,41 @@ TEST(Recorder, CountsWhatDoesNotFit) {
     EXPECT_EQ(nothing.dropped(), 2U);
 }
 
+TEST(Recorder, PollsInARowAreOneEvent) {
+    Recorder recorder(kPlenty);
+    static const char* const test = "MPI_Test";
+    const auto poll = [&](const char* const name, const std::uint64_t begin_ns) {
+        Event event;
+        event.name = name;
+        event.begin_ns = begin_ns;
+        event.end_ns = begin_ns + 10;
+        event.bytes = 1;
+        event.is_poll = true;
+        recorder.add(event);
+    };
+    for (std::uint64_t i = 0; i < 1'000; ++i)
+        poll(test, 1'000 + 100 * i);
+    poll(test, 101'000 + 10 + kPollGap_ns);  // one by itself
+    poll("MPI_Iprobe", 120'000);
+    recorder.add(numbered(3));
+    poll("MPI_Iprobe", 120'100);
+    const std::vector<Seen> seen = all_of(recorder);
+    ASSERT_EQ(seen.size(), 5U);
+    EXPECT_EQ(seen[0].event.begin_ns, 1'000U);
+    EXPECT_EQ(seen[0].event.end_ns, 100'910U);
+    EXPECT_EQ(seen[0].event.repeats, 999U);
+    EXPECT_EQ(seen[0].event.bytes, 1'000U);
+    for (std::size_t i = 1; i < seen.size(); ++i)
+        EXPECT_EQ(seen[i].event.repeats, 0U);
+
+    // An event may not reach out of the range that it began in.
+    recorder.push_range("range");
+    poll(test, 200'000);
+    recorder.pop_range();
+    poll(test, 200'100);
+    EXPECT_EQ(all_of(recorder).size(), 8U);
+}
+
 TEST(Recorder, ThreadsDoNotLoseEachOthersEvents) {
     Recorder recorder(kPlenty);
     constexpr int kThreads = 8;
