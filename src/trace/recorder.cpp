@@ -243,9 +243,11 @@ void Recorder::for_each(const std::function<void(int thread, const Event& event)
         }
     }
     for (std::size_t thread = 0; thread < lanes.size(); ++thread) {
-        for (Chunk* chunk = lanes[thread]->first.load(std::memory_order_acquire); chunk != nullptr;
-             chunk = chunk->next.load(std::memory_order_acquire)) {
+        Chunk* chunk = lanes[thread]->first.load(std::memory_order_acquire);
+        while (chunk != nullptr) {
             const std::size_t used = chunk->used.load(std::memory_order_acquire);
+            // Only what was full by then is followed by another: the thread may have filled it meanwhile.
+            Chunk* const next = used == chunk->capacity ? chunk->next.load(std::memory_order_acquire) : nullptr;
             for (std::size_t i = 0; i < used; ++i) {
                 Event& slot = chunk->slots[i];
                 // Whoever closes it may do so at this moment.
@@ -262,6 +264,7 @@ void Recorder::for_each(const std::function<void(int thread, const Event& event)
                 copy.device = slot.device;
                 use(static_cast<int>(thread), copy);
             }
+            chunk = next;
         }
     }
 }

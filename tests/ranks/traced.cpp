@@ -2,8 +2,8 @@
 //
 //     traced [--gpu=auto|none] [MODE]
 //
-// MODE: calls (default), many (a message too many for a small trace), exit (ends without MPI_Finalize), abort (rank 1
-// does), threads (ranges and calls on several threads at a time). Prints `ok` on rank 0.
+// MODE: calls (default), many (a message too many for a small trace), exit (ends without MPI_Finalize; one rank), abort
+// (rank 1 does), threads (ranges and calls on several threads at a time). Prints `ok` on rank 0.
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -172,6 +172,8 @@ int main(int argc, char** argv) {
     } else if (mode == "many") {
         for (int i = 0; i < 2000; ++i)
             require(MPI_Barrier(MPI_COMM_WORLD));
+    } else if (mode == "exit") {
+        collective(me);  // one rank can do it
     } else {
         blocking(me);
         nonblocking(me);
