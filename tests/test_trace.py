@@ -170,7 +170,6 @@ def test_every_call_is_there_once_with_its_path_and_bytes(traced: Traced, case: 
         counts = Counter(e["name"] for e in traced.events() if e["pid"] == rank and e.get("cat") == "mpi")
         expected = {
             "MPI_Init_thread": 1,
-            "MPI_Comm_rank": 1,
             "MPI_Send": 2,
             "MPI_Recv": 1,
             "MPI_Sendrecv": 1,
@@ -189,6 +188,7 @@ def test_every_call_is_there_once_with_its_path_and_bytes(traced: Traced, case: 
             "MPI_Finalize": 1,
         }
         assert {name: counts[name] for name in expected} == expected
+        assert "MPI_Comm_rank" not in counts, "what only looks something up is left out"
         # A program that waits by asking does not fill the trace.
         assert 1 <= counts["MPI_Test"] <= 1000
         for event in traced.events():

@@ -19,6 +19,8 @@ NARROWEST = 0.6
 
 THREAD_KINDS = ("range", "mpi")
 """These lie in one another on their thread; everything else has rows of its own."""
+BESIDE = ("kernel", "copy", "background")
+"""The order of those rows."""
 OTHERS = "other"
 NAMED = len(svg.PALETTE) - 1
 """As many names as get a colour and an entry of the legend; the rest share the last colour."""
@@ -91,7 +93,7 @@ def rows_of(lane: Lane) -> list[Row]:
     under_way = [bar for bar in lane.bars if bar.kind == "nonblocking"]
     rows += [Row("under way" if index == 0 else "", row) for index, row in enumerate(_side_by_side(under_way))]
     others = [bar for bar in lane.bars if bar.kind not in (*THREAD_KINDS, "nonblocking")]
-    for number in sorted({bar.number for bar in others}):
+    for _, number in sorted({(BESIDE.index(bar.kind), bar.number) for bar in others}):
         in_row = sorted((bar for bar in others if bar.number == number), key=lambda b: b.begin)
         rows.append(Row(in_row[0].row, in_row))
     return rows

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -30,7 +29,8 @@ std::int64_t Alignment::offset_at(const std::uint64_t time_ns) const noexcept {
     const auto span = static_cast<double>(static_cast<std::int64_t>(last->at_ns - first->at_ns));
     const auto passed = static_cast<double>(static_cast<std::int64_t>(time_ns - first->at_ns));
     const auto drift = static_cast<double>(last->offset_ns - first->offset_ns);
-    return first->offset_ns + static_cast<std::int64_t>(std::llround(drift * passed / span));
+    const double change = drift * passed / span;
+    return first->offset_ns + static_cast<std::int64_t>(change < 0 ? change - 0.5 : change + 0.5);
 }
 
 std::string clock_name() {
