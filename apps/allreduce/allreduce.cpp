@@ -17,6 +17,7 @@
 
 #include "buffers.h"
 #include "ccl.h"
+#include "ranges.h"
 
 namespace {
 
@@ -44,22 +45,26 @@ struct Result {
 };
 
 /// Runs `calls` calls. Returns their seconds, each set of buffers timed between two barriers, and adds to `wrong` the
-/// first wrong element of any rank. Collective.
-double run(const Way& way, long long calls, allreduce::Buffers& buffers, std::string& wrong) {
+/// first wrong element of any rank. A timeline shows each set as a range with the name of the phase. Collective.
+double run(const char* phase, const Way& way, long long calls, allreduce::Buffers& buffers, std::string& wrong) {
     double seconds = 0;
     for (long long done = 0; done < calls && wrong.empty();) {
         const long long used = std::min(calls - done, buffers.count());
         buffers.reset(used);
 
         MPI_Barrier(MPI_COMM_WORLD);
-        const double start_time = MPI_Wtime();
-        for (long long b = 0; b < used; ++b)
-            way.call(buffers[b]);
-        way.finish();
-        HIP_CHECK(hipDeviceSynchronize());
-        MPI_Barrier(MPI_COMM_WORLD);
-        seconds += MPI_Wtime() - start_time;
+        {
+            const apps::Range range(phase);
+            const double start_time = MPI_Wtime();
+            for (long long b = 0; b < used; ++b)
+                way.call(buffers[b]);
+            way.finish();
+            HIP_CHECK(hipDeviceSynchronize());
+            MPI_Barrier(MPI_COMM_WORLD);
+            seconds += MPI_Wtime() - start_time;
+        }
 
+        const apps::Range range("check");
         wrong = apps::first_problem(buffers.difference(used));
         done += used;
     }
@@ -70,8 +75,8 @@ double run(const Way& way, long long calls, allreduce::Buffers& buffers, std::st
 bool measure(const Way& way, const Options& options, allreduce::Buffers& buffers, std::vector<Result>& results) {
     std::string wrong;
     // An MPI may have to register or map a buffer when it first sees it: each is used before the time counts.
-    if (options.warm_up > 0) run(way, std::max(options.warm_up, buffers.count()), buffers, wrong);
-    const double seconds = run(way, options.iterations, buffers, wrong);
+    if (options.warm_up > 0) run("warm-up", way, std::max(options.warm_up, buffers.count()), buffers, wrong);
+    const double seconds = run("sum", way, options.iterations, buffers, wrong);
     if (!wrong.empty()) {
         if (apps::rank_of_world() == 0) {
             std::fprintf(stderr, "wrong data: %s, %s: %s\n", way.library.c_str(), way.mode.c_str(), wrong.c_str());
@@ -173,6 +178,7 @@ bool benchmark(const Options& options) {
     if (right) {
         print_table(results, options, buffers.bytes());
         print_ratios(results, ccl.name());
+        apps::print_ranges(program);
         print("# All sums are exact on all ranks.\n");
     }
     HIP_CHECK(hipStreamDestroy(stream));

@@ -51,8 +51,15 @@ struct awaken_statistics {
     unsigned long long bytes; /* of the buffers that travelled this way */
 };
 /* Fills `statistics` and returns 0, or returns -1 for a path that does not exist. AWAKEN_PATH_NATIVE is counted only
- * when AWAKEN_REPORT is set: a call that needs no service is not looked at otherwise. */
+ * when AWAKEN_REPORT or AWAKEN_TRACE is set: a call that needs no service is not looked at otherwise. */
 int awaken_get_statistics(enum awaken_path path, struct awaken_statistics* statistics);
+
+/* A named stretch of the calling thread's time in the trace (AWAKEN_TRACE), from push to pop. Ranges lie in one
+ * another; a pop without a push does nothing, and a range that is not popped ends with the trace. `name` is copied;
+ * null counts as
+ * "". Both cost next to nothing where nothing is traced. */
+void awaken_range_push(const char* name);
+void awaken_range_pop(void);
 
 #ifdef __cplusplus
 }

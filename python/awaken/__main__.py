@@ -13,7 +13,7 @@ from awaken.installation import native_program
 NATIVE_COMMANDS = ("exec", "bench", "tune", "settings", "version", "help")
 """What the native program does itself."""
 
-COMMANDS = ("compare", "doctor", "report", "topo")
+COMMANDS = ("compare", "doctor", "report", "scale", "topo", "trace")
 """What this package does: each is a module of it, whose run() takes the arguments after the name and returns the exit
 status."""
 
@@ -44,4 +44,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        status = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough (head); nothing more may be written, at the exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

@@ -159,6 +159,11 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "most pinned host memory that each rank keeps for staging; what does not fit goes through ordinary memory"},
         {"AWAKEN_REPORT", "0 | 1 | file name", "0",
          "at MPI_Finalize, report calls, bytes, time and paths: 1 as text on stderr, or to a file (*.json: as JSON)"},
+        {"AWAKEN_TRACE", "folder", "",
+         "record a timeline of every rank's MPI calls, copies, kernels and ranges, and write it to this folder at "
+         "MPI_Finalize; the same on all ranks"},
+        {"AWAKEN_TRACE_LIMIT", "bytes, with K, M or G", "64M",
+         "memory for a rank's events (56 bytes each); later ones are counted, and not kept"},
         {"AWAKEN_CHECK", "1 | 0", "0", "check each buffer against the allocation that it lies in"},
         {"AWAKEN_MPI", "path", "", "the MPI library to use when the program has loaded none by itself"},
         {"AWAKEN_JOB", "text", "",
@@ -229,6 +234,10 @@ Settings Settings::from_environment(char** environment) {
         } else if (name == "AWAKEN_REPORT") {
             settings.report = value != "0";
             if (settings.report && value != "1") settings.report_file = value;
+        } else if (name == "AWAKEN_TRACE") {
+            settings.trace_folder = value;
+        } else if (name == "AWAKEN_TRACE_LIMIT") {
+            settings.trace_limit_bytes = parse_bytes(value, name);
         } else if (name == "AWAKEN_CHECK") {
             settings.check = parse_switch(name, value);
         } else if (name == "AWAKEN_MPI") {

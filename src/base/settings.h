@@ -51,6 +51,8 @@ struct Settings {
     bool report = false;                                    ///< AWAKEN_REPORT is set and not 0
     std::string report_file;                                ///< empty: the text goes to stderr; *.json chooses JSON
     bool check = false;                                     ///< AWAKEN_CHECK
+    std::string trace_folder;                               ///< AWAKEN_TRACE; empty: nothing is traced
+    std::size_t trace_limit_bytes = std::size_t{64} << 20;  ///< AWAKEN_TRACE_LIMIT, per rank; K, M, G suffixes
     std::string mpi_library;  ///< AWAKEN_MPI: the libmpi to use when the program opened none
     std::string job;          ///< AWAKEN_JOB: the job's name where no launcher tells; empty: ask the launcher
     int pretended_nodes = 1;  ///< AWAKEN_PRETEND_NODES: the ranks of one node behave as if they were on this many

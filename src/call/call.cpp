@@ -1,16 +1,8 @@
 #include "call/call.h"
 
-#include <ctime>
-
 #include "report/totals.h"
 
 namespace awaken::AWAKEN_ABI {
-
-std::uint64_t Call::now_ns() noexcept {
-    timespec time{};
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(time.tv_nsec);
-}
 
 Call::~Call() {
     Layer& owner = layer();
@@ -24,8 +16,66 @@ Call::~Call() {
         report::totals.add(_path, static_cast<std::uint64_t>(_bytes));
     }
     if (_started_ns != 0) {
-        owner.ledger.add(name(), _path, static_cast<std::uint64_t>(_bytes), now_ns() - _started_ns);
+        const std::uint64_t ended_ns = _ended_ns != 0 ? _ended_ns : trace::now_ns();
+        if (owner.settings.report) {
+            owner.ledger.add(name(), _path, static_cast<std::uint64_t>(_bytes), ended_ns - _started_ns);
+        }
+        tell(ended_ns);
     }
+}
+
+void Call::tell(const std::uint64_t ended_ns) noexcept {
+    trace::Sink* const to = traced() && !_told ? trace::sink() : nullptr;
+    if (to != nullptr) {
+        _told = true;
+        trace::Event whole = event();
+        whole.end_ns = ended_ns;
+        to->add(whole);
+    }
+}
+
+void Call::end_in_trace() noexcept {
+    if (_started_ns != 0) {
+        tell(trace::now_ns());
+    }
+}
+
+namespace {
+
+/// Calls that say at once whether something is there.
+bool is_poll(const Function function) noexcept {
+    switch (function) {
+        case Function::Test:
+        case Function::Testall:
+        case Function::Testany:
+        case Function::Testsome:
+        case Function::Iprobe:
+        case Function::Improbe:
+        case Function::Request_get_status:
+        case Function::Parrived:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+trace::Event Call::event() const noexcept {
+    trace::Event event;
+    event.is_poll = is_poll(_function);
+    event.begin_ns = _started_ns;
+    event.name = name();
+    event.bytes = static_cast<std::uint64_t>(_bytes);
+    event.path = static_cast<std::uint8_t>(_path);
+    if (_peer != trace::kNoPeer) {
+        event.peer = _peer == MPI_ANY_SOURCE ? trace::kAnyPeer : _peer == MPI_PROC_NULL ? trace::kNullPeer : _peer;
+    }
+    // Of a call that failed it is not certain that there is such a communicator.
+    if (_target == Target::communicator && _succeeded) {
+        layer().real.Comm_size(_communicator, &event.members);
+    }
+    return event;
 }
 
 int Call::fail(const int error_class, const Error& error) noexcept {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "call/layer.h"
+#include "call/traced_requests.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -19,8 +20,8 @@ class Call {
         current = this;
         Layer& owner = layer();
         owner.neighbours.settle_readiness();
-        if (owner.settings.report) {
-            _started_ns = now_ns();
+        if (owner.observed) {
+            _started_ns = trace::now_ns();
         }
     }
     ~Call();
@@ -35,6 +36,11 @@ class Call {
         _communicator = communicator;
         _target = Target::communicator;
     }
+    /// The same, with the rank that is sent to or received from.
+    void on(const MPI_Comm communicator, const int peer) noexcept {
+        on(communicator);
+        _peer = peer;
+    }
     void on_window(const MPI_Win window) noexcept {
         _window = window;
         _target = Target::window;
@@ -48,10 +54,25 @@ class Call {
     void account(const report::Path path, const std::int64_t bytes) noexcept {
         _path = path > _path ? path : _path;
         _bytes += bytes;
+        _part = {path > _part.path ? path : _part.path, _part.bytes + bytes};
     }
     [[nodiscard]] std::int64_t accounted_bytes() const noexcept { return _bytes; }
     /// Of a call that consists of others: its own data, whatever these have counted.
     void account_bytes(const std::int64_t bytes) noexcept { _bytes = bytes; }
+    /// What the call returns with.
+    void returned(const int error) noexcept { _succeeded = error == MPI_SUCCESS; }
+    /// For the trace, the call is over: what follows is the trace's own doing.
+    void end_in_trace() noexcept;
+    /// The trace is told of this call, and not of those that the MPI or a callback makes in the course of it.
+    [[nodiscard]] bool traced() const noexcept { return _outer == nullptr && layer().tracing; }
+    /// The call as far as it has gone, for the trace.
+    [[nodiscard]] trace::Event event() const noexcept;
+    /// What has been accounted since this was last called.
+    struct Part {
+        report::Path path;
+        std::int64_t bytes;
+    };
+    Part take_part() noexcept { return std::exchange(_part, Part{report::Path::native, 0}); }
     /// Raises an error of ours on the call's object and returns the code.
     int fail(int error_class, const Error& error) noexcept;
 
@@ -63,7 +84,7 @@ class Call {
 
   private:
     enum class Target : std::uint8_t { self, communicator, window, file };
-    static std::uint64_t now_ns() noexcept;
+    void tell(std::uint64_t ended_ns) noexcept;
 
     const Function _function;
     Call* _outer = nullptr;
@@ -75,7 +96,12 @@ class Call {
         MPI_File _file;
     };
     std::int64_t _bytes = 0;
-    std::uint64_t _started_ns = 0;
+    std::uint64_t _started_ns = 0;  ///< 0: nobody wants to know
+    std::uint64_t _ended_ns = 0;    ///< 0: as late as the destructor
+    Part _part{report::Path::native, 0};
+    int _peer = trace::kNoPeer;
+    bool _succeeded = false;
+    bool _told = false;  ///< the trace was told
 };
 
 /// Thrown where an error has a class of its own; a plain awaken::Error becomes MPI_ERR_OTHER.
@@ -105,7 +131,11 @@ struct Entry<function, Operation, int (*)(Arguments...)> {
         }
         Call call(function);
         try {
-            return Operation::template run<function>(call, arguments...);
+            TracedRequests<function, Arguments...> requests(call.traced(), arguments...);
+            const int error = Operation::template run<function>(call, arguments...);
+            call.returned(error);
+            requests.returned(error, [&call] { return call.event(); }, arguments...);
+            return error;
         } catch (const ClassedError& error) {
             return call.fail(error.error_class, error);
         } catch (const Error& error) {

@@ -27,10 +27,13 @@ std::string host_name() {
 Layer::Layer(const loader::Binding& mpi, Settings given)
     : binding(mpi),
       settings(std::move(given)),
+      tracing(!settings.trace_folder.empty()),
+      observed(settings.report || tracing),
       datatypes(real),
       pool(settings.pinned_pool_bytes),
       requests(real),
-      neighbours(*this) {
+      neighbours(*this),
+      trace(*this) {
     real.load(binding);
     below.load_below(binding);
 }
@@ -80,6 +83,9 @@ void Layer::mpi_started(const bool world_model) {
         neighbours.after_init();
         if (gpu::Runtime* const known = _gpu.load(std::memory_order_acquire)) {
             neighbours.use(*known);
+        }
+        if (tracing) {
+            trace.begin();
         }
     }
 }
@@ -229,6 +235,9 @@ void Layer::mpi_stopping(const bool world_model) {
     }
     if (world_model) {
         neighbours.before_finalize();
+    }
+    if (tracing && (world_model || (last && _rank < 0))) {
+        trace.end();
     }
     if (last) {
         datatypes.clear();

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/settings.h"
 #include "call/neighbours.h"
+#include "call/rank_trace.h"
 #include "call/requests.h"
 #include "gpu/gpu.h"
 #include "mpi/datatypes.h"
@@ -33,8 +34,10 @@ class Layer {
 
     const loader::Binding& binding;
     const Settings settings;
-    Native real;   ///< the MPI's own PMPI_ functions, for calls that are ours
-    Native below;  ///< what the program would have called without us: a profiling tool below us, or the MPI
+    const bool tracing;   ///< AWAKEN_TRACE is set
+    const bool observed;  ///< calls are timed: for the report, or for the trace
+    Native real;          ///< the MPI's own PMPI_ functions, for calls that are ours
+    Native below;         ///< what the program would have called without us: a profiling tool below us, or the MPI
     Datatypes datatypes;
     transfer::ProcessMemory process_memory;
     transfer::PinnedPool pool;
@@ -42,6 +45,7 @@ class Layer {
     Requests requests;
     Neighbours neighbours;
     report::Ledger ledger;
+    RankTrace trace;
 
     /// The GPU runtime that the program uses; the none runtime as long as it has loaded no other.
     [[nodiscard]] gpu::Runtime& gpu() {

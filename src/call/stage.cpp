@@ -203,7 +203,7 @@ Stage::Image& Stage::add_image(const Access access, const Form form, const std::
 }
 
 void Stage::account_native(const std::int64_t count, const MPI_Datatype type) const {
-    if (!_layer->settings.report || count <= 0 || type == MPI_DATATYPE_NULL) {
+    if (!_layer->observed || count <= 0 || type == MPI_DATATYPE_NULL) {
         return;
     }
     MPI_Count size = 0;

@@ -66,6 +66,8 @@ constexpr std::array kCommands = {
     Command{"tune", tune, "measure this machine's GPUs, and write the figures by which paths are chosen"},
     Command{"topo", nullptr, "show how GPUs, processors and network cards are connected, and how fast each way is"},
     Command{"doctor", nullptr, "say whether this MPI takes GPU memory, by itself and with Awaken, and what would help"},
+    Command{"trace", nullptr, "sum up and draw the timeline that AWAKEN_TRACE recorded"},
+    Command{"scale", nullptr, "run a program at several numbers of ranks, and draw how it scales"},
     Command{"settings", settings, "list the environment variables, their values and meaning"},
     Command{"version", version, "print the version and where the library is"},
     Command{"help", help, "print this text"},
@@ -77,7 +79,7 @@ int help(std::span<char* const> words) {
     for (const Command& command : kCommands) {
         std::printf("  %-10s%s\n", command.name, command.summary);
     }
-    std::puts("\n`awaken exec --help`, and the same of bench, tune, topo and doctor, lists their options.");
+    std::puts("\n`awaken COMMAND --help` lists the options of all but the last three.");
     return 0;
 }
 

@@ -22,6 +22,8 @@ constexpr std::array kOptions = {
            "pinned host memory per rank, with suffix K, M or G"},
     Option{"--report", Argument::optional, "FILE", "AWAKEN_REPORT", "1",
            "at MPI_Finalize, say which path each call took; *.json gives JSON"},
+    Option{"--trace", Argument::required, "FOLDER", "AWAKEN_TRACE", nullptr,
+           "record a timeline of all ranks; `awaken trace FOLDER` sums it up"},
     Option{"--check", Argument::none, nullptr, "AWAKEN_CHECK", "1", "check each buffer against its allocation"},
 };
 

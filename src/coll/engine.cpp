@@ -237,6 +237,7 @@ Engine::Work Engine::start(const int device, const std::function<void(gpu::Strea
         stream = on.streams[kStreams];
         work = reserve(on, stream);
     }
+    work._traced.begin(trace::Kind::kernel, "NCCL or RCCL", 0, device);
     // Without the lock: a library may take its time for what it does first.
     if (const gpu::Status status = _runtime.run_on(device, [&] { issue(stream); }); !status.ok()) {
         fail("making a GPU current", status);
@@ -274,6 +275,18 @@ const ccl::Library* Engine::ccl() {
     return nullptr;
 }
 
+/// Bytes that kernels for these write.
+std::uint64_t Engine::bytes_of(const std::vector<Fold>& folds, const std::vector<Copy>& copies) noexcept {
+    std::uint64_t bytes = 0;
+    for (const Fold& fold : folds) {
+        bytes += fold.elements * kernels::element_bytes(kernels::type_of(fold.code)) * fold.targets.size();
+    }
+    for (const Copy& copy : copies) {
+        bytes += copy.bytes;
+    }
+    return bytes;
+}
+
 Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
                            std::atomic<std::uint64_t>& word, const std::uint64_t value) {
     const std::scoped_lock lock(_mutex);
@@ -285,6 +298,8 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
     }
     const gpu::KernelHandle move = on.move();
     Work work = reserve(on, on.streams[on.next_stream++ % kStreams]);
+    work._traced.begin(trace::Kind::kernel, folds.empty() ? "copy kernel" : "reduction kernel", bytes_of(folds, copies),
+                       device);
     const std::size_t copy_launches = (copies.size() + kernels::kMostMoves - 1) / kernels::kMostMoves;
     std::size_t left = folds.size() + copy_launches;
     const auto launch = [&](const gpu::KernelHandle kernel, const gpu::Dim3 grid, const unsigned threads,
@@ -337,7 +352,8 @@ Engine::Work::Work(Work&& other) noexcept
     : _engine(std::exchange(other._engine, nullptr)),
       _device(other._device),
       _stream(other._stream),
-      _counter(other._counter) {}
+      _counter(other._counter),
+      _traced(std::move(other._traced)) {}
 
 Engine::Work& Engine::Work::operator=(Work&& other) noexcept {
     if (this != &other) {
@@ -346,6 +362,7 @@ Engine::Work& Engine::Work::operator=(Work&& other) noexcept {
         _device = other._device;
         _stream = other._stream;
         _counter = other._counter;
+        _traced = std::move(other._traced);
     }
     return *this;
 }
@@ -377,6 +394,7 @@ bool Engine::Work::query() {
 }
 
 void Engine::Work::finished() noexcept {
+    _traced.end();
     if (Engine* const engine = std::exchange(_engine, nullptr)) {
         const std::scoped_lock lock(engine->_mutex);
         for (const std::unique_ptr<Device>& device : engine->_devices) {

@@ -15,6 +15,7 @@
 #include "coll/plan.h"
 #include "coll/selection.h"
 #include "gpu/gpu.h"
+#include "trace/trace.h"
 #include "transfer/device_copies.h"
 #include "transfer/exports.h"
 #include "transfer/mappings.h"
@@ -62,6 +63,7 @@ class Engine {
         int _device = -1;
         gpu::StreamHandle _stream;
         std::uint32_t _counter = 0;
+        trace::Stretch _traced;
     };
 
     /// A place of memory, for kernels.
@@ -108,6 +110,8 @@ class Engine {
   private:
     struct Device;
     [[nodiscard]] Device& device_of(int device);
+    [[nodiscard]] static std::uint64_t bytes_of(const std::vector<Fold>& folds,
+                                                const std::vector<Copy>& copies) noexcept;
     /// Of a kernel or several that are about to be launched. Needs the lock.
     [[nodiscard]] Work reserve(Device& device, gpu::StreamHandle stream);
     [[nodiscard]] unsigned blocks_for(const Device& device, std::uint64_t bytes) const noexcept;

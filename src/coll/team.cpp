@@ -134,6 +134,7 @@ Round::Round(std::shared_ptr<Team> owner, const std::uint64_t number, const Argu
     keep(_arguments.bytes_from, _bytes_from);
     keep(_arguments.send_offsets, _send_offsets);
     keep(_arguments.receive_offsets, _receive_offsets);
+    _traced.begin(trace::Kind::background, to_string(_arguments.kind), _arguments.bytes, -1);
 }
 
 Round::~Round() {
@@ -870,6 +871,7 @@ void Round::mark_done(const Outcome outcome) noexcept {
 void Round::finish() noexcept {
     Team& team = _team;
     _state = State::over;
+    _traced.end();
     _reached.clear();
     _send.block.release();
     _receive.block.release();

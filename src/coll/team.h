@@ -178,6 +178,7 @@ class Round {
     std::vector<Reached> _reached;
     Plan _plan;
     Engine::Work _work;
+    trace::Stretch _traced;
     std::atomic<std::uint64_t>* _word = nullptr;  ///< what the kernels write to, where the board is not registered
     Clock::time_point _looked{};
     Clock::time_point _queried{};

@@ -27,7 +27,7 @@ void started(const bool world_model) {
             loader::die(
                 Error(why_not, "install the driver or make it visible to this process, or unset AWAKEN_GPU").what());
         }
-    } else if (!owner.settings.report && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
+    } else if (!owner.observed && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
         // No GPU can appear here: the program gets its MPI back, at the cost of a jump.
         loader::pass_everything_through(owner.binding);
         if (owner.neighbours.has_network()) {
@@ -38,9 +38,10 @@ void started(const bool world_model) {
 
 struct Init {
     template <Function function, class... Arguments>
-    static int run(Call&, Arguments... arguments) {
+    static int run(Call& call, Arguments... arguments) {
         layer().neighbours.before_init();
         const int error = below<function>()(arguments...);
+        call.end_in_trace();
         if (error == MPI_SUCCESS) {
             started(true);
         }
@@ -61,7 +62,9 @@ struct SessionInit {
 
 struct Finalize {
     template <Function function>
-    static int run(Call&) {
+    static int run(Call& call) {
+        // The trace is written while the MPI is still there, and shows how far this call had come.
+        call.end_in_trace();
         layer().mpi_stopping(true);
         const int error = below<function>()();
         layer().mpi_stopped();

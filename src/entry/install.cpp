@@ -21,9 +21,15 @@ void install(const loader::Binding& binding) {
     }
     // Left in place for the life of the process, see Layer.
     current_layer = new Layer(binding, std::move(settings));
+    const bool tracing = current_layer->tracing;
+    if (tracing) {
+        trace::Session::start(current_layer->settings.trace_folder, current_layer->settings.trace_limit_bytes);
+    }
+    // Those that are served come after those that are only looked at.
     for (const Services& family :
-         {environment_services(), point_to_point_services(), persistent_services(), completion_services(),
-          collective_services(), neighbourhood_services(), pack_services(), one_sided_services()}) {
+         {tracing ? observed_services() : Services(), environment_services(), point_to_point_services(),
+          persistent_services(), completion_services(), collective_services(), neighbourhood_services(),
+          pack_services(), one_sided_services()}) {
         for (const loader::Service& service : family) {
             if (service.entry == nullptr) {
                 continue;  // not in this ABI

@@ -16,6 +16,7 @@ using Services = std::vector<loader::Service>;
 [[nodiscard]] Services collective_services();      ///< coll/collectives.cpp
 [[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
 [[nodiscard]] Services pack_services();            ///< p2p/pack.cpp
+[[nodiscard]] Services observed_services();        ///< entry/observed.cpp: all others, while calls are traced
 [[nodiscard]] Services one_sided_services();       ///< rma/one_sided.cpp
 
 }  // namespace awaken::AWAKEN_ABI

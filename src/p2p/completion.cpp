@@ -134,11 +134,21 @@ class Carriers {
             _requests[at] = _carriers[at];
             return;
         }
+        const MPI_Request handle = _requests[at];
         if (operation->kind == Operation::Kind::once) {
             layer().requests.forget(*operation);
             _requests[at] = MPI_REQUEST_NULL;
         }
+        if (!layer().tracing) [[likely]] {
+            operation->complete(status, error);
+            return;
+        }
+        Call& call = *Call::current;
+        static_cast<void>(call.take_part());
         operation->complete(status, error);
+        if (const Call::Part part = call.take_part(); part.bytes > 0) {
+            layer().trace.operations.learned(handle, part.path, static_cast<std::uint64_t>(part.bytes));
+        }
     }
 
   private:

@@ -40,6 +40,7 @@ bool Fetch::advance() noexcept {
 
 /// Lets go of the sender, however it ended.
 void Fetch::finish() noexcept {
+    _traced.end();
     _copy = {};
     if (_ring != nullptr && _error) {
         _claim.ring->failed.store(1, std::memory_order_release);

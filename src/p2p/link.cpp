@@ -143,6 +143,8 @@ void Link::publish(Shipment& shipment, const Location& location, const bool is_c
     std::memset(shipment._message.data(), 0, shipment.header_length());
     std::memcpy(shipment._message.data(), &header, sizeof header);
     shipment._is_copy = is_copy;
+    shipment._traced.begin(trace::Kind::background, "message offered", shipment._bytes, -1,
+                           _segment.process(shipment._peer).world_rank);
     shipment._published = Shipment::Clock::now();
     if (is_copy) {
         _outbox.offer_copy(shipment._ticket, shipment._peer, shipment._bytes, location, ready);
@@ -207,6 +209,7 @@ std::shared_ptr<Shipment> Link::wrap(const int peer, const void* const buffer, c
     shipment->_route = Route::by_cpu;
     publish(*shipment, small_location(shipment->_ticket), true, bytes);
     shipment->_free = true;
+    shipment->_traced.end();
     return shipment;
 }
 
@@ -220,6 +223,7 @@ bool Link::ship_by_cpu(Shipment& shipment) {
     shipment._route = Route::by_cpu;
     publish(shipment, small_location(shipment._ticket), true, shipment._bytes);
     shipment._free = true;
+    shipment._traced.end();
     return true;
 }
 
@@ -499,6 +503,8 @@ std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::si
     fetch->_info = info;
     fetch->_size = claim->bytes;
     fetch->_wanted = std::min<std::size_t>(claim->bytes, capacity);
+    fetch->_traced.begin(trace::Kind::background, "message fetched", fetch->_wanted, -1,
+                         _segment.process(peer).world_rank);
     if (peer != _own && _options.path != Path::ring && area(peer).plate.there.load(std::memory_order_acquire) != 0) {
         // At first use, whichever way the message came: what is found decides how the next ones are sent.
         static_cast<void>(can_read(peer, info.device >= 0 ? info.device : any_device()));

@@ -24,6 +24,7 @@
 #include "node/segment.h"
 #include "p2p/background.h"
 #include "p2p/offers.h"
+#include "trace/trace.h"
 #include "transfer/cpu_window.h"
 #include "transfer/device_copies.h"
 #include "transfer/exports.h"
@@ -99,6 +100,7 @@ class Shipment final : public Job {
     Route _route = Route::pull;
     std::array<std::byte, kLongestHeader> _message;  ///< filled as far as it is sent
     bool _is_copy = false;                           ///< offered as a copy, which `_parts` are making
+    trace::Stretch _traced;                          ///< from the offer until the buffer is free
     std::atomic<bool> _free{false};
     bool _withdrawn = false;
     std::optional<Error> _error;
@@ -151,6 +153,7 @@ class Fetch final : public Job {
     std::byte* _buffer = nullptr;
     gpu::PointerInfo _info;
     std::size_t _size = 0, _wanted = 0;
+    trace::Stretch _traced;
     Route _route = Route::pull;
     std::atomic<bool> _over{false};
     bool _refused = false;

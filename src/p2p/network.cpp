@@ -715,6 +715,7 @@ std::optional<std::uint64_t> Network::size_of(const int peer, const std::size_t 
 // ---- for shipments and fetches --------------------------------------------------------------------------------------
 
 void Network::send_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
+    chunk.traced.begin(trace::Kind::background, "chunk sent", chunk.bytes, -1, peer);
     if (_owner.real.Isend(chunk.place, static_cast<int>(chunk.bytes), MPI_BYTE, peer, chunk_tag(id), _comm,
                           &chunk.request) != MPI_SUCCESS) {
         throw Error("the MPI refused part of a message to rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
@@ -723,6 +724,7 @@ void Network::send_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
 }
 
 void Network::receive_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
+    chunk.traced.begin(trace::Kind::background, "chunk received", chunk.bytes, -1, peer);
     if (_owner.real.Irecv(chunk.place, static_cast<int>(chunk.bytes), MPI_BYTE, peer, chunk_tag(id), _comm,
                           &chunk.request) != MPI_SUCCESS) {
         throw Error("the MPI refused part of a message from rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
@@ -735,6 +737,9 @@ bool Network::is_complete(Chunk& chunk, MPI_Status& status) const {
     if (_owner.real.Test(&chunk.request, &done, &status) != MPI_SUCCESS) {
         throw Error("the MPI could not carry part of a message between nodes",
                     "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
+    }
+    if (done != 0) {
+        chunk.traced.end();
     }
     return done != 0;
 }

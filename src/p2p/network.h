@@ -35,6 +35,7 @@
 #include "gpu/gpu.h"
 #include "mpi/native.h"
 #include "p2p/offers.h"
+#include "trace/trace.h"
 #include "transfer/device_copies.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/tuning.h"
@@ -52,6 +53,7 @@ struct Chunk {
     std::byte* place = nullptr;  ///< in the block, or in a receiver's own host memory
     transfer::DeviceCopies::Copy copy;
     MPI_Request request = MPI_REQUEST_NULL;
+    trace::Stretch traced;  ///< while the MPI has it
 };
 
 /// A message on its way to another node. Used by one thread at a time, in calls of the program's.

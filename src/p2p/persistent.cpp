@@ -76,7 +76,7 @@ struct PersistentInit {
     template <Function function, class Pointer, class Count>
     static int run(Call& call, Pointer buffer, Count count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
                    MPI_Request* request) {
-        call.on(comm);
+        call.on(comm, peer);
         const int error = below<function>()(buffer, count, type, peer, tag, comm, request);
         if (error != MPI_SUCCESS || peer == MPI_PROC_NULL) {
             return error;
@@ -201,7 +201,7 @@ struct PartitionedInit {
     template <Function function, class Pointer>
     static int run(Call& call, Pointer buffer, int partitions, MPI_Count count, MPI_Datatype type, int peer, int tag,
                    MPI_Comm comm, MPI_Info info, MPI_Request* request) {
-        call.on(comm);
+        call.on(comm, peer);
         Stage stage(call);
         stage.watch();
         Argument<MPI_Count> argument{const_cast<void*>(static_cast<const void*>(buffer)), count, type};

@@ -143,7 +143,7 @@ struct BlockingSend {
     template <Function function, class Count>
     static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
                    MPI_Comm comm) {
-        call.on(comm);
+        call.on(comm, destination);
         Departure departure(call);
         const Posted posted = departure.prepare(mode_of<function>(), buffer, count, type, destination, comm);
         if (mode_of<function>() == Mode::plain && departure.exchanging()) {
@@ -163,7 +163,7 @@ struct NonblockingSend {
     template <Function function, class Count>
     static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
                    MPI_Comm comm, MPI_Request* request) {
-        call.on(comm);
+        call.on(comm, destination);
         Departure departure(call);
         const Posted posted = departure.prepare(mode_of<function>(), buffer, count, type, destination, comm);
         const auto sent = posted.as<Count>();
@@ -187,7 +187,7 @@ struct Receive {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Status* status) {
-        call.on(comm);
+        call.on(comm, source);
         if (source == MPI_PROC_NULL) {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
@@ -223,7 +223,7 @@ struct NonblockingReceive {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Request* request) {
-        call.on(comm);
+        call.on(comm, source);
         if (source == MPI_PROC_NULL) {
             return below<function>()(buffer, count, type, source, tag, comm, request);
         }
@@ -336,7 +336,7 @@ struct SendReceive {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, int destination,
                    int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
-        call.on(comm);
+        call.on(comm, destination);
         const Neighbours::Unprepared unprepared(layer().neighbours);
         Departure departure(call);
         Arrival arrival(call);
@@ -372,7 +372,7 @@ struct SendReceiveReplace {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int destination, int send_tag, int source,
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
-        call.on(comm);
+        call.on(comm, destination);
         const Neighbours::Unprepared unprepared(layer().neighbours);
         MPI_Status own{};
         int error = MPI_SUCCESS;
@@ -461,7 +461,7 @@ struct NonblockingSendReceive {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, int destination,
                    int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
-        call.on(comm);
+        call.on(comm, destination);
         Neighbours::Unprepared unprepared(layer().neighbours);
         Departure departure(call);
         Arrival arrival(call);
@@ -479,7 +479,7 @@ struct NonblockingSendReceiveReplace {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int destination, int send_tag, int source,
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
-        call.on(comm);
+        call.on(comm, destination);
         Neighbours::Unprepared unprepared(layer().neighbours);
         if (!unprepared.allowed()) {
             Departure departure(call);

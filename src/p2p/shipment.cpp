@@ -46,6 +46,7 @@ void Shipment::withdraw() noexcept {
     if (!_withdrawn) {
         _withdrawn = true;
         _free = true;
+        _traced.end();
         release_all();
         _link._outbox.withdraw(_ticket);
     }
@@ -84,6 +85,7 @@ bool Shipment::advance(const Patience patience) {
             // A message that was copied out, or that the receiver does not want, leaves copies into the ring behind:
             // they must not read the buffer any more. Waits for them.
             _ring.reset();
+            _traced.end();
             _free.store(true, std::memory_order_release);
         }
     } catch (const Error& error) {

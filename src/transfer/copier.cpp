@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/relax.h"
+#include "trace/trace.h"
 
 // How a layout is moved
 // ---------------------
@@ -668,6 +669,10 @@ void Copier::State::transfer(const Direction direction, const Layout& layout, co
         for_each_piece([direction](const Piece& piece) { move_rows(piece, direction); });
         return;
     }
+    trace::Stretch traced;
+    traced.begin(trace::Kind::copy, direction == Direction::to_host ? "copy to host" : "copy from host",
+                 static_cast<std::uint64_t>(std::min(limit, count * layout.size())),
+                 info != nullptr ? info->device : -1);
     Session session(*this);
     Planner planner(session, direction);
     if (info != nullptr) {
@@ -724,6 +729,8 @@ void Copier::copy(void* const destination, const void* const source, const std::
         std::memcpy(destination, source, bytes);
         return;
     }
+    trace::Stretch traced;
+    traced.begin(trace::Kind::copy, destination == device_side ? "copy from host" : "copy to host", bytes, info.device);
     State::Session session(*_state);
     session.order(address_of(device_side), info);
     session.copy(session.lane(info.device), destination, source, bytes);

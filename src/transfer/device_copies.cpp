@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "gpu/kernels/texts.h"
 #include "gpu/wait.h"
+#include "trace/trace.h"
 
 // How it is known that a copy is over
 // -----------------------------------
@@ -129,6 +130,7 @@ struct DeviceCopies::Work {
     std::size_t bytes = 0;
     std::size_t arrived = 0;  ///< bytes
     gpu::Status failure;
+    trace::Stretch traced;
 
     std::byte* destination = nullptr;
     const std::byte* source = nullptr;
@@ -665,6 +667,7 @@ bool DeviceCopies::Work::advance() noexcept {
             upload();
             break;
     }
+    if (over) traced.end();
     return over;
 }
 
@@ -693,6 +696,7 @@ void DeviceCopies::Work::put_away(std::unique_ptr<Work> work) noexcept {
     work->position = 0;
     work->bytes = work->arrived = 0;
     work->failure = {};
+    work->traced.end();
     work->block_bytes = work->given = work->retired = 0;
     work->blocks.clear();
     lane->put_away(std::move(work));
@@ -732,6 +736,7 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
         work.bytes = bytes;
         work.destination = static_cast<std::byte*>(destination.address);
         work.source = static_cast<const std::byte*>(source.address);
+        work.traced.begin(trace::Kind::copy, to_pageable ? "copy to host" : "copy from host", bytes, on.number);
         work.start_blocks(state);
         if (work.stopped) {
             work.settle();
@@ -759,6 +764,7 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
     }
     if (copy._work == nullptr) fail_copy(bytes, on.number, status);
     copy._work->bytes = bytes;
+    copy._work->traced.begin(trace::Kind::copy, "copy", bytes, on.number);
     return copy;
 }
 

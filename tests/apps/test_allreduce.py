@@ -299,7 +299,8 @@ def test_a_plain_mpi_dies_of_the_device_pointers() -> None:
 
 
 @pytest.mark.parametrize("abi", ABIS)
-def test_the_program_knows_nothing_of_awaken(abi: str) -> None:
+def test_the_program_needs_nothing_of_awaken(abi: str) -> None:
     program = (BUILD / "apps" / abi / "allreduce").read_bytes()
-    assert b"awaken_" not in program
+    # The ranges of ranges.h are told to every tool that is there, by name.
+    assert b"awaken_" not in program.replace(b"awaken_range_push", b"").replace(b"awaken_range_pop", b"")
     assert b"libawaken" not in program

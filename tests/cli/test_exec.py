@@ -187,6 +187,8 @@ def test_the_library_is_never_preloaded_twice(prefix: Prefix, tmp_path: Path) ->
         (["--report"], "AWAKEN_REPORT", "1"),
         (["--report=out.json"], "AWAKEN_REPORT", "out.json"),
         (["--check"], "AWAKEN_CHECK", "1"),
+        (["--trace", "run 1"], "AWAKEN_TRACE", "run 1"),
+        (["--trace=run"], "AWAKEN_TRACE", "run"),
         (["--gpu", "none"], "AWAKEN_GPU", "none"),
         (["--gpu=none"], "AWAKEN_GPU", "none"),
         (["--emulate", "cuda:4"], "AWAKEN_EMULATE", "cuda:4"),

@@ -37,6 +37,8 @@ TEST(Settings, DefaultsWhenNothingIsSet) {
         EXPECT_FALSE(settings.report);
         EXPECT_EQ(settings.report_file, "");
         EXPECT_FALSE(settings.check);
+        EXPECT_EQ(settings.trace_folder, "");
+        EXPECT_EQ(settings.trace_limit_bytes, std::size_t{64} << 20);
         EXPECT_EQ(settings.mpi_library, "");
         EXPECT_EQ(settings.job, "");
         EXPECT_EQ(settings.pretended_nodes, 1);
@@ -55,7 +57,9 @@ TEST(Settings, ReadsEachVariable) {
         read({"AWAKEN=0", "AWAKEN_GPU=hip", "AWAKEN_PINNED_POOL=3M", "AWAKEN_REPORT=a=b.json", "AWAKEN_CHECK=1",
               "AWAKEN_MPI=/opt/mpi/lib/libmpi.so", "AWAKEN_JOB=run 7", "AWAKEN_PRETEND_NODES=2", "AWAKEN_PATH=ring",
               "AWAKEN_COPY=kernel", "AWAKEN_CPU_COPY=0", "AWAKEN_NODES=0", "AWAKEN_NATIVE_GPU=no",
-              "AWAKEN_TUNING=/etc/tuning.conf"});
+              "AWAKEN_TUNING=/etc/tuning.conf", "AWAKEN_TRACE=run/1", "AWAKEN_TRACE_LIMIT=2G"});
+    EXPECT_EQ(settings.trace_folder, "run/1");
+    EXPECT_EQ(settings.trace_limit_bytes, std::size_t{2} << 30);
     EXPECT_EQ(settings.job, "run 7");
     EXPECT_EQ(settings.pretended_nodes, 2);
     EXPECT_EQ(settings.path, NodePath::ring);
@@ -171,6 +175,8 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
                                    "AWAKEN_PINNED_POOL",
                                    "AWAKEN_REPORT",
                                    "AWAKEN_CHECK",
+                                   "AWAKEN_TRACE",
+                                   "AWAKEN_TRACE_LIMIT",
                                    "AWAKEN_MPI",
                                    "AWAKEN_LIBRARY",
                                    "AWAKEN_JOB",

@@ -1,0 +1,113 @@
+"""Drawings as SVG: as much of it as the pictures of `awaken trace` and `awaken scale` need, and nothing to install."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+PALETTE = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+"""Colours that are told apart by most eyes, also next to each other."""
+INK = "#1b1e23"
+FAINT = "#d0d4da"
+FONT = "Helvetica, Arial, sans-serif"
+
+# What XML 1.0 has no place for, not even escaped.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def _text(text: str) -> str:
+    return escape(_FORBIDDEN.sub("\ufffd", text))
+
+
+def _number(value: float) -> str:
+    """With two decimals at most: a hundredth of a pixel is not seen."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a text is drawn, in the units of `size`."""
+    return 0.56 * size * len(text)
+
+
+class Drawing:
+    """An SVG document. Lengths are pixels, y grows downwards. Later things are drawn over earlier ones."""
+
+    def __init__(self, width: float, height: float, title: str) -> None:
+        self.width = width
+        self.height = height
+        self._title = title
+        self._parts: list[str] = []
+
+    def rectangle(self, x: float, y: float, width: float, height: float, fill: str, tooltip: str = "") -> None:
+        box = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
+        if tooltip:
+            self._parts.append(f'<rect {box} fill="{fill}"><title>{_text(tooltip)}</title></rect>')
+        else:
+            self._parts.append(f'<rect {box} fill="{fill}"/>')
+
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, colour: str = INK, width: float = 1, dashes: str = ""
+    ) -> None:
+        ends = f'x1="{_number(x1)}" y1="{_number(y1)}" x2="{_number(x2)}" y2="{_number(y2)}"'
+        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+        self._parts.append(f'<line {ends} stroke="{colour}" stroke-width="{_number(width)}"{dashed}/>')
+
+    def path(self, points: Sequence[tuple[float, float]], colour: str, width: float = 2) -> None:
+        joined = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
+        self._parts.append(f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="{width}"/>')
+
+    def dot(self, x: float, y: float, radius: float, fill: str, tooltip: str = "") -> None:
+        place = f'cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"'
+        self._parts.append(f'<circle {place} fill="{fill}"><title>{_text(tooltip)}</title></circle>')
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float = 11,
+        anchor: str = "start",
+        colour: str = INK,
+        bold: bool = False,
+    ) -> None:
+        """`anchor`: which part of the text is at x: start, middle or end. y is its base line."""
+        weight = ' font-weight="bold"' if bold else ""
+        self._parts.append(
+            f'<text x="{_number(x)}" y="{_number(y)}" font-size="{_number(size)}" text-anchor="{anchor}"'
+            f' fill="{colour}"{weight}>{_text(text)}</text>'
+        )
+
+    def document(self) -> str:
+        size = f"{_number(self.width)} {_number(self.height)}"
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" width="{_number(self.width)}"'
+            f' height="{_number(self.height)}" font-family={quoteattr(FONT)} role="img">'
+        )
+        ground = f'<rect width="{_number(self.width)}" height="{_number(self.height)}" fill="#ffffff"/>'
+        return "\n".join([head, f"<title>{_text(self._title)}</title>", ground, *self._parts, "</svg>", ""])
+
+    def save(self, path: Path) -> None:
+        path.write_text(self.document(), encoding="utf-8")
+
+
+def ticks(least: float, most: float, wanted: int) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten apart) from `least` to `most`, about `wanted` of them."""
+    if not least < most:
+        return [least]
+    rough = (most - least) / max(wanted, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    first = math.ceil(least / step - 1e-9)
+    last = math.floor(most / step + 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+def duration(seconds: float) -> str:
+    """Three digits and a unit: "1.25 ms"."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"

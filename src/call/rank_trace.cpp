@@ -1,0 +1,333 @@
+#include "call/rank_trace.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "call/layer.h"
+#include "trace/folder.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+/// How long ranks wait for each other at the begin and the end, before they take it that some do not trace.
+constexpr std::uint64_t kPatience_ns = 60 * kSecond;
+/// No message of the program's is under way to a rank that waits in here, and what is waited for names its sender: the
+/// tag needs no agreement with anybody.
+constexpr int kTag = 32001;
+/// One good round trip is enough, and the first ones of two processes are slow.
+constexpr int kRoundTrips = 24;
+
+std::int64_t as_number(const std::string_view text) noexcept {
+    return text.empty() ? 0 : static_cast<std::int64_t>(std::hash<std::string_view>{}(text) | 1);
+}
+
+}  // namespace
+
+// ---- requests -------------------------------------------------------------------------------------------------------
+
+std::size_t TracedOperations::Hash::operator()(const MPI_Request request) const noexcept {
+    std::size_t value = 0;
+    static_assert(sizeof(request) <= sizeof(value));
+    __builtin_memcpy(&value, &request, sizeof(request));
+    return value * 0x9E3779B97F4A7C15ULL;
+}
+
+void TracedOperations::began(const MPI_Request request, const trace::Event& event) {
+    trace::Sink* const to = trace::sink();
+    if (to == nullptr || request == MPI_REQUEST_NULL) {
+        return;
+    }
+    trace::Event operation = event;
+    operation.kind = trace::Kind::nonblocking;
+    operation.end_ns = 0;
+    if (trace::Event* const opened = to->open(operation)) {
+        const std::scoped_lock lock(_mutex);
+        _under_way[request].push_back(opened);
+    }
+}
+
+void TracedOperations::described(const MPI_Request request, const trace::Event& event) {
+    const std::scoped_lock lock(_mutex);
+    _persistent.insert_or_assign(request, event);
+}
+
+void TracedOperations::started(const MPI_Request request, const std::uint64_t begin_ns) {
+    trace::Event event;
+    {
+        const std::scoped_lock lock(_mutex);
+        const auto known = _persistent.find(request);
+        if (known == _persistent.end()) {
+            return;
+        }
+        event = known->second;
+    }
+    event.begin_ns = begin_ns;
+    began(request, event);
+}
+
+trace::Event* TracedOperations::oldest(const MPI_Request request) {
+    const auto found = _under_way.find(request);
+    return found == _under_way.end() ? nullptr : found->second.front();
+}
+
+void TracedOperations::learned(const MPI_Request request, const report::Path path, const std::uint64_t bytes) {
+    const std::scoped_lock lock(_mutex);
+    if (trace::Event* const event = oldest(request)) {
+        std::atomic_ref(event->path).store(static_cast<std::uint8_t>(path), std::memory_order_relaxed);
+        std::atomic_ref(event->bytes).store(bytes, std::memory_order_relaxed);
+    }
+}
+
+void TracedOperations::ended(const MPI_Request request, const std::uint64_t end_ns) {
+    const std::scoped_lock lock(_mutex);
+    const auto found = _under_way.find(request);
+    if (found == _under_way.end()) {
+        return;
+    }
+    trace::Sink::close(found->second.front(), end_ns);
+    found->second.pop_front();
+    if (found->second.empty()) {
+        _under_way.erase(found);
+    }
+}
+
+void TracedOperations::freed(const MPI_Request request, const std::uint64_t end_ns) {
+    ended(request, end_ns);
+    const std::scoped_lock lock(_mutex);
+    _persistent.erase(request);
+}
+
+// ---- the job --------------------------------------------------------------------------------------------------------
+
+struct RankTrace::Go {
+    std::int64_t number = 0;     ///< of the run's folder
+    std::int64_t spawned = 0;    ///< see _spawned
+    std::int64_t origin_ns = 0;  ///< of rank 0's clock
+    std::int64_t clock = 0;      ///< names rank 0's clock; 0: not known
+};
+
+/// True when the request is complete. Looks again and again, giving way to others: with more ranks than cores, the rank
+/// that this one waits for needs one.
+bool RankTrace::wait(MPI_Request& request, const Clock deadline) const {
+    constexpr unsigned kEager = 200;
+    constexpr useconds_t kNap_us = 50;
+    for (unsigned turn = 0;; ++turn) {
+        int done = 0;
+        if (_owner.real.Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+            return false;
+        }
+        if (done != 0) {
+            return true;
+        }
+        if (trace::now_ns() > deadline) {
+            return false;
+        }
+        if (turn < kEager) {
+            sched_yield();
+        } else {
+            usleep(kNap_us);
+        }
+    }
+}
+
+bool RankTrace::all_are_here(const Clock deadline) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    return _owner.real.Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS && wait(request, deadline);
+}
+
+/// Rank 0 answers one rank after the other, so that nobody's answer waits for another's question.
+bool RankTrace::compare_clocks(const Clock deadline, const bool first) {
+    if (_rank != 0) {
+        return ask(deadline, first);
+    }
+    const Go go{_number, _spawned, _origin_ns, as_number(trace::clock_name())};
+    for (int rank = 1; rank < _size; ++rank) {
+        if (!answer(rank, deadline, go)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool RankTrace::answer(const int rank, const Clock deadline, const Go& go) {
+    const Native& native = _owner.real;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto send = [&](const std::int64_t* const words, const int count) {
+        return native.Isend(words, count, MPI_INT64_T, rank, kTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+               wait(request, deadline);
+    };
+    const auto receive = [&](std::int64_t& word) {
+        return native.Irecv(&word, 1, MPI_INT64_T, rank, kTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+               wait(request, deadline);
+    };
+    const std::array<std::int64_t, 4> words = {go.number, go.spawned, go.origin_ns, go.clock};
+    bool well = send(words.data(), static_cast<int>(words.size()));
+    for (int trip = 0; well && trip < kRoundTrips; ++trip) {
+        std::int64_t question = 0;
+        well = receive(question);
+        const auto now = static_cast<std::int64_t>(trace::now_ns());
+        well = well && send(&now, 1);
+    }
+    std::int64_t began_ns = 0;
+    well = well && receive(began_ns);
+    _earliest_ns = well ? std::min(_earliest_ns, began_ns) : _earliest_ns;
+    return well;
+}
+
+bool RankTrace::ask(const Clock deadline, const bool first) {
+    const Native& native = _owner.real;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto send = [&](const std::int64_t& word) {
+        return native.Isend(&word, 1, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+               wait(request, deadline);
+    };
+    const auto receive = [&](std::int64_t* const words, const int count) {
+        return native.Irecv(words, count, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+               wait(request, deadline);
+    };
+    std::array<std::int64_t, 4> words{};
+    bool well = receive(words.data(), static_cast<int>(words.size()));
+    std::vector<trace::RoundTrip> trips;
+    for (int trip = 0; well && trip < kRoundTrips; ++trip) {
+        trace::RoundTrip times;
+        std::int64_t answer_ns = 0;
+        times.asked_ns = trace::now_ns();
+        well = send(static_cast<std::int64_t>(times.asked_ns)) && receive(&answer_ns, 1);
+        times.heard_ns = trace::now_ns();
+        times.answer_ns = static_cast<std::uint64_t>(answer_ns);
+        trips.push_back(times);
+    }
+    if (!well) {
+        return false;
+    }
+    const trace::Offset offset = trace::estimate_offset(trips);
+    if (first) {
+        const std::int64_t own_clock = as_number(trace::clock_name());
+        _alignment.first = offset;
+        _alignment.shared = own_clock != 0 && own_clock == words[3];
+    } else {
+        _alignment.last = offset;
+    }
+    _number = static_cast<int>(words[0]);
+    _spawned = words[1];
+    _origin_ns = words[2];
+    return send(_alignment.aligned(trace::Session::current()->started_ns()));
+}
+
+std::string RankTrace::folder() const {
+    const std::string run = trace::numbered_folder(trace::Session::current()->folder(), _number);
+    return _spawned == 0 ? run : run + "/spawned-" + std::to_string(_spawned);
+}
+
+trace::Rank RankTrace::who() const {
+    trace::Rank rank;
+    rank.rank = _rank;
+    rank.ranks = _size;
+    rank.mpi = _owner.binding.version;
+    rank.alignment = _alignment;
+    rank.origin_ns = _origin_ns;
+    return rank;
+}
+
+void RankTrace::begin() {
+    trace::Session* const session = trace::Session::current();
+    if (session == nullptr || _begun) {
+        return;
+    }
+    const Native& native = _owner.real;
+    native.Comm_rank(MPI_COMM_WORLD, &_rank);
+    native.Comm_size(MPI_COMM_WORLD, &_size);
+    const Clock deadline = trace::now_ns() + kPatience_ns;
+    if (_size > 1 && !all_are_here(deadline)) {
+        loader::die("AWAKEN_TRACE is set for rank " + std::to_string(_rank) +
+                    " of MPI_COMM_WORLD, but some other rank does not trace: set it for all ranks, or for none");
+    }
+    try {
+        if (_rank == 0) {
+            MPI_Comm parent = MPI_COMM_NULL;
+            native.Comm_get_parent(&parent);
+            if (parent != MPI_COMM_NULL) {
+                _spawned = getpid();
+            } else {
+                _number = trace::take_folder(session->folder());
+            }
+            if (_number > 0) {
+                fprintf(stderr, "awaken: %s holds a trace already, which stays as it is: this one goes to %s\n",
+                        session->folder().c_str(), folder().c_str());
+            }
+            _origin_ns = _earliest_ns = static_cast<std::int64_t>(session->started_ns());
+            trace::make_folder(folder());
+        }
+        if (_size > 1 && !compare_clocks(deadline, true)) {
+            loader::die(
+                "the ranks of the job could not compare their clocks for the trace: see whether some rank has "
+                "ended, or unset AWAKEN_TRACE");
+        }
+        trace::make_folder(folder());
+    } catch (const Error& error) {
+        loader::die(error.what());
+    }
+    _begun = true;
+    session->set_rank(who(), folder());
+}
+
+void RankTrace::end() {
+    trace::Session* const session = trace::Session::current();
+    if (session == nullptr) {
+        return;
+    }
+    if (!_begun) {  // a program of sessions only: nothing tells which ranks belong together
+        static_cast<void>(session->write(true));
+        return;
+    }
+    _begun = false;
+    const Clock deadline = trace::now_ns() + kPatience_ns;
+    bool together = _size == 1 || all_are_here(deadline);
+    if (together && _size > 1) {
+        // What began before rank 0 did is not to have a negative time.
+        _origin_ns = _rank == 0 ? _earliest_ns : _origin_ns;
+        together = compare_clocks(deadline, false);
+    }
+    if (!together) {
+        fprintf(stderr,
+                "awaken: rank %d compared its clock at the begin only: other ranks did not come to MPI_Finalize\n",
+                _rank);
+    }
+    session->set_rank(who(), folder());
+    const bool written = !session->write(true).empty();
+    if (together) {
+        join_files(written, deadline);
+    }
+}
+
+void RankTrace::join_files(const bool written, const Clock deadline) const {
+    int mine = written ? 1 : 0, all = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (_owner.real.Ireduce(&mine, &all, 1, MPI_INT, MPI_MIN, 0, MPI_COMM_WORLD, &request) != MPI_SUCCESS ||
+        !wait(request, deadline) || _rank != 0) {
+        return;
+    }
+    const std::string where = folder();
+    try {
+        if (all == 0) {
+            throw Error("some rank could not write its part of the trace", "see its message before this one");
+        }
+        const std::string file = trace::write_file(
+            where + "/trace.json", [&](std::FILE* const stream) { trace::merge(stream, where, _size); });
+        fprintf(stderr, "awaken: the trace of %d ranks is %s; awaken trace %s sums it up\n", _size, file.c_str(),
+                where.c_str());
+    } catch (const Error& error) {
+        fprintf(stderr, "awaken: the parts of the trace are not joined: %s\n", error.what());
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,60 @@
+// Events in memory until the end of the job.
+//
+// Each thread writes to a list of chunks of its own, so that adding an event takes no lock and no atomic operation but
+// a store: a lock is taken when a thread adds its first event. Chunks grow with their number and are taken from one
+// budget; when that is used up, events are counted and not kept.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "trace/trace.h"
+
+namespace awaken::trace {
+
+class Recorder final : public Sink {
+  public:
+    /// Keeps as many events as fit into `limit_bytes` bytes.
+    explicit Recorder(std::size_t limit_bytes);
+    ~Recorder() override;
+
+    void add(const Event& event) noexcept override;
+    [[nodiscard]] Event* open(const Event& event) noexcept override;
+
+    /// A range of the calling thread begins; ranges lie in one another. `name` is copied.
+    void push_range(std::string_view name) noexcept;
+    /// The thread's innermost range ends; nothing happens when there is none.
+    void pop_range() noexcept;
+
+    /// Events that did not fit.
+    [[nodiscard]] std::uint64_t dropped() const;
+    [[nodiscard]] std::uint64_t kept() const;
+    /// Calls `use(thread, event)` for every event so far, thread by thread, in the order in which they were added.
+    /// Threads are counted from 0 in the order of their first events, and may go on adding meanwhile. An event that is
+    /// not over has end_ns 0.
+    void for_each(const std::function<void(int thread, const Event& event)>& use) const;
+
+  private:
+    struct Chunk;
+    struct Lane;  ///< of one thread
+    [[nodiscard]] Lane* lane() noexcept;
+    [[nodiscard]] Lane* add_lane() noexcept;
+    [[nodiscard]] bool grow(Lane& lane) noexcept;
+    [[nodiscard]] Event* place(Lane& lane, const Event& event) noexcept;
+    [[nodiscard]] static bool joins_last(const Lane& lane, const Event& event) noexcept;
+    [[nodiscard]] bool take_budget(std::size_t bytes) noexcept;
+
+    const std::uint64_t _number;  ///< tells recorders apart, whose addresses may recur
+    std::atomic<std::int64_t> _left_bytes;
+    std::atomic<std::uint64_t> _dropped_without_lane{0};
+    mutable std::mutex _mutex;  ///< of the list below
+    std::vector<std::unique_ptr<Lane>> _lanes;
+};
+
+}  // namespace awaken::trace

@@ -1,0 +1,294 @@
+"""`awaken scale`: what it runs, what it reads from it, and what it makes of the times."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from awaken import scale
+from python_commands import ROOT, Done, run
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+GHOST = "GhostExchange_ArrayAssign_HIP Timing is stencil 0.4 boundary condition 0.0037 ghost cell 0.034 total "
+ALLREDUCE = (
+    "Time in seconds for GPU Direct MPI_Allreduce using NCCL/RCCL: 1.5e-01\n"
+    "Time in seconds for GPU Direct MPI_Allreduce using standard MPI library: "
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def awaken(*arguments: str, status: int = 0) -> Done:
+    return run(scale.run, *arguments, status=status)
+
+
+def program(text: str) -> list[str]:
+    """A program that starts its ranks itself and prints a text; {...} is worked out by the command."""
+    return ["--launcher", "", "--", "printf", "%s\\n", text]
+
+
+def study(path: str = "scale.json") -> dict[str, object]:
+    loaded = json.loads(Path(path).read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def test_strong_scaling(tmp_path: Path) -> None:
+    # 8 s, 4 s and 2 s and a half: 100, 100 and 80 %.
+    text = "Time in seconds: {8000//ranks + 500*(ranks//4)}e-3"
+    done = awaken("--ranks", "1,2,4", "--repeat", "2", *program(text))
+    found = study()
+    assert (found["schema"], found["version"], found["mode"]) == ("awaken-scale", 1, "strong")
+    points = found["points"]
+    assert isinstance(points, list)
+    assert [point["ranks"] for point in points] == [1, 2, 4]
+    assert [point["median_s"] for point in points] == [8, 4, 2.5]
+    assert [point["speedup"] for point in points] == pytest.approx([1, 2, 3.2])
+    assert [point["efficiency"] for point in points] == pytest.approx([1, 1, 0.8])
+    assert [point["runs"] for point in points] == [2, 2, 2]
+    assert [" ".join(line.split()) for line in done.stdout.splitlines()] == [
+        "ranks runs median (s) min (s) max (s) speed-up efficiency",
+        "1 2 8 8 8 1.000 100.0 %",
+        "2 2 4 4 4 2.000 100.0 %",
+        "4 2 2.5 2.5 2.5 3.200 80.0 %",
+    ]
+    assert "6/6: 4 ranks: 2.5 s" in done.stderr
+    assert "1/6: 1 ranks: 8 s" in done.stderr
+
+
+def test_weak_scaling() -> None:
+    # The same share takes 2 s, then 2.5 s.
+    awaken(
+        "--ranks",
+        "1,4",
+        "--repeat",
+        "1",
+        "--weak",
+        *program("rows {1000*ranks}\nTime in seconds: {2000 + 500*(ranks//4)}e-3"),
+    )
+    found = study()
+    points = found["points"]
+    assert isinstance(points, list)
+    assert found["mode"] == "weak"
+    assert [point["efficiency"] for point in points] == pytest.approx([1, 0.8])
+    assert [point["speedup"] for point in points] == pytest.approx([1, 3.2])
+    runs = found["runs"]
+    assert isinstance(runs, list)
+    assert runs[1]["command"][-1].startswith("rows 4000\n")
+
+
+def test_the_fewest_ranks_are_the_base() -> None:
+    awaken("--ranks", "2,8", "--repeat", "1", *program("Time in seconds: {80//ranks}"))
+    points = study()["points"]
+    assert isinstance(points, list)
+    assert [point["speedup"] for point in points] == pytest.approx([1, 4])
+    assert [point["efficiency"] for point in points] == pytest.approx([1, 1])
+
+
+def test_the_median_and_the_spread_are_of_all_runs(tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    script = f"n=$(cat {counter} 2>/dev/null || echo 0); echo $((n + 1)) > {counter}; echo Time in seconds: $((10 - n))"
+    awaken("--ranks", "1", "--repeat", "3", "--launcher", "", "--", "sh", "-c", script)
+    points = study()["points"]
+    assert isinstance(points, list)
+    (point,) = points
+    assert (point["median_s"], point["min_s"], point["max_s"]) == (9, 8, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "seconds"),
+    [
+        (GHOST + "0.807627", [], 0.807627),
+        (GHOST + "0.807627", ["--figure", "stencil"], 0.4),
+        (GHOST + "0.807627", ["--figure", "boundary"], 0.0037),
+        (GHOST + "0.807627", ["--figure", "ghost"], 0.034),
+        ("Time in seconds: 1.250000000000000000e-02", [], 0.0125),
+        (ALLREDUCE + "3.000000000000000000e+00", [], 3.0),
+        (ALLREDUCE + "3.0e+00", ["--figure", "ccl"], 0.15),
+        ("ran for 17.5 s\nran for 18 s", ["--pattern", r"ran for (\S+) s"], 18),
+    ],
+)
+def test_times_are_found(text: str, options: list[str], seconds: float) -> None:
+    awaken("--ranks", "1", "--repeat", "1", *options, *program(text))
+    points = study()["points"]
+    assert isinstance(points, list)
+    assert points[0]["median_s"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("word", "ranks", "expected"),
+    [
+        ("plain", 4, "plain"),
+        ("{ranks}", 4, "4"),
+        ("-n{ ranks }x", 4, "-n4x"),
+        ("{1000*ranks}", 3, "3000"),
+        ("{2000*sqrt(ranks)}", 2, "2828"),
+        ("{100*cbrt(ranks)}", 8, "200"),
+        ("{max(ranks//3, 1)}:{ranks % 3}", 7, "2:1"),
+        ("{-ranks + 10}", 4, "6"),
+        ("{{ranks}} {{", 4, "{ranks} {"),
+    ],
+)
+def test_templates(word: str, ranks: int, expected: str) -> None:
+    assert scale.fill(word, ranks) == expected
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "{}",
+        "{x}",
+        "{ranks +}",
+        "{ranks / 0}",
+        "{__import__('os')}",
+        "{ranks.real}",
+        "{ranks**9}",
+        "{'a'*9}",
+        "{(ranks,)}",
+        "{min()}",
+        "{print}",
+    ],
+)
+def test_a_template_is_arithmetic_and_nothing_else(word: str) -> None:
+    with pytest.raises(scale.ScaleError, match="cannot be worked out"):
+        scale.fill(word, 4)
+
+
+def test_the_launcher_is_put_before_the_program(tmp_path: Path) -> None:
+    launcher = tmp_path / "run it"
+    launcher.write_text('#!/bin/sh\necho "Time in seconds: $2"; shift 2; echo "$@" > words\n')
+    launcher.chmod(0o755)
+    awaken(
+        "--ranks", "3", "--repeat", "1", "--launcher", f"'{launcher}' -n {{ranks}}", "--", "app", "--size={10*ranks}"
+    )
+    points = study()["points"]
+    assert isinstance(points, list)
+    assert points[0]["median_s"] == 3
+    assert (tmp_path / "words").read_text() == "app --size=30\n"
+
+
+def test_the_picture_shows_both_curves() -> None:
+    awaken("--ranks", "1,2,4", "--repeat", "1", "--title", "a < b", *program("Time in seconds: {8//ranks + ranks//4}"))
+    root = ElementTree.parse("scale.svg").getroot()
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert {"a < b", "speed-up", "efficiency", "ideal", "ranks"} <= set(texts)
+    assert {"100 %", "67 %"} <= set(texts)
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    dots = list(root.iter(f"{SVG}circle"))
+    assert len(dots) == 6
+    for dot in dots:
+        assert 0 < float(dot.attrib["cx"]) < width
+        assert 0 < float(dot.attrib["cy"]) < height
+    curves = list(root.iter(f"{SVG}polyline"))
+    assert len(curves) == 2
+    # Speed-up rises on the page, efficiency falls.
+    speedups = [float(point.split(",")[1]) for point in curves[0].attrib["points"].split()]
+    assert speedups == sorted(speedups, reverse=True)
+    efficiencies = [float(point.split(",")[1]) for point in curves[1].attrib["points"].split()]
+    assert efficiencies[-1] > efficiencies[0]
+
+
+def test_the_names_of_the_files_can_be_chosen() -> None:
+    awaken("--ranks", "1", "--repeat", "1", "--output", "a.json", "--picture", "b.svg", *program("Time in seconds: 1"))
+    assert sorted(path.name for path in Path().iterdir()) == ["a.json", "b.svg"]
+
+
+# ------------------------------------------------------------------------------------------------------------ failures
+
+
+def test_a_failing_run_does_not_end_the_others() -> None:
+    script = "if [ {ranks} = 2 ]; then echo no luck >&2; exit 3; fi; echo Time in seconds: {4//ranks}"
+    done = awaken("--ranks", "1,2,4", "--repeat", "1", "--launcher", "", "--", "sh", "-c", script, status=1)
+    found = study()
+    points, runs = found["points"], found["runs"]
+    assert isinstance(points, list)
+    assert isinstance(runs, list)
+    assert [point["ranks"] for point in points] == [1, 4]
+    assert [run["problem"] for run in runs] == ["", "exit status 3: no luck", ""]
+    assert "2 ranks: exit status 3: no luck" in done.stderr
+    assert "1 of 3 runs failed" in done.stderr
+
+
+def test_a_run_without_a_time_is_a_failure() -> None:
+    done = awaken("--ranks", "1", "--repeat", "1", *program("hello"), status=1)
+    assert "its output has no time in it: give --pattern" in done.stderr
+    assert study()["points"] == []
+    assert not Path("scale.svg").exists()
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("text", ["Time in seconds: 0.0", "Time in seconds: -1.0", "Time in seconds: 1e999"])
+def test_a_time_that_is_none_is_a_failure(text: str) -> None:
+    awaken("--ranks", "1", "--repeat", "1", *program(text), status=1)
+
+
+def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    script = f"sleep 300 & echo $! > {tmp_path}/child; wait"
+    done = awaken(
+        "--ranks", "1", "--repeat", "1", "--timeout", "1", "--launcher", "", "--", "sh", "-c", script, status=1
+    )
+    assert "not over after 1 s" in done.stderr
+    child = int((tmp_path / "child").read_text())
+    state = Path(f"/proc/{child}/stat")
+    # It may still be waiting for whoever adopted it, but runs no more.
+    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] in ("Z", "X")
+
+
+def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    script = f"if [ {{ranks}} = 2 ]; then echo there > {ready}; sleep 300; fi; echo Time in seconds: 1"
+    command = [sys.executable, "-m", "awaken", "scale", "--ranks", "1,2", "--repeat", "1", "--launcher", ""]
+    process = subprocess.Popen(
+        [*command, "--", "sh", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert ready.read_text() == "there\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "which are in scale.json" in err
+    assert "Traceback" not in err
+    points = study()["points"]
+    assert isinstance(points, list)
+    assert [point["ranks"] for point in points] == [1]
+    assert out.splitlines()[1].split()[0] == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "no program is given"),
+        (["--ranks", "0,1", "--", "true"], "no list of different numbers of ranks"),
+        (["--ranks", "2,2", "--", "true"], "no list of different numbers of ranks"),
+        (["--repeat", "0", "--", "true"], "not a whole number from 1 on"),
+        (["--pattern", "(", "--", "true"], "no regular expression"),
+        (["--pattern", "x", "--", "true"], "has no group"),
+        (["--pattern", "(x)", "--figure", "total", "--", "true"], "not allowed with argument"),
+        (["--weak", "--", "true", "100"], "--weak needs a word that grows with the ranks"),
+        (["--timeout", "0", "--", "true"], "more than 0 seconds"),
+        (["--output", "x.svg", "--", "true"], "--output is the JSON file"),
+        (["--launcher", "", "--", "/nonexistent/program"], "/nonexistent/program cannot be started"),
+        (["--launcher", "", "--", "echo", "{x}"], "cannot be worked out"),
+        (
+            ["--launcher", "", "--output", "/nonexistent/x.json", "--", "echo", "Time in seconds: 1"],
+            "cannot be written",
+        ),
+        (["--launcher", "", "--pattern", "(abc)", "--", "echo", "abc"], "is not a number"),
+    ],
+)
+def test_wrong_use_is_an_error(arguments: list[str], complaint: str) -> None:
+    assert complaint in awaken(*arguments, status=2).stderr
