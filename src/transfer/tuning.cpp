@@ -65,6 +65,13 @@ constexpr std::array kFigures = {
                  "most blocks of a kernel that combines or moves what ranks of a node have", kNotMeasured},
     TuningFigure{"collective_block_bytes", Unit::bytes, 1, kGiB, &Tuning::collective_block_bytes,
                  "work of such a kernel that is worth a block", kNotMeasured},
+    TuningFigure{"pack_row_bytes", Unit::bytes, 1, kAnySize, &Tuning::pack_row_bytes,
+                 "blocks of datatypes from this length on are copied by 2-D copies, shorter ones by a kernel",
+                 kNotMeasured},
+    TuningFigure{"pack_direct_bytes", Unit::bytes, 0, kAnySize, &Tuning::pack_direct_bytes,
+                 "up to this size a kernel packs straight into pinned host memory", kNotMeasured},
+    TuningFigure{"strided_pull_bytes", Unit::bytes, 0, kAnySize, &Tuning::strided_pull_bytes,
+                 "strided memory up to this size is read by its receiver without being packed first", kNotMeasured},
 };
 
 constexpr std::array kMeasured = {
