@@ -85,11 +85,16 @@ bool suits_copies(const Strided& form) noexcept {
 }  // namespace
 
 struct Packer::State : std::enable_shared_from_this<Packer::State> {
-    struct Device {
+    /// Of the kernels, each compiled when it is first needed. In the order of AWAKEN_PACK_PART.
+    enum class Kind : std::uint8_t { shapes, reshape, lists };
+    struct Part {
         enum class Kernels : std::uint8_t { unknown, ready, refused };
         Kernels kernels = Kernels::unknown;
         gpu::ModuleHandle module;
-        gpu::KernelHandle pack, unpack, reshape, pack_list, unpack_list;
+        gpu::KernelHandle pack, unpack;  ///< of reshape, both are the one
+    };
+    struct Device {
+        std::array<Part, 3> parts;
         unsigned most_blocks = kBlocksPerMultiprocessor;
         std::multimap<std::size_t, std::byte*> free;  ///< by size
         std::size_t free_bytes = 0;
@@ -103,11 +108,12 @@ struct Packer::State : std::enable_shared_from_this<Packer::State> {
     State(gpu::Runtime& gpu_runtime, const Tuning& figures, Note reasons)
         : runtime(gpu_runtime), tuning(figures), note(std::move(reasons)) {}
 
-    /// Loads the kernels if need be. Needs the lock.
-    [[nodiscard]] Device& device(int which, std::string& reason);
-    [[nodiscard]] bool ready(int which);
-    [[nodiscard]] gpu::KernelHandle kernel(int which, gpu::KernelHandle Device::* which_kernel, std::uint64_t bytes,
-                                           unsigned& blocks);
+    /// Loads the kernels. Needs the lock.
+    void load(int which, Device& on, Kind kind, std::string& reason);
+    /// Loads them if need be.
+    [[nodiscard]] bool ready(int which, Kind kind);
+    [[nodiscard]] gpu::KernelHandle kernel(int which, Kind kind, gpu::KernelHandle Part::* direction,
+                                           std::uint64_t bytes, unsigned& blocks);
     [[nodiscard]] bool upload(int which, const FlatType& type);
     [[nodiscard]] std::uint64_t uploaded(int which, const FlatType& type) const;
     [[nodiscard]] gpu::Status move_by_copies(const Side& to, const Side& from, std::int64_t bytes,
@@ -126,51 +132,53 @@ struct Packer::State : std::enable_shared_from_this<Packer::State> {
     bool closed = false;
 };
 
-Packer::State::Device& Packer::State::device(const int which, std::string& reason) {
-    Device& on = devices[which];
-    if (on.kernels != Device::Kernels::unknown || closed) return on;
+void Packer::State::load(const int which, Device& on, const Kind kind, std::string& reason) {
+    static constexpr std::array<std::pair<const char*, const char*>, 3> kNames{
+        {{"awaken_pack_shape", "awaken_unpack_shape"},
+         {"awaken_reshape", "awaken_reshape"},
+         {"awaken_pack_list", "awaken_unpack_list"}}};
+    const auto index = static_cast<std::size_t>(kind);
+    Part& part = on.parts[index];
+    const std::string text = "#define AWAKEN_PACK_PART " + std::to_string(index + 1) + "\n" + gpu::kernels::pack_source;
     std::string log;
-    gpu::Status status = runtime.load_kernels(which, "pack.h", gpu::kernels::pack_source, on.module, log);
-    const std::array<std::pair<const char*, gpu::KernelHandle*>, 5> names{{{"awaken_pack_shape", &on.pack},
-                                                                           {"awaken_unpack_shape", &on.unpack},
-                                                                           {"awaken_reshape", &on.reshape},
-                                                                           {"awaken_pack_list", &on.pack_list},
-                                                                           {"awaken_unpack_list", &on.unpack_list}}};
-    for (const auto& [name, kernel] : names) {
-        if (status.ok()) status = runtime.find_kernel(on.module, name, *kernel);
-    }
+    gpu::Status status = runtime.load_kernels(which, "pack.h", text.c_str(), part.module, log);
+    if (status.ok()) status = runtime.find_kernel(part.module, kNames[index].first, part.pack);
+    if (status.ok()) status = runtime.find_kernel(part.module, kNames[index].second, part.unpack);
     if (!status.ok()) {
-        on.kernels = Device::Kernels::refused;
+        part.kernels = Part::Kernels::refused;
         reason = "no kernels for datatypes with gaps on GPU " + std::to_string(which) + ": " + status.message() +
                  (log.empty() ? "" : ": " + log.substr(0, log.find('\n')));
-        return on;
+        return;
     }
     gpu::DeviceInfo info;
     if (runtime.device_info(which, info).ok() && info.multiprocessors > 0) {
         on.most_blocks = static_cast<unsigned>(info.multiprocessors) * kBlocksPerMultiprocessor;
     }
-    on.kernels = Device::Kernels::ready;
-    return on;
+    part.kernels = Part::Kernels::ready;
 }
 
-bool Packer::State::ready(const int which) {
+bool Packer::State::ready(const int which, const Kind kind) {
     std::string reason;
     bool usable = false;
     {
         const std::lock_guard lock(mutex);
-        usable = device(which, reason).kernels == Device::Kernels::ready && !closed;
+        if (closed) return false;
+        Device& on = devices[which];
+        const Part& part = on.parts[static_cast<std::size_t>(kind)];
+        if (part.kernels == Part::Kernels::unknown) load(which, on, kind, reason);
+        usable = part.kernels == Part::Kernels::ready;
     }
     if (!reason.empty() && note) note(reason);
     return usable;
 }
 
-gpu::KernelHandle Packer::State::kernel(const int which, gpu::KernelHandle Device::* const which_kernel,
+gpu::KernelHandle Packer::State::kernel(const int which, const Kind kind, gpu::KernelHandle Part::* const direction,
                                         const std::uint64_t bytes, unsigned& blocks) {
     const std::lock_guard lock(mutex);
     const Device& on = devices[which];
     blocks = static_cast<unsigned>(
         std::clamp<std::uint64_t>((bytes + kBytesPerBlock - 1) / kBytesPerBlock, 1, on.most_blocks));
-    return on.*which_kernel;
+    return on.parts[static_cast<std::size_t>(kind)].*direction;
 }
 
 std::uint64_t Packer::State::uploaded(const int which, const FlatType& type) const {
@@ -259,7 +267,7 @@ gpu::Status Packer::State::move_list(const Side& listed, const Side& other, cons
     auto team_bits = static_cast<std::uint32_t>(std::bit_width(wanted) - 1);
     unsigned blocks = 1;
     const gpu::KernelHandle launched =
-        kernel(stream.device, pack ? &Device::pack_list : &Device::unpack_list,
+        kernel(stream.device, Kind::lists, pack ? &Part::pack : &Part::unpack,
                std::max(length, (last - first) * (std::uint64_t{8} << team_bits)), blocks);
     if (pack) {
         std::array<void*, 8> arguments{&shape, &other_start, &list, &first, &last, &start, &length, &team_bits};
@@ -322,7 +330,9 @@ void Packer::State::shut_down() noexcept {
     for (auto& [which, on] : devices) {
         for (const auto& [size, data] : on.free)
             (void)runtime.free(data).ok();
-        if (on.kernels == Device::Kernels::ready) (void)runtime.unload_kernels(on.module).ok();
+        for (const Part& part : on.parts) {
+            if (part.kernels == Part::Kernels::ready) (void)runtime.unload_kernels(part.module).ok();
+        }
     }
     devices.clear();
 }
@@ -335,12 +345,12 @@ Packer::~Packer() {
 }
 
 bool Packer::has_kernels(const int device) {
-    return _state->ready(device);
+    return _state->ready(device, State::Kind::reshape);
 }
 
 bool Packer::can_move(const int device, const TypedMemory& memory) {
-    if (_state->ready(device)) return memory.strided.has_value() || _state->upload(device, *memory.type);
-    return memory.strided.has_value() && suits_copies(*memory.strided);
+    if (memory.strided) return _state->ready(device, State::Kind::shapes) || suits_copies(*memory.strided);
+    return _state->ready(device, State::Kind::lists) && _state->upload(device, *memory.type);
 }
 
 gpu::Status Packer::move(const Side& to, const Side& from, const std::int64_t bytes, const gpu::StreamHandle stream) {
@@ -354,7 +364,7 @@ gpu::Status Packer::move(const Side& to, const Side& from, const std::int64_t by
     if (to.typed == nullptr || from.typed == nullptr) {
         const Strided& form = to.typed != nullptr ? *to.typed->strided : *from.typed->strided;
         const bool long_rows = static_cast<std::uint64_t>(form.width) >= state.tuning.pack_row_bytes;
-        if (suits_copies(form) && (long_rows || !state.ready(stream.device))) {
+        if (suits_copies(form) && (long_rows || !state.ready(stream.device, State::Kind::shapes))) {
             return state.move_by_copies(to, from, bytes, stream);
         }
     }
@@ -363,14 +373,19 @@ gpu::Status Packer::move(const Side& to, const Side& from, const std::int64_t by
     Shape target = to.typed != nullptr ? shape_of(*to.typed) : line(number(to.address));
     Shape source = from.typed != nullptr ? shape_of(*from.typed) : line(number(from.address));
     unsigned blocks = 1;
-    const auto launch = [&](gpu::KernelHandle State::Device::* const which, auto... arguments) {
-        const gpu::KernelHandle kernel = state.kernel(stream.device, which, length, blocks);
+    const auto launch = [&](const State::Kind kind, gpu::KernelHandle State::Part::* const direction,
+                            auto... arguments) {
+        const gpu::KernelHandle kernel = state.kernel(stream.device, kind, direction, length, blocks);
         std::array<void*, sizeof...(arguments)> list{static_cast<void*>(arguments)...};
         return state.runtime.launch(kernel, {blocks, 1, 1}, {kThreads, 1, 1}, 0, stream, list.data());
     };
-    if (to.typed == nullptr) return launch(&State::Device::pack, &target.base, &source, &from_start, &length);
-    if (from.typed == nullptr) return launch(&State::Device::unpack, &target, &to_start, &source.base, &length);
-    return launch(&State::Device::reshape, &target, &to_start, &source, &from_start, &length);
+    if (to.typed == nullptr) {
+        return launch(State::Kind::shapes, &State::Part::pack, &target.base, &source, &from_start, &length);
+    }
+    if (from.typed == nullptr) {
+        return launch(State::Kind::shapes, &State::Part::unpack, &target, &to_start, &source.base, &length);
+    }
+    return launch(State::Kind::reshape, &State::Part::pack, &target, &to_start, &source, &from_start, &length);
 }
 
 gpu::Status Packer::move_through(const Memory& scratch, const Side& to, const Side& from, const std::int64_t bytes,

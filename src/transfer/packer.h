@@ -29,7 +29,7 @@ class Packer {
     /// Whether move() can be used for this memory on `device`, in a few operations whatever its size. Compiles the
     /// kernels at first use, which takes up to a second once on a machine.
     [[nodiscard]] bool can_move(int device, const TypedMemory& memory);
-    /// Whether there are kernels on `device`: then both sides may be typed.
+    /// Whether there are kernels on `device` for movements from one strided type to another.
     [[nodiscard]] bool has_kernels(int device);
 
     /// One side of a movement: positions from `at` on of typed memory, or consecutive bytes from `address` on (null

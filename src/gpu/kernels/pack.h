@@ -4,6 +4,9 @@
 // moves positions [start, start + bytes) of what is described, so that a message may be packed in parts. Blocks and
 // entries that are written must not overlap. Either side may be device memory, memory of another process that is mapped
 // here, or pinned host memory. Launch with any number of blocks of kPackThreads threads in x.
+//
+// Compiling all of it takes seconds, so that the text is compiled in parts: with AWAKEN_PACK_PART defined as 1 (shapes
+// and lines), 2 (shapes and shapes) or 3 (lists) there are only the kernels of that part.
 #pragma once
 
 #include "portable.h"
@@ -171,6 +174,8 @@ AWAKEN_DEVICE void reshape_units(const Shape& target, u64 target_start, const Sh
                      ShapeWalk<Unit>{source, 0, 0, 0, {}, {}}, source_start / sizeof(Unit), bytes / sizeof(Unit));
 }
 
+#if !defined(AWAKEN_PACK_PART) || AWAKEN_PACK_PART == 1
+
 /// Positions [start, start + bytes) of `source` become consecutive at `target`.
 AWAKEN_KERNEL(awaken_pack_shape, u64 target, Shape source, u64 start, u64 bytes) {
     const u64 unit = common_unit(target | alignment_of(source) | start | bytes);
@@ -203,6 +208,9 @@ AWAKEN_KERNEL(awaken_unpack_shape, Shape target, u64 start, u64 source, u64 byte
     }
 }
 
+#endif
+#if !defined(AWAKEN_PACK_PART) || AWAKEN_PACK_PART == 2
+
 /// From one shape to another.
 AWAKEN_KERNEL(awaken_reshape, Shape target, u64 target_start, Shape source, u64 source_start, u64 bytes) {
     const u64 unit = common_unit(alignment_of(target) | target_start | alignment_of(source) | source_start | bytes);
@@ -218,6 +226,9 @@ AWAKEN_KERNEL(awaken_reshape, Shape target, u64 target_start, Shape source, u64 
         reshape_units<u8>(target, target_start, source, source_start, bytes);
     }
 }
+
+#endif
+#if !defined(AWAKEN_PACK_PART) || AWAKEN_PACK_PART == 3
 
 /// Part of an entry: bytes [from, to) of it, which lie at `position` of the other side. Lanes of a team share it.
 template <typename Unit, bool kGather>
@@ -280,5 +291,7 @@ AWAKEN_KERNEL(awaken_unpack_list, EntryList target, u64 first, u64 last, u64 sta
               u64 bytes, u32 team_bits) {
     move_list<false>(target, first, last, start, bytes, source, source_start, team_bits);
 }
+
+#endif
 
 }  // namespace awaken::kernels
