@@ -5,6 +5,8 @@ That the bytes are right is for tests/ranks/datatypes.cpp and tests/ranks/random
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -40,3 +42,30 @@ def test_a_message_is_a_few_operations(
     )
     result.check()
     assert result.output.count("\nok ") + result.output.startswith("ok ") >= 6, result.explain()
+
+
+def test_the_script_for_real_gpus(awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    """Small, and on emulated GPUs: that it runs, checks its data and prints its ratios."""
+    mpi = mpi_named("mpich")
+    done = subprocess.run(
+        [
+            sys.executable,
+            harness.TESTS / "gpu_hardware" / "datatypes.py",
+            f"--build={harness.build_dir()}",
+            f"--mpich={mpi.mpiexec.parent.parent}",
+            "--emulate=cuda:2",
+            "--field=64",
+            "--cube=8",
+            "--dense=65536",
+            "--rounds=2",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=harness.clean_environment(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in ("column", "face_z", "face_y", "face_x", "dense", "80 %"):
+        assert word in done.stdout, done.stdout
+    assert "WRONG" not in done.stdout

@@ -144,14 +144,7 @@ void pack_and_unpack(Gpu& gpu, const Type& type) {
     }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    const auto gpu = Gpu::open("auto");
-    gpu->use_device(rank % gpu->device_count());
-    // The first sends compile, map, and find out what the two ranks can do for each other.
+void run(Gpu& gpu) {
     const Type column = make([](MPI_Datatype* t) { return MPI_Type_vector(16384, 1, 4, MPI_DOUBLE, t); });
     const Type face = make([](MPI_Datatype* t) {
         const int sizes[] = {40, 40, 40}, subsizes[] = {40, 30, 1}, starts[] = {0, 2, 7};
@@ -169,11 +162,21 @@ int main(int argc, char** argv) {
     // On whatever path: a kernel for each part of the message, a copy of it where that passes through something, and
     // the same again where the sender does not wait for its receiver.
     constexpr std::uint64_t kMost = 12;
-    message(*gpu, "16384 blocks of a column", column, kMost);
-    message(*gpu, "a face of a cube", face, kMost);
-    message(*gpu, "10000 irregular blocks", irregular, kMost);
-    pack_and_unpack(*gpu, column);
-    pack_and_unpack(*gpu, irregular);
+    message(gpu, "16384 blocks of a column", column, kMost);
+    message(gpu, "a face of a cube", face, kMost);
+    message(gpu, "10000 irregular blocks", irregular, kMost);
+    pack_and_unpack(gpu, column);
+    pack_and_unpack(gpu, irregular);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const auto gpu = Gpu::open("auto");
+    gpu->use_device(rank % gpu->device_count());
+    run(*gpu);
     MPI_Finalize();
     return failures == 0 ? 0 : 1;
 }
