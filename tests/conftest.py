@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+# Tests of commands import the tree's own Python package, whatever is installed.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 
 import harness
 

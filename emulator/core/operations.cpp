@@ -1,6 +1,7 @@
 #include "core/operations.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -64,6 +65,9 @@ void fill_rows(const FillRequest& request) {
     }
 }
 
+/// Of this process, for awaken_emulator_operations.
+std::atomic<std::uint64_t> copies_given{0}, kernels_given{0};
+
 void leave_behind(const Place& place, const Ticket& ticket) {
     if (place.allocation) place.allocation->add_pending(ticket);
 }
@@ -89,6 +93,7 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
         !locate(request.destination, destination_extent, destination)) {
         return Error::invalid_value;
     }
+    copies_given.fetch_add(1, std::memory_order_relaxed);
     const bool fails = core().copy_fails();
     const auto work = [request, fails, &context] {
         if (fails) {
@@ -359,6 +364,7 @@ Error launch_kernel(const void* handle, const Launch& launch, const std::shared_
         const void* from = arguments ? arguments[position] : packed + offsets[position];
         std::memcpy(storage + offsets[position], from, kernel.parameter_sizes[position]);
     }
+    kernels_given.fetch_add(1, std::memory_order_relaxed);
     stream->submit([kernel, launch, values, offsets = std::move(offsets), &context = stream->context(),
                     fails = core().kernel_fails()] {
         if (fails) {
@@ -389,3 +395,8 @@ int find_device_by_bus_id(const char* text) {
 }
 
 }  // namespace awaken::emulator
+
+void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* const kernels) {
+    *copies = awaken::emulator::copies_given.load(std::memory_order_relaxed);
+    *kernels = awaken::emulator::kernels_given.load(std::memory_order_relaxed);
+}

@@ -80,3 +80,7 @@ void call_in_stream(Stream& stream, void (*function)(void*), void* argument);
 [[nodiscard]] int find_device_by_bus_id(const char* text);
 
 }  // namespace awaken::emulator
+
+/// Copies (2-D ones count as one) and kernels that this process has given to the driver so far. For tests of how much
+/// work something takes; programs find it by name in libawaken-emulator.so.
+extern "C" void awaken_emulator_operations(std::uint64_t* copies, std::uint64_t* kernels);

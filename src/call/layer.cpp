@@ -48,8 +48,17 @@ gpu::Runtime& Layer::look_for_gpu() {
 }
 
 transfer::Copier& Layer::copier() {
-    std::call_once(_copier_once, [this] { _copier = std::make_unique<transfer::Copier>(gpu()); });
+    std::call_once(_copier_once, [this] { _copier = std::make_unique<transfer::Copier>(gpu(), &packer()); });
     return *_copier;
+}
+
+transfer::Packer& Layer::packer() {
+    std::call_once(_packer_once, [this] {
+        gpu::Runtime& runtime = gpu();
+        _packer = std::make_unique<transfer::Packer>(
+            runtime, tuning(runtime), [this](const std::string& reason) { ledger.add_fallback("datatypes", reason); });
+    });
+    return *_packer;
 }
 
 int Layer::error_code(const int error_class, const Error& error) {
@@ -256,6 +265,9 @@ void Layer::mpi_stopped() {
     }
     if (_copier != nullptr) {
         _copier->shut_down();
+    }
+    if (_packer != nullptr) {
+        _packer->shut_down();
     }
     pool.trim();
     landings.trim();

@@ -19,6 +19,7 @@
 #include "report/report.h"
 #include "transfer/copier.h"
 #include "transfer/landing.h"
+#include "transfer/packer.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/process_memory.h"
 
@@ -54,6 +55,8 @@ class Layer {
     }
     /// Copies for the runtime that gpu() found.
     [[nodiscard]] transfer::Copier& copier();
+    /// Packing by that GPU.
+    [[nodiscard]] transfer::Packer& packer();
 
     /// The figures for this GPU.
     [[nodiscard]] transfer::Tuning tuning(gpu::Runtime& runtime) const;
@@ -74,7 +77,8 @@ class Layer {
     [[nodiscard]] report::Identity identity() const;
 
     std::atomic<gpu::Runtime*> _gpu{nullptr};
-    std::once_flag _copier_once;
+    std::once_flag _packer_once, _copier_once;
+    std::unique_ptr<transfer::Packer> _packer;
     std::unique_ptr<transfer::Copier> _copier;
     std::mutex _mutex;
     int _open_models = 0;  ///< world model and sessions that are up

@@ -119,6 +119,7 @@ void Neighbours::use(gpu::Runtime& runtime) {
     options.engine = settings.copy;
     options.cpu_copy = settings.cpu_copy;
     options.tuning = _owner.tuning(runtime);
+    options.packer = &_owner.packer();
     Layer& owner = _owner;
     _owned_link = std::make_unique<p2p::Link>(
         *_segment, runtime, _owner.pool, options,

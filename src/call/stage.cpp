@@ -325,26 +325,26 @@ std::int64_t Stage::bytes_of(const Image&, const Segment& segment) const {
 
 void Stage::load(const Image& image, const Segment& segment) {
     transfer::Copier& copier = _layer->copier();
-    const Layout& layout = segment.type->layout;
+    const auto& type = segment.type->flat;
     const gpu::PointerInfo* const info = segment.mixed ? nullptr : &segment.info;
     std::byte* const at = image.block.data() + segment.offset;
     if (image.form == Form::mirror) {
-        copier.gather_mirror(layout, segment.user, segment.count, at, info);
+        copier.gather_mirror(type, segment.user, segment.count, at, info);
     } else {
-        copier.gather(layout, segment.user, segment.count, bytes_of(image, segment), at, info);
+        copier.gather(type, segment.user, segment.count, bytes_of(image, segment), at, info);
     }
 }
 
 void Stage::store(const Image& image, Segment& segment, const std::int64_t limit) {
     transfer::Copier& copier = _layer->copier();
-    const Layout& layout = segment.type->layout;
+    const auto& type = segment.type->flat;
     const gpu::PointerInfo* const info = segment.mixed ? nullptr : &segment.info;
     const std::byte* const at = image.block.data() + segment.offset;
     if (image.form == Form::mirror) {
-        copier.scatter_mirror(layout, segment.user, segment.stored, at, info);
+        copier.scatter_mirror(type, segment.user, segment.stored, at, info);
     } else {
-        const std::int64_t bytes = segment.stored * layout.size();
-        copier.scatter(layout, segment.user, segment.count, limit < 0 ? bytes : std::min(bytes, limit), at, info);
+        const std::int64_t bytes = segment.stored * type->layout().size();
+        copier.scatter(type, segment.user, segment.count, limit < 0 ? bytes : std::min(bytes, limit), at, info);
     }
 }
 

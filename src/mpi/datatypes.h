@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "mpi/native.h"
+#include "transfer/flat_type.h"
 #include "transfer/layout.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -17,7 +18,8 @@ class Datatype : public std::enable_shared_from_this<Datatype> {
   public:
     Datatype(const Native& native, transfer::Layout memory_layout, MPI_Datatype packed_type, bool owns_packed,
              bool has_scattered_blocks)
-        : layout(std::move(memory_layout)),
+        : flat(std::make_shared<const transfer::FlatType>(std::move(memory_layout))),
+          layout(flat->layout()),
           packed(packed_type),
           scattered(has_scattered_blocks),
           _native(native),
@@ -26,7 +28,9 @@ class Datatype : public std::enable_shared_from_this<Datatype> {
     Datatype(const Datatype&) = delete;
     Datatype& operator=(const Datatype&) = delete;
 
-    const transfer::Layout layout;
+    /// Kept by whatever moves the type's elements, also when the MPI and this object are gone.
+    const std::shared_ptr<const transfer::FlatType> flat;
+    const transfer::Layout& layout;
     /// A type with the same signature whose elements lie one after another without gaps (extent == size ==
     /// layout.size()): what travels instead, so that the MPI's type checks, counts and element counts stay what the
     /// program expects.
@@ -37,6 +41,10 @@ class Datatype : public std::enable_shared_from_this<Datatype> {
 
     /// Any number of elements is one run of bytes, which may be handed on with the program's own type.
     [[nodiscard]] bool dense() const noexcept { return layout.is_contiguous(2); }
+    /// Elements at `buffer`, for whatever moves typed memory.
+    [[nodiscard]] std::shared_ptr<const transfer::TypedMemory> memory(const void* buffer, std::int64_t count) const {
+        return std::make_shared<const transfer::TypedMemory>(flat, buffer, count);
+    }
     /// Frees the packed type; called when MPI is about to go down.
     void release_packed() const noexcept;
 

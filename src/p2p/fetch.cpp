@@ -67,7 +67,6 @@ void Fetch::refuse(const std::string& reason) {
 void Fetch::begin() {
     const Location& from = _claim.from;
     _device = _info.device >= 0 ? _info.device : _link.any_device();
-    _source = nullptr;
     _from = {};
     _asked_for = 0;
     switch (from.kind) {
@@ -77,7 +76,13 @@ void Fetch::begin() {
                 throw Error("a message header stands for memory that is not its sender's",
                             "this is a mistake in Awaken, or somebody is forging messages: please report it");
             }
-            _source = reinterpret_cast<const std::byte*>(from.address);
+            _from.address = reinterpret_cast<void*>(from.address);
+            if (_typed != nullptr) {
+                // Of a device, maybe, that a kernel of the receiver's cannot reach.
+                const void* const pointer = _from.address;
+                _link._runtime.classify({&pointer, 1}, &_own_info);
+                _from.info = &_own_info;
+            }
             break;
         case Location::Kind::device: {
             if (!_claim.spilled && !_link.can_read(_peer, _device)) {
@@ -91,15 +96,22 @@ void Fetch::begin() {
                        " cannot be mapped: " + status.message());
                 return;
             }
-            _source = _use.data();
+            _from.address = const_cast<std::byte*>(_use.data());
             _route = _claim.spilled ? Route::copy : Route::pull;
+            if (_claim.shape) {
+                _from.typed = std::make_shared<const transfer::TypedMemory>(_use.data(), *_claim.shape);
+                if (_typed != nullptr ? !_link._copies.has_kernels(_device)
+                                      : !_link._copies.can_move(_device, *_from.typed)) {
+                    refuse("memory with gaps of another process cannot be read without kernels");
+                }
+            }
             break;
         }
         case Location::Kind::shared: {
             _route = Route::copy;
             const auto known = _link.lasting_mapping(_peer, from.offset, _claim.bytes, false);
             if (known.base != nullptr) {
-                _source = known.base;
+                _from.address = known.base;
                 if (!known.registered) {
                     _from.info = &_host;
                 }
@@ -110,15 +122,15 @@ void Fetch::begin() {
                     throw Error("a message in shared memory cannot be mapped",
                                 "raise the limit on mapped memory (ulimit -v), or set AWAKEN_PATH=staged");
                 }
-                _source = _mapped;
+                _from.address = _mapped;
                 _from.info = &_host;
             }
-            if (_info.kind == gpu::MemoryKind::device && _wanted == _claim.bytes &&
+            if (_typed == nullptr && _info.kind == gpu::MemoryKind::device && _wanted == _claim.bytes &&
                 _wanted <= _link._tuning.cpu_copy_bytes && _link._window.usable() &&
                 _claim.ready->load(std::memory_order_acquire) >= _wanted &&
                 _link._runtime.order_after_default_stream(_buffer, _info).ok() &&
                 _link._runtime.finish_default_stream(_info.device).ok() &&
-                _link._window.to_device(_buffer, _info, _source, _wanted)) {
+                _link._window.to_device(_buffer, _info, _from.address, _wanted)) {
                 _route = Route::by_cpu;
                 _asked_for = _wanted;
             }
@@ -136,7 +148,7 @@ void Fetch::begin() {
                 _link._copies, *_claim.ring,
                 transfer::RingMemory{memory.base, from.chunk_bytes, from.allocation_bytes / from.chunk_bytes,
                                      memory.registered},
-                _device, DeviceCopies::End{_buffer, &_info}, _wanted, _size);
+                _device, target(), _wanted, _size);
             break;
         }
         case Location::Kind::none:
@@ -175,9 +187,8 @@ bool Fetch::step() {
     const std::size_t there =
         _claim.spilled ? std::min<std::size_t>(_claim.ready->load(std::memory_order_acquire), _wanted) : _wanted;
     if (there > _asked_for) {
-        _from.address = const_cast<std::byte*>(_source) + _asked_for;
-        _copy = _link._copies.start(_device, static_cast<unsigned>(_peer), {_buffer + _asked_for, &_info}, _from,
-                                    there - _asked_for);
+        _copy = _link._copies.start(_device, static_cast<unsigned>(_peer), target().from(_asked_for),
+                                    _from.from(_asked_for), there - _asked_for);
         _asked_for = there;
         return _copy.poll() && _asked_for == _wanted;
     }

@@ -28,6 +28,8 @@ constexpr std::size_t kPart = 32;
 /// A mapping keeps memory alive that its owner has freed, for a short while: this part of the owner's card.
 constexpr std::size_t kMappedPart = 16;
 constexpr std::size_t kMostMapped = std::size_t{16} << 30;
+/// What a link between GPUs carries at least at a time: reading shorter blocks moves more bytes than are wanted.
+constexpr std::int64_t kLinkTransferBytes = 32;
 
 std::size_t part_of_card(gpu::Runtime& runtime, const std::size_t part) {
     gpu::DeviceInfo info;
@@ -56,7 +58,7 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _exports(runtime),
       _exported(runtime, _exports, {.bytes = std::min(options.tuning.bounce_pool_bytes, part_of_card(runtime, kPart))}),
       _mappings(runtime, {.bytes = part_of_card(runtime, kMappedPart)}),
-      _copies(runtime, pool, _tuning, options.engine),
+      _copies(runtime, pool, _tuning, options.engine, options.packer),
       _window(runtime, options.cpu_copy),
       _peers(static_cast<std::size_t>(segment.processes())),
       _background([this] {
@@ -134,7 +136,8 @@ std::shared_ptr<Shipment> Link::reserve(const int peer, const std::size_t bytes)
     return shipment;
 }
 
-void Link::publish(Shipment& shipment, const Location& location, const bool is_copy, const std::uint64_t ready) {
+void Link::publish(Shipment& shipment, const Location& location, const bool is_copy, const std::uint64_t ready,
+                   const transfer::Strided* const shape) {
     Header header{};
     header.secret = _segment.secret();
     header.sender = static_cast<std::uint32_t>(_own);
@@ -149,13 +152,14 @@ void Link::publish(Shipment& shipment, const Location& location, const bool is_c
     if (is_copy) {
         _outbox.offer_copy(shipment._ticket, shipment._peer, shipment._bytes, location, ready);
     } else {
-        _outbox.offer(shipment._ticket, shipment._peer, shipment._bytes, location);
+        _outbox.offer(shipment._ticket, shipment._peer, shipment._bytes, location, shape);
     }
 }
 
 std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const gpu::PointerInfo& info,
-                                     const std::size_t bytes, const bool detached) {
-    if (bytes == 0) {
+                                     const std::size_t bytes, const bool detached,
+                                     std::shared_ptr<const transfer::TypedMemory> typed) {
+    if (bytes == 0 || (typed != nullptr && !can_move(*typed, info))) {
         return nullptr;
     }
     std::shared_ptr<Shipment> shipment = reserve(peer, bytes);
@@ -164,13 +168,16 @@ std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const g
     }
     shipment->_buffer = static_cast<std::byte*>(buffer);
     shipment->_info = info;
+    shipment->_typed = std::move(typed);
     // Nothing that the program's synchronous-looking calls left behind may still write the buffer when another process
     // reads it; for its work in the default stream see Shipment::settle_source().
     bool offered = false;
     try {
         const int device = info.device >= 0 ? info.device : any_device();
         if (_runtime.order_after_default_stream(buffer, info).ok()) {
-            if (peer == _own && !detached) {
+            if (peer == _own && !detached && shipment->_typed != nullptr) {
+                offered = ship_copy(*shipment);
+            } else if (peer == _own && !detached) {
                 Location location;
                 location.kind = Location::Kind::own;
                 location.address = reinterpret_cast<std::uintptr_t>(buffer);
@@ -214,9 +221,9 @@ std::shared_ptr<Shipment> Link::wrap(const int peer, const void* const buffer, c
 }
 
 bool Link::ship_by_cpu(Shipment& shipment) {
-    if (shipment._bytes > _tuning.cpu_copy_bytes || shipment._bytes > _tuning.small_bytes ||
-        shipment._info.kind != gpu::MemoryKind::device || !_window.usable() || !small_space() ||
-        !_runtime.finish_default_stream(shipment._info.device).ok() ||
+    if (shipment._typed != nullptr || shipment._bytes > _tuning.cpu_copy_bytes ||
+        shipment._bytes > _tuning.small_bytes || shipment._info.kind != gpu::MemoryKind::device || !_window.usable() ||
+        !small_space() || !_runtime.finish_default_stream(shipment._info.device).ok() ||
         !_window.to_host(small_place(shipment._ticket), shipment._buffer, shipment._info, shipment._bytes)) {
         return false;
     }
@@ -231,6 +238,16 @@ bool Link::ship_directly(Shipment& shipment) {
     if (!shipment._info.ipc_capable) {
         return false;
     }
+    std::optional<transfer::Strided> shape;
+    if (shipment._typed != nullptr) {
+        shape = shipment._typed->strided;
+        if (!shape || (shape->width < kLinkTransferBytes && shipment._bytes > _tuning.strided_pull_bytes)) {
+            return false;
+        }
+        // Counted from the lowest byte, which is what the location describes.
+        shape->offset +=
+            static_cast<std::int64_t>(shipment._typed->origin - reinterpret_cast<std::uintptr_t>(shipment._buffer));
+    }
     Location location;
     const gpu::Status status = _exports.describe(shipment._buffer, shipment._info, location);
     if (!status.ok()) {
@@ -238,7 +255,7 @@ bool Link::ship_directly(Shipment& shipment) {
         return false;
     }
     shipment._route = Route::pull;
-    publish(shipment, location, false, 0);
+    publish(shipment, location, false, 0, shape ? &*shape : nullptr);
     return true;
 }
 
@@ -256,7 +273,12 @@ bool Link::ship_copy(Shipment& shipment) {
             return false;
         }
         _background.keep_house();
-        publish(shipment, shipment._block.location(), true, 0);
+        Location location = shipment._block.location();
+        if (shipment._peer == _own) {
+            location.kind = Location::Kind::own;
+            location.address = reinterpret_cast<std::uintptr_t>(shipment._block.data());
+        }
+        publish(shipment, location, true, 0);
         shipment.start_parts(shipment._block.data(), nullptr);
     }
     shipment._route = Route::copy;
@@ -297,7 +319,7 @@ bool Link::ship_through_ring(Shipment& shipment) {
     shipment._ring = std::make_unique<transfer::RingWriter>(
         _copies, _outbox.ring(shipment._ticket),
         transfer::RingMemory{memory.base, _tuning.ring_chunk_bytes, _tuning.ring_chunks, memory.registered}, device,
-        DeviceCopies::End{shipment._buffer, &shipment._info}, shipment._bytes);
+        shipment.source(), shipment._bytes);
     static_cast<void>(shipment._ring->advance());
     return true;
 }
@@ -485,7 +507,8 @@ std::optional<std::uint64_t> Link::size_of(const int peer, const std::size_t len
 }
 
 std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::size_t length, void* const buffer,
-                                   const gpu::PointerInfo& info, const std::size_t capacity) {
+                                   const gpu::PointerInfo& info, const std::size_t capacity,
+                                   std::shared_ptr<const transfer::TypedMemory> typed) {
     if (!is_header(message, length)) {
         return nullptr;
     }
@@ -501,6 +524,7 @@ std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::si
     fetch->_claim = *claim;
     fetch->_buffer = static_cast<std::byte*>(buffer);
     fetch->_info = info;
+    fetch->_typed = std::move(typed);
     fetch->_size = claim->bytes;
     fetch->_wanted = std::min<std::size_t>(claim->bytes, capacity);
     fetch->_traced.begin(trace::Kind::background, "message fetched", fetch->_wanted, -1,

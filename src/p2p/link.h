@@ -28,6 +28,7 @@
 #include "transfer/cpu_window.h"
 #include "transfer/device_copies.h"
 #include "transfer/exports.h"
+#include "transfer/flat_type.h"
 #include "transfer/mappings.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/ring.h"
@@ -85,6 +86,7 @@ class Shipment final : public Job {
     [[nodiscard]] bool step(Patience patience);
     [[nodiscard]] bool has_waited(Patience patience);
     void start_copying_out(bool to_host);
+    [[nodiscard]] transfer::DeviceCopies::End source() const { return {_buffer, &_info, _typed}; }
     void start_parts(std::byte* target, const gpu::PointerInfo* target_info);
     [[nodiscard]] bool parts_done(bool publish);
     void check_alive();
@@ -94,8 +96,9 @@ class Shipment final : public Job {
     std::mutex _mutex;
     Ticket _ticket;
     int _peer = -1;
-    std::byte* _buffer = nullptr;
+    std::byte* _buffer = nullptr;  ///< of typed memory: its lowest byte
     gpu::PointerInfo _info;
+    std::shared_ptr<const transfer::TypedMemory> _typed;
     std::size_t _bytes = 0;
     Route _route = Route::pull;
     std::array<std::byte, kLongestHeader> _message;  ///< filled as far as it is sent
@@ -152,6 +155,7 @@ class Fetch final : public Job {
     Claim _claim;
     std::byte* _buffer = nullptr;
     gpu::PointerInfo _info;
+    std::shared_ptr<const transfer::TypedMemory> _typed;
     std::size_t _size = 0, _wanted = 0;
     trace::Stretch _traced;
     Route _route = Route::pull;
@@ -160,10 +164,12 @@ class Fetch final : public Job {
     std::optional<Error> _error;
     Clock::time_point _looked{};
 
+    [[nodiscard]] transfer::DeviceCopies::End target() const { return {_buffer, &_info, _typed}; }
+
     transfer::Mappings::Use _use;
-    const std::byte* _source = nullptr;
-    transfer::DeviceCopies::End _from;
-    gpu::PointerInfo _host;  ///< describes shared memory that the GPU runtime does not know
+    transfer::DeviceCopies::End _from;  ///< the first byte
+    gpu::PointerInfo _host;             ///< describes shared memory that the GPU runtime does not know
+    gpu::PointerInfo _own_info;         ///< of a message to oneself
     int _device = -1;
     std::size_t _asked_for = 0;  ///< bytes whose copy was started
     transfer::DeviceCopies::Copy _copy;
@@ -180,6 +186,7 @@ class Link {
         transfer::CopyEngine engine = transfer::CopyEngine::automatic;
         bool cpu_copy = true;
         transfer::Tuning tuning;
+        transfer::Packer* packer = nullptr;  ///< for datatypes with gaps; outlives the link
     };
     /// Hears why a message did not go the fastest way.
     using Note = std::function<void(const std::string& reason)>;
@@ -203,9 +210,11 @@ class Link {
     }
 
     /// Offers `bytes` bytes of device or managed memory to `peer` (which may be this process). Null when they are to be
-    /// sent plain: no slot is free, or no way is faster. `detached`: from a copy, which is made at once.
+    /// sent plain: no slot is free, or no way is faster. `detached`: from a copy, which is made at once. `typed`: the
+    /// bytes of a datatype with gaps; `buffer` is then the lowest one.
     [[nodiscard]] std::shared_ptr<Shipment> ship(int peer, void* buffer, const gpu::PointerInfo& info,
-                                                 std::size_t bytes, bool detached = false);
+                                                 std::size_t bytes, bool detached = false,
+                                                 std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
     /// The same for a small message in host memory, which is copied at once. For messages whose length is a header's.
     [[nodiscard]] std::shared_ptr<Shipment> wrap(int peer, const void* buffer, std::size_t bytes);
     /// Called when the header has been sent and the buffer is free, or will never be: keeps the shipment until the
@@ -218,9 +227,15 @@ class Link {
     [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
     /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
     /// (kind host for ordinary memory). The header is one that is_header() knows. Null when it names no offer to this
-    /// process: a forgery, or a message that was received before.
+    /// process: a forgery, or a message that was received before. `typed`: the place of the bytes is that of a datatype
+    /// with gaps, for which can_move() was asked; `buffer` is then the lowest one.
     [[nodiscard]] std::shared_ptr<Fetch> fetch(const std::byte* message, std::size_t length, void* buffer,
-                                               const gpu::PointerInfo& info, std::size_t capacity);
+                                               const gpu::PointerInfo& info, std::size_t capacity,
+                                               std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
+    /// Whether messages can be fetched to such memory, which `info` describes.
+    [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) {
+        return _copies.can_move(info.device >= 0 ? info.device : any_device(), memory);
+    }
     /// True size of a message from `peer` whose header has this length.
     [[nodiscard]] std::optional<std::uint64_t> size_of(int peer, std::size_t header_length) const noexcept;
 
@@ -287,7 +302,8 @@ class Link {
     [[nodiscard]] Inbox inbox(const int peer) const noexcept { return {area(peer).offers, _own}; }
 
     [[nodiscard]] std::shared_ptr<Shipment> reserve(int peer, std::size_t bytes);
-    void publish(Shipment& shipment, const transfer::Location& location, bool is_copy, std::uint64_t ready);
+    void publish(Shipment& shipment, const transfer::Location& location, bool is_copy, std::uint64_t ready,
+                 const transfer::Strided* shape = nullptr);
     [[nodiscard]] bool ship_by_cpu(Shipment& shipment);
     [[nodiscard]] bool ship_directly(Shipment& shipment);
     [[nodiscard]] bool ship_copy(Shipment& shipment);

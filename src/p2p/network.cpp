@@ -56,12 +56,14 @@ const gpu::PointerInfo kHost{};
 // ---- the message on its way out -------------------------------------------------------------------------------------
 
 RemoteShipment::RemoteShipment(Network& network, const int peer, const std::uint32_t id, const void* const buffer,
-                               const gpu::PointerInfo& info, const std::size_t bytes, const std::size_t chunk_bytes)
+                               const gpu::PointerInfo& info, const std::size_t bytes, const std::size_t chunk_bytes,
+                               std::shared_ptr<const transfer::TypedMemory> typed)
     : _network(network),
       _peer(peer),
       _id(id),
       _buffer(static_cast<std::byte*>(const_cast<void*>(buffer))),
       _info(info),
+      _typed(std::move(typed)),
       _bytes(bytes),
       _chunk_bytes(chunk_bytes),
       _progress(Clock::now()) {}
@@ -86,8 +88,9 @@ void RemoteShipment::start_chunk() {
     if (_info.kind == gpu::MemoryKind::host) {
         std::memcpy(chunk.place, _buffer + chunk.at, chunk.bytes);
     } else {
-        chunk.copy = _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer),
-                                             _network.end_of(chunk), {_buffer + chunk.at, &_info}, chunk.bytes);
+        chunk.copy =
+            _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer), _network.end_of(chunk),
+                                    DeviceCopies::End{_buffer, &_info, _typed}.from(chunk.at), chunk.bytes);
     }
     _started += chunk.bytes;
     _chunks.push_back(std::move(chunk));
@@ -204,7 +207,7 @@ void RemoteShipment::lose() noexcept {
 
 RemoteFetch::RemoteFetch(Network& network, const int peer, const std::uint32_t id, const std::size_t size,
                          const std::size_t chunk_bytes, void* const buffer, const gpu::PointerInfo& info,
-                         const std::size_t capacity)
+                         const std::size_t capacity, std::shared_ptr<const transfer::TypedMemory> typed)
     : _network(network),
       _peer(peer),
       _id(id),
@@ -212,6 +215,7 @@ RemoteFetch::RemoteFetch(Network& network, const int peer, const std::uint32_t i
       _chunk_bytes(chunk_bytes),
       _buffer(static_cast<std::byte*>(buffer)),
       _info(info),
+      _typed(std::move(typed)),
       _wanted(std::min(size, capacity)) {}
 
 RemoteFetch::~RemoteFetch() {
@@ -254,7 +258,8 @@ void RemoteFetch::arrived(Chunk chunk, const MPI_Status& status) {
         return;
     }
     chunk.copy = _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer),
-                                         {_buffer + chunk.at, &_info}, _network.end_of(chunk), useful);
+                                         DeviceCopies::End{_buffer, &_info, _typed}.from(chunk.at),
+                                         _network.end_of(chunk), useful);
     _copying.push_back(std::move(chunk));
 }
 
@@ -360,7 +365,7 @@ void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning) {
     _runtime = &runtime;
     _tuning = tuning;
     _tuning.network_chunk_bytes = std::min(_tuning.network_chunk_bytes, kMostChunkBytes);
-    _copies = std::make_unique<DeviceCopies>(runtime, _owner.pool, _tuning, CopyEngine::engine);
+    _copies = std::make_unique<DeviceCopies>(runtime, _owner.pool, _tuning, CopyEngine::engine, &_owner.packer());
     const NativeGpu asked = _owner.settings.native_gpu;
     using Query = int (*)();
     const char* const name =
@@ -531,7 +536,8 @@ void Network::poll() noexcept {
 // ---- messages -------------------------------------------------------------------------------------------------------
 
 std::shared_ptr<RemoteShipment> Network::make(const int peer, const void* const buffer, const gpu::PointerInfo& info,
-                                              const std::size_t bytes, const std::size_t chunk_bytes) {
+                                              const std::size_t bytes, const std::size_t chunk_bytes,
+                                              std::shared_ptr<const transfer::TypedMemory> typed) {
     Sending& sending = _sending[peer];
     const bool wrapped = info.kind == gpu::MemoryKind::host;
     const std::uint32_t first = wrapped ? 0 : kKeptBack;
@@ -546,7 +552,8 @@ std::shared_ptr<RemoteShipment> Network::make(const int peer, const void* const 
     if (!free) {
         return nullptr;
     }
-    auto shipment = std::make_shared<RemoteShipment>(*this, peer, *free, buffer, info, bytes, chunk_bytes);
+    auto shipment =
+        std::make_shared<RemoteShipment>(*this, peer, *free, buffer, info, bytes, chunk_bytes, std::move(typed));
     sending.next = *free + 1;
     set(sending.under_way, *free);
     ++sending.generation;
@@ -563,8 +570,10 @@ std::shared_ptr<RemoteShipment> Network::make(const int peer, const void* const 
 }
 
 std::shared_ptr<RemoteShipment> Network::ship(const int peer, const void* const buffer, const gpu::PointerInfo& info,
-                                              const std::size_t bytes) {
-    if (!_has_gpu.load(std::memory_order_acquire) || bytes < _tuning.network_bytes || passes_through()) {
+                                              const std::size_t bytes,
+                                              std::shared_ptr<const transfer::TypedMemory> typed) {
+    if (!_has_gpu.load(std::memory_order_acquire) || bytes < _tuning.network_bytes || passes_through() ||
+        (typed != nullptr && !can_move(*typed, info))) {
         return nullptr;
     }
     poll();
@@ -585,7 +594,7 @@ std::shared_ptr<RemoteShipment> Network::ship(const int peer, const void* const 
         if (!sending.ready) {
             return nullptr;
         }
-        shipment = make(peer, buffer, info, bytes, _tuning.network_chunk_bytes);
+        shipment = make(peer, buffer, info, bytes, _tuning.network_chunk_bytes, std::move(typed));
     }
     if (shipment != nullptr) {
         try {
@@ -667,7 +676,8 @@ bool Network::is_header(const std::byte* const message, const std::size_t length
 }
 
 std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, void* const buffer,
-                                            const gpu::PointerInfo& info, const std::size_t capacity) {
+                                            const gpu::PointerInfo& info, const std::size_t capacity,
+                                            std::shared_ptr<const transfer::TypedMemory> typed) {
     Header header{};
     std::memcpy(&header, message, sizeof header);
     if (header.sender >= static_cast<std::uint32_t>(_size) || header.bytes == 0 || header.chunk_bytes == 0 ||
@@ -684,7 +694,7 @@ std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, void
         announced.taken = header.generation;
     }
     return std::make_shared<RemoteFetch>(*this, peer, header.id, header.bytes, header.chunk_bytes, buffer, info,
-                                         capacity);
+                                         capacity, std::move(typed));
 }
 
 std::optional<std::uint64_t> Network::size_of(const int peer, const std::size_t length) {

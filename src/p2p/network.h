@@ -60,7 +60,7 @@ struct Chunk {
 class RemoteShipment {
   public:
     RemoteShipment(Network& network, int peer, std::uint32_t id, const void* buffer, const gpu::PointerInfo& info,
-                   std::size_t bytes, std::size_t chunk_bytes);
+                   std::size_t bytes, std::size_t chunk_bytes, std::shared_ptr<const transfer::TypedMemory> typed);
     ~RemoteShipment();
     RemoteShipment(const RemoteShipment&) = delete;
     RemoteShipment& operator=(const RemoteShipment&) = delete;
@@ -92,6 +92,7 @@ class RemoteShipment {
     const std::uint32_t _id;
     std::byte* const _buffer;
     const gpu::PointerInfo _info;
+    const std::shared_ptr<const transfer::TypedMemory> _typed;
     const std::size_t _bytes;
     const std::size_t _chunk_bytes;
     std::array<std::byte, p2p::kLongestHeader> _message{};
@@ -110,7 +111,7 @@ class RemoteShipment {
 class RemoteFetch {
   public:
     RemoteFetch(Network& network, int peer, std::uint32_t id, std::size_t size, std::size_t chunk_bytes, void* buffer,
-                const gpu::PointerInfo& info, std::size_t capacity);
+                const gpu::PointerInfo& info, std::size_t capacity, std::shared_ptr<const transfer::TypedMemory> typed);
     ~RemoteFetch();
     RemoteFetch(const RemoteFetch&) = delete;
     RemoteFetch& operator=(const RemoteFetch&) = delete;
@@ -133,6 +134,7 @@ class RemoteFetch {
     const std::size_t _size, _chunk_bytes;
     std::byte* const _buffer;
     const gpu::PointerInfo _info;
+    const std::shared_ptr<const transfer::TypedMemory> _typed;
     const std::size_t _wanted;
     std::deque<Chunk> _receiving, _copying;
     std::size_t _asked_for = 0;
@@ -183,9 +185,15 @@ class Network {
     [[nodiscard]] bool passes_through() const noexcept { return _passes_through.load(std::memory_order_acquire); }
 
     /// Sends `bytes` bytes of device memory to the process with that rank in MPI_COMM_WORLD, in chunks. Null when they
-    /// are to be sent plain: too few, the receiver is not ready, or too much is under way.
+    /// are to be sent plain: too few, the receiver is not ready, or too much is under way. `typed`: the bytes of a
+    /// datatype with gaps; `buffer` is then the lowest one.
     [[nodiscard]] std::shared_ptr<RemoteShipment> ship(int peer, const void* buffer, const gpu::PointerInfo& info,
-                                                       std::size_t bytes);
+                                                       std::size_t bytes,
+                                                       std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
+    /// Whether messages can be fetched to such memory, which `info` describes.
+    [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) const {
+        return _copies->can_move(device_for(info), memory);
+    }
     /// A message of a header's length is about to be sent plain. False when it should not be, since a header of that
     /// length is under way or too few lengths are left for headers: wrap() it.
     [[nodiscard]] bool may_go_plain(int peer, std::size_t length);
@@ -197,7 +205,8 @@ class Network {
     /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
     /// (kind host for ordinary memory). Null when it stands for nothing: it was received before.
     [[nodiscard]] std::shared_ptr<RemoteFetch> fetch(const std::byte* message, void* buffer,
-                                                     const gpu::PointerInfo& info, std::size_t capacity);
+                                                     const gpu::PointerInfo& info, std::size_t capacity,
+                                                     std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
     /// True size of the message from `peer` that a probe found with this length; nothing when that is its size.
     [[nodiscard]] std::optional<std::uint64_t> size_of(int peer, std::size_t length);
 
@@ -276,7 +285,8 @@ class Network {
     void complete_outgoing();
     void complete_left();
     [[nodiscard]] std::shared_ptr<RemoteShipment> make(int peer, const void* buffer, const gpu::PointerInfo& info,
-                                                       std::size_t bytes, std::size_t chunk_bytes);
+                                                       std::size_t bytes, std::size_t chunk_bytes,
+                                                       std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
 
     [[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::nanoseconds limit);
     void send_chunk(int peer, std::uint32_t id, Chunk& chunk);

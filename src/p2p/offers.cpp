@@ -40,6 +40,24 @@ bool is_within(const Location& location, const std::uint64_t bytes) noexcept {
     return false;
 }
 
+/// The same for strided blocks, whose every number may be anything.
+bool is_within(const Location& location, const Strided& shape, const std::uint64_t bytes) noexcept {
+    if (location.kind != Location::Kind::device || location.offset > location.allocation_bytes || shape.width <= 0) {
+        return false;
+    }
+    std::int64_t total = shape.width, low = shape.offset, high = 0;
+    bool sound = !__builtin_add_overflow(shape.offset, shape.width, &high);
+    for (std::size_t i = 0; i < Strided::kLoops; ++i) {
+        std::int64_t reach = 0;
+        sound = sound && shape.counts[i] > 0 &&
+                !__builtin_mul_overflow(shape.counts[i] - 1, shape.strides[i], &reach) &&
+                !__builtin_mul_overflow(total, shape.counts[i], &total) &&
+                !__builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high);
+    }
+    return sound && low >= 0 && static_cast<std::uint64_t>(total) == bytes &&
+           static_cast<std::uint64_t>(high) <= location.allocation_bytes - location.offset;
+}
+
 }  // namespace
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
@@ -52,6 +70,7 @@ void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, co
     slot.settled.store(0, std::memory_order_relaxed);
     slot.ready.store(ready, std::memory_order_relaxed);
     slot.lost.store(0, std::memory_order_relaxed);
+    slot.strided.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -80,11 +99,15 @@ std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
     return std::nullopt;
 }
 
-void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::uint64_t bytes,
-                   const Location& source) noexcept {
+void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::uint64_t bytes, const Location& source,
+                   const Strided* const shape) noexcept {
     Slot& where = slot(ticket);
     fill(where, receiver, bytes, 0);
     where.source = source;
+    if (shape != nullptr) {
+        where.shape = *shape;
+        where.strided.store(1, std::memory_order_relaxed);
+    }
     if (source.kind == Location::Kind::ring) {
         where.ring.produced.store(0, std::memory_order_relaxed);
         where.ring.consumed.store(0, std::memory_order_relaxed);
@@ -164,7 +187,10 @@ std::optional<Claim> Inbox::claim(const Header& header) noexcept {
         return std::nullopt;
     }
     claim.bytes = slot.bytes.load(std::memory_order_relaxed);
-    if (!is_within(claim.from, claim.bytes)) {
+    if (!claim.spilled && slot.strided.load(std::memory_order_relaxed) != 0) {
+        claim.shape = slot.shape;
+    }
+    if (claim.shape ? !is_within(claim.from, *claim.shape, claim.bytes) : !is_within(claim.from, claim.bytes)) {
         // Nothing can be fetched; the sender is let go all the same.
         finish(claim);
         return std::nullopt;
@@ -186,6 +212,7 @@ bool Inbox::reclaim(Claim& claim) noexcept {
         return false;
     }
     claim.from = slot.spill;
+    claim.shape.reset();
     claim.spilled = true;
     if (!is_within(claim.from, claim.bytes)) {
         claim.from.kind = Location::Kind::none;

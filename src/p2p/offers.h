@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "transfer/flat_type.h"
 #include "transfer/location.h"
 #include "transfer/ring.h"
 
@@ -36,6 +37,7 @@ namespace awaken::p2p {
 inline constexpr std::uint32_t kSlots = 256;
 
 using transfer::Location;
+using transfer::Strided;
 
 enum class OfferState : std::uint8_t { free, offered, claimed, refused, spilled, taken, done };
 
@@ -51,9 +53,13 @@ struct alignas(64) Slot {
     std::atomic<std::uint64_t> bytes;
     std::atomic<std::uint64_t> ready;  ///< bytes of `spill` that are there already; more will come until all are
     std::atomic<std::uint32_t> lost;   ///< the sender could not finish the copy
-    alignas(64) Location source;       ///< valid from offered on
-    alignas(64) Location spill;        ///< valid in spilled and taken
-    transfer::RingControl ring;        ///< of a source that is a ring
+    /// 1: the source is the blocks of `shape` and not one run of bytes; then source.offset is that of its lowest byte,
+    /// and so is what the shape counts from.
+    std::atomic<std::uint32_t> strided;
+    alignas(64) Location source;  ///< valid from offered on
+    alignas(64) Location spill;   ///< valid in spilled and taken
+    alignas(64) Strided shape;
+    transfer::RingControl ring;  ///< of a source that is a ring
 };
 
 /// The part of a process's area that offers use.
@@ -117,8 +123,10 @@ class Outbox {
     /// A free slot for a new offer, none of those to be avoided; nothing when all others are in use. It stays the
     /// caller's until release() or withdraw().
     [[nodiscard]] std::optional<Ticket> reserve(const SlotSet& avoided = {}) noexcept;
-    /// Publishes the offer; from now on the receiver may claim it, and read it once it is settled.
-    void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source) noexcept;
+    /// Publishes the offer; from now on the receiver may claim it, and read it once it is settled. `shape`: of a source
+    /// in strided blocks.
+    void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source,
+               const Strided* shape = nullptr) noexcept;
     /// Whoever claims the offer may read the source from now on.
     void settle(Ticket ticket) noexcept { slot(ticket).settled.store(1, std::memory_order_release); }
     /// Publishes an offer that is spilled from the beginning: a copy of which `ready` bytes are there, and the rest
@@ -154,6 +162,7 @@ struct Claim {
     std::uint64_t generation = 0;
     std::uint64_t bytes = 0;
     Location from{};
+    std::optional<Strided> shape;  ///< of what is not spilled and not one run of bytes
     bool spilled = false;
     transfer::RingControl* ring = nullptr;  ///< the slot's
     const std::atomic<std::uint32_t>* settled = nullptr;

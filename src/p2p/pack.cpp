@@ -1,4 +1,11 @@
 // MPI_Pack and its relatives on device memory: typed and packed side may each be on a device.
+//
+// Where the MPI packs plainly, which every one does between equal machines, the GPU packs and the MPI is not asked.
+// What is left (external32, mixed memory, wrong arguments) goes through images, so that results and errors are the
+// MPI's.
+
+#include <array>
+#include <cstring>
 
 #include "call/call.h"
 #include "call/stage.h"
@@ -8,6 +15,109 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
+/// Whether packed data is the types' bytes one after another, without a header and without padding: seen by trying.
+bool packs_plainly(const MPI_Comm comm) {
+    static const bool plainly = [comm] {
+        const Native& native = layer().real;
+        const std::array<int, 3> integers{0x01020304, 0x7fffffff, -2};
+        const std::array<double, 2> numbers{1.5, -2.25};
+        std::array<std::byte, sizeof integers + sizeof numbers> expected{};
+        std::memcpy(expected.data(), integers.data(), sizeof integers);
+        std::memcpy(expected.data() + sizeof integers, numbers.data(), sizeof numbers);
+        std::array<std::byte, 256> packed{};
+        int position = 0;
+        return native.Pack(integers.data(), 3, MPI_INT, packed.data(), packed.size(), &position, comm) == MPI_SUCCESS &&
+               native.Pack(numbers.data(), 2, MPI_DOUBLE, packed.data(), packed.size(), &position, comm) ==
+                   MPI_SUCCESS &&
+               position == static_cast<int>(expected.size()) &&
+               std::memcmp(packed.data(), expected.data(), expected.size()) == 0;
+    }();
+    return plainly;
+}
+
+/// Both sides of an MPI_Pack or MPI_Unpack that the layer does itself.
+struct Plain {
+    Stage::Located typed;
+    gpu::PointerInfo packed;
+    std::int64_t bytes = 0;
+};
+
+/// False when the MPI is to do it: wrong arguments, nothing to do, no device memory on either side, blocks in different
+/// kinds of memory.
+template <class Size>
+bool find_plain(const Stage& stage, const void* const user, const std::int64_t count, const MPI_Datatype type,
+                const void* const packed, const Size packed_size, const Size* const position, const MPI_Comm comm,
+                Plain& plain) {
+    if (count <= 0 || packed == nullptr || position == nullptr || *position < 0 || *position >= packed_size ||
+        comm == MPI_COMM_NULL) {
+        return false;
+    }
+    plain.typed = stage.locate(user, count, type);
+    if (plain.typed.type == nullptr || plain.typed.mixed) {
+        return false;
+    }
+    plain.bytes = count * plain.typed.type->layout.size();
+    if (plain.bytes == 0 ||
+        plain.bytes > static_cast<std::int64_t>(packed_size) - static_cast<std::int64_t>(*position)) {
+        return false;
+    }
+    const void* const first = static_cast<const std::byte*>(packed) + *position;
+    layer().gpu().classify({&first, 1}, &plain.packed);
+    return (plain.typed.served || !plain.packed.host_accessible()) && packs_plainly(comm);
+}
+
+template <class Size>
+bool pack_plainly(Call& call, const Stage& stage, const void* const user, const std::int64_t count,
+                  const MPI_Datatype type, void* const packed, const Size packed_size, Size* const position,
+                  const MPI_Comm comm) {
+    Plain plain;
+    if (!find_plain(stage, user, count, type, packed, packed_size, position, comm, plain)) {
+        return false;
+    }
+    Layer& owner = layer();
+    std::byte* const to = static_cast<std::byte*>(packed) + *position;
+    const transfer::Layout& layout = plain.typed.type->layout;
+    if (!plain.typed.served) {
+        const transfer::StagingBlock block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(plain.bytes));
+        transfer::pack(layout, user, count, block.data(), plain.bytes);
+        owner.copier().copy(to, block.data(), static_cast<std::size_t>(plain.bytes), to, plain.packed);
+        call.account(report::Path::staged, plain.bytes);
+    } else if (owner.copier().pack(plain.typed.type->flat, user, count, plain.bytes, plain.typed.info, to,
+                                   plain.packed)) {
+        call.account(report::Path::direct, plain.bytes);
+    } else {
+        return false;
+    }
+    *position += static_cast<Size>(plain.bytes);
+    return true;
+}
+
+template <class Size>
+bool unpack_plainly(Call& call, const Stage& stage, const void* const packed, const Size packed_size,
+                    Size* const position, void* const user, const std::int64_t count, const MPI_Datatype type,
+                    const MPI_Comm comm) {
+    Plain plain;
+    if (!find_plain(stage, user, count, type, packed, packed_size, position, comm, plain)) {
+        return false;
+    }
+    Layer& owner = layer();
+    const std::byte* const from = static_cast<const std::byte*>(packed) + *position;
+    const transfer::Layout& layout = plain.typed.type->layout;
+    if (!plain.typed.served) {
+        const transfer::StagingBlock block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(plain.bytes));
+        owner.copier().copy(block.data(), from, static_cast<std::size_t>(plain.bytes), from, plain.packed);
+        transfer::unpack(layout, user, count, block.data(), plain.bytes);
+        call.account(report::Path::staged, plain.bytes);
+    } else if (owner.copier().unpack(plain.typed.type->flat, user, count, plain.bytes, plain.typed.info, from,
+                                     plain.packed)) {
+        call.account(report::Path::direct, plain.bytes);
+    } else {
+        return false;
+    }
+    *position += static_cast<Size>(plain.bytes);
+    return true;
+}
+
 /// MPI_Pack(in, count, type, out, out_size, position, comm).
 struct Pack {
     template <Function function, class Count, class Size>
@@ -15,6 +125,10 @@ struct Pack {
                    Size* position, MPI_Comm comm) {
         call.on(comm);
         Stage stage(call);
+        if (pack_plainly(call, stage, input, static_cast<std::int64_t>(count), type, output, output_size, position,
+                         comm)) {
+            return MPI_SUCCESS;
+        }
         const Argument<Count> typed = stage.buffer(Access::in, input, count, type);
         // Only part of the packed buffer is written: the rest must come back as it was.
         const Argument<Size> packed = stage.buffer(Access::inout, output, output_size, MPI_PACKED);
@@ -35,6 +149,10 @@ struct Unpack {
                    MPI_Datatype type, MPI_Comm comm) {
         call.on(comm);
         Stage stage(call);
+        if (unpack_plainly(call, stage, input, input_size, position, output, static_cast<std::int64_t>(count), type,
+                           comm)) {
+            return MPI_SUCCESS;
+        }
         const Argument<Size> packed = stage.buffer(Access::in, input, input_size, MPI_PACKED);
         const Argument<Count> typed = stage.buffer(Access::out, output, count, type);
         stage.load();

@@ -182,7 +182,7 @@ void Shipment::start_parts(std::byte* const target, const gpu::PointerInfo* cons
     for (std::size_t at = 0; at < _bytes; at += most) {
         const std::size_t part = std::min(most, _bytes - at);
         _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), {target + at, target_info},
-                                             {_buffer + at, &_info}, part));
+                                             source().from(at), part));
         _part_ends.push_back(at + part);
         // Asked about at once, so that its end is marked and not only that of the last part.
         static_cast<void>(_parts.back().poll());

@@ -47,6 +47,12 @@ std::int64_t bytes_of(const std::int64_t count, const MPI_Datatype type) {
     return count * static_cast<std::int64_t>(size);
 }
 
+/// The buffer as what moves datatypes with gaps takes it; null when it is one run of bytes.
+std::shared_ptr<const transfer::TypedMemory> memory_with_gaps(const Stage::Located& located, const void* const buffer,
+                                                              const std::int64_t count) {
+    return located.type->layout.is_contiguous(count) ? nullptr : located.type->memory(buffer, count);
+}
+
 }  // namespace
 
 BytesType::BytesType(const std::int64_t bytes) {
@@ -79,12 +85,13 @@ Posted Departure::header() const noexcept {
 bool Departure::offer(const Mode mode, const void* const buffer, const std::int64_t count,
                       const Stage::Located& located, const int peer) {
     const transfer::Layout& layout = located.type->layout;
-    if (located.mixed || !layout.is_contiguous(count)) {
+    if (located.mixed) {
         return false;
     }
-    auto* const first = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.true_begin();
-    _shipment = layer().neighbours.link()->ship(
-        peer, first, located.info, static_cast<std::size_t>(count * layout.size()), mode == Mode::detached);
+    auto* const first = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.span(count).begin;
+    _shipment =
+        layer().neighbours.link()->ship(peer, first, located.info, static_cast<std::size_t>(count * layout.size()),
+                                        mode == Mode::detached, memory_with_gaps(located, buffer, count));
     if (_shipment != nullptr && mode == Mode::detached) {
         try {
             while (!_shipment->advance(Shipment::Patience::endless)) {
@@ -101,11 +108,12 @@ bool Departure::offer(const Mode mode, const void* const buffer, const std::int6
 bool Departure::offer_remote(const Mode mode, const void* const buffer, const std::int64_t count,
                              const Stage::Located& located, const int remote) {
     const transfer::Layout& layout = located.type->layout;
-    if (located.mixed || !layout.is_contiguous(count)) {
+    if (located.mixed) {
         return false;
     }
-    _remote = layer().neighbours.network()->ship(remote, static_cast<const std::byte*>(buffer) + layout.true_begin(),
-                                                 located.info, static_cast<std::size_t>(count * layout.size()));
+    _remote = layer().neighbours.network()->ship(
+        remote, static_cast<const std::byte*>(buffer) + layout.span(count).begin, located.info,
+        static_cast<std::size_t>(count * layout.size()), memory_with_gaps(located, buffer, count));
     if (_remote != nullptr && mode == Mode::detached) {
         _remote->copy_out();
     }
@@ -391,17 +399,29 @@ void Arrival::arrived(const MPI_Status& status) {
     }
     _restored = true;
     static const gpu::PointerInfo kHost;
-    // What is not one run of bytes is fetched to where a plain message would have landed, and scattered from there.
-    const bool straight = _first != nullptr || _capacity == 0;
-    if (!straight && _landed == nullptr) {
-        throw Error("a message came for a buffer that has no place for it", "this is a mistake in Awaken: report it");
+    // What is neither one run of bytes nor memory that GPUs unpack to is fetched to where a plain message would have
+    // landed, and scattered from there.
+    _in_place = _first != nullptr || _capacity == 0;
+    std::byte* to = _first;
+    std::shared_ptr<const transfer::TypedMemory> typed;
+    if (!_in_place && !_located.mixed && !_located.info.host_accessible()) {
+        typed = _located.type->memory(_user, _count);
+        _in_place = near ? link->can_move(*typed, _located.info) : network->can_move(*typed, _located.info);
+        to = _user + _located.type->layout.span(_count).begin;
     }
-    std::byte* const to = straight ? _first : _landed;
-    const gpu::PointerInfo& info = straight ? _located.info : kHost;
+    if (!_in_place) {
+        if (_landed == nullptr) {
+            throw Error("a message came for a buffer that has no place for it",
+                        "this is a mistake in Awaken: report it");
+        }
+        to = _landed;
+        typed.reset();
+    }
+    const gpu::PointerInfo& info = _in_place ? _located.info : kHost;
     if (near) {
-        _fetch = link->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity));
+        _fetch = link->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
     } else {
-        _remote = network->fetch(message.data(), to, info, static_cast<std::size_t>(_capacity));
+        _remote = network->fetch(message.data(), to, info, static_cast<std::size_t>(_capacity), std::move(typed));
     }
     if (!fetching()) {
         throw Error("a message header came that stands for no message",
@@ -442,9 +462,8 @@ void Arrival::deliver(const std::int64_t bytes) {
         return;
     }
     _landing.used(static_cast<std::size_t>(bytes));
-    const transfer::Layout& layout = _located.type->layout;
     const gpu::PointerInfo* const info = _located.mixed ? nullptr : &_located.info;
-    layer().copier().scatter(layout, _user, _count, bytes, _landed, info);
+    layer().copier().scatter(_located.type->flat, _user, _count, bytes, _landed, info);
 }
 
 void Arrival::settle(MPI_Status& status, int& error) {
@@ -480,7 +499,7 @@ void Arrival::settle(MPI_Status& status, int& error) {
             } else {
                 _delivered = std::min(size, _capacity);
                 account(_fetch != nullptr ? path_of(_fetch->route()) : report::Path::pipelined, _delivered);
-                if (_first == nullptr) {
+                if (!_in_place) {
                     deliver(_delivered);
                 }
                 if (size > _capacity) {

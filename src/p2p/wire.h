@@ -158,6 +158,7 @@ class Arrival {
     std::shared_ptr<p2p::Fetch> _fetch;
     bool _left = false;                    ///< the background has it, too
     std::shared_ptr<RemoteFetch> _remote;  ///< instead of it, from another node
+    bool _in_place = false;                ///< what is fetched goes to the program's own buffer
     bool _restored = false;
     bool _settled = false;
     std::int64_t _delivered = 0;

@@ -20,6 +20,9 @@
 
 // How a layout is moved
 // ---------------------
+// By the Packer, where there is one and it can: a kernel packs straight into pinned memory, or into a little memory of
+// the device, part by part, which the copy engine brings to the host. The rest is about where it cannot.
+//
 // A run of bytes is one copy, rows at a constant distance one 2-D copy; all go to one stream without waiting, and the
 // wait comes once, at the end. That is right for large pieces. A copy of eight bytes costs as much as one of eight
 // kilobytes, though, so a type made of very many small pieces is gathered another way where that is cheaper:
@@ -172,7 +175,7 @@ struct Copier::Lane {
 };
 
 struct Copier::State {
-    explicit State(gpu::Runtime& gpu_runtime) : runtime(gpu_runtime) {}
+    State(gpu::Runtime& gpu_runtime, Packer* const typed_packer) : runtime(gpu_runtime), packer(typed_packer) {}
 
     class Session;
     class Planner;
@@ -248,8 +251,13 @@ struct Copier::State {
 
     void transfer(Direction direction, const Layout& layout, std::uintptr_t user, std::int64_t count,
                   std::int64_t limit, std::uintptr_t host, bool mirrored, const gpu::PointerInfo* info);
+    /// By the packer; false, with nothing done, where it cannot. `to_host`: to the packed side, of whatever kind.
+    [[nodiscard]] bool move_typed(Direction direction, const std::shared_ptr<const FlatType>& type, const void* buffer,
+                                  std::int64_t count, std::int64_t limit, const gpu::PointerInfo& info, void* packed,
+                                  const gpu::PointerInfo* packed_info);
 
     gpu::Runtime& runtime;
+    Packer* const packer;
     std::mutex mutex;
     std::map<int, std::vector<std::unique_ptr<Lane>>> idle;
     bool closed = false;  ///< shut down: lanes are no longer kept
@@ -295,6 +303,16 @@ class Copier::State::Session {
         if (status.ok()) return;
         lane.broken = true;
         fail("copying " + std::to_string(bytes) + " bytes between host and GPU " + std::to_string(lane.device), status);
+    }
+
+    /// What `give(stream)` puts into the lane, for typed memory.
+    template <typename Give>
+    void give(Lane& lane, const Give& give) {
+        lane.pending = true;
+        const gpu::Status status = give(lane.stream);
+        if (status.ok()) return;
+        lane.broken = true;
+        fail("packing a datatype on GPU " + std::to_string(lane.device), status);
     }
 
     void copy(Lane& lane, const Piece& piece, const Direction direction) {
@@ -686,16 +704,119 @@ void Copier::State::transfer(const Direction direction, const Layout& layout, co
     session.wait();
 }
 
-Copier::Copier(gpu::Runtime& runtime) : _state(std::make_unique<State>(runtime)) {}
+bool Copier::State::move_typed(const Direction direction, const std::shared_ptr<const FlatType>& type,
+                               const void* const buffer, const std::int64_t count, const std::int64_t limit,
+                               const gpu::PointerInfo& info, void* const packed,
+                               const gpu::PointerInfo* const packed_info) {
+    if (packer == nullptr || info.host_accessible() || count <= 0 || type->layout().size() == 0 ||
+        (packed_info == nullptr && type->layout().is_contiguous(count))) {
+        return false;
+    }
+    const TypedMemory memory(type, buffer, count);
+    const std::int64_t bytes = std::min(limit, memory.bytes);
+    if (bytes <= 0) return true;
+    Packer::Memory scratch;  // outlives the session, whose end waits for the GPU
+    Session session(*this);
+    Lane& lane = session.lane(info.device);
+    if (!packer->can_move(lane.device, memory)) return false;
+    gpu::PointerInfo other;
+    if (packed_info != nullptr) {
+        other = *packed_info;
+    } else {
+        const void* const pointer = packed;
+        runtime.classify({&pointer, 1}, &other);
+    }
+    const bool near = other.kind == gpu::MemoryKind::managed ||
+                      (other.kind == gpu::MemoryKind::device && other.device == lane.device) ||
+                      (other.kind == gpu::MemoryKind::pinned &&
+                       static_cast<std::size_t>(bytes) <= packer->tuning().pack_direct_bytes);
+    if (!near) {
+        scratch = packer->acquire(lane.device, std::min(static_cast<std::size_t>(bytes), Packer::kScratchBytes));
+        if (!scratch) return false;
+    }
+    const Layout::Span span = type->layout().span(count);
+    session.order(moved(address_of(buffer), span.begin), info);
+    if (!other.host_accessible()) session.order(address_of(packed), other);
+    const Packer::Side typed{nullptr, &memory, 0}, line{packed, nullptr, 0};
+    const Packer::Side& to = direction == Direction::to_host ? line : typed;
+    const Packer::Side& from = direction == Direction::to_host ? typed : line;
+    session.give(lane, [&](const gpu::StreamHandle stream) {
+        return near ? packer->move(to, from, bytes, stream) : packer->move_through(scratch, to, from, bytes, stream);
+    });
+    session.wait();
+    return true;
+}
+
+Copier::Copier(gpu::Runtime& runtime, Packer* const packer) : _state(std::make_unique<State>(runtime, packer)) {}
 
 Copier::~Copier() {
     shut_down();
 }
 
+void Copier::gather(const std::shared_ptr<const FlatType>& type, const void* const buffer, const std::int64_t count,
+                    const std::int64_t limit, std::byte* const packed, const gpu::PointerInfo* const info) {
+    if (info == nullptr ||
+        !_state->move_typed(Direction::to_host, type, buffer, count, limit, *info, packed, nullptr)) {
+        gather(type->layout(), buffer, count, limit, packed, info);
+    }
+}
+
+void Copier::scatter(const std::shared_ptr<const FlatType>& type, void* const buffer, const std::int64_t count,
+                     const std::int64_t limit, const std::byte* const packed, const gpu::PointerInfo* const info) {
+    if (info == nullptr || !_state->move_typed(Direction::to_user, type, buffer, count, limit, *info,
+                                               const_cast<std::byte*>(packed), nullptr)) {
+        scatter(type->layout(), buffer, count, limit, packed, info);
+    }
+}
+
+void Copier::gather_mirror(const std::shared_ptr<const FlatType>& type, const void* const buffer,
+                           const std::int64_t count, std::byte* const mirror, const gpu::PointerInfo* const info) {
+    const Layout& layout = type->layout();
+    const std::int64_t bytes = count * layout.size();
+    if (info == nullptr || layout.is_contiguous(count) || bytes <= 0) {
+        gather_mirror(layout, buffer, count, mirror, info);
+        return;
+    }
+    std::vector<std::byte> packed(static_cast<std::size_t>(bytes));
+    if (_state->move_typed(Direction::to_host, type, buffer, count, bytes, *info, packed.data(), nullptr)) {
+        transfer::unpack(layout, mirror, count, packed.data(), bytes);
+    } else {
+        gather_mirror(layout, buffer, count, mirror, info);
+    }
+}
+
+void Copier::scatter_mirror(const std::shared_ptr<const FlatType>& type, void* const buffer, const std::int64_t count,
+                            const std::byte* const mirror, const gpu::PointerInfo* const info) {
+    const Layout& layout = type->layout();
+    const std::int64_t bytes = count * layout.size();
+    if (info == nullptr || layout.is_contiguous(count) || bytes <= 0) {
+        scatter_mirror(layout, buffer, count, mirror, info);
+        return;
+    }
+    std::vector<std::byte> packed(static_cast<std::size_t>(bytes));
+    transfer::pack(layout, mirror, count, packed.data(), bytes);
+    if (!_state->move_typed(Direction::to_user, type, buffer, count, bytes, *info, packed.data(), nullptr)) {
+        scatter_mirror(layout, buffer, count, mirror, info);
+    }
+}
+
+bool Copier::pack(const std::shared_ptr<const FlatType>& type, const void* const buffer, const std::int64_t count,
+                  const std::int64_t limit, const gpu::PointerInfo& info, void* const packed,
+                  const gpu::PointerInfo& packed_info) {
+    return _state->move_typed(Direction::to_host, type, buffer, count, limit, info, packed, &packed_info);
+}
+
+bool Copier::unpack(const std::shared_ptr<const FlatType>& type, void* const buffer, const std::int64_t count,
+                    const std::int64_t limit, const gpu::PointerInfo& info, const void* const packed,
+                    const gpu::PointerInfo& packed_info) {
+    return _state->move_typed(Direction::to_user, type, buffer, count, limit, info, const_cast<void*>(packed),
+                              &packed_info);
+}
+
 void Copier::gather(const Layout& layout, const void* const buffer, const std::int64_t count, const std::int64_t limit,
                     std::byte* const packed, const gpu::PointerInfo* const info) {
     if (info != nullptr && info->host_accessible()) {
-        pack(layout, buffer, count, packed, limit);
+        transfer::pack(layout, buffer, count, packed, limit);
         return;
     }
     _state->transfer(Direction::to_host, layout, address_of(buffer), count, limit, address_of(packed), false, info);
@@ -704,7 +825,7 @@ void Copier::gather(const Layout& layout, const void* const buffer, const std::i
 void Copier::scatter(const Layout& layout, void* const buffer, const std::int64_t count, const std::int64_t limit,
                      const std::byte* const packed, const gpu::PointerInfo* const info) {
     if (info != nullptr && info->host_accessible()) {
-        unpack(layout, buffer, count, packed, limit);
+        transfer::unpack(layout, buffer, count, packed, limit);
         return;
     }
     _state->transfer(Direction::to_user, layout, address_of(buffer), count, limit, address_of(packed), false, info);

@@ -24,6 +24,12 @@
 // that no marker covers yet is one recorded, at the lane's end. Sixty-four messages that are started and then asked
 // about thus cost sixty-four launches and one event.
 //
+// Typed memory
+// ------------
+// Bytes of a datatype with gaps are moved by whatever Packer puts into the stream, mostly one kernel. What a kernel
+// does not reach, memory of another GPU of this process or memory that is not page-locked, passes through a little
+// memory of the device, in the same stream.
+//
 // Ordinary host memory
 // --------------------
 // A GPU copies to and from page-locked memory only; given anything else, the runtime's copy blocks. So such a copy goes
@@ -69,8 +75,9 @@ struct DeviceCopies::State {
     class Lane;
     struct Device;
 
-    State(gpu::Runtime& gpu_runtime, PinnedPool& pinned_pool, const Tuning& figures, const CopyEngine copy_engine)
-        : runtime(gpu_runtime), pool(pinned_pool), tuning(figures), engine(copy_engine) {}
+    State(gpu::Runtime& gpu_runtime, PinnedPool& pinned_pool, const Tuning& figures, const CopyEngine copy_engine,
+          Packer* const typed_packer)
+        : runtime(gpu_runtime), pool(pinned_pool), tuning(figures), engine(copy_engine), packer(typed_packer) {}
     ~State();
     State(const State&) = delete;
     State& operator=(const State&) = delete;
@@ -85,12 +92,14 @@ struct DeviceCopies::State {
     void refuse_kernel(Device& on, std::string reason);
     [[nodiscard]] gpu::Status launch_kernel(const Device& on, const End& destination, const End& source,
                                             std::size_t bytes, gpu::StreamHandle stream) noexcept;
+    [[nodiscard]] bool kernels_reach(const Device& on, const End& end);
     void shut_down() noexcept;
 
     gpu::Runtime& runtime;
     PinnedPool& pool;
     const Tuning tuning;
     const CopyEngine engine;
+    Packer* const packer;
     mutable std::mutex mutex;               ///< for making devices and lanes, and for the reason below
     std::atomic<Device*> devices{nullptr};  ///< a list that only grows, so that finding one needs no lock
     std::string kernel_refusal;
@@ -113,6 +122,11 @@ struct DeviceCopies::Work {
     };
 
     void start_blocks(State& state);
+    /// Memory of the device for parts of up to `most` bytes. Throws when there is none.
+    void need_scratch(int device, std::size_t most);
+    /// One copy of typed memory, through `scratch` where that is there.
+    [[nodiscard]] gpu::Status move(const End& to, const End& from, std::size_t count, gpu::Runtime& runtime,
+                                   gpu::StreamHandle stream) const noexcept;
     /// Does what can be done now. True when the copy is over, well or not.
     bool advance() noexcept;
     /// Starts nothing more, and waits for what the GPU has been given.
@@ -132,8 +146,9 @@ struct DeviceCopies::Work {
     gpu::Status failure;
     trace::Stretch traced;
 
-    std::byte* destination = nullptr;
-    const std::byte* source = nullptr;
+    End destination, source;
+    Packer* packer = nullptr;  ///< set when an end is typed
+    Packer::Memory scratch;
     // Through pinned blocks: block number i holds bytes from i * block_bytes on, in blocks[i % blocks.size()].
     std::size_t block_bytes = 0;
     std::size_t given = 0;    ///< blocks that the GPU was given
@@ -500,6 +515,11 @@ bool DeviceCopies::State::kernel_may_copy(const Device& on, const End& destinati
     return true;
 }
 
+bool DeviceCopies::State::kernels_reach(const Device& on, const End& end) {
+    // The layer's own memory was mapped for this device, or is page-locked. For other devices' memory see above.
+    return end.info == nullptr || end.info->kind != gpu::MemoryKind::device || end.info->device == on.number;
+}
+
 bool DeviceCopies::State::kernel_ready(Device& on) {
     Device::Kernel state = on.kernel_state.load(std::memory_order_acquire);
     if (state == Device::Kernel::ready) return true;
@@ -573,6 +593,7 @@ void DeviceCopies::Work::start_blocks(State& state) {
     blocks.reserve(count);
     while (blocks.size() < count) {
         StagingBlock memory = state.pool.acquire(state.runtime, block_bytes);
+        if (packer != nullptr && !memory.pinned()) need_scratch(lane->device(), block_bytes);
         // When nothing is left to pin, ordinary memory has to do; more than one block of it would gain nothing.
         if (!memory.pinned() && !blocks.empty()) break;
         blocks.push_back({std::move(memory), 0, 0});
@@ -581,6 +602,26 @@ void DeviceCopies::Work::start_blocks(State& state) {
     if (way == Way::upload && bytes > kSmallestBlockBytes) return;
     for (std::size_t number = 0; number < blocks.size() && !stopped; ++number)
         give_block(number);
+}
+
+void DeviceCopies::Work::need_scratch(const int device, const std::size_t most) {
+    if (scratch) return;
+    scratch = packer->acquire(device, std::min(most, Packer::kScratchBytes));
+    if (!scratch) {
+        throw Error("no memory left on GPU " + std::to_string(device) + " to pack a datatype in",
+                    "free " + std::to_string(Packer::kScratchBytes >> 20) + " MiB of device memory");
+    }
+}
+
+gpu::Status DeviceCopies::Work::move(const End& to, const End& from, const std::size_t count, gpu::Runtime& runtime,
+                                     const gpu::StreamHandle stream) const noexcept {
+    const Packer::Side target{to.address, to.typed.get(), to.at}, origin{from.address, from.typed.get(), from.at};
+    const auto moved = static_cast<std::int64_t>(count);
+    const gpu::Status status = scratch ? packer->move_through(scratch, target, origin, moved, stream)
+                                       : packer->move(target, origin, moved, stream);
+    // Some of several operations may have been accepted, and nobody will ask about them.
+    if (!status.ok()) (void)runtime.synchronize_stream(stream).ok();
+    return status;
 }
 
 std::size_t DeviceCopies::Work::bytes_of_block(const std::size_t number) const noexcept {
@@ -592,11 +633,15 @@ void DeviceCopies::Work::give_block(const std::size_t number) noexcept {
     const std::size_t offset = number * block_bytes;
     block.bytes = bytes_of_block(number);
     std::byte* const pinned = block.memory.data();
-    if (way == Way::upload) std::memcpy(pinned, source + offset, block.bytes);
+    const End end = way == Way::upload ? destination.from(offset) : source.from(offset);
+    if (way == Way::upload) std::memcpy(pinned, source.from(offset).address, block.bytes);
     failure = lane->submit_marked(
         [&](gpu::Runtime& runtime, const gpu::StreamHandle stream) {
-            return way == Way::upload ? runtime.copy(destination + offset, pinned, block.bytes, stream)
-                                      : runtime.copy(pinned, source + offset, block.bytes, stream);
+            const End block_end{pinned, nullptr};
+            const End& to = way == Way::upload ? end : block_end;
+            const End& from = way == Way::upload ? block_end : end;
+            return packer != nullptr ? move(to, from, block.bytes, runtime, stream)
+                                     : runtime.copy(to.address, from.address, block.bytes, stream);
         },
         block.position);
     if (!failure.ok()) {
@@ -614,7 +659,7 @@ void DeviceCopies::Work::finish(const Progress progress) noexcept {
 
 void DeviceCopies::Work::copy_slice() noexcept {
     const std::size_t slice = std::min(kSliceBytes, bytes - arrived);
-    std::memcpy(destination + arrived, source + arrived, slice);
+    std::memcpy(destination.from(arrived).address, source.from(arrived).address, slice);
     arrived += slice;
     over = arrived == bytes;
 }
@@ -626,7 +671,7 @@ void DeviceCopies::Work::download() noexcept {
         finish(progress);
         return;
     }
-    std::memcpy(destination + arrived, oldest.memory.data(), oldest.bytes);
+    std::memcpy(destination.from(arrived).address, oldest.memory.data(), oldest.bytes);
     arrived += oldest.bytes;
     ++retired;
     over = arrived == bytes;
@@ -699,15 +744,27 @@ void DeviceCopies::Work::put_away(std::unique_ptr<Work> work) noexcept {
     work->traced.end();
     work->block_bytes = work->given = work->retired = 0;
     work->blocks.clear();
+    work->destination = work->source = {};
+    work->packer = nullptr;
+    work->scratch.release();
     lane->put_away(std::move(work));
 }
 
 // ---- DeviceCopies ---------------------------------------------------------------------------------------------------
 
-DeviceCopies::DeviceCopies(gpu::Runtime& runtime, PinnedPool& pool, const Tuning& tuning, const CopyEngine engine)
-    : _state(std::make_unique<State>(runtime, pool, tuning, engine)) {}
+DeviceCopies::DeviceCopies(gpu::Runtime& runtime, PinnedPool& pool, const Tuning& tuning, const CopyEngine engine,
+                           Packer* const packer)
+    : _state(std::make_unique<State>(runtime, pool, tuning, engine, packer)) {}
 
 DeviceCopies::~DeviceCopies() = default;
+
+bool DeviceCopies::can_move(const int device, const TypedMemory& memory) {
+    return _state->packer != nullptr && _state->packer->can_move(device, memory);
+}
+
+bool DeviceCopies::has_kernels(const int device) {
+    return _state->packer != nullptr && _state->packer->has_kernels(device);
+}
 
 DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, const End& destination, const End& source,
                                        const std::size_t bytes) {
@@ -718,8 +775,8 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
         copy._work = std::make_unique<Work>();
         copy._work->way = Work::Way::cpu;
         copy._work->bytes = bytes;
-        copy._work->destination = static_cast<std::byte*>(destination.address);
-        copy._work->source = static_cast<const std::byte*>(source.address);
+        copy._work->destination = destination;
+        copy._work->source = source;
         static_cast<void>(copy._work->advance());
         return copy;
     }
@@ -728,14 +785,20 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
     State::Device& on = state.device(device);
     State::Lane& stream = state.lane(on, bytes, lane);
 
+    const bool typed = destination.typed != nullptr || source.typed != nullptr;
+    if (typed && state.packer == nullptr) {
+        throw Error("a datatype with gaps is to be moved without anything that could",
+                    "this is a mistake in Awaken: please report it");
+    }
     const bool to_pageable = is_pageable(destination);
     if (to_pageable || is_pageable(source)) {
         copy._work = stream.take_work();
         Work& work = *copy._work;
         work.way = to_pageable ? Work::Way::download : Work::Way::upload;
         work.bytes = bytes;
-        work.destination = static_cast<std::byte*>(destination.address);
-        work.source = static_cast<const std::byte*>(source.address);
+        work.destination = destination;
+        work.source = source;
+        work.packer = typed ? state.packer : nullptr;
         work.traced.begin(trace::Kind::copy, to_pageable ? "copy to host" : "copy from host", bytes, on.number);
         work.start_blocks(state);
         if (work.stopped) {
@@ -746,6 +809,30 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
     }
 
     gpu::Status status;
+    if (typed) {
+        std::unique_ptr<Work> work = stream.take_work();
+        work->destination = destination;
+        work->source = source;
+        work->packer = state.packer;
+        work->bytes = bytes;
+        copy._work = std::move(work);
+        Work& moving = *copy._work;
+        if (!state.kernels_reach(on, destination.typed != nullptr ? source : destination)) {
+            moving.need_scratch(on.number, bytes);
+        }
+        status = stream.submit_marked(
+            [&](gpu::Runtime& runtime, const gpu::StreamHandle to) {
+                return moving.move(destination, source, bytes, runtime, to);
+            },
+            moving.position);
+        if (!status.ok()) {
+            moving.failure = status;
+            moving.stopped = true;
+            moving.settle();
+            moving.report();
+        }
+        return copy;
+    }
     if (state.kernel_may_copy(on, destination, source, bytes) && state.kernel_ready(on)) {
         copy._work = stream.start(
             [&](gpu::Runtime&, const gpu::StreamHandle to) {

@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "gpu/gpu.h"
+#include "transfer/flat_type.h"
+#include "transfer/packer.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/tuning.h"
 
@@ -20,23 +23,44 @@ namespace awaken::transfer {
 /// legacy default stream of their device.
 class DeviceCopies {
   public:
-    DeviceCopies(gpu::Runtime& runtime, PinnedPool& pool, const Tuning& tuning, CopyEngine engine);
+    /// @param packer  for typed memory; outlives this. Null: there is none.
+    DeviceCopies(gpu::Runtime& runtime, PinnedPool& pool, const Tuning& tuning, CopyEngine engine,
+                 Packer* packer = nullptr);
     ~DeviceCopies();
     DeviceCopies(const DeviceCopies&) = delete;
     DeviceCopies& operator=(const DeviceCopies&) = delete;
 
     /// One side of a copy.
     struct End {
-        void* address = nullptr;
+        End() = default;
+        End(void* where, const gpu::PointerInfo* what, std::shared_ptr<const TypedMemory> through = nullptr,
+            const std::int64_t position = 0)
+            : address(where), info(what), typed(std::move(through)), at(position) {}
+
+        void* address = nullptr;  ///< of typed memory: of any byte of it
         /// What the memory is. Null for memory of the layer's own that the GPU may reach (mapped by IPC, pinned or
         /// registered): then nothing of the program's has to be waited for. Ordinary host memory (kind host) may be
         /// given too; its copy passes through pinned memory, chunk by chunk.
         const gpu::PointerInfo* info = nullptr;
+        /// Seen through a datatype, from the position `at` on; kept until the copy is over. Never ordinary host memory.
+        std::shared_ptr<const TypedMemory> typed;
+        std::int64_t at = 0;
+
+        /// The same memory from `bytes` bytes further on.
+        [[nodiscard]] End from(const std::size_t bytes) const {
+            if (typed != nullptr) return {address, info, typed, at + static_cast<std::int64_t>(bytes)};
+            return {static_cast<std::byte*>(address) + bytes, info};
+        }
     };
+    /// Whether typed memory may be an end of a copy on `device`.
+    [[nodiscard]] bool can_move(int device, const TypedMemory& memory);
+    /// Whether both ends may be.
+    [[nodiscard]] bool has_kernels(int device);
 
     class Copy;
     /// Starts copying `bytes` bytes on `device`. `lane` keeps large copies of different peers apart (any number).
-    /// Throws awaken::Error when the runtime refuses.
+    /// Throws awaken::Error when the runtime refuses. At most one end is a list of pieces, and where both are typed the
+    /// device reaches both.
     [[nodiscard]] Copy start(int device, unsigned lane, const End& destination, const End& source, std::size_t bytes);
 
     /// Waits for what the GPU was given, and gives streams, events and kernels back; called while the runtime is still

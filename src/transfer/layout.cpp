@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -141,6 +142,46 @@ std::vector<LayoutNode> join_leaves(std::vector<LayoutNode> nodes) {
     return joined;
 }
 
+/// Whether the two differ in nothing but where they are.
+bool same_shape(const LayoutNode& a, const LayoutNode& b) noexcept {
+    return a.length == b.length && a.count == b.count && a.stride == b.stride &&
+           std::equal(
+               a.children.begin(), a.children.end(), b.children.begin(), b.children.end(),
+               [](const LayoutNode& x, const LayoutNode& y) { return x.offset == y.offset && same_shape(x, y); });
+}
+
+/// Neighbours of one shape at one distance become a loop: an indexed type whose blocks are regular is a vector. Two of
+/// them have one distance always, so that they count only when there is nothing else.
+std::vector<LayoutNode> fold_repetitions(std::vector<LayoutNode> nodes) {
+    if (nodes.size() < 2) return nodes;
+    std::vector<LayoutNode> folded;
+    for (std::size_t first = 0; first < nodes.size();) {
+        std::size_t end = first + 1;
+        std::int64_t stride = 0;
+        for (; end < nodes.size() && same_shape(nodes[first], nodes[end]); ++end) {
+            std::int64_t distance = 0;
+            if (__builtin_sub_overflow(nodes[end].offset, nodes[end - 1].offset, &distance)) break;
+            if (end == first + 1) stride = distance;
+            if (distance != stride) break;
+        }
+        const std::size_t count = end - first;
+        if (count >= 3 || count == nodes.size()) {
+            LayoutNode loop;
+            loop.offset = nodes[first].offset;
+            loop.count = static_cast<std::int64_t>(count);
+            loop.stride = stride;
+            nodes[first].offset = 0;
+            loop.children.push_back(std::move(nodes[first]));
+            folded.push_back(std::move(loop));
+        } else {
+            std::move(nodes.begin() + static_cast<std::ptrdiff_t>(first),
+                      nodes.begin() + static_cast<std::ptrdiff_t>(end), std::back_inserter(folded));
+        }
+        first = end;
+    }
+    return folded;
+}
+
 /// The same bytes in the same order with fewer nodes; nodes without data vanish.
 std::vector<LayoutNode> simplify(std::vector<LayoutNode> nodes) {
     std::vector<LayoutNode> result;
@@ -185,7 +226,7 @@ std::vector<LayoutNode> simplify(std::vector<LayoutNode> nodes) {
         }
         result.push_back(std::move(node));
     }
-    return join_leaves(std::move(result));
+    return fold_repetitions(join_leaves(std::move(result)));
 }
 
 struct Extremes {

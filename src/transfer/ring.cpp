@@ -49,7 +49,7 @@ class Side {
           _others(direction == Direction::into_ring ? control.consumed : control.produced),
           _memory(memory),
           _device(device),
-          _user(static_cast<std::byte*>(user.address)),
+          _user(user),
           _copied(std::min(copied, bytes)),
           _bytes(bytes),
           _piece(piece_bytes(bytes, memory)) {
@@ -59,6 +59,7 @@ class Side {
         }
         if (user.info != nullptr) {
             _user_info = *user.info;
+            _user.info = &*_user_info;
         }
         _by_cpu = _user_info &&
                   (_user_info->kind == gpu::MemoryKind::host || (_user_info->host_accessible() && !memory.registered));
@@ -144,7 +145,7 @@ class Side {
         if (bytes != 0) {
             std::byte* const chunk = _memory.base + _begun / _piece % _memory.chunks * _memory.chunk_bytes;
             const DeviceCopies::End ring_end{chunk, _memory.registered ? nullptr : &_unregistered};
-            const DeviceCopies::End user_end{_user + _begun, _user_info ? &*_user_info : nullptr};
+            const DeviceCopies::End user_end = _user.from(_begun);
             piece.copy = _direction == Direction::into_ring ? _copies.start(_device, _lane, ring_end, user_end, bytes)
                                                             : _copies.start(_device, _lane, user_end, ring_end, bytes);
             // Asked about at once, so that it has an end of its own: copies that are asked about together end together,
@@ -189,7 +190,7 @@ class Side {
     std::atomic<std::uint64_t>& _others;
     const RingMemory _memory;
     const int _device;
-    std::byte* const _user;
+    DeviceCopies::End _user;
     const std::size_t _copied, _bytes, _piece;
     std::optional<gpu::PointerInfo> _user_info;
     const gpu::PointerInfo _unregistered;  ///< of kind host

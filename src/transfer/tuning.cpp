@@ -67,6 +67,13 @@ constexpr std::array kFigures = {
                  "work of such a kernel that is worth a block", kNotMeasured},
     TuningFigure{"collective_chunk_bytes", Unit::bytes, kLeastChunk, kGiB, &Tuning::collective_chunk_bytes,
                  "chunks of large collectives that pass through host memory", kNotMeasured},
+    TuningFigure{"pack_row_bytes", Unit::bytes, 1, kAnySize, &Tuning::pack_row_bytes,
+                 "blocks of datatypes from this length on are copied by 2-D copies, shorter ones by a kernel",
+                 kNotMeasured},
+    TuningFigure{"pack_direct_bytes", Unit::bytes, 0, kAnySize, &Tuning::pack_direct_bytes,
+                 "up to this size a kernel packs straight into pinned host memory", kNotMeasured},
+    TuningFigure{"strided_pull_bytes", Unit::bytes, 0, kAnySize, &Tuning::strided_pull_bytes,
+                 "strided memory up to this size is read by its receiver without being packed first", kNotMeasured},
 };
 
 constexpr std::array kMeasured = {

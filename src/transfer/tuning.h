@@ -51,6 +51,16 @@ struct Tuning {
     /// Those that pass through host memory do so in chunks of this size. The smallest figure of all ranks counts.
     std::size_t collective_chunk_bytes = std::size_t{2} << 20;
 
+    /// Datatypes with gaps: blocks from this length on are copied by 2-D copies where a few of these do, shorter ones
+    /// by a kernel.
+    std::size_t pack_row_bytes = std::size_t{32} << 10;
+    /// Up to this size a kernel packs straight into pinned host memory (or unpacks from there); what is larger passes
+    /// through device memory, between which and the host the copy engine works.
+    std::size_t pack_direct_bytes = std::size_t{256} << 10;
+    /// Strided memory of another process is read where it is up to this size, and always when its blocks are at least
+    /// as long as a link's transfer; what is larger is packed by its owner first.
+    std::size_t strided_pull_bytes = std::size_t{256} << 10;
+
     bool operator==(const Tuning&) const = default;
 
     /// The figures for a GPU of that model ("NVIDIA H200") and for its link to its peers ("NVLink"; empty when it is

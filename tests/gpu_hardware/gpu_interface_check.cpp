@@ -636,15 +636,17 @@ class Checks {
             return;
         }
         gpu::KernelHandle fill_pattern;
-        gpu::KernelHandle gather_strided;
-        gpu::KernelHandle scatter_strided;
-        gpu::KernelHandle gather_blocks;
-        gpu::KernelHandle scatter_blocks;
+        gpu::KernelHandle pack_shape;
+        gpu::KernelHandle unpack_shape;
+        gpu::KernelHandle reshape;
+        gpu::KernelHandle pack_list;
+        gpu::KernelHandle unpack_list;
         const bool found = _gpu.find_kernel(fill, "awaken_fill_pattern", fill_pattern).ok() &&
-                           _gpu.find_kernel(pack, "awaken_gather_strided", gather_strided).ok() &&
-                           _gpu.find_kernel(pack, "awaken_scatter_strided", scatter_strided).ok() &&
-                           _gpu.find_kernel(pack, "awaken_gather_blocks", gather_blocks).ok() &&
-                           _gpu.find_kernel(pack, "awaken_scatter_blocks", scatter_blocks).ok();
+                           _gpu.find_kernel(pack, "awaken_pack_shape", pack_shape).ok() &&
+                           _gpu.find_kernel(pack, "awaken_unpack_shape", unpack_shape).ok() &&
+                           _gpu.find_kernel(pack, "awaken_reshape", reshape).ok() &&
+                           _gpu.find_kernel(pack, "awaken_pack_list", pack_list).ok() &&
+                           _gpu.find_kernel(pack, "awaken_unpack_list", unpack_list).ok();
         if (!_table.check("find_kernel", found)) return;
         gpu::KernelHandle missing;
         const gpu::Status absent = _gpu.find_kernel(pack, "awaken_no_such_kernel", missing);
@@ -658,6 +660,14 @@ class Checks {
 
         void* packed = nullptr;
         if (!_gpu.allocate(kDevice, kBytes, packed).ok()) return;
+        // As in gpu/kernels/pack.h.
+        struct Shape {
+            unsigned long long base, width, counts[4];
+            long long strides[4];
+        };
+        const auto number = [](const void* pointer) {
+            return static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(pointer));
+        };
         const std::vector<unsigned char> source = pattern(7, kBytes, 5);
         struct Rows {
             std::size_t at;
@@ -666,10 +676,12 @@ class Checks {
         };
         for (const Rows& rows : {Rows{0, 256, 64, 4096}, Rows{8, 40, 24, 5000}, Rows{3, 101, 7, 3000},
                                  Rows{4096, -16, 4, 256}, Rows{0, 4096, 4096, 1000}, Rows{2, 6, 2, 1}}) {
-            void* user = shifted(_device, rows.at);
-            long long pitch = rows.pitch;
-            unsigned long long width = rows.width;
-            unsigned long long count = rows.rows;
+            Shape user{number(shifted(_device, rows.at)), rows.width, {rows.rows, 1, 1, 1}, {rows.pitch, 0, 0, 0}};
+            unsigned long long start = 0;
+            unsigned long long length = rows.width * rows.rows;
+            const long long pitch = rows.pitch;
+            const unsigned long long width = rows.width;
+            const unsigned long long count = rows.rows;
             std::vector<unsigned char> expected;
             for (unsigned long long row = 0; row < count; ++row) {
                 const auto start = static_cast<long long>(rows.at) + static_cast<long long>(row) * pitch;
@@ -678,9 +690,8 @@ class Checks {
             }
             const std::string shape = std::to_string(count) + " rows of " + std::to_string(width) + " bytes, pitch " +
                                       std::to_string(pitch) + ", at +" + std::to_string(rows.at);
-            _table.check("gather_strided: " + shape,
-                         launched(gather_strided, {32, 1, 1}, {&user, &pitch, &width, &count, &packed}) &&
-                             download(packed, expected.size()) == expected);
+            _table.check("pack_shape: " + shape, launched(pack_shape, {32, 1, 1}, {&packed, &user, &start, &length}) &&
+                                                     download(packed, expected.size()) == expected);
             // Back into a cleared buffer: only the rows may change.
             std::vector<unsigned char> scattered(kBytes, 0);
             for (unsigned long long row = 0; row < count; ++row) {
@@ -689,44 +700,71 @@ class Checks {
             }
             void* cleared = nullptr;
             static_cast<void>(_gpu.allocate(kDevice, kBytes, cleared));
-            user = shifted(cleared, rows.at);
-            _table.check("scatter_strided: the same",
+            Shape other = user;
+            other.base = number(shifted(cleared, rows.at));
+            _table.check("unpack_shape: the same",
                          _gpu.fill(cleared, 0, kBytes, _stream).ok() &&
-                             launched(scatter_strided, {32, 1, 1}, {&user, &pitch, &width, &count, &packed}) &&
+                             launched(unpack_shape, {32, 1, 1}, {&other, &start, &packed, &length}) &&
+                             download(cleared, kBytes) == scattered);
+            _table.check("reshape: the same",
+                         _gpu.fill(cleared, 0, kBytes, _stream).ok() &&
+                             launched(reshape, {32, 1, 1}, {&other, &start, &user, &start, &length}) &&
                              download(cleared, kBytes) == scattered);
             static_cast<void>(_gpu.free(cleared));
         }
 
-        struct Block {
-            long long offset;
-            unsigned long long length, packed_offset;
+        // As in gpu/kernels/pack.h.
+        struct Entry {
+            long long offset, pitch;
+            unsigned long long position;
+            unsigned width, rows;
         };
-        std::vector<Block> blocks;
+        struct EntryList {
+            unsigned long long base;
+            long long extent;
+            unsigned long long size, entries, entries_per_element;
+        };
+        std::vector<Entry> entries;
         std::vector<unsigned char> expected;
         std::vector<unsigned char> scattered(kBytes, 0);
         for (std::size_t i = 0, at = 1; i < 700; ++i) {
-            // Lengths and gaps of all residues; one long block.
-            const std::size_t length = i == 350 ? 100000 : (i * 37) % 129;
-            blocks.push_back({static_cast<long long>(at), length, expected.size()});
-            expected.insert(expected.end(), source.begin() + static_cast<long>(at),
-                            source.begin() + static_cast<long>(at + length));
-            std::copy_n(source.begin() + static_cast<long>(at), length, scattered.begin() + static_cast<long>(at));
-            at += length + 1 + i % 19;
+            // Lengths and gaps of all residues, every third with two rows; one long entry.
+            const std::size_t length = i == 350 ? 100000 : 1 + (i * 37) % 129;
+            const std::size_t rows = i % 3 == 0 && i != 350 ? 2 : 1;
+            const std::size_t pitch = length + 3;
+            entries.push_back({static_cast<long long>(at), rows == 1 ? 0 : static_cast<long long>(pitch),
+                               expected.size(), static_cast<unsigned>(length), static_cast<unsigned>(rows)});
+            for (std::size_t row = 0; row < rows; ++row) {
+                const auto from = static_cast<long>(at + row * pitch);
+                expected.insert(expected.end(), source.begin() + from,
+                                source.begin() + from + static_cast<long>(length));
+                std::copy_n(source.begin() + from, length, scattered.begin() + from);
+            }
+            at += rows * pitch + i % 19;
         }
         void* list = nullptr;
-        static_cast<void>(_gpu.allocate(kDevice, blocks.size() * sizeof(Block), list));
-        unsigned long long count = blocks.size();
-        bool right = _gpu.copy(list, blocks.data(), blocks.size() * sizeof(Block), _stream).ok() &&
-                     launched(gather_blocks, {50, 3, 1}, {&_device, &list, &count, &packed});
-        _table.check("gather_blocks: 700 irregular blocks", right && download(packed, expected.size()) == expected);
-        void* pinned = _pinned;
+        static_cast<void>(_gpu.allocate(kDevice, entries.size() * sizeof(Entry), list));
+        first = 0;
+        unsigned long long last = entries.size();
+        unsigned long long start = 0;
+        unsigned long long length = expected.size();
+        unsigned team_bits = 4;
+        EntryList described{number(_device), 0, length, number(list), last};
+        Shape line{number(packed), 1ULL << 62, {1, 1, 1, 1}, {0, 0, 0, 0}};
+        bool right =
+            _gpu.copy(list, entries.data(), entries.size() * sizeof(Entry), _stream).ok() &&
+            launched(pack_list, {50, 1, 1}, {&line, &start, &described, &first, &last, &start, &length, &team_bits});
+        _table.check("pack_list: 700 irregular entries", right && download(packed, expected.size()) == expected);
+        line.base = number(_pinned);
         std::memset(_pinned, 0, kBytes);
-        right = launched(gather_blocks, {50, 3, 1}, {&_device, &list, &count, &pinned});
-        _table.check("gather_blocks into pinned host memory",
+        right =
+            launched(pack_list, {50, 1, 1}, {&line, &start, &described, &first, &last, &start, &length, &team_bits});
+        _table.check("pack_list into pinned host memory",
                      right && std::memcmp(_pinned, expected.data(), expected.size()) == 0);
-        right = _gpu.fill(_device, 0, kBytes, _stream).ok() &&
-                launched(scatter_blocks, {50, 3, 1}, {&_device, &list, &count, &pinned});
-        _table.check("scatter_blocks from pinned host memory", right && download(_device, kBytes) == scattered);
+        right =
+            _gpu.fill(_device, 0, kBytes, _stream).ok() &&
+            launched(unpack_list, {50, 1, 1}, {&described, &first, &last, &start, &line, &start, &length, &team_bits});
+        _table.check("unpack_list from pinned host memory", right && download(_device, kBytes) == scattered);
         static_cast<void>(_gpu.free(list));
         static_cast<void>(_gpu.free(packed));
 

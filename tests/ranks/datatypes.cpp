@@ -122,12 +122,15 @@ std::vector<Named> types() {
     add("double_int", MPI_DATATYPE_NULL, [](MPI_Datatype* t) { return MPI_Type_dup(MPI_DOUBLE_INT, t); });
     add("short_int", MPI_DATATYPE_NULL, [](MPI_Datatype* t) { return MPI_Type_dup(MPI_SHORT_INT, t); });
     add("matrix_transposed", MPI_INT, [](MPI_Datatype* t) {
-        MPI_Datatype column, resized;
+        MPI_Datatype column, resized, matrix;
         MPI_Type_vector(40, 1, 30, MPI_INT, &column);
         MPI_Type_create_resized(column, 0, sizeof(int), &resized);
-        const int code = MPI_Type_contiguous(30, resized, t);
+        MPI_Type_contiguous(30, resized, &matrix);
+        // The next element is the next matrix: elements that overlap must not be received.
+        const int code = MPI_Type_create_resized(matrix, 0, 40 * 30 * sizeof(int), t);
         MPI_Type_free(&column);
         MPI_Type_free(&resized);
+        MPI_Type_free(&matrix);
         return code;
     });
     return list;

@@ -214,10 +214,13 @@ class Program {
                 MPI_Type_vector(blocks, members / blocks, members / blocks + random.below(3), member, &type);
                 break;
             }
-            case 2:
-                MPI_Type_create_hvector(members, 1, extent * (1 + random.below(3)) + 8 * random.below(2), member,
-                                        &type);
+            case 2: {
+                const MPI_Aint stride = extent * (1 + random.below(3)) + 8 * random.below(2);
+                // Backwards in some. Drawn by itself, so that what earlier seeds have found stays where it was.
+                const bool backwards = combine(combine(_seed, 13), static_cast<std::uint64_t>(_event)) % 4 == 0;
+                MPI_Type_create_hvector(members, 1, backwards ? -stride : stride, member, &type);
                 break;
+            }
             case 3: {
                 std::vector<int> lengths, displacements;
                 int left = members, at = random.below(3);

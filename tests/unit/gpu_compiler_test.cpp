@@ -64,6 +64,18 @@ TEST_P(RuntimeCompilerTest, CompilesAllKernelsWithoutAWord) {
         expect_no_word(source);
 }
 
+TEST_P(RuntimeCompilerTest, CompilesThePartsOfPackingSoon) {
+    for (const int part : {1, 2, 3}) {
+        const double start = processor_seconds();
+        expect_no_word(("#define AWAKEN_PACK_PART " + std::to_string(part) + "\n" + kernels::pack_source).c_str());
+        const double seconds = processor_seconds() - start;
+        std::printf("%s: part %d of packing in %.2f s\n", _compiler->identity().c_str(), part, seconds);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        EXPECT_LT(seconds, 4.0) << "the first message of such a type waits for this";
+#endif
+    }
+}
+
 TEST_P(RuntimeCompilerTest, CompilesOneReductionWithoutAWordAndSoon) {
     struct Case {
         ElementType type;

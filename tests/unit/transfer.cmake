@@ -4,6 +4,7 @@ set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(transfer_test
     ${unit_tests}/transfer_copier_test.cpp
     ${unit_tests}/transfer_device_copies_test.cpp
+    ${unit_tests}/transfer_flat_type_test.cpp
     ${unit_tests}/transfer_landing_test.cpp
     ${unit_tests}/transfer_layout_test.cpp
     ${unit_tests}/transfer_mappings_test.cpp
@@ -25,11 +26,15 @@ if(COMMAND emulator_test)
     foreach(vendor IN ITEMS cuda hip)
         emulator_test(transfer_device_copies_${vendor}_test ${vendor}:2
             ${unit_tests}/transfer_device_copies_emulated_test.cpp)
-        target_link_libraries(transfer_device_copies_${vendor}_test PRIVATE
-            awaken_transfer awaken_base awaken_gpu Threads::Threads)
+        emulator_test(transfer_packer_${vendor}_test ${vendor}:2 ${unit_tests}/transfer_packer_test.cpp)
+        foreach(test IN ITEMS transfer_device_copies_${vendor}_test transfer_packer_${vendor}_test)
+            target_link_libraries(${test} PRIVATE awaken_transfer awaken_base awaken_gpu Threads::Threads)
+        endforeach()
     endforeach()
-    target_compile_definitions(transfer_device_copies_cuda_test PRIVATE AWAKEN_TEST_HIP=0)
-    target_compile_definitions(transfer_device_copies_hip_test PRIVATE AWAKEN_TEST_HIP=1)
+    foreach(test IN ITEMS transfer_device_copies transfer_packer)
+        target_compile_definitions(${test}_cuda_test PRIVATE AWAKEN_TEST_HIP=0)
+        target_compile_definitions(${test}_hip_test PRIVATE AWAKEN_TEST_HIP=1)
+    endforeach()
 
     # The vendor is an argument of what this program runs in processes of their own.
     emulator_test(transfer_ring_test cuda:2 ${unit_tests}/transfer_ring_test.cpp)

@@ -1,0 +1,86 @@
+// Packing by the GPU: puts what moves bytes between typed memory and other memory into a stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gpu/gpu.h"
+#include "transfer/flat_type.h"
+#include "transfer/tuning.h"
+
+namespace awaken::transfer {
+
+/// Kernels (gpu/kernels/pack.h) where the runtime has a compiler, 2-D copies for few long rows and where it has none.
+/// Owns the copies of lists on the GPUs. Thread-safe; one for a process.
+class Packer {
+    struct State;
+
+  public:
+    /// Hears why something is not done by kernels.
+    using Note = std::function<void(const std::string& reason)>;
+    Packer(gpu::Runtime& runtime, const Tuning& tuning, Note note = {});
+    ~Packer();
+    Packer(const Packer&) = delete;
+    Packer& operator=(const Packer&) = delete;
+
+    /// Whether move() can be used for this memory on `device`, in a few operations whatever its size. Compiles the
+    /// kernels at first use, which takes up to a second once on a machine.
+    [[nodiscard]] bool can_move(int device, const TypedMemory& memory);
+    /// Whether there are kernels on `device` for movements from one strided type to another.
+    [[nodiscard]] bool has_kernels(int device);
+
+    /// One side of a movement: positions from `at` on of typed memory, or consecutive bytes from `address` on (null
+    /// `typed`). Kernels on the device must be able to reach both sides.
+    struct Side {
+        void* address = nullptr;
+        const TypedMemory* typed = nullptr;
+        std::int64_t at = 0;
+    };
+    /// Gives the stream what moves `bytes` bytes. At least one side is typed; of two, one at least is strided and both
+    /// are meant for kernels. Only for memory that can_move() has answered for; the memory of lists is needed until the
+    /// stream is through, so whoever calls keeps `typed` until then.
+    [[nodiscard]] gpu::Status move(const Side& to, const Side& from, std::int64_t bytes, gpu::StreamHandle stream);
+
+    /// A little device memory on loan.
+    class Memory {
+      public:
+        Memory() = default;
+        Memory(Memory&& other) noexcept;
+        Memory& operator=(Memory&& other) noexcept;
+        Memory(const Memory&) = delete;
+        Memory& operator=(const Memory&) = delete;
+        ~Memory() { release(); }
+        [[nodiscard]] explicit operator bool() const noexcept { return _data != nullptr; }
+        [[nodiscard]] std::byte* data() const noexcept { return _data; }
+        [[nodiscard]] std::size_t size() const noexcept { return _size; }
+        void release() noexcept;
+
+      private:
+        friend struct Packer::State;
+        std::shared_ptr<State> _owner;  ///< keeps what it goes back to
+        std::byte* _data = nullptr;
+        std::size_t _size = 0;
+        int _device = -1;
+    };
+    /// At least `bytes` bytes; empty when the device has none.
+    [[nodiscard]] Memory acquire(int device, std::size_t bytes);
+
+    /// The part of a movement that goes through acquired memory at a time, where one side is out of kernels' reach.
+    static constexpr std::size_t kScratchBytes = std::size_t{4} << 20;
+    /// As move(), for a side that is not typed and that copies reach but kernels need not: through `scratch`, which
+    /// stays on loan until the stream is through.
+    [[nodiscard]] gpu::Status move_through(const Memory& scratch, const Side& to, const Side& from, std::int64_t bytes,
+                                           gpu::StreamHandle stream);
+
+    [[nodiscard]] const Tuning& tuning() const noexcept;
+    /// Gives everything back, while the runtime is still there and nothing is under way. Safe to call twice.
+    void shut_down() noexcept;
+
+  private:
+    std::shared_ptr<State> _state;
+};
+
+}  // namespace awaken::transfer

@@ -1,0 +1,182 @@
+// How many operations of the GPU a message of a datatype with gaps takes, counted by the emulated driver. Two ranks.
+//
+// Run under `awaken exec --emulate`; prints `ok NAME` or `FAIL NAME: why` for each case. Each rank checks its own half:
+// however many blocks a type has, a send or a receive is a few operations.
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gpu_memory.h"
+#include "types.h"
+
+namespace {
+
+using ranks::Gpu;
+using ranks::Kind;
+using ranks::make;
+using ranks::Type;
+
+constexpr int kTag = 5;
+int failures = 0;
+int rank = 0;
+
+struct Operations {
+    std::uint64_t copies = 0, kernels = 0;
+};
+
+Operations operations() {
+    using Function = void (*)(std::uint64_t*, std::uint64_t*);
+    static const auto count = [] {
+        void* const library = dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD);
+        auto* const found =
+            library != nullptr ? reinterpret_cast<Function>(dlsym(library, "awaken_emulator_operations")) : nullptr;
+        if (found == nullptr) {
+            std::printf("FAIL counting: the emulated driver is not there\n");
+            std::exit(1);
+        }
+        return found;
+    }();
+    Operations result;
+    count(&result.copies, &result.kernels);
+    return result;
+}
+
+/// Memory whose bytes say where they are.
+class Field {
+  public:
+    Field(Gpu& gpu, std::size_t bytes, unsigned seed) : _gpu(gpu), _bytes(bytes) {
+        _data = static_cast<std::byte*>(gpu.allocate(Kind::device, bytes));
+        std::vector<std::byte> image(bytes);
+        for (std::size_t at = 0; at < bytes; ++at)
+            image[at] = static_cast<std::byte>((at * 2654435761U + seed) >> 13);
+        gpu.write(_data, image.data(), bytes);
+    }
+    Field(const Field&) = delete;
+    Field& operator=(const Field&) = delete;
+    ~Field() { _gpu.free(Kind::device, _data); }
+    [[nodiscard]] std::byte* data() const { return _data; }
+    [[nodiscard]] std::vector<std::byte> read() const {
+        std::vector<std::byte> image(_bytes);
+        _gpu.read(image.data(), _data, _bytes);
+        return image;
+    }
+
+  private:
+    Gpu& _gpu;
+    std::byte* _data;
+    std::size_t _bytes;
+};
+
+/// What MPI itself makes of the type in host memory.
+std::vector<std::byte> packed(const std::vector<std::byte>& image, MPI_Aint origin, MPI_Datatype type) {
+    int size = 0, position = 0;
+    MPI_Type_size(type, &size);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(size));
+    MPI_Pack(image.data() + origin, 1, type, bytes.data(), size, &position, MPI_COMM_WORLD);
+    return bytes;
+}
+
+void expect(const std::string& name, bool good, const std::string& why) {
+    if (!good) std::printf("FAIL rank %d %s: %s\n", rank, name.c_str(), why.c_str());
+    if (!good) ++failures;
+}
+
+/// Rank 0 sends the type, rank 1 receives it; once to find each other and to compile, once counted.
+void message(Gpu& gpu, const std::string& name, const Type& type, std::uint64_t most) {
+    const ranks::Room room(type, 1);
+    const Field source(gpu, room.bytes, 1), target(gpu, room.bytes, 77);
+    std::byte* const out = source.data() + room.origin;
+    std::byte* const in = target.data() + room.origin;
+    Operations before, after;
+    for (int round = 0; round < 3; ++round) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        before = operations();
+        if (rank == 0) MPI_Send(out, 1, type, 1, kTag, MPI_COMM_WORLD);
+        if (rank == 1) MPI_Recv(in, 1, type, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        after = operations();
+    }
+    const std::uint64_t used = after.copies - before.copies + after.kernels - before.kernels;
+    expect(name, used <= most,
+           std::to_string(after.copies - before.copies) + " copies and " +
+               std::to_string(after.kernels - before.kernels) + " kernels");
+    if (rank == 1) {
+        expect(name, packed(target.read(), room.origin, type) == packed(source.read(), room.origin, type),
+               "other bytes than were sent");
+        std::printf("# %s: %llu copies, %llu kernels at the receiver\n", name.c_str(),
+                    static_cast<unsigned long long>(after.copies - before.copies),
+                    static_cast<unsigned long long>(after.kernels - before.kernels));
+        std::printf("ok %s\n", name.c_str());
+    }
+}
+
+void pack_and_unpack(Gpu& gpu, const Type& type) {
+    const ranks::Room room(type, 1);
+    const Field source(gpu, room.bytes, 1), target(gpu, room.bytes, 77);
+    const std::vector<std::byte> expected = packed(source.read(), room.origin, type);
+    const int size = static_cast<int>(expected.size());
+    const Field device(gpu, expected.size() + 64, 3);
+    std::vector<std::byte> host(expected.size() + 64);
+    for (const bool on_device : {true, false}) {
+        const std::string name = on_device ? "MPI_Pack on the device" : "MPI_Pack to the host";
+        std::byte* const buffer = on_device ? device.data() : host.data();
+        const auto before = operations();
+        int position = 8;
+        MPI_Pack(source.data() + room.origin, 1, type, buffer, size + 64, &position, MPI_COMM_WORLD);
+        expect(name, position == size + 8, "position " + std::to_string(position));
+        position = 8;
+        MPI_Unpack(buffer, size + 64, &position, target.data() + room.origin, 1, type, MPI_COMM_WORLD);
+        const auto after = operations();
+        expect(name, position == size + 8, "position " + std::to_string(position));
+        expect(name, after.copies - before.copies + after.kernels - before.kernels <= 5,
+               std::to_string(after.copies - before.copies) + " copies and " +
+                   std::to_string(after.kernels - before.kernels) + " kernels");
+        const std::vector<std::byte> image = on_device ? device.read() : host;
+        expect(name, std::memcmp(image.data() + 8, expected.data(), expected.size()) == 0, "other bytes than MPI's");
+        expect(name, packed(target.read(), room.origin, type) == expected, "not what was packed");
+        if (rank == 0) std::printf("ok %s\n", name.c_str());
+    }
+}
+
+void run(Gpu& gpu) {
+    const Type column = make([](MPI_Datatype* t) { return MPI_Type_vector(16384, 1, 4, MPI_DOUBLE, t); });
+    const Type face = make([](MPI_Datatype* t) {
+        const int sizes[] = {40, 40, 40}, subsizes[] = {40, 30, 1}, starts[] = {0, 2, 7};
+        return MPI_Type_create_subarray(3, sizes, subsizes, starts, MPI_ORDER_C, MPI_DOUBLE, t);
+    });
+    std::vector<int> lengths, displacements;
+    for (int block = 0, at = 0; block < 10000; ++block) {
+        lengths.push_back(1 + (block * 7919) % 3);
+        displacements.push_back(at);
+        at += lengths.back() + 1 + (block * 104729) % 2;
+    }
+    const Type irregular = make([&](MPI_Datatype* t) {
+        return MPI_Type_indexed(static_cast<int>(lengths.size()), lengths.data(), displacements.data(), MPI_SHORT, t);
+    });
+    // On whatever path: a kernel for each part of the message, a copy of it where that passes through something, and
+    // the same again where the sender does not wait for its receiver.
+    constexpr std::uint64_t kMost = 12;
+    message(gpu, "16384 blocks of a column", column, kMost);
+    message(gpu, "a face of a cube", face, kMost);
+    message(gpu, "10000 irregular blocks", irregular, kMost);
+    pack_and_unpack(gpu, column);
+    pack_and_unpack(gpu, irregular);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const auto gpu = Gpu::open("auto");
+    gpu->use_device(rank % gpu->device_count());
+    run(*gpu);
+    MPI_Finalize();
+    return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,71 @@
+"""What a datatype with gaps costs on a GPU: operations counted by the emulated driver, on each path.
+
+That the bytes are right is for tests/ranks/datatypes.cpp and tests/ranks/random_program.cpp, on every mix of memory.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import harness
+import pytest
+
+PATHS: dict[str, Mapping[str, str]] = {
+    "auto": {},
+    "ring": {"AWAKEN_PATH": "ring"},
+    "staged": {"AWAKEN_PATH": "staged"},
+    "packed_first": {"AWAKEN_TUNE_STRIDED_PULL_BYTES": "0"},
+    "through_device_memory": {"AWAKEN_PATH": "staged", "AWAKEN_TUNE_PACK_DIRECT_BYTES": "0"},
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+def test_a_message_is_a_few_operations(
+    mpi: str,
+    emulate: str,
+    path: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        [rank_program(mpi, "datatype_costs")],
+        emulate=emulate,
+        environment=PATHS[path],
+        timeout=90,
+    )
+    result.check()
+    assert result.output.count("\nok ") + result.output.startswith("ok ") >= 6, result.explain()
+
+
+def test_the_script_for_real_gpus(awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
+    """Small, and on emulated GPUs: that it runs, checks its data and prints its ratios."""
+    mpi = mpi_named("mpich")
+    done = subprocess.run(
+        [
+            sys.executable,
+            harness.TESTS / "gpu_hardware" / "datatypes.py",
+            f"--build={harness.build_dir()}",
+            f"--mpich={mpi.mpiexec.parent.parent}",
+            "--emulate=cuda:2",
+            "--field=64",
+            "--cube=8",
+            "--dense=65536",
+            "--rounds=2",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=harness.clean_environment(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in ("column", "face_z", "face_y", "face_x", "dense", "80 %"):
+        assert word in done.stdout, done.stdout
+    assert "WRONG" not in done.stdout
