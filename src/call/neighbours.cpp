@@ -324,6 +324,25 @@ int Neighbours::index_of(const MPI_Comm communicator, const int rank) {
     return members->indices[static_cast<std::size_t>(rank)];
 }
 
+Neighbours::Company Neighbours::company_of(const MPI_Comm communicator) {
+    const Members* const members = _knows_members ? last_members(communicator) : nullptr;
+    if (members == nullptr || members->between) {
+        return Company::strangers;
+    }
+    // Who is not in the segment is so for all of those who are.
+    if (_world_up && _segment != nullptr &&
+        std::find(members->indices.begin(), members->indices.end(), -1) == members->indices.end()) {
+        return Company::neighbours;
+    }
+    return _owned_network != nullptr && _owned_network->everybody_has_the_layer() ? Company::colleagues
+                                                                                  : Company::strangers;
+}
+
+std::vector<int> Neighbours::indices_of(const MPI_Comm communicator) {
+    const Members* const members = last_members(communicator);
+    return members != nullptr ? members->indices : std::vector<int>();
+}
+
 coll::Team* Neighbours::team_of(const MPI_Comm communicator) {
     if (!_world_up || _segment == nullptr) {
         return nullptr;
