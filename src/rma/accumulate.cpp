@@ -59,7 +59,7 @@ class Local {
 
   private:
     [[nodiscard]] const gpu::PointerInfo* kind() const noexcept { return _located.mixed ? nullptr : &_located.info; }
-    const LocalBuffer& _buffer;
+    const LocalBuffer _buffer;
     const Stage::Located _located;
 };
 
@@ -324,8 +324,7 @@ bool compare_and_swap(Call& call, Window& window, const void* const origin, cons
     const auto local = [&](const void* const address) {
         return LocalBuffer{const_cast<void*>(address), 1, target.type};
     };
-    const LocalBuffer origin_buffer = local(origin), compare_buffer = local(compare), result_buffer = local(result);
-    const Local swapped_in(stage, origin_buffer), compared(stage, compare_buffer), to(stage, result_buffer);
+    const Local swapped_in(stage, local(origin)), compared(stage, local(compare)), to(stage, local(result));
     const std::optional<FoundTarget> found =
         find_target(call, window, target, swapped_in.device() >= 0 ? swapped_in.device() : to.device());
     if (!found) {

@@ -187,7 +187,7 @@ struct Accumulate {
         call.on_window(handle);
         if (const std::shared_ptr<Window> window = ours(handle, target);
             window != nullptr && count >= 0 && target_count >= 0 && type != MPI_DATATYPE_NULL &&
-            target_type != MPI_DATATYPE_NULL && op != MPI_OP_NULL) {
+            target_type != MPI_DATATYPE_NULL && op != MPI_OP_NULL && op != MPI_NO_OP) {
             window->enter(call, target);
             if (accumulate(call, *window, {const_cast<void*>(origin), count, type}, nullptr,
                            {target, displacement, target_count, target_type}, op)) {
@@ -195,7 +195,7 @@ struct Accumulate {
             }
         }
         Stage stage(call);
-        const Count counted = target == MPI_PROC_NULL || op == MPI_NO_OP ? Count{0} : count;
+        const Count counted = target == MPI_PROC_NULL ? Count{0} : count;
         Argument<Count> local = stage.buffer(Access::in, origin, counted, type, -1, Form::mirror);
         local.count = count;
         return natively(

@@ -156,6 +156,7 @@ void put_and_get(Run& run, Sync sync) {
         at += bytes + 16;
         run.note_bytes("window", memory, 2 * kBytes);
         run.note_bytes("got", target, static_cast<std::size_t>(bytes));
+        OK(MPI_Barrier(run.comm));  // all have looked
     }
 }
 
@@ -212,6 +213,7 @@ void derived_types(Run& run) {
             OK(MPI_Get(target, own_count, one.own, ring.next, one.at + 4, there_count, one.there, window));
         }
         run.note_bytes("window", memory, 40000);
+        OK(MPI_Barrier(run.comm));  // all have looked
     }
 }
 
@@ -263,29 +265,35 @@ struct TwoInts {
     explicit TwoInts(std::uint64_t from) : value(static_cast<int>(from)), index(static_cast<int>(from * 2)) {}
 };
 
+/// `many`: enough for a kernel, where there is one.
 template <class T>
-void accumulate_type(Run& run, MPI_Datatype type, const std::vector<MPI_Op>& ops) {
+void accumulate_type(Run& run, MPI_Datatype type, std::vector<MPI_Op> ops, int many_count = 3000) {
     const Ring ring(run);
-    constexpr int kFew = 9, kMany = 3000;
-    const std::size_t room = ops.size() * kFew + 2 * kMany;
+    constexpr int kFew = 9;
+#ifdef OPEN_MPI
+    // Open MPI takes the bitwise operation for the logical one where it uses the processor's atomics.
+    if (sizeof(T) >= 4) {
+        std::erase_if(ops, [](MPI_Op op) { return op == MPI_LAND || op == MPI_LOR || op == MPI_LXOR; });
+    }
+#endif
+    const std::size_t room = ops.size() * kFew + 2 * static_cast<std::size_t>(many_count);
     const Kind kind = run.draw_kind();
     T* memory = nullptr;
     // Values are drawn like an input's: the same in each execution.
     {
-        std::vector<T> image(room);
+        std::vector<std::byte> image(room * sizeof(T));
         for (std::size_t at = 0; at < room; ++at) {
-            std::memset(static_cast<void*>(&image[at]), 0, sizeof(T));
             const T value = static_cast<T>(combine(static_cast<std::uint64_t>(run.rank), at) % 3 + 1);
-            std::memcpy(&image[at], &value, sizeof(T));
+            std::memcpy(&image[at * sizeof(T)], &value, sizeof(T));
         }
         memory = reinterpret_cast<T*>(run.input_of(kind == Kind::pool ? Kind::device : kind, room * sizeof(T)));
         run.store(memory, image.data(), room * sizeof(T));
     }
     const Win window(run, memory, static_cast<MPI_Aint>(room * sizeof(T)), sizeof(T));
     T* few = run.values<T>(kFew);
-    T* many = run.values<T>(kMany);
+    T* many = run.values<T>(static_cast<std::size_t>(many_count));
     T* before = run.values<T>(ops.size() * kFew);
-    T* before_many = run.values<T>(kMany);
+    T* before_many = run.values<T>(static_cast<std::size_t>(many_count));
     const auto check = [&](Sync sync, bool gets) {
         const Epoch epoch(run, window, sync, ring.next);
         MPI_Aint at = 0;
@@ -293,16 +301,16 @@ void accumulate_type(Run& run, MPI_Datatype type, const std::vector<MPI_Op>& ops
             if (gets) {
                 OK(MPI_Get_accumulate(few, kFew, type, before + i * kFew, kFew, type, ring.next, at, kFew, type, ops[i],
                                       window));
-            } else {
+            } else if (ops[i] != MPI_NO_OP) {
                 OK(MPI_Accumulate(few, kFew, type, ring.next, at, kFew, type, ops[i], window));
             }
         }
-        for (int twice = 0; twice < 2; ++twice, at += kMany) {
+        for (int twice = 0; twice < 2; ++twice, at += many_count) {
             if (gets && twice == 1) {
-                OK(MPI_Get_accumulate(many, kMany, type, before_many, kMany, type, ring.next, at, kMany, type, ops[0],
+                OK(MPI_Get_accumulate(many, many_count, type, before_many, many_count, type, ring.next, at, many_count, type, ops[0],
                                       window));
             } else {
-                OK(MPI_Accumulate(many, kMany, type, ring.next, at, kMany, type, ops[0], window));
+                OK(MPI_Accumulate(many, many_count, type, ring.next, at, many_count, type, ops[0], window));
             }
         }
     };
@@ -335,12 +343,19 @@ void accumulate_floating(Run& run) {
     accumulate_type<long double>(run, MPI_LONG_DOUBLE, ops);
 }
 
-void accumulate_others(Run& run) {
+void accumulate_complex(Run& run) {
     accumulate_type<std::complex<double>>(run, MPI_C_DOUBLE_COMPLEX, {MPI_SUM, MPI_PROD, MPI_REPLACE});
+}
+
+void accumulate_bytes(Run& run) {
     accumulate_type<bool>(run, MPI_C_BOOL, {MPI_LAND, MPI_LOR, MPI_LXOR, MPI_REPLACE, MPI_NO_OP});
     accumulate_type<unsigned char>(run, MPI_BYTE, {MPI_BAND, MPI_BOR, MPI_BXOR, MPI_REPLACE});
+}
+
+void accumulate_pairs(Run& run) {
     accumulate_type<TwoInts>(run, MPI_2INT, {MPI_MINLOC, MPI_MAXLOC, MPI_REPLACE});
-    accumulate_type<DoubleAndInt>(run, MPI_DOUBLE_INT, {MPI_MAXLOC, MPI_MINLOC, MPI_REPLACE});
+    // Not more: MPICH fetches wrong values of pairs with gaps past 16 KiB.
+    accumulate_type<DoubleAndInt>(run, MPI_DOUBLE_INT, {MPI_MAXLOC, MPI_MINLOC, MPI_REPLACE}, 600);
 }
 
 void accumulate_derived(Run& run) {
@@ -585,9 +600,7 @@ void dynamic(Run& run) {
     {
         const Epoch epoch(run, window, Sync::fence, ring.next);
         OK(MPI_Accumulate(numbers, 100, MPI_INT, ring.next, there[1] + 400, 100, MPI_INT, MPI_SUM, window));
-        OK(MPI_Accumulate(numbers, 100, MPI_INT, ring.next, there[2] + 1200, 50, MPI_2INT, MPI_REPLACE, window) == 0
-               ? MPI_SUCCESS
-               : MPI_SUCCESS);
+        OK(MPI_Accumulate(numbers, 100, MPI_INT, ring.next, there[2] + 1200, 100, MPI_INT, MPI_REPLACE, window));
     }
     OK(MPI_Win_detach(window, first));
     {
@@ -666,10 +679,10 @@ void attributes(Run& run) {
 // ---- what is wrong --------------------------------------------------------------------------------------------------
 
 void wrong_ranges(Run& run) {
-    if (run.reference() || !run.gpu().present()) return;
     const Ring ring(run);
     std::byte* memory = run.input_of(Kind::device, 1000);
     std::byte* source = run.input(2000);
+    if (run.reference() || !run.gpu().present()) return;
     const Win window(run, memory, 1000, 1);
     OK(MPI_Win_lock(MPI_LOCK_SHARED, ring.next, 0, window));
     const auto range = [&](const char* what, int code) {
@@ -772,7 +785,9 @@ int main(int argc, char** argv) {
     suite.add("requests", requests, 1);
     suite.add("accumulate_integers", accumulate_integers, 1, Weight::heavy);
     suite.add("accumulate_floating", accumulate_floating, 1, Weight::heavy);
-    suite.add("accumulate_others", accumulate_others, 1, Weight::heavy);
+    suite.add("accumulate_complex", accumulate_complex, 1, Weight::heavy);
+    suite.add("accumulate_bytes", accumulate_bytes, 1, Weight::heavy);
+    suite.add("accumulate_pairs", accumulate_pairs, 1, Weight::heavy);
     suite.add("accumulate_derived", accumulate_derived, 1);
     suite.add("single_elements", single_elements, 1);
     suite.add("atomicity", atomicity, 1, Weight::heavy);
