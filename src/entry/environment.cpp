@@ -69,10 +69,16 @@ struct Finalize {
     }
 };
 
-/// The ranks of a job of several nodes end together what they began together, those without a GPU too.
+/// The ranks of a job of several nodes end together what they began together, those without a GPU too; and they answer
+/// those with one who ask whether a window has device memory.
 void serve_end_only() {
     void* const entry = Entry<Function::Finalize, Finalize>::address();
     loader::set_slot(Function::Finalize, entry, entry);
+    for (const loader::Service& service : window_agreement_services()) {
+        if (service.entry != nullptr && layer().binding.symbol(loader::name_of(service.function)) != nullptr) {
+            loader::set_slot(service.function, service.entry, service.entry);
+        }
+    }
 }
 
 struct SessionFinalize {

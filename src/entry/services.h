@@ -17,5 +17,6 @@ using Services = std::vector<loader::Service>;
 [[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
 [[nodiscard]] Services pack_services();            ///< p2p/pack.cpp
 [[nodiscard]] Services one_sided_services();       ///< rma/one_sided.cpp
+[[nodiscard]] Services window_agreement_services();  ///< rma/create.cpp: what asks all ranks something; in the above
 
 }  // namespace awaken::AWAKEN_ABI

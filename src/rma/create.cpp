@@ -346,6 +346,163 @@ struct AllocateWindow {
     }
 };
 
+/// Memory that others can load and store: one allocation of the first member's, or one of each where the members' parts
+/// need not follow each other.
+class SharedAllocation {
+  public:
+    SharedAllocation(const MPI_Comm comm, const MPI_Aint bytes, const bool apart) : _comm(comm), _bytes(bytes) {
+        const Native& native = layer().real;
+        int size = 0;
+        native.Comm_rank(comm, &_rank);
+        native.Comm_size(comm, &size);
+        std::vector<MPI_Aint> all(static_cast<std::size_t>(size));
+        native.Allgather(&bytes, 1, MPI_AINT, all.data(), 1, MPI_AINT, comm);
+        MPI_Aint total = 0;
+        for (int rank = 0; rank < size; ++rank) {
+            _before += rank < _rank ? all[static_cast<std::size_t>(rank)] : 0;
+            total += all[static_cast<std::size_t>(rank)];
+        }
+        if (apart) {
+            _before = 0;
+            total = bytes;
+        }
+        // Whoever allocates describes it; of one allocation, everybody has a part.
+        const bool allocates = apart || _rank == 0;
+        struct Shown {
+            std::uint64_t works = 0;
+            transfer::Location location;
+        } shown;
+        if (allocates && total > 0) {
+            _memory = allocate(true, total);
+            p2p::Link* const link = layer().neighbours.link();
+            shown.works = _memory != nullptr && link != nullptr &&
+                                  link->exports()
+                                      .describe(_memory.get(), classified(_memory.get()), shown.location)
+                                      .ok()
+                              ? 1
+                              : 0;
+        } else {
+            shown.works = 1;
+        }
+        if (!apart) {
+            native.Bcast(&shown, static_cast<int>(sizeof shown), MPI_BYTE, 0, comm);
+        }
+        works = shown.works != 0;
+        if (!works || bytes == 0) {
+            return;
+        }
+        region.bytes = static_cast<std::uint64_t>(bytes);
+        region.exporter = apart ? _rank : 0;
+        region.location = shown.location;
+        region.location.offset += static_cast<std::uint64_t>(_before);
+        base = allocates ? static_cast<std::byte*>(_memory.get()) + _before : map();
+        region.begin = reinterpret_cast<std::uint64_t>(base);
+    }
+
+    bool works = false;
+    Region region;
+    void* base = nullptr;
+    [[nodiscard]] const std::shared_ptr<void>& memory() const noexcept { return _memory; }
+
+  private:
+    /// The other member's memory, for as long as the window lives.
+    void* map() {
+        p2p::Link* const link = layer().neighbours.link();
+        gpu::Status status;
+        auto use = std::make_shared<transfer::Mappings::Use>(link->mappings().open(
+            layer().neighbours.indices_of(_comm).front(), region.location, current_device(), status));
+        works = static_cast<bool>(*use);
+        std::byte* const mapped = works ? use->data() : nullptr;
+        _memory = std::move(use);
+        return mapped;
+    }
+
+    MPI_Comm _comm;
+    MPI_Aint _bytes;
+    MPI_Aint _before = 0;
+    int _rank = 0;
+    std::shared_ptr<void> _memory;
+};
+
+/// MPI_Win_allocate_shared(size, disp_unit, info, comm, baseptr, win).
+struct AllocateSharedWindow {
+    template <Function function, class Unit>
+    static int run(Call& call, MPI_Aint size, Unit unit, MPI_Info info, MPI_Comm comm, void* base, MPI_Win* window) {
+        using Company = Neighbours::Company;
+        call.on(comm);
+        const auto plain = [&] { return below<function>()(size, unit, info, comm, base, window); };
+        if (comm == MPI_COMM_NULL || size < 0) {
+            return plain();
+        }
+        const Company company = layer().neighbours.company_of(comm);
+        const bool asked = asks_for_device_memory(info);
+        if (company == Company::strangers) {
+            if (!asked) {
+                return plain();
+            }
+            // Which memory it is is a wish: without others' consent it is the MPI's.
+            layer().ledger.add_fallback(call.name(), "host memory: not all ranks are known to run with Awaken");
+            return plain();
+        }
+        const std::uint32_t all = all_say(asked ? obstacles() | has_device_memory : 0, comm);
+        if (all == 0) {
+            return plain();
+        }
+        const bool same_node = company == Company::neighbours;
+        // All have to ask: what is shared is of one kind.
+        const std::uint32_t without = all_say(asked ? 0 : 1, comm);
+        *window = MPI_WIN_NULL;
+        if (all != has_device_memory || !same_node) {
+            refuse(call, reason_of(all, same_node));
+        }
+        if (without != 0) {
+            refuse(call, "not all ranks ask for device memory");
+        }
+        const bool apart = value_of(info, "alloc_shared_noncontig") == "true";
+        const bool all_apart = all_say(apart ? 0 : 1, comm) == 0;
+        SharedAllocation allocation(comm, size, all_apart);
+        if (all_say(allocation.works ? 0 : 1, comm) != 0) {
+            refuse(call, "a rank could not allocate the device memory that was asked for, or cannot reach it");
+        }
+        Share share;
+        share.made.flavor = MPI_WIN_FLAVOR_SHARED;
+        share.made.base = allocation.base;
+        share.made.bytes = size;
+        share.made.unit = static_cast<int>(unit);
+        share.made.memory = allocation.memory();
+        share.region = allocation.region;
+        std::string why_not;
+        const int error = make_ours(std::move(share), comm, window, why_not, [&](MPI_Win* handle) {
+            return create_under(nullptr, 0, static_cast<int>(unit), info, comm, handle);
+        });
+        if (error == MPI_SUCCESS && !why_not.empty()) {
+            refuse(call, why_not);
+        }
+        if (error == MPI_SUCCESS) {
+            std::memcpy(base, static_cast<const void*>(&allocation.base), sizeof allocation.base);
+        }
+        return error;
+    }
+};
+
+/// MPI_Win_shared_query(win, rank, size, disp_unit, baseptr): where this process has another's part.
+struct QueryShared {
+    template <Function function, class Size, class Unit>
+    static int run(Call& call, MPI_Win handle, int rank, Size* size, Unit* unit, void* base) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->is_ours() || window->made().flavor != MPI_WIN_FLAVOR_SHARED ||
+            (rank != MPI_PROC_NULL && !window->has(rank))) {
+            return below<function>()(handle, rank, size, unit, base);
+        }
+        const Window::Part part = window->part_of(rank);
+        *size = static_cast<Size>(part.bytes);
+        *unit = static_cast<Unit>(part.unit);
+        std::memcpy(base, static_cast<const void*>(&part.base), sizeof part.base);
+        return MPI_SUCCESS;
+    }
+};
+
 // ---- dynamic windows ------------------------------------------------------------------------------------------------
 
 /// MPI_Win_create_dynamic(info, comm, win): what will be attached is not known yet, so the window is ours where it can be.
@@ -461,12 +618,21 @@ struct GetAttribute {
 
 }  // namespace
 
-Services window_services() {
+Services window_agreement_services() {
     return {
         AWAKEN_SERVE(Win_create, CreateWindow),
         AWAKEN_SERVE(Win_create_c, CreateWindow),
         AWAKEN_SERVE(Win_allocate, AllocateWindow),
         AWAKEN_SERVE(Win_allocate_c, AllocateWindow),
+        AWAKEN_SERVE(Win_allocate_shared, AllocateSharedWindow),
+        AWAKEN_SERVE(Win_allocate_shared_c, AllocateSharedWindow),
+    };
+}
+
+Services window_services() {
+    return {
+        AWAKEN_SERVE(Win_shared_query, QueryShared),
+        AWAKEN_SERVE(Win_shared_query_c, QueryShared),
         AWAKEN_SERVE(Win_create_dynamic, CreateDynamicWindow),
         AWAKEN_SERVE(Win_attach, Attach),
         AWAKEN_SERVE(Win_detach, Detach),

@@ -174,6 +174,19 @@ std::optional<Reached> Window::reach(const Call& call, const int target, const M
     return std::nullopt;
 }
 
+Window::Part Window::part_of(const int target) {
+    const int first = target == MPI_PROC_NULL ? 0 : target;
+    const int last = target == MPI_PROC_NULL ? members() - 1 : target;
+    for (int each = first; each <= last; ++each) {
+        const std::scoped_lock lock(at(each).mutex);
+        refresh(each);
+        for (const Region& region : at(each).regions) {
+            return {map(each, region, _made.device).address, static_cast<std::int64_t>(region.bytes), at(each).unit};
+        }
+    }
+    return {nullptr, 0, at(first).unit};
+}
+
 void Window::settle_own_memory() const {
     gpu::Runtime& runtime = layer().gpu();
     if (_made.device >= 0) {

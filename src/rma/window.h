@@ -99,6 +99,12 @@ class Window {
     /// The same before the MPI is given the operation.
     [[nodiscard]] int enter_natively(const Call& call, int target);
 
+    /// A member's part of a shared window, where this process has it; MPI_PROC_NULL: the first that is not empty.
+    struct Part {
+        void* base = nullptr;
+        std::int64_t bytes = 0, unit = 1;
+    };
+    [[nodiscard]] Part part_of(int target);
     void attach(const Call& call, void* base, MPI_Aint bytes, const gpu::PointerInfo& info);
     /// False when the memory is not one of the attached device regions.
     [[nodiscard]] bool detach(const void* base);

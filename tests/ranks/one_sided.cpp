@@ -1,7 +1,9 @@
 // One-sided communication: every operation, with every way to synchronise, on windows and origin buffers of every kind
 // of memory, against the same calls on host memory.
 //
-//     --epochs=N   of the random case (default 12)
+//     --epochs=N   of each random case (default 12)
+//     --draw=N     only this one of the random cases
+//     --refused    no window of device memory can be had: all ranks must hear so
 #include <array>
 #include <atomic>
 #include <complex>
@@ -271,9 +273,11 @@ void accumulate_type(Run& run, MPI_Datatype type, std::vector<MPI_Op> ops, int m
     const Ring ring(run);
     constexpr int kFew = 9;
 #ifdef OPEN_MPI
-    // Open MPI takes the bitwise operation for the logical one where it uses the processor's atomics.
+    // Open MPI takes one of these for another where it uses the processor's atomics.
     if (sizeof(T) >= 4) {
-        std::erase_if(ops, [](MPI_Op op) { return op == MPI_LAND || op == MPI_LOR || op == MPI_LXOR; });
+        std::erase_if(ops, [](MPI_Op op) {
+            return op == MPI_LAND || op == MPI_LOR || op == MPI_LXOR || op == MPI_BAND || op == MPI_BOR || op == MPI_BXOR;
+        });
     }
 #endif
     const std::size_t room = ops.size() * kFew + 2 * static_cast<std::size_t>(many_count);
@@ -649,6 +653,54 @@ void allocated(Run& run) {
     run.expect(found != 0 && *static_cast<int*>(attribute) == MPI_WIN_FLAVOR_ALLOCATE, "the window has another flavor");
 }
 
+/// Each rank reaches the next one's part by a pointer, and by operations.
+void shared(Run& run, bool apart) {
+    const Ring ring(run);
+    const bool device = !run.reference() && run.gpu().present();
+    MPI_Info info;
+    OK(MPI_Info_create(&info));
+    if (device) OK(MPI_Info_set(info, "awaken_memory", "device"));
+    if (apart) OK(MPI_Info_set(info, "alloc_shared_noncontig", "true"));
+    void* base = nullptr;
+    MPI_Win handle = MPI_WIN_NULL;
+    const MPI_Aint bytes = 1000 + 8 * run.rank;
+    OK(MPI_Win_allocate_shared(bytes, 1, info, run.comm, static_cast<void*>(&base), &handle));
+    OK(MPI_Info_free(&info));
+    const Win window(run, handle);
+    void* there = nullptr;
+    MPI_Aint size = 0;
+    int unit = 0;
+    OK(MPI_Win_shared_query(window, ring.next, &size, &unit, static_cast<void*>(&there)));
+    run.expect(size == 1000 + 8 * ring.next && unit == 1, "MPI_Win_shared_query is wrong");
+    if (!apart && ring.next > run.rank) {
+        run.expect(static_cast<std::byte*>(there) == static_cast<std::byte*>(base) + bytes, "the parts are not in a row");
+    }
+    const auto copy = [&](void* target, const void* source, std::size_t length, bool to_device) {
+        if (!device) {
+            std::memcpy(target, source, length);
+        } else if (to_device) {
+            run.gpu().write(target, source, length);
+        } else {
+            run.gpu().read(target, source, length);
+        }
+    };
+    std::array<std::byte, 300> text{};
+    fill_random(text.data(), text.size(), static_cast<std::uint64_t>(run.rank));
+    copy(there, text.data(), text.size(), true);
+    std::byte* source = run.input(300);
+    std::byte* target = run.input(300);
+    OK(MPI_Win_fence(0, window));
+    OK(MPI_Put(source, 300, MPI_BYTE, ring.previous, 400, 300, MPI_BYTE, window));
+    OK(MPI_Get(target, 300, MPI_BYTE, ring.previous, 0, 300, MPI_BYTE, window));
+    OK(MPI_Win_fence(0, window));
+    std::array<std::byte, 300> own{};
+    copy(own.data(), base, own.size(), false);
+    run.note("stored by the one before", static_cast<long long>(hash_bytes(own.data(), own.size()) >> 1));
+    copy(own.data(), static_cast<std::byte*>(base) + 400, own.size(), false);
+    run.note("put by the next one", static_cast<long long>(hash_bytes(own.data(), own.size()) >> 1));
+    OK(MPI_Barrier(run.comm));
+}
+
 void attributes(Run& run) {
     std::byte* memory = window_memory(run, 4096);
     const Win window(run, memory, 4096, 2 + run.rank);
@@ -712,6 +764,24 @@ void refused_for_all(Run& run) {
     OK(MPI_Barrier(run.comm));
 }
 
+/// Where ranks cannot reach each other's device memory: one rank has some, then all have.
+void refused(Run& run, bool one) {
+    std::byte* memory = run.input_of(one && run.rank != 0 ? Kind::host : Kind::device, 4096);
+    std::byte* plain = run.host(4096);
+    if (!run.reference()) {
+    MPI_Win window = MPI_WIN_NULL;
+    const int code = MPI_Win_create(memory, 4096, 1, MPI_INFO_NULL, run.comm, &window);
+    run.expect(error_class(code) == MPI_ERR_UNSUPPORTED_OPERATION, "a window gives " + error_text(code));
+    run.expect(window == MPI_WIN_NULL, "a window was made");
+    OK(MPI_Barrier(run.comm));
+    }
+    // Nothing of it is in the way of others.
+    const Win other(run, plain, 4096, 1);
+    OK(MPI_Win_fence(0, other));
+    OK(MPI_Put(memory, 8, MPI_BYTE, Ring(run).next, 16 * run.rank, 8, MPI_BYTE, other));
+    OK(MPI_Win_fence(0, other));
+}
+
 // ---- at random ------------------------------------------------------------------------------------------------------
 
 /// Epochs of all kinds with operations of all kinds. Each rank has a part of every window for itself, and one is added
@@ -757,7 +827,7 @@ void random_epochs(Run& run, std::uint64_t seed) {
                     break;
                 case 4:
                     OK(MPI_Get_accumulate(local, length / 4, MPI_INT, result, length / 4, MPI_INT, target, at, length / 4,
-                                          MPI_INT, MPI_BXOR, window));
+                                          MPI_INT, MPI_SUM, window));
                     break;
                 default:
                     OK(MPI_Accumulate(local, kNumbers, MPI_INT, target, static_cast<MPI_Aint>(run.size) * kPart, kNumbers,
@@ -773,10 +843,18 @@ void random_epochs(Run& run, std::uint64_t seed) {
 int main(int argc, char** argv) {
     if (const auto epochs = take_option(argc, argv, "--epochs")) epochs_at_random = std::stoi(*epochs);
     const auto only_seed = take_option(argc, argv, "--draw");
+    const bool only_refused = take_option(argc, argv, "--refused").has_value();
     Suite suite(argc, argv);
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     threads_allowed = provided == MPI_THREAD_MULTIPLE;
+    if (only_refused) {
+        suite.add("refused_on_one_rank", [](Run& run) { refused(run, true); }, 1);
+        suite.add("refused_on_all", [](Run& run) { refused(run, false); }, 1);
+        const int failed = suite.run();
+        MPI_Finalize();
+        return failed;
+    }
     for (const Sync sync : kSyncs) {
         suite.add(std::string("put_and_get_") + to_string(sync), [sync](Run& run) { put_and_get(run, sync); }, 1);
     }
@@ -795,6 +873,8 @@ int main(int argc, char** argv) {
     suite.add("several_threads", several_threads, 1);
     suite.add("dynamic", dynamic, 1);
     suite.add("allocated", allocated, 1);
+    suite.add("shared", [](Run& run) { shared(run, false); }, 1);
+    suite.add("shared_apart", [](Run& run) { shared(run, true); }, 1);
     suite.add("attributes", attributes, 1);
     suite.add("wrong_ranges", wrong_ranges, 1);
     suite.add("refused_for_all", refused_for_all, 1);
