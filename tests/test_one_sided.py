@@ -84,8 +84,6 @@ def test_refused_on_all_ranks(
 ) -> None:
     """One rank with device memory, or all: each rank gets the error, and nobody waits."""
     command = [rank_program(mpi, "one_sided"), paths.gpu_option(emulate), "--refused", "--mix=device"]
-    result = harness.run_ranks(
-        mpi_named(mpi), 2, command, emulate=emulate, environment=REFUSALS[why], timeout=90
-    )
+    result = harness.run_ranks(mpi_named(mpi), 2, command, emulate=emulate, environment=REFUSALS[why], timeout=90)
     result.check()
     assert result.output.count("\nok refused") == 2, result.explain()

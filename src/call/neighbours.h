@@ -54,12 +54,12 @@ class Neighbours {
     [[nodiscard]] coll::Team* team_of(MPI_Comm communicator);
     /// The same for a call that must not wait for others: null as long as there was no collective that may.
     [[nodiscard]] coll::Team* known_team_of(MPI_Comm communicator);
-    /// What the members of a communicator know alike of each other, whatever each finds on its own: whether one may call
-    /// a collective of the layer's own on it.
+    /// What the members of a communicator know alike of each other, whatever each finds on its own: whether one may
+    /// call a collective of the layer's own on it.
     enum class Company : std::uint8_t {
-        strangers,  ///< some may run without the layer
-        colleagues, ///< all run the layer
-        neighbours  ///< and all are on this node, with shared memory
+        strangers,   ///< some may run without the layer
+        colleagues,  ///< all run the layer
+        neighbours   ///< and all are on this node, with shared memory
     };
     [[nodiscard]] Company company_of(MPI_Comm communicator);
     /// Of a communicator whose members are neighbours: their indices in the node's segment, by rank.

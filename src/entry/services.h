@@ -9,14 +9,14 @@ namespace awaken::AWAKEN_ABI {
 
 using Services = std::vector<loader::Service>;
 
-[[nodiscard]] Services environment_services();     ///< entry/environment.cpp: start, end, queries, datatype life
-[[nodiscard]] Services point_to_point_services();  ///< p2p/point_to_point.cpp: send and receive in all modes
-[[nodiscard]] Services persistent_services();      ///< p2p/persistent.cpp: persistent and partitioned
-[[nodiscard]] Services completion_services();      ///< p2p/completion.cpp: wait, test, cancel, free
-[[nodiscard]] Services collective_services();      ///< coll/collectives.cpp
-[[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
-[[nodiscard]] Services pack_services();            ///< p2p/pack.cpp
-[[nodiscard]] Services one_sided_services();       ///< rma/one_sided.cpp
+[[nodiscard]] Services environment_services();       ///< entry/environment.cpp: start, end, queries, datatype life
+[[nodiscard]] Services point_to_point_services();    ///< p2p/point_to_point.cpp: send and receive in all modes
+[[nodiscard]] Services persistent_services();        ///< p2p/persistent.cpp: persistent and partitioned
+[[nodiscard]] Services completion_services();        ///< p2p/completion.cpp: wait, test, cancel, free
+[[nodiscard]] Services collective_services();        ///< coll/collectives.cpp
+[[nodiscard]] Services neighbourhood_services();     ///< coll/neighbourhood.cpp
+[[nodiscard]] Services pack_services();              ///< p2p/pack.cpp
+[[nodiscard]] Services one_sided_services();         ///< rma/one_sided.cpp
 [[nodiscard]] Services window_agreement_services();  ///< rma/create.cpp: what asks all ranks something; in the above
 
 }  // namespace awaken::AWAKEN_ABI

@@ -27,7 +27,7 @@ namespace {
 constexpr std::int64_t kLeastForKernel = 4096;
 
 bool is_predefined(const MPI_Op op) {
-    const std::array<MPI_Op, 14> known{MPI_SUM,  MPI_PROD, MPI_MIN,  MPI_MAX,  MPI_LAND,   MPI_LOR,    MPI_LXOR,
+    const std::array<MPI_Op, 14> known{MPI_SUM,  MPI_PROD, MPI_MIN,  MPI_MAX,    MPI_LAND,   MPI_LOR,     MPI_LXOR,
                                        MPI_BAND, MPI_BOR,  MPI_BXOR, MPI_MINLOC, MPI_MAXLOC, MPI_REPLACE, MPI_NO_OP};
     return std::find(known.begin(), known.end(), op) != known.end();
 }

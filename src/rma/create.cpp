@@ -241,8 +241,7 @@ struct CreateWindow {
         }
         const bool device = share.region.bytes != 0;
         return make(
-            call, share, comm, window, plain,
-            [&] { return below<function>()(nullptr, 0, unit, info, comm, window); },
+            call, share, comm, window, plain, [&] { return below<function>()(nullptr, 0, unit, info, comm, window); },
             [&](MPI_Win* handle) {
                 return below<function>()(device ? nullptr : base, device ? 0 : size, unit, info, comm, handle);
             });
@@ -375,12 +374,11 @@ class SharedAllocation {
         if (allocates && total > 0) {
             _memory = allocate(true, total);
             p2p::Link* const link = layer().neighbours.link();
-            shown.works = _memory != nullptr && link != nullptr &&
-                                  link->exports()
-                                      .describe(_memory.get(), classified(_memory.get()), shown.location)
-                                      .ok()
-                              ? 1
-                              : 0;
+            shown.works =
+                _memory != nullptr && link != nullptr &&
+                        link->exports().describe(_memory.get(), classified(_memory.get()), shown.location).ok()
+                    ? 1
+                    : 0;
         } else {
             shown.works = 1;
         }
@@ -505,14 +503,14 @@ struct QueryShared {
 
 // ---- dynamic windows ------------------------------------------------------------------------------------------------
 
-/// MPI_Win_create_dynamic(info, comm, win): what will be attached is not known yet, so the window is ours where it can be.
+/// MPI_Win_create_dynamic(info, comm, win): what will be attached is not known yet, so the window is ours where it can
+/// be.
 struct CreateDynamicWindow {
     template <Function function>
     static int run(Call& call, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
         call.on(comm);
         const auto plain = [&](MPI_Win* handle) { return below<function>()(info, comm, handle); };
-        if (comm == MPI_COMM_NULL ||
-            layer().neighbours.company_of(comm) != Neighbours::Company::neighbours) {
+        if (comm == MPI_COMM_NULL || layer().neighbours.company_of(comm) != Neighbours::Company::neighbours) {
             return plain(window);
         }
         Share share;
@@ -539,10 +537,12 @@ struct Attach {
             if (info.kind == gpu::MemoryKind::device) {
                 const std::shared_ptr<Window> window = windows().find(handle);
                 if (window == nullptr || !window->is_ours()) {
-                    throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION,
-                                       std::string(call.name()) + ": the attached memory is device memory, and the "
-                                       "window's ranks cannot reach each other's (another node, no GPU, or AWAKEN_PATH)",
-                                       "attach host memory");
+                    throw ClassedError(
+                        MPI_ERR_UNSUPPORTED_OPERATION,
+                        std::string(call.name()) +
+                            ": the attached memory is device memory, and the "
+                            "window's ranks cannot reach each other's (another node, no GPU, or AWAKEN_PATH)",
+                        "attach host memory");
                 }
                 window->attach(call, base, size, info);
                 return MPI_SUCCESS;

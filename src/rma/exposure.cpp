@@ -162,8 +162,9 @@ Exposure::Seat& Exposure::seat(const int of, const int member) const noexcept {
 void Exposure::check_alive(const int member, const char* const doing) const {
     const int process = process_of(member);
     if (member != _own && !_segment.alive(process)) {
-        throw Error("rank " + std::to_string(_segment.process(process).world_rank) + " of MPI_COMM_WORLD ended " + doing,
-                    "look at that rank's own output for the reason");
+        throw Error(
+            "rank " + std::to_string(_segment.process(process).world_rank) + " of MPI_COMM_WORLD ended " + doing,
+            "look at that rank's own output for the reason");
     }
 }
 

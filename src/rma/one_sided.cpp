@@ -1,5 +1,5 @@
-// One-sided operations. A target's device memory is reached by this process itself, see window.h; its host memory by the
-// MPI, which is given images of buffers that are device memory here.
+// One-sided operations. A target's device memory is reached by this process itself, see window.h; its host memory by
+// the MPI, which is given images of buffers that are device memory here.
 
 #include "call/call.h"
 #include "call/stage.h"
@@ -160,8 +160,9 @@ struct PutOrGet {
             window != nullptr && count >= 0 && target_count >= 0 && type != MPI_DATATYPE_NULL &&
             target_type != MPI_DATATYPE_NULL) {
             window->enter(call, target);
-            if (auto copied = copy(call, *window, gets, {const_cast<void*>(static_cast<const void*>(origin)), count, type},
-                                   {target, displacement, target_count, target_type})) {
+            if (auto copied =
+                    copy(call, *window, gets, {const_cast<void*>(static_cast<const void*>(origin)), count, type},
+                         {target, displacement, target_count, target_type})) {
                 return done(*window, target, std::move(*copied), request...);
             }
         }
@@ -262,8 +263,7 @@ struct FetchAndOp {
         }
         Stage stage(call);
         const int one = target == MPI_PROC_NULL ? 0 : 1;
-        const Argument<int> from =
-            stage.buffer(Access::in, origin, op == MPI_NO_OP ? 0 : one, type, -1, Form::mirror);
+        const Argument<int> from = stage.buffer(Access::in, origin, op == MPI_NO_OP ? 0 : one, type, -1, Form::mirror);
         const Argument<int> to = stage.buffer(Access::out, result, one, type, -1, Form::mirror);
         return natively(call, std::move(stage), target, handle, [&] {
             return below<function>()(from.address, to.address, type, target, displacement, op, handle);
@@ -321,7 +321,7 @@ Services one_sided_services() {
         AWAKEN_SERVE(Fetch_and_op, FetchAndOp),
         AWAKEN_SERVE(Compare_and_swap, CompareAndSwap),
     };
-    for (const Services& part : {window_services(), synchronisation_services()}) {
+    for (const Services& part : {window_agreement_services(), window_services(), synchronisation_services()}) {
         all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -246,20 +246,13 @@ struct Synchronise {
 
 Services synchronisation_services() {
     return {
-        AWAKEN_SERVE(Win_fence, Fence),
-        AWAKEN_SERVE(Win_post, Post),
-        AWAKEN_SERVE(Win_start, Start),
-        AWAKEN_SERVE(Win_complete, Complete),
-        AWAKEN_SERVE(Win_wait, WaitForOrigins),
-        AWAKEN_SERVE(Win_test, TestOrigins),
-        AWAKEN_SERVE(Win_lock, Lock),
-        AWAKEN_SERVE(Win_unlock, Unlock),
-        AWAKEN_SERVE(Win_lock_all, LockAll),
-        AWAKEN_SERVE(Win_unlock_all, UnlockAll),
-        AWAKEN_SERVE(Win_flush, Flush),
-        AWAKEN_SERVE(Win_flush_local, Flush),
-        AWAKEN_SERVE(Win_flush_all, FlushAll),
-        AWAKEN_SERVE(Win_flush_local_all, FlushAll),
+        AWAKEN_SERVE(Win_fence, Fence),         AWAKEN_SERVE(Win_post, Post),
+        AWAKEN_SERVE(Win_start, Start),         AWAKEN_SERVE(Win_complete, Complete),
+        AWAKEN_SERVE(Win_wait, WaitForOrigins), AWAKEN_SERVE(Win_test, TestOrigins),
+        AWAKEN_SERVE(Win_lock, Lock),           AWAKEN_SERVE(Win_unlock, Unlock),
+        AWAKEN_SERVE(Win_lock_all, LockAll),    AWAKEN_SERVE(Win_unlock_all, UnlockAll),
+        AWAKEN_SERVE(Win_flush, Flush),         AWAKEN_SERVE(Win_flush_local, Flush),
+        AWAKEN_SERVE(Win_flush_all, FlushAll),  AWAKEN_SERVE(Win_flush_local_all, FlushAll),
         AWAKEN_SERVE(Win_sync, Synchronise),
     };
 }

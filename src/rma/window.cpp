@@ -163,12 +163,13 @@ std::optional<Reached> Window::reach(const Call& call, const int target, const M
             return reached;
         }
         if (!dynamic || region.touches(first, length)) {
-            throw ClassedError(
-                MPI_ERR_RMA_RANGE,
-                std::string(call.name()) + ": bytes " + std::to_string(static_cast<std::int64_t>(first - region.begin)) +
-                    " to " + std::to_string(static_cast<std::int64_t>(first - region.begin + length)) + " of the " +
-                    std::to_string(region.bytes) + " of rank " + std::to_string(target) + "'s window memory are accessed",
-                "check displacement, count and type of the target");
+            throw ClassedError(MPI_ERR_RMA_RANGE,
+                               std::string(call.name()) + ": bytes " +
+                                   std::to_string(static_cast<std::int64_t>(first - region.begin)) + " to " +
+                                   std::to_string(static_cast<std::int64_t>(first - region.begin + length)) +
+                                   " of the " + std::to_string(region.bytes) + " of rank " + std::to_string(target) +
+                                   "'s window memory are accessed",
+                               "check displacement, count and type of the target");
         }
     }
     return std::nullopt;

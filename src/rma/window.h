@@ -1,10 +1,10 @@
 // Windows that the layer has something to do with, and what it still has to do for each.
 //
 // The program always holds a window of the MPI's. This table knows which of them have device memory somewhere, and
-// which have operations under way whose buffers are device memory here. What is a target's host memory is reached by the
-// MPI, what is its device memory by copies and kernels of this process, over IPC; the target has no part in that. Fence,
-// post, start, complete and wait are the MPI's, with the layer's own work finished before; locks are the layer's, and
-// are taken from the MPI in addition when the first operation goes through it.
+// which have operations under way whose buffers are device memory here. What is a target's host memory is reached by
+// the MPI, what is its device memory by copies and kernels of this process, over IPC; the target has no part in that.
+// Fence, post, start, complete and wait are the MPI's, with the layer's own work finished before; locks are the
+// layer's, and are taken from the MPI in addition when the first operation goes through it.
 #pragma once
 
 #include <atomic>
@@ -62,7 +62,7 @@ struct Making {
     void* base = nullptr;  ///< what the program sees
     MPI_Aint bytes = 0;
     int unit = 1;
-    int device = -1;  ///< that copies use whose origin is in no device's memory
+    int device = -1;               ///< that copies use whose origin is in no device's memory
     std::shared_ptr<void> memory;  ///< what the layer has allocated for the window; null: the program's
 };
 
@@ -161,8 +161,8 @@ class Window {
         std::vector<rma::Region> regions;
         std::vector<std::unique_ptr<Mapped>> mapped;
         rma::Hold held = rma::Hold::none;
-        int assertion = 0;     ///< of the lock
-        bool natively = false; ///< the MPI has locked it, too
+        int assertion = 0;      ///< of the lock
+        bool natively = false;  ///< the MPI has locked it, too
         std::vector<Pending> pending;
     };
 
