@@ -334,8 +334,19 @@ Neighbours::Company Neighbours::company_of(const MPI_Comm communicator) {
         std::find(members->indices.begin(), members->indices.end(), -1) == members->indices.end()) {
         return Company::neighbours;
     }
-    return _owned_network != nullptr && _owned_network->everybody_has_the_layer() ? Company::colleagues
-                                                                                  : Company::strangers;
+    if (_owned_network == nullptr || !_owned_network->everybody_has_the_layer()) {
+        return Company::strangers;
+    }
+    // That is known of this process's world only, which spawned or connected processes are not of.
+    const Native& native = _owner.real;
+    MPI_Group group = MPI_GROUP_NULL;
+    native.Comm_group(communicator, &group);
+    std::vector<int> own(members->indices.size()), ranks(own.size());
+    std::iota(own.begin(), own.end(), 0);
+    native.Group_translate_ranks(group, static_cast<int>(own.size()), own.data(), _world, ranks.data());
+    native.Group_free(&group);
+    const bool all_of_world = std::find(ranks.begin(), ranks.end(), MPI_UNDEFINED) == ranks.end();
+    return all_of_world ? Company::colleagues : Company::strangers;
 }
 
 std::vector<int> Neighbours::indices_of(const MPI_Comm communicator) {

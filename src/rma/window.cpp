@@ -412,12 +412,17 @@ void Window::expect_passive(const Call& call, const int target) {
 void Window::add(const int target, Pending pending) {
     // What is over is forgotten now and then: a program may go on for long without a flush.
     constexpr std::size_t kMany = 256;
+    const auto is_over = [](const Pending& one) {
+        try {
+            return one.images == nullptr && one.request.expired() && (one.transfer == nullptr || one.transfer->poll());
+        } catch (const Error&) {
+            return false;  // said when the epoch ends
+        }
+    };
     Target& of = at(target);
     const std::scoped_lock lock(of.mutex);
     if (of.pending.size() >= kMany && of.pending.size() % kMany == 0) {
-        std::erase_if(of.pending, [](const Pending& one) {
-            return one.images == nullptr && one.request.expired() && (one.transfer == nullptr || one.transfer->poll());
-        });
+        std::erase_if(of.pending, is_over);
     }
     of.pending.push_back(std::move(pending));
 }
