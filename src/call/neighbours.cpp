@@ -325,6 +325,36 @@ int Neighbours::index_of(const MPI_Comm communicator, const int rank) {
     return members->indices[static_cast<std::size_t>(rank)];
 }
 
+Neighbours::Company Neighbours::company_of(const MPI_Comm communicator) {
+    const Members* const members = _knows_members ? last_members(communicator) : nullptr;
+    if (members == nullptr || members->between) {
+        return Company::strangers;
+    }
+    // Who is not in the segment is so for all of those who are.
+    if (_world_up && _segment != nullptr &&
+        std::find(members->indices.begin(), members->indices.end(), -1) == members->indices.end()) {
+        return Company::neighbours;
+    }
+    if (_owned_network == nullptr || !_owned_network->everybody_has_the_layer()) {
+        return Company::strangers;
+    }
+    // That is known of this process's world only, which spawned or connected processes are not of.
+    const Native& native = _owner.real;
+    MPI_Group group = MPI_GROUP_NULL;
+    native.Comm_group(communicator, &group);
+    std::vector<int> own(members->indices.size()), ranks(own.size());
+    std::iota(own.begin(), own.end(), 0);
+    native.Group_translate_ranks(group, static_cast<int>(own.size()), own.data(), _world, ranks.data());
+    native.Group_free(&group);
+    const bool all_of_world = std::find(ranks.begin(), ranks.end(), MPI_UNDEFINED) == ranks.end();
+    return all_of_world ? Company::colleagues : Company::strangers;
+}
+
+std::vector<int> Neighbours::indices_of(const MPI_Comm communicator) {
+    const Members* const members = last_members(communicator);
+    return members != nullptr ? members->indices : std::vector<int>();
+}
+
 coll::Team* Neighbours::team_of(const MPI_Comm communicator) {
     if (!_world_up || _segment == nullptr) {
         return nullptr;
@@ -352,8 +382,7 @@ Neighbours::ChunkVotes* Neighbours::chunk_votes_of(const MPI_Comm communicator) 
     }
     if (!members->votes_tried) {
         members->votes_tried = true;
-        if (!members->between &&
-            (members->team != nullptr || (_owned_network != nullptr && _owned_network->everybody_has_the_layer()))) {
+        if (company_of(communicator) != Company::strangers) {
             const transfer::Tuning tuning = _owner.tuning(_owner.gpu());
             _chunk_window = tuning.network_window;
             const auto own = static_cast<std::uint64_t>(tuning.collective_chunk_bytes);

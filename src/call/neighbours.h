@@ -54,6 +54,19 @@ class Neighbours {
     [[nodiscard]] coll::Team* team_of(MPI_Comm communicator);
     /// The same for a call that must not wait for others: null as long as there was no collective that may.
     [[nodiscard]] coll::Team* known_team_of(MPI_Comm communicator);
+    /// What the members of a communicator know alike of each other, whatever each finds on its own: whether one may
+    /// call a collective of the layer's own on it.
+    enum class Company : std::uint8_t {
+        strangers,   ///< some may run without the layer
+        colleagues,  ///< all run the layer
+        neighbours   ///< and all are on this node, with shared memory
+    };
+    [[nodiscard]] Company company_of(MPI_Comm communicator);
+    /// Of a communicator whose members are neighbours: their indices in the node's segment, by rank.
+    [[nodiscard]] std::vector<int> indices_of(MPI_Comm communicator);
+    [[nodiscard]] node::Segment* segment() const noexcept { return _segment.get(); }
+    /// Kernels that combine; null as long as this process uses no GPU, and again when the runtime is about to go.
+    [[nodiscard]] coll::Engine* engine() const noexcept { return _engine.load(std::memory_order_acquire); }
     /// What the members of a communicator know alike of their votes on large collectives (see coll/in_chunks.h).
     struct ChunkVotes {
         std::uint64_t chunk_bytes = 0;

@@ -799,6 +799,15 @@ int allreduce_in_levels(Call& call, const void* const send_buffer, void* const r
 
 }  // namespace
 
+Services voting_services() {
+    return {
+        AWAKEN_SERVE(Bcast, Broadcast),    AWAKEN_SERVE(Bcast_c, Broadcast),   AWAKEN_SERVE(Reduce, Reduce),
+        AWAKEN_SERVE(Reduce_c, Reduce),    AWAKEN_SERVE(Allreduce, ReduceAll), AWAKEN_SERVE(Allreduce_c, ReduceAll),
+        AWAKEN_SERVE(Scan, ReduceAll),     AWAKEN_SERVE(Scan_c, ReduceAll),    AWAKEN_SERVE(Exscan, ReduceAll),
+        AWAKEN_SERVE(Exscan_c, ReduceAll),
+    };
+}
+
 Services collective_services() {
     return {
         AWAKEN_SERVE(Barrier, Barrier),

@@ -280,6 +280,10 @@ bool has_kernel(const MPI_Op op, const MPI_Datatype type) {
     return code_for(op, type) != 0;
 }
 
+std::uint32_t kernel_code(const MPI_Op op, const MPI_Datatype type) {
+    return code_for(op, type);
+}
+
 OnNode::OnNode(Call& call, const MPI_Comm comm, const coll::Kind kind, coll::Team* const team)
     : _call(call), _communicator(comm), _team(team), _stage(call) {
     arguments.kind = kind;

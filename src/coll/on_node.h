@@ -14,6 +14,8 @@ namespace awaken::AWAKEN_ABI {
 
 /// Whether kernels can do this reduction.
 [[nodiscard]] bool has_kernel(MPI_Op op, MPI_Datatype type);
+/// The code of the kernels for it (see kernels::code_of); 0 when there are none.
+[[nodiscard]] std::uint32_t kernel_code(MPI_Op op, MPI_Datatype type);
 
 /// One collective call. Where there is a team, every member goes through this with its own arguments, whatever they
 /// are: nobody can know by itself what the others pass.

@@ -11,8 +11,8 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Serves MPI_Finalize, and nothing else any more.
-void serve_end_only();
+/// Serves nothing any more but what all ranks of a job of several nodes have to take part in.
+void serve_what_needs_all();
 
 /// MPI is up: from here on it is known whether the job may use a GPU.
 void started(const bool world_model) {
@@ -31,7 +31,7 @@ void started(const bool world_model) {
         // No GPU can appear here: the program gets its MPI back, at the cost of a jump.
         loader::pass_everything_through(owner.binding);
         if (owner.neighbours.has_network()) {
-            serve_end_only();
+            serve_what_needs_all();
         }
     }
 }
@@ -72,10 +72,18 @@ struct Finalize {
     }
 };
 
-/// The ranks of a job of several nodes end together what they began together, those without a GPU too.
-void serve_end_only() {
+/// The ranks of a job of several nodes end together what they began together, those without a GPU too; and they answer
+/// those with one who ask whether somebody passes device memory.
+void serve_what_needs_all() {
     void* const entry = Entry<Function::Finalize, Finalize>::address();
     loader::set_slot(Function::Finalize, entry, entry);
+    for (const Services& services : {window_agreement_services(), voting_services()}) {
+        for (const loader::Service& service : services) {
+            if (service.entry != nullptr && layer().binding.symbol(loader::name_of(service.function)) != nullptr) {
+                loader::set_slot(service.function, service.entry, service.entry);
+            }
+        }
+    }
 }
 
 struct SessionFinalize {

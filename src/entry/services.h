@@ -14,9 +14,11 @@ using Services = std::vector<loader::Service>;
 [[nodiscard]] Services persistent_services();      ///< p2p/persistent.cpp: persistent and partitioned
 [[nodiscard]] Services completion_services();      ///< p2p/completion.cpp: wait, test, cancel, free
 [[nodiscard]] Services collective_services();      ///< coll/collectives.cpp
+[[nodiscard]] Services voting_services();          ///< coll/collectives.cpp: those that all ranks vote on; in the above
 [[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
 [[nodiscard]] Services pack_services();            ///< p2p/pack.cpp
 [[nodiscard]] Services observed_services();        ///< entry/observed.cpp: all others, while calls are traced
 [[nodiscard]] Services one_sided_services();       ///< rma/one_sided.cpp
+[[nodiscard]] Services window_agreement_services();  ///< rma/create.cpp: what asks all ranks something; in the above
 
 }  // namespace awaken::AWAKEN_ABI

@@ -497,6 +497,20 @@ std::shared_ptr<const Datatype> Datatypes::decode(const MPI_Datatype type) const
     return std::make_shared<const Datatype>(_native, std::move(decoded.layout), packed, owned, decoded.scattered);
 }
 
+MPI_Datatype element_of(const Native& native, const MPI_Datatype type) {
+    if (is_predefined(combiner_of(native, type))) {
+        return type;
+    }
+    const Contents contents = contents_of(native, type);
+    for (const TypeHandle& child : contents.types) {
+        MPI_Count bytes = 0;
+        if (native.Type_size_x(child.get(), &bytes) == MPI_SUCCESS && bytes > 0) {
+            return element_of(native, child.get());
+        }
+    }
+    return MPI_DATATYPE_NULL;
+}
+
 void Datatypes::forget(const MPI_Datatype type) {
     const std::unique_lock lock(_mutex);
     if (_known.erase(type) != 0) {

@@ -53,6 +53,10 @@ class Datatype : public std::enable_shared_from_this<Datatype> {
     mutable std::atomic<bool> _owns_packed;
 };
 
+/// The predefined datatype that a datatype is made of: the first one, where there are several. MPI_DATATYPE_NULL for a
+/// type without data.
+[[nodiscard]] MPI_Datatype element_of(const Native& native, MPI_Datatype type);
+
 /// The datatypes seen so far. A datatype is decoded once, when it is first used with a buffer that needs service, and
 /// is forgotten when the program frees its handle. Thread-safe.
 class Datatypes {

@@ -1,137 +1,319 @@
-// One-sided communication on device memory is not offered yet: it is refused with an MPI error instead of crashing in
-// the MPI's own CPU accesses to the window.
+// One-sided operations. A target's device memory is reached by this process itself, see window.h; its host memory by
+// the MPI, which is given images of buffers that are device memory here.
 
 #include "call/call.h"
+#include "call/stage.h"
 #include "entry/services.h"
+#include "rma/accumulate.h"
+#include "rma/window.h"
 
 namespace awaken::AWAKEN_ABI {
 
+using transfer::DeviceCopies;
+using transfer::Layout;
+
 namespace {
 
-bool on_device(const void* const pointer) {
-    if (pointer == nullptr || pointer == MPI_IN_PLACE) {
-        return false;
-    }
-    gpu::PointerInfo info;
-    layer().gpu().classify({&pointer, 1}, &info);
-    return info.kind == gpu::MemoryKind::device;
-}
+/// The request of an operation that the layer has done, or is doing, itself.
+class TransferExchange final : public Exchange {
+  public:
+    TransferExchange(std::shared_ptr<Transfer> transfer, const MPI_Win window)
+        : _transfer(std::move(transfer)), _window(window) {}
 
-[[noreturn]] void refuse(const Call& call, const char* const what) {
-    throw ClassedError(
-        MPI_ERR_UNSUPPORTED_OPERATION, std::string(call.name()) + ": " + what + " is device memory",
-        "one-sided communication needs host memory; use point-to-point or collectives for device memory");
-}
-
-/// MPI_Win_create(base, size, disp_unit, info, comm, win) is collective: the other ranks must not wait for us, so this
-/// rank takes part with an empty window before it reports its error.
-struct CreateWindow {
-    template <Function function, class Unit>
-    static int run(Call& call, void* base, MPI_Aint size, Unit unit, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
-        call.on(comm);
-        if (size > 0 && on_device(base)) {
-            MPI_Win empty = MPI_WIN_NULL;
-            const int error = below<function>()(nullptr, 0, unit, info, comm, &empty);
-            *window = MPI_WIN_NULL;
-            if (error != MPI_SUCCESS) {
-                return error;
-            }
-            refuse(call, "the window");
+    [[nodiscard]] bool advance(const MPI_Status*, bool) override {
+        try {
+            return _transfer == nullptr || _transfer->poll();
+        } catch (const Error& error) {
+            _failure = error;
+            return true;
         }
-        return below<function>()(base, size, unit, info, comm, window);
     }
+    void settle(MPI_Status&, int& error) override {
+        if (_failure && _error == MPI_SUCCESS) {
+            Layer& owner = layer();
+            _error = owner.error_code(MPI_ERR_OTHER, *_failure);
+            owner.real.Win_call_errhandler(_window, _error);
+        }
+        if (_error != MPI_SUCCESS) {
+            error = _error;
+        }
+    }
+    void leave() override {}  // the GPU goes on by itself; whoever waits asks again
+    [[nodiscard]] bool may_have_arrived() const override { return true; }
+
+  private:
+    const std::shared_ptr<Transfer> _transfer;
+    const MPI_Win _window;
+    std::optional<Error> _failure;
+    int _error = MPI_SUCCESS;
 };
 
-struct Attach {
-    template <Function function>
-    static int run(Call& call, MPI_Win window, void* base, MPI_Aint size) {
-        call.on_window(window);
-        if (size > 0 && on_device(base)) {
-            refuse(call, "the attached memory");
-        }
-        return below<function>()(window, base, size);
+/// The operation was done by the layer, or goes on as `transfer`. The tail is the request of the forms that have one.
+int done(Window& window, const int target, std::shared_ptr<Transfer> transfer) {
+    if (transfer != nullptr) {
+        window.add(target, {std::move(transfer), nullptr, {}});
     }
-};
+    return MPI_SUCCESS;
+}
 
-/// The window is found by its place in the argument list: the last argument, or the one before the request.
-template <class First, class... Rest>
-MPI_Win window_of(First first, Rest... rest) {
-    if constexpr (sizeof...(Rest) == 0) {
-        return first;
-    } else if constexpr (sizeof...(Rest) == 1 && (std::is_same_v<Rest, MPI_Request*> && ...)) {
-        return first;
+int done(Window& window, const int target, std::shared_ptr<Transfer> transfer, MPI_Request* const request) {
+    Layer& owner = layer();
+    auto operation = std::make_shared<Operation>(Operation::Kind::once);
+    if (operation->start_own_handle(request) != MPI_SUCCESS) {
+        throw Error("the MPI gives no request", "complete some of the program's requests first");
+    }
+    owner.requests.add_exchange(operation, std::make_unique<TransferExchange>(transfer, window.handle()));
+    owner.requests.track(std::move(operation));
+    return done(window, target, std::move(transfer));
+}
+
+/// The MPI was given images, which are kept until it has done the operation.
+void keep(Window& window, const int target, Stage stage) {
+    window.add(target, {nullptr, std::make_shared<Stage>(std::move(stage)), {}});
+}
+
+void keep(Window& window, const int target, Stage stage, MPI_Request* const request) {
+    auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
+    operation->handle = operation->carrier = *request;
+    window.add(target, {nullptr, nullptr, operation});
+    layer().requests.track(std::move(operation));
+}
+
+/// Lets the MPI do the operation: `native` is given the stage's images, which were placed already.
+template <class Native, class... Request>
+int natively(const Call& call, Stage stage, const int target, const MPI_Win handle, const Native& native,
+             Request... request) {
+    std::shared_ptr<Window> window = stage.active() ? windows().find_or_add(handle) : windows().find(handle);
+    if (window != nullptr && window->has(target)) {
+        if (const int error = window->enter_natively(call, target); error != MPI_SUCCESS) {
+            return error;
+        }
+    }
+    stage.load();
+    const int error = native();
+    if (error == MPI_SUCCESS && stage.active()) {
+        keep(*window, target, std::move(stage), request...);
+    }
+    return error;
+}
+
+/// The window, if the layer may have to do an operation on this target. What is wrong is left to the MPI to say.
+std::shared_ptr<Window> ours(const MPI_Win handle, const int target) {
+    std::shared_ptr<Window> window = windows().find(handle);
+    return window != nullptr && window->is_ours() && window->has(target) ? window : nullptr;
+}
+
+/// A copy between this process and a target's device memory; null when it is complete. Nothing when the target is not
+/// device memory.
+std::optional<std::shared_ptr<Transfer>> copy(Call& call, Window& window, const bool gets, const LocalBuffer& local,
+                                              const TargetBuffer& target) {
+    Layer& owner = layer();
+    const Stage stage(call);
+    const Stage::Located here = stage.locate(local.address, local.count, local.type);
+    const std::optional<FoundTarget> found = find_target(call, window, target, here.info.device);
+    if (!found) {
+        return std::nullopt;
+    }
+    const std::int64_t own_bytes = here.type != nullptr ? local.count * here.type->layout.size() : 0;
+    if (own_bytes != found->bytes) {
+        throw ClassedError(MPI_ERR_TYPE,
+                           std::string(call.name()) + ": " + std::to_string(own_bytes) + " bytes at the origin, but " +
+                               std::to_string(found->bytes) + " at the target",
+                           "give both sides the same number of elements of the same type");
+    }
+    if (own_bytes == 0) {
+        return nullptr;
+    }
+    const Layout& own_layout = here.type->layout;
+    const Layout& layout = found->type->layout;
+    const auto bytes = static_cast<std::size_t>(own_bytes);
+    if (!here.mixed && own_layout.is_contiguous(local.count) && layout.is_contiguous(target.count)) {
+        const DeviceCopies::End own{static_cast<std::byte*>(local.address) + own_layout.true_begin(), &here.info};
+        const DeviceCopies::End there{found->reached.address + layout.true_begin(),
+                                      found->reached.is_own ? &found->reached.info : nullptr};
+        const int device = here.info.device >= 0 ? here.info.device : window.made().device;
+        call.account(report::Path::direct, own_bytes);
+        return std::make_shared<Transfer>(owner.neighbours.link()->copies().start(
+            device, static_cast<unsigned>(target.rank), gets ? own : there, gets ? there : own, bytes));
+    }
+    transfer::StagingBlock packed = owner.pool.acquire(owner.gpu(), bytes);
+    const gpu::PointerInfo* const info = here.mixed ? nullptr : &here.info;
+    if (gets) {
+        read_target(*found, target.count, packed.data());
+        owner.copier().scatter(own_layout, local.address, local.count, own_bytes, packed.data(), info);
     } else {
-        return window_of(rest...);
+        owner.copier().gather(own_layout, local.address, local.count, own_bytes, packed.data(), info);
+        write_target(*found, target.count, packed.data());
     }
+    call.account(report::Path::staged, own_bytes);
+    return nullptr;
 }
 
-/// Functions whose first argument is the only local buffer: MPI_Put, MPI_Get, MPI_Accumulate and their request forms.
-struct OneBuffer {
-    template <Function function, class Buffer, class... Arguments>
-    static int run(Call& call, Buffer origin, Arguments... arguments) {
-        call.on_window(window_of(arguments...));
-        if (on_device(origin)) {
-            refuse(call, "the origin buffer");
+/// MPI_Put(origin, count, type, target, disp, count, type, win), MPI_Get and their request forms.
+template <bool gets>
+struct PutOrGet {
+    template <Function function, class Buffer, class Count, class... Request>
+    static int run(Call& call, Buffer origin, Count count, MPI_Datatype type, int target, MPI_Aint displacement,
+                   Count target_count, MPI_Datatype target_type, MPI_Win handle, Request... request) {
+        call.on_window(handle);
+        if (const std::shared_ptr<Window> window = ours(handle, target);
+            window != nullptr && count >= 0 && target_count >= 0 && type != MPI_DATATYPE_NULL &&
+            target_type != MPI_DATATYPE_NULL) {
+            window->enter(call, target);
+            if (auto copied =
+                    copy(call, *window, gets, {const_cast<void*>(static_cast<const void*>(origin)), count, type},
+                         {target, displacement, target_count, target_type})) {
+                return done(*window, target, std::move(*copied), request...);
+            }
         }
-        return below<function>()(origin, arguments...);
+        Stage stage(call);
+        const Count counted = target == MPI_PROC_NULL ? Count{0} : count;
+        Argument<Count> local = stage.buffer(gets ? Access::out : Access::in, origin, counted, type);
+        local.count = count;
+        return natively(
+            call, std::move(stage), target, handle,
+            [&] {
+                return below<function>()(local.address, local.count, local.type, target, displacement, target_count,
+                                         target_type, handle, request...);
+            },
+            request...);
     }
 };
 
-/// MPI_Get_accumulate(origin, count, type, result, ...).
+/// MPI_Accumulate(origin, count, type, target, disp, count, type, op, win) and its request forms.
+struct Accumulate {
+    template <Function function, class Count, class... Request>
+    static int run(Call& call, const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint displacement,
+                   Count target_count, MPI_Datatype target_type, MPI_Op op, MPI_Win handle, Request... request) {
+        call.on_window(handle);
+        if (const std::shared_ptr<Window> window = ours(handle, target);
+            window != nullptr && count >= 0 && target_count >= 0 && type != MPI_DATATYPE_NULL &&
+            target_type != MPI_DATATYPE_NULL && op != MPI_OP_NULL && op != MPI_NO_OP) {
+            window->enter(call, target);
+            if (accumulate(call, *window, {const_cast<void*>(origin), count, type}, nullptr,
+                           {target, displacement, target_count, target_type}, op)) {
+                return done(*window, target, nullptr, request...);
+            }
+        }
+        Stage stage(call);
+        const Count counted = target == MPI_PROC_NULL ? Count{0} : count;
+        Argument<Count> local = stage.buffer(Access::in, origin, counted, type, -1, Form::mirror);
+        local.count = count;
+        return natively(
+            call, std::move(stage), target, handle,
+            [&] {
+                return below<function>()(local.address, local.count, local.type, target, displacement, target_count,
+                                         target_type, op, handle, request...);
+            },
+            request...);
+    }
+};
+
+/// MPI_Get_accumulate(origin, count, type, result, count, type, target, disp, count, type, op, win).
 struct GetAccumulate {
-    template <Function function, class Count, class... Arguments>
-    static int run(Call& call, const void* origin, Count count, MPI_Datatype type, void* result,
-                   Arguments... arguments) {
-        call.on_window(window_of(arguments...));
-        if (on_device(origin) || on_device(result)) {
-            refuse(call, on_device(origin) ? "the origin buffer" : "the result buffer");
+    template <Function function, class Count, class... Request>
+    static int run(Call& call, const void* origin, Count count, MPI_Datatype type, void* result, Count result_count,
+                   MPI_Datatype result_type, int target, MPI_Aint displacement, Count target_count,
+                   MPI_Datatype target_type, MPI_Op op, MPI_Win handle, Request... request) {
+        call.on_window(handle);
+        const bool has_origin = op != MPI_NO_OP;
+        if (const std::shared_ptr<Window> window = ours(handle, target);
+            window != nullptr && (!has_origin || (count >= 0 && type != MPI_DATATYPE_NULL)) && result_count >= 0 &&
+            result_type != MPI_DATATYPE_NULL && target_count >= 0 && target_type != MPI_DATATYPE_NULL &&
+            op != MPI_OP_NULL) {
+            window->enter(call, target);
+            const LocalBuffer local_result{result, result_count, result_type};
+            if (accumulate(call, *window, {const_cast<void*>(origin), count, type}, &local_result,
+                           {target, displacement, target_count, target_type}, op)) {
+                return done(*window, target, nullptr, request...);
+            }
         }
-        return below<function>()(origin, count, type, result, arguments...);
+        Stage stage(call);
+        const bool nowhere = target == MPI_PROC_NULL;
+        Argument<Count> from =
+            stage.buffer(Access::in, origin, nowhere || !has_origin ? Count{0} : count, type, -1, Form::mirror);
+        Argument<Count> to =
+            stage.buffer(Access::out, result, nowhere ? Count{0} : result_count, result_type, -1, Form::mirror);
+        from.count = count;
+        to.count = result_count;
+        return natively(
+            call, std::move(stage), target, handle,
+            [&] {
+                return below<function>()(from.address, from.count, from.type, to.address, to.count, to.type, target,
+                                         displacement, target_count, target_type, op, handle, request...);
+            },
+            request...);
     }
 };
 
-/// MPI_Fetch_and_op(origin, result, ...) and MPI_Compare_and_swap(origin, compare, result, ...).
+/// MPI_Fetch_and_op(origin, result, type, target, disp, op, win).
 struct FetchAndOp {
-    template <Function function, class... Arguments>
-    static int run(Call& call, const void* origin, void* result, Arguments... arguments) {
-        call.on_window(window_of(arguments...));
-        if (on_device(origin) || on_device(result)) {
-            refuse(call, on_device(origin) ? "the origin buffer" : "the result buffer");
+    template <Function function>
+    static int run(Call& call, const void* origin, void* result, MPI_Datatype type, int target, MPI_Aint displacement,
+                   MPI_Op op, MPI_Win handle) {
+        call.on_window(handle);
+        if (const std::shared_ptr<Window> window = ours(handle, target);
+            window != nullptr && type != MPI_DATATYPE_NULL && op != MPI_OP_NULL) {
+            window->enter(call, target);
+            const LocalBuffer local_result{result, 1, type};
+            if (accumulate(call, *window, {const_cast<void*>(origin), 1, type}, &local_result,
+                           {target, displacement, 1, type}, op)) {
+                return MPI_SUCCESS;
+            }
         }
-        return below<function>()(origin, result, arguments...);
+        Stage stage(call);
+        const int one = target == MPI_PROC_NULL ? 0 : 1;
+        const Argument<int> from = stage.buffer(Access::in, origin, op == MPI_NO_OP ? 0 : one, type, -1, Form::mirror);
+        const Argument<int> to = stage.buffer(Access::out, result, one, type, -1, Form::mirror);
+        return natively(call, std::move(stage), target, handle, [&] {
+            return below<function>()(from.address, to.address, type, target, displacement, op, handle);
+        });
     }
 };
 
+/// MPI_Compare_and_swap(origin, compare, result, type, target, disp, win).
 struct CompareAndSwap {
-    template <Function function, class... Arguments>
-    static int run(Call& call, const void* origin, const void* compare, void* result, Arguments... arguments) {
-        call.on_window(window_of(arguments...));
-        if (on_device(origin) || on_device(compare) || on_device(result)) {
-            refuse(call, "a local buffer");
+    template <Function function>
+    static int run(Call& call, const void* origin, const void* compare, void* result, MPI_Datatype type, int target,
+                   MPI_Aint displacement, MPI_Win handle) {
+        call.on_window(handle);
+        if (const std::shared_ptr<Window> window = ours(handle, target);
+            window != nullptr && type != MPI_DATATYPE_NULL) {
+            window->enter(call, target);
+            if (compare_and_swap(call, *window, origin, compare, result, {target, displacement, 1, type})) {
+                return MPI_SUCCESS;
+            }
         }
-        return below<function>()(origin, compare, result, arguments...);
+        Stage stage(call);
+        const int one = target == MPI_PROC_NULL ? 0 : 1;
+        const Argument<int> from = stage.buffer(Access::in, origin, one, type, -1, Form::mirror);
+        const Argument<int> expected = stage.buffer(Access::in, compare, one, type, -1, Form::mirror);
+        const Argument<int> to = stage.buffer(Access::out, result, one, type, -1, Form::mirror);
+        return natively(call, std::move(stage), target, handle, [&] {
+            return below<function>()(from.address, expected.address, to.address, type, target, displacement, handle);
+        });
     }
 };
+
+using Put = PutOrGet<false>;
+using Get = PutOrGet<true>;
 
 }  // namespace
 
 Services one_sided_services() {
-    return {
-        AWAKEN_SERVE(Win_create, CreateWindow),
-        AWAKEN_SERVE(Win_create_c, CreateWindow),
-        AWAKEN_SERVE(Win_attach, Attach),
-        AWAKEN_SERVE(Put, OneBuffer),
-        AWAKEN_SERVE(Put_c, OneBuffer),
-        AWAKEN_SERVE(Rput, OneBuffer),
-        AWAKEN_SERVE(Rput_c, OneBuffer),
-        AWAKEN_SERVE(Get, OneBuffer),
-        AWAKEN_SERVE(Get_c, OneBuffer),
-        AWAKEN_SERVE(Rget, OneBuffer),
-        AWAKEN_SERVE(Rget_c, OneBuffer),
-        AWAKEN_SERVE(Accumulate, OneBuffer),
-        AWAKEN_SERVE(Accumulate_c, OneBuffer),
-        AWAKEN_SERVE(Raccumulate, OneBuffer),
-        AWAKEN_SERVE(Raccumulate_c, OneBuffer),
+    Services all{
+        AWAKEN_SERVE(Put, Put),
+        AWAKEN_SERVE(Put_c, Put),
+        AWAKEN_SERVE(Rput, Put),
+        AWAKEN_SERVE(Rput_c, Put),
+        AWAKEN_SERVE(Get, Get),
+        AWAKEN_SERVE(Get_c, Get),
+        AWAKEN_SERVE(Rget, Get),
+        AWAKEN_SERVE(Rget_c, Get),
+        AWAKEN_SERVE(Accumulate, Accumulate),
+        AWAKEN_SERVE(Accumulate_c, Accumulate),
+        AWAKEN_SERVE(Raccumulate, Accumulate),
+        AWAKEN_SERVE(Raccumulate_c, Accumulate),
         AWAKEN_SERVE(Get_accumulate, GetAccumulate),
         AWAKEN_SERVE(Get_accumulate_c, GetAccumulate),
         AWAKEN_SERVE(Rget_accumulate, GetAccumulate),
@@ -139,6 +321,10 @@ Services one_sided_services() {
         AWAKEN_SERVE(Fetch_and_op, FetchAndOp),
         AWAKEN_SERVE(Compare_and_swap, CompareAndSwap),
     };
+    for (const Services& part : {window_agreement_services(), window_services(), synchronisation_services()}) {
+        all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -1,4 +1,4 @@
-// What surrounds the transfers: errors and their handlers, one-sided calls, spawned processes, sessions, the order
+// What surrounds the transfers: errors and their handlers, spawned processes, sessions, the order
 // after the program's own GPU work, and the program's current device.
 #include <array>
 
@@ -75,81 +75,6 @@ void errors_to_a_handler(Run& run) {
     }
     OK(MPI_Comm_set_errhandler(run.comm, MPI_ERRORS_RETURN));
     OK(MPI_Errhandler_free(&handler));
-}
-
-/// True in the executions in which `pointer` cannot be touched by the CPU and the layer has to refuse.
-bool must_refuse(Run& run, const void* pointer) {
-    if (run.reference() || !run.gpu().present()) return false;
-    const Kind kind = run.kind_of(pointer);
-    return kind == Kind::device || kind == Kind::interior || kind == Kind::pool;
-}
-
-void expect_refused(Run& run, const std::string& what, int code) {
-    run.expect(error_class(code) == MPI_ERR_UNSUPPORTED_OPERATION,
-               what + " gives " + error_text(code) + " instead of MPI_ERR_UNSUPPORTED_OPERATION");
-}
-
-void one_sided_window(Run& run, Kind kind) {
-    std::byte* memory = run.input_of(kind, 4096);
-    if (!must_refuse(run, memory)) return;
-    MPI_Win window = MPI_WIN_NULL;
-    expect_refused(run, "Win_create on device memory",
-                   MPI_Win_create(memory, 4096, 1, MPI_INFO_NULL, run.comm, &window));
-    OK(MPI_Win_create_dynamic(MPI_INFO_NULL, run.comm, &window));
-    OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
-    expect_refused(run, "Win_attach of device memory", MPI_Win_attach(window, memory, 4096));
-    OK(MPI_Win_free(&window));
-}
-
-/// One rank's memory is a GPU's, the others' is not: nobody may be left waiting.
-void one_sided_window_on_one_rank(Run& run) {
-    std::byte* memory = run.input_of(run.rank == 0 ? Kind::device : Kind::host, 4096);
-    if (run.reference() || !run.gpu().present()) return;
-    MPI_Win window = MPI_WIN_NULL;
-    const int code = MPI_Win_create(memory, 4096, 1, MPI_INFO_NULL, run.comm, &window);
-    // The refusal is raised where the device memory is; it must not keep the other ranks waiting. Their window exists,
-    // but cannot be freed without the refusing rank, as after any error of one rank in a collective call.
-    if (run.rank == 0) {
-        expect_refused(run, "Win_create on device memory", code);
-    } else if (code != MPI_SUCCESS) {
-        run.problem("Win_create failed on a rank whose memory is host memory");
-    }
-}
-
-void one_sided_origin(Run& run, Kind kind) {
-    const Ring ring(run);
-    std::byte* origin = run.input_of(kind, 256);
-    std::byte* result = run.input_of(kind, 256);
-    std::byte* plain = run.host(256);
-    const bool refuse = must_refuse(run, origin);
-    std::byte* exposed = nullptr;
-    MPI_Win window = MPI_WIN_NULL;
-    OK(MPI_Win_allocate(256, 1, MPI_INFO_NULL, run.comm, &exposed, &window));
-    OK(MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN));
-    std::memset(exposed, 7, 256);
-    OK(MPI_Win_fence(0, window));
-    if (refuse) {
-        expect_refused(run, "Put", MPI_Put(origin, 16, MPI_BYTE, ring.next, 0, 16, MPI_BYTE, window));
-        expect_refused(run, "Get", MPI_Get(result, 16, MPI_BYTE, ring.next, 0, 16, MPI_BYTE, window));
-        expect_refused(run, "Accumulate",
-                       MPI_Accumulate(origin, 4, MPI_INT, ring.next, 0, 4, MPI_INT, MPI_SUM, window));
-        expect_refused(
-            run, "Get_accumulate",
-            MPI_Get_accumulate(origin, 4, MPI_INT, result, 4, MPI_INT, ring.next, 0, 4, MPI_INT, MPI_SUM, window));
-        expect_refused(run, "Fetch_and_op", MPI_Fetch_and_op(origin, result, MPI_INT, ring.next, 0, MPI_SUM, window));
-        expect_refused(run, "Compare_and_swap",
-                       MPI_Compare_and_swap(origin, plain, result, MPI_INT, ring.next, 0, window));
-    }
-    OK(MPI_Win_fence(0, window));
-    for (int at = 0; at < 256; ++at) {
-        run.expect(exposed[at] == std::byte{7}, "a refused operation has changed the window");
-    }
-    OK(MPI_Barrier(run.comm));  // all have looked
-    // What is in host memory works as ever.
-    OK(MPI_Put(plain, 64, MPI_BYTE, ring.next, 0, 64, MPI_BYTE, window));
-    OK(MPI_Win_fence(0, window));
-    run.note("window after a put", static_cast<long long>(hash_bytes(exposed, 64) >> 1));
-    OK(MPI_Win_free(&window));
 }
 
 /// Programs ask this before they hand over device pointers.
@@ -385,13 +310,6 @@ int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     suite.add("errors_return", errors_return, 1);
     suite.add("errors_to_a_handler", errors_to_a_handler, 1);
-    for (const Kind kind : {Kind::device, Kind::pool, Kind::interior}) {
-        suite.add(std::string("one_sided_window_") + to_string(kind),
-                  [kind](Run& run) { one_sided_window(run, kind); });
-        suite.add(std::string("one_sided_origin_") + to_string(kind),
-                  [kind](Run& run) { one_sided_origin(run, kind); });
-    }
-    suite.add("one_sided_window_on_one_rank", one_sided_window_on_one_rank);
     suite.add("support_queries", support_queries);
     suite.add("set_then_send", set_then_send);
     suite.add("set_then_reduce", set_then_reduce);

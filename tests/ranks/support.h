@@ -267,6 +267,8 @@ class Run {
         ++_next_index;
         return add(bytes, reference() || !_gpu.present() ? Kind::host : kind);
     }
+    /// The kind that the mix has for the next buffer, for cases that cannot use every kind.
+    Kind draw_kind() { return next_kind(); }
     /// Memory that is ordinary host memory in every execution.
     std::byte* host(std::size_t bytes) {
         ++_next_index;

@@ -1,0 +1,644 @@
+// How windows are made and freed, and what they say of themselves.
+//
+// Making a window is collective, and so is what becomes of it: where all members are known to run the layer, they tell
+// each other by one small reduction whether somebody passes device memory. Nobody does: the window is the MPI's alone.
+// Otherwise it is the layer's in all of them, or refused in all of them.
+
+#include <cstring>
+#include <span>
+
+#include "rma/window.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using rma::Exposure;
+using rma::Region;
+
+namespace {
+
+/// What members tell each other, as bits: somebody has device memory, and whatever keeps a window from having it.
+enum Said : std::uint32_t {
+    has_device_memory = 1,
+    has_no_link = 2,
+    must_not_read = 4,
+    cannot_export = 8,
+    cannot_allocate = 16
+};
+
+std::string reason_of(const std::uint32_t said, const bool same_node) {
+    if (!same_node) {
+        return "the window has device memory, and its ranks are not all on one node";
+    }
+    if ((said & must_not_read) != 0) {
+        return "the window has device memory, and AWAKEN_PATH=ring keeps ranks from reaching each other's";
+    }
+    if ((said & has_no_link) != 0) {
+        return "the window has device memory, and a rank uses no GPU or has no direct paths";
+    }
+    if ((said & cannot_allocate) != 0) {
+        return "a rank could not allocate the device memory that was asked for";
+    }
+    return "the window has device memory that IPC cannot export (of a memory pool, or the runtime refuses)";
+}
+
+[[noreturn]] void refuse(const Call& call, const std::string& why) {
+    throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION, std::string(call.name()) + ": " + why,
+                       "use host memory for the window, or cudaMalloc or hipMalloc on GPUs of one node that reach "
+                       "each other");
+}
+
+/// Called while a process waits for another one in a window.
+void keep_going() {
+    Layer& owner = layer();
+    const Native& native = owner.real;
+    // Others may need this process's MPI before they get on. For a message that there is not, of another rank: an MPI
+    // that finds one may return at once.
+    int rank = 0, size = 0, flag = 0;
+    native.Comm_rank(MPI_COMM_WORLD, &rank);
+    native.Comm_size(MPI_COMM_WORLD, &size);
+    static const int last_tag = [&native] {
+        void* value = nullptr;
+        int found = 0;
+        native.Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&value), &found);
+        constexpr int kLeastAllowed = 32767;
+        return found != 0 ? *static_cast<int*>(value) : kLeastAllowed;
+    }();
+    native.Iprobe((rank + 1) % size, last_tag, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    owner.requests.advance_exchanges();
+}
+
+int current_device() {
+    int device = -1;
+    return layer().gpu().current_device(device).ok() && device >= 0 ? device : 0;
+}
+
+std::uint32_t obstacles() {
+    const Layer& owner = layer();
+    std::uint32_t said = 0;
+    if (owner.neighbours.link() == nullptr || owner.neighbours.engine() == nullptr) {
+        said |= has_no_link;
+    }
+    if (owner.settings.path == NodePath::ring) {
+        said |= must_not_read;
+    }
+    return said;
+}
+
+/// What this member brings.
+struct Share {
+    Making made;
+    std::uint32_t said = obstacles();
+    Region region;  ///< of no bytes: host memory
+
+    /// Device memory of the program or the layer, which is classified.
+    void show(void* const base, const MPI_Aint bytes, const gpu::PointerInfo& info) {
+        Layer& owner = layer();
+        said |= has_device_memory;
+        region.begin = reinterpret_cast<std::uint64_t>(base);
+        region.bytes = static_cast<std::uint64_t>(bytes);
+        made.device = info.device;
+        p2p::Link* const link = owner.neighbours.link();
+        if (!info.ipc_capable || link == nullptr || !link->exports().describe(base, info, region.location).ok()) {
+            said |= cannot_export;
+            return;
+        }
+        static_cast<void>(owner.gpu().order_after_default_stream(base, info));
+    }
+};
+
+gpu::PointerInfo classified(const void* const pointer) {
+    gpu::PointerInfo info;
+    layer().gpu().classify({&pointer, 1}, &info);
+    return info;
+}
+
+std::uint32_t all_say(const std::uint32_t own, const MPI_Comm comm) {
+    std::uint32_t all = 0;
+    layer().real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, comm);
+    return all;
+}
+
+/// Makes a window of ours; `native` makes the MPI's window under it. All members come here alike, and leave alike: with
+/// a window, or with the reason why there is none. An error of the MPI's is returned.
+template <class MakeNative>
+int make_ours(Share share, const MPI_Comm comm, MPI_Win* const window, std::string& why_not, const MakeNative& native) {
+    Layer& owner = layer();
+    int own = 0, size = 0;
+    owner.real.Comm_rank(comm, &own);
+    owner.real.Comm_size(comm, &size);
+    if (share.made.device < 0) {
+        share.made.device = current_device();
+    }
+    std::unique_ptr<Exposure> exposure =
+        Exposure::make(*owner.neighbours.segment(), owner.neighbours.indices_of(comm), own, keep_going);
+    share.region.exporter = share.region.exporter < 0 ? own : share.region.exporter;
+    const bool there = exposure != nullptr &&
+                       (share.region.bytes == 0 || exposure->publish(std::span<const Region>(&share.region, 1)));
+    constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+    struct Mine {
+        std::uint64_t offset, unit;
+    };
+    const Mine mine{there ? exposure->own_offset() : kNothing, static_cast<std::uint64_t>(share.made.unit)};
+    std::vector<Mine> all(static_cast<std::size_t>(size));
+    owner.real.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, comm);
+    std::vector<std::uint64_t> offsets;
+    std::vector<std::int64_t> units;
+    for (const Mine& each : all) {
+        offsets.push_back(each.offset);
+        units.push_back(static_cast<std::int64_t>(each.unit));
+        if (each.offset == kNothing) {
+            why_not = "a rank has no shared memory left for the window";
+        }
+    }
+    if (!why_not.empty()) {
+        return MPI_SUCCESS;
+    }
+    const bool connected = exposure->connect(offsets);
+    MPI_Win handle = MPI_WIN_NULL;
+    const int error = native(&handle);
+    std::shared_ptr<Window> made;
+    std::string own_reason;
+    if (error == MPI_SUCCESS && connected) {
+        made = std::make_shared<Window>(handle, std::move(share.made), std::move(exposure), std::move(units));
+        try {
+            made->map_all();
+            made->settle_own_memory();
+        } catch (const Error& failure) {
+            own_reason = failure.cause();
+            made.reset();
+        }
+    }
+    const int mine_works = made != nullptr ? 1 : 0;
+    int all_work = 0;
+    owner.real.Allreduce(&mine_works, &all_work, 1, MPI_INT, MPI_MIN, comm);
+    if (all_work == 0) {
+        why_not = !own_reason.empty() ? own_reason : "a rank cannot map the window memory of others";
+        if (handle != MPI_WIN_NULL) {
+            owner.real.Win_free(&handle);
+        }
+        return error;
+    }
+    windows().add(std::move(made));
+    *window = handle;
+    return MPI_SUCCESS;
+}
+
+/// The same where there must be device memory or an error. `plain` is the MPI's own call, `empty` what takes part in it
+/// without memory.
+template <class Plain, class Empty, class MakeNative>
+int make(const Call& call, Share share, const MPI_Comm comm, MPI_Win* const window, const Plain& plain,
+         const Empty& empty, const MakeNative& native) {
+    using Company = Neighbours::Company;
+    const Company company = layer().neighbours.company_of(comm);
+    if (company == Company::strangers) {
+        if ((share.said & has_device_memory) == 0) {
+            return plain();
+        }
+        // Nothing can be agreed on with those who run without the layer; they must not be left waiting.
+        const int error = empty();
+        *window = MPI_WIN_NULL;
+        if (error != MPI_SUCCESS) {
+            return error;
+        }
+        refuse(call, "the window has device memory, and not all of its ranks are known to run with Awaken (" +
+                         layer().neighbours.why_no_link() + ")");
+    }
+    const std::uint32_t all = all_say(share.said, comm);
+    if ((all & has_device_memory) == 0) {
+        return plain();
+    }
+    const bool same_node = company == Company::neighbours;
+    if (all != has_device_memory || !same_node) {
+        *window = MPI_WIN_NULL;
+        refuse(call, reason_of(all, same_node));
+    }
+    std::string why_not;
+    const int error = make_ours(std::move(share), comm, window, why_not, native);
+    if (error == MPI_SUCCESS && !why_not.empty()) {
+        *window = MPI_WIN_NULL;
+        refuse(call, why_not);
+    }
+    return error;
+}
+
+/// MPI_Win_create(base, size, disp_unit, info, comm, win).
+struct CreateWindow {
+    template <Function function, class Unit>
+    static int run(Call& call, void* base, MPI_Aint size, Unit unit, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
+        call.on(comm);
+        const auto plain = [&] { return below<function>()(base, size, unit, info, comm, window); };
+        if (comm == MPI_COMM_NULL) {
+            return plain();
+        }
+        Share share;
+        share.made.base = base;
+        share.made.bytes = size;
+        share.made.unit = static_cast<int>(unit);
+        if (size > 0) {
+            if (const gpu::PointerInfo memory = classified(base); memory.kind == gpu::MemoryKind::device) {
+                share.show(base, size, memory);
+            }
+        }
+        const bool device = share.region.bytes != 0;
+        return make(
+            call, share, comm, window, plain, [&] { return below<function>()(nullptr, 0, unit, info, comm, window); },
+            [&](MPI_Win* handle) {
+                return below<function>()(device ? nullptr : base, device ? 0 : size, unit, info, comm, handle);
+            });
+    }
+};
+
+// ---- memory of the layer's ------------------------------------------------------------------------------------------
+
+std::string value_of(const MPI_Info info, const char* const key) {
+    const Native& native = layer().real;
+    int length = 0, found = 0;
+    if (info == MPI_INFO_NULL || native.Info_get_valuelen(info, key, &length, &found) != MPI_SUCCESS || found == 0) {
+        return {};
+    }
+    std::string value(static_cast<std::size_t>(length) + 1, '\0');
+    native.Info_get(info, key, length, value.data(), &found);
+    return value.c_str();
+}
+
+/// Whether the window's memory is to be a GPU's: all kinds that are named are.
+bool asks_for_device_memory(const MPI_Info info) {
+    if (value_of(info, "awaken_memory") == "device") {
+        return true;
+    }
+    std::string kinds = value_of(info, "mpi_memory_alloc_kinds");
+    bool any = false;
+    while (!kinds.empty()) {
+        const std::size_t end = std::min(kinds.find(','), kinds.size());
+        const std::string kind = kinds.substr(0, end);
+        if (kind != "cuda:device" && kind != "rocm:device") {
+            return false;
+        }
+        any = true;
+        kinds.erase(0, std::min(end + 1, kinds.size()));
+    }
+    return any;
+}
+
+/// Device memory, or host memory, that is given back when the last copy of the pointer goes. Null when there is none.
+std::shared_ptr<void> allocate(const bool device, const MPI_Aint bytes) {
+    void* memory = nullptr;
+    if (device) {
+        gpu::Runtime& runtime = layer().gpu();
+        if (!runtime.allocate(current_device(), static_cast<std::size_t>(bytes), memory).ok()) {
+            return nullptr;
+        }
+        return {memory, [&runtime](void* gone) { static_cast<void>(runtime.free(gone)); }};
+    }
+    if (layer().real.Alloc_mem(bytes, MPI_INFO_NULL, static_cast<void*>(&memory)) != MPI_SUCCESS) {
+        return nullptr;
+    }
+    return {memory, [](void* gone) { layer().real.Free_mem(gone); }};
+}
+
+/// A window over memory that the layer has allocated is one of MPI_Win_create's underneath.
+int create_under(void* const base, const MPI_Aint bytes, const int unit, const MPI_Info info, const MPI_Comm comm,
+                 MPI_Win* const handle) {
+    return layer().real.Win_create(base, bytes, unit, info, comm, handle);
+}
+
+/// MPI_Win_allocate(size, disp_unit, info, comm, baseptr, win).
+struct AllocateWindow {
+    template <Function function, class Unit>
+    static int run(Call& call, MPI_Aint size, Unit unit, MPI_Info info, MPI_Comm comm, void* base, MPI_Win* window) {
+        call.on(comm);
+        const auto plain = [&] { return below<function>()(size, unit, info, comm, base, window); };
+        if (comm == MPI_COMM_NULL || size < 0) {
+            return plain();
+        }
+        Share share;
+        share.made.flavor = MPI_WIN_FLAVOR_ALLOCATE;
+        share.made.bytes = size;
+        share.made.unit = static_cast<int>(unit);
+        const bool device = asks_for_device_memory(info);
+        if (device) {
+            share.said |= has_device_memory;
+            if (size > 0) {
+                share.made.memory = allocate(true, size);
+                if (share.made.memory != nullptr) {
+                    share.show(share.made.memory.get(), size, classified(share.made.memory.get()));
+                } else {
+                    share.said |= cannot_allocate;
+                }
+            }
+            share.made.base = share.made.memory.get();
+        }
+        void* seen = share.made.base;
+        return make(
+            call, share, comm, window, plain,
+            [&] {
+                void* nothing = nullptr;
+                return below<function>()(0, unit, info, comm, static_cast<void*>(&nothing), window);
+            },
+            [&](MPI_Win* handle) {
+                const int error = create_under(nullptr, 0, static_cast<int>(unit), info, comm, handle);
+                if (error == MPI_SUCCESS) {
+                    std::memcpy(base, static_cast<const void*>(&seen), sizeof seen);
+                }
+                return error;
+            });
+    }
+};
+
+/// Memory that others can load and store: one allocation of the first member's, or one of each where the members' parts
+/// need not follow each other.
+class SharedAllocation {
+  public:
+    SharedAllocation(const MPI_Comm comm, const MPI_Aint bytes, const bool apart) : _comm(comm), _bytes(bytes) {
+        const Native& native = layer().real;
+        int size = 0;
+        native.Comm_rank(comm, &_rank);
+        native.Comm_size(comm, &size);
+        std::vector<MPI_Aint> all(static_cast<std::size_t>(size));
+        native.Allgather(&bytes, 1, MPI_AINT, all.data(), 1, MPI_AINT, comm);
+        MPI_Aint total = 0;
+        for (int rank = 0; rank < size; ++rank) {
+            _before += rank < _rank ? all[static_cast<std::size_t>(rank)] : 0;
+            total += all[static_cast<std::size_t>(rank)];
+        }
+        if (apart) {
+            _before = 0;
+            total = bytes;
+        }
+        // Whoever allocates describes it; of one allocation, everybody has a part.
+        const bool allocates = apart || _rank == 0;
+        struct Shown {
+            std::uint64_t works = 0;
+            transfer::Location location;
+        } shown;
+        if (allocates && total > 0) {
+            _memory = allocate(true, total);
+            p2p::Link* const link = layer().neighbours.link();
+            shown.works =
+                _memory != nullptr && link != nullptr &&
+                        link->exports().describe(_memory.get(), classified(_memory.get()), shown.location).ok()
+                    ? 1
+                    : 0;
+        } else {
+            shown.works = 1;
+        }
+        if (!apart) {
+            native.Bcast(&shown, static_cast<int>(sizeof shown), MPI_BYTE, 0, comm);
+        }
+        works = shown.works != 0;
+        if (!works || bytes == 0) {
+            return;
+        }
+        region.bytes = static_cast<std::uint64_t>(bytes);
+        region.exporter = apart ? _rank : 0;
+        region.location = shown.location;
+        region.location.offset += static_cast<std::uint64_t>(_before);
+        base = allocates ? static_cast<std::byte*>(_memory.get()) + _before : map();
+        region.begin = reinterpret_cast<std::uint64_t>(base);
+    }
+
+    bool works = false;
+    Region region;
+    void* base = nullptr;
+    [[nodiscard]] const std::shared_ptr<void>& memory() const noexcept { return _memory; }
+
+  private:
+    /// The other member's memory, for as long as the window lives.
+    void* map() {
+        p2p::Link* const link = layer().neighbours.link();
+        gpu::Status status;
+        auto use = std::make_shared<transfer::Mappings::Use>(link->mappings().open(
+            layer().neighbours.indices_of(_comm).front(), region.location, current_device(), status));
+        works = static_cast<bool>(*use);
+        std::byte* const mapped = works ? use->data() : nullptr;
+        _memory = std::move(use);
+        return mapped;
+    }
+
+    MPI_Comm _comm;
+    MPI_Aint _bytes;
+    MPI_Aint _before = 0;
+    int _rank = 0;
+    std::shared_ptr<void> _memory;
+};
+
+/// MPI_Win_allocate_shared(size, disp_unit, info, comm, baseptr, win).
+struct AllocateSharedWindow {
+    template <Function function, class Unit>
+    static int run(Call& call, MPI_Aint size, Unit unit, MPI_Info info, MPI_Comm comm, void* base, MPI_Win* window) {
+        using Company = Neighbours::Company;
+        call.on(comm);
+        const auto plain = [&] { return below<function>()(size, unit, info, comm, base, window); };
+        if (comm == MPI_COMM_NULL || size < 0) {
+            return plain();
+        }
+        const Company company = layer().neighbours.company_of(comm);
+        const bool asked = asks_for_device_memory(info);
+        if (company == Company::strangers) {
+            if (!asked) {
+                return plain();
+            }
+            // Which memory it is is a wish: without others' consent it is the MPI's.
+            layer().ledger.add_fallback(call.name(), "host memory: not all ranks are known to run with Awaken");
+            return plain();
+        }
+        const std::uint32_t all = all_say(asked ? obstacles() | has_device_memory : 0, comm);
+        if (all == 0) {
+            return plain();
+        }
+        const bool same_node = company == Company::neighbours;
+        // All have to ask: what is shared is of one kind.
+        const std::uint32_t without = all_say(asked ? 0 : 1, comm);
+        *window = MPI_WIN_NULL;
+        if (all != has_device_memory || !same_node) {
+            refuse(call, reason_of(all, same_node));
+        }
+        if (without != 0) {
+            refuse(call, "not all ranks ask for device memory");
+        }
+        const bool apart = value_of(info, "alloc_shared_noncontig") == "true";
+        const bool all_apart = all_say(apart ? 0 : 1, comm) == 0;
+        SharedAllocation allocation(comm, size, all_apart);
+        if (all_say(allocation.works ? 0 : 1, comm) != 0) {
+            refuse(call, "a rank could not allocate the device memory that was asked for, or cannot reach it");
+        }
+        Share share;
+        share.made.flavor = MPI_WIN_FLAVOR_SHARED;
+        share.made.base = allocation.base;
+        share.made.bytes = size;
+        share.made.unit = static_cast<int>(unit);
+        share.made.memory = allocation.memory();
+        share.region = allocation.region;
+        std::string why_not;
+        const int error = make_ours(std::move(share), comm, window, why_not, [&](MPI_Win* handle) {
+            return create_under(nullptr, 0, static_cast<int>(unit), info, comm, handle);
+        });
+        if (error == MPI_SUCCESS && !why_not.empty()) {
+            refuse(call, why_not);
+        }
+        if (error == MPI_SUCCESS) {
+            std::memcpy(base, static_cast<const void*>(&allocation.base), sizeof allocation.base);
+        }
+        return error;
+    }
+};
+
+/// MPI_Win_shared_query(win, rank, size, disp_unit, baseptr): where this process has another's part.
+struct QueryShared {
+    template <Function function, class Size, class Unit>
+    static int run(Call& call, MPI_Win handle, int rank, Size* size, Unit* unit, void* base) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->is_ours() || window->made().flavor != MPI_WIN_FLAVOR_SHARED ||
+            (rank != MPI_PROC_NULL && !window->has(rank))) {
+            return below<function>()(handle, rank, size, unit, base);
+        }
+        const Window::Part part = window->part_of(rank);
+        *size = static_cast<Size>(part.bytes);
+        *unit = static_cast<Unit>(part.unit);
+        std::memcpy(base, static_cast<const void*>(&part.base), sizeof part.base);
+        return MPI_SUCCESS;
+    }
+};
+
+// ---- dynamic windows ------------------------------------------------------------------------------------------------
+
+/// MPI_Win_create_dynamic(info, comm, win): what will be attached is not known yet, so the window is ours where it can
+/// be.
+struct CreateDynamicWindow {
+    template <Function function>
+    static int run(Call& call, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
+        call.on(comm);
+        const auto plain = [&](MPI_Win* handle) { return below<function>()(info, comm, handle); };
+        if (comm == MPI_COMM_NULL || layer().neighbours.company_of(comm) != Neighbours::Company::neighbours) {
+            return plain(window);
+        }
+        Share share;
+        share.made.flavor = MPI_WIN_FLAVOR_DYNAMIC;
+        if (all_say(share.said, comm) != 0) {
+            return plain(window);
+        }
+        std::string why_not;
+        const int error = make_ours(std::move(share), comm, window, why_not, plain);
+        if (why_not.empty()) {
+            return error;
+        }
+        layer().ledger.add_fallback(call.name(), "host memory only: " + why_not);
+        return plain(window);
+    }
+};
+
+struct Attach {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle, void* base, MPI_Aint size) {
+        call.on_window(handle);
+        if (size > 0) {
+            const gpu::PointerInfo info = classified(base);
+            if (info.kind == gpu::MemoryKind::device) {
+                const std::shared_ptr<Window> window = windows().find(handle);
+                if (window == nullptr || !window->is_ours()) {
+                    throw ClassedError(
+                        MPI_ERR_UNSUPPORTED_OPERATION,
+                        std::string(call.name()) +
+                            ": the attached memory is device memory, and the "
+                            "window's ranks cannot reach each other's (another node, no GPU, or AWAKEN_PATH)",
+                        "attach host memory");
+                }
+                window->attach(call, base, size, info);
+                return MPI_SUCCESS;
+            }
+        }
+        return below<function>()(handle, base, size);
+    }
+};
+
+struct Detach {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle, const void* base) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window != nullptr && window->is_ours() && window->detach(base)) {
+            return MPI_SUCCESS;
+        }
+        return below<function>()(handle, base);
+    }
+};
+
+// ---- the end, and questions -----------------------------------------------------------------------------------------
+
+struct FreeWindow {
+    template <Function function>
+    static int run(Call& call, MPI_Win* handle) {
+        std::shared_ptr<Window> window = handle != nullptr ? windows().find(*handle) : nullptr;
+        if (window == nullptr) {
+            return below<function>()(handle);
+        }
+        call.on_window(*handle);
+        // Taken out first: the handle's value may be another window's as soon as the MPI has freed it.
+        windows().remove(*handle);
+        const int error = window->settle(-1, [&] { return below<function>()(handle); });
+        if (error != MPI_SUCCESS) {
+            windows().add(std::move(window));
+        }
+        return error;
+    }
+};
+
+struct GetAttribute {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle, int key, void* value, int* found) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->is_ours() || window->made().flavor == MPI_WIN_FLAVOR_DYNAMIC) {
+            return below<function>()(handle, key, value, found);
+        }
+        const Making& made = window->made();
+        const void* answer = nullptr;
+        switch (key) {
+            case MPI_WIN_BASE:
+                answer = made.base;
+                break;
+            case MPI_WIN_SIZE:
+                answer = &made.bytes;
+                break;
+            case MPI_WIN_DISP_UNIT:
+                answer = &made.unit;
+                break;
+            case MPI_WIN_CREATE_FLAVOR:
+                answer = &made.flavor;
+                break;
+            default:
+                return below<function>()(handle, key, value, found);
+        }
+        std::memcpy(value, static_cast<const void*>(&answer), sizeof answer);
+        *found = 1;
+        return MPI_SUCCESS;
+    }
+};
+
+}  // namespace
+
+Services window_agreement_services() {
+    return {
+        AWAKEN_SERVE(Win_create, CreateWindow),
+        AWAKEN_SERVE(Win_create_c, CreateWindow),
+        AWAKEN_SERVE(Win_allocate, AllocateWindow),
+        AWAKEN_SERVE(Win_allocate_c, AllocateWindow),
+        AWAKEN_SERVE(Win_allocate_shared, AllocateSharedWindow),
+        AWAKEN_SERVE(Win_allocate_shared_c, AllocateSharedWindow),
+    };
+}
+
+Services window_services() {
+    return {
+        AWAKEN_SERVE(Win_shared_query, QueryShared),
+        AWAKEN_SERVE(Win_shared_query_c, QueryShared),
+        AWAKEN_SERVE(Win_create_dynamic, CreateDynamicWindow),
+        AWAKEN_SERVE(Win_attach, Attach),
+        AWAKEN_SERVE(Win_detach, Detach),
+        AWAKEN_SERVE(Win_free, FreeWindow),
+        AWAKEN_SERVE(Win_get_attr, GetAttribute),
+    };
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,260 @@
+// Epochs and flushes. What the layer does of a window's operations is finished first; then the MPI does its part, which
+// for fence, post, start, complete and wait is also how the processes meet; then what came through the MPI is copied to
+// where the program wants it.
+
+#include "rma/window.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using rma::Hold;
+
+namespace {
+
+/// Ends what this process has under way, and lets others access its own memory. The MPI's part is done whatever fails:
+/// others wait for it.
+template <class Native>
+int close_epoch(Window& window, const Native& native) {
+    std::optional<Error> failure;
+    if (window.is_ours()) {
+        try {
+            window.settle_own_memory();
+        } catch (const Error& error) {
+            failure = error;
+        }
+    }
+    const int error = window.settle(-1, native);
+    if (failure) {
+        throw Error(*failure);
+    }
+    return error;
+}
+
+struct Fence {
+    template <Function function>
+    static int run(Call& call, int assertion, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr) {
+            return below<function>()(assertion, handle);
+        }
+        if (!window->is_ours()) {
+            return window->settle(-1, [&] { return below<function>()(assertion, handle); });
+        }
+        // An MPI that is told that nothing precedes need not wait for anybody; but the layer's accesses to others'
+        // memory ask nobody there.
+        const int error =
+            close_epoch(*window, [&] { return below<function>()(assertion & ~MPI_MODE_NOPRECEDE, handle); });
+        window->set_fence((assertion & MPI_MODE_NOSUCCEED) == 0);
+        return error;
+    }
+};
+
+struct Post {
+    template <Function function>
+    static int run(Call& call, MPI_Group group, int assertion, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->is_ours()) {
+            return below<function>()(group, assertion, handle);
+        }
+        window->settle_own_memory();
+        const int error = below<function>()(group, assertion, handle);
+        if (error == MPI_SUCCESS) {
+            window->post(group);
+        }
+        return error;
+    }
+};
+
+struct Start {
+    template <Function function>
+    static int run(Call& call, MPI_Group group, int assertion, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        const int error = below<function>()(group, assertion, handle);
+        // An MPI may return before the others have posted, and wait when it is given something to do.
+        if (error == MPI_SUCCESS && window != nullptr && window->is_ours()) {
+            window->start(group);
+        }
+        return error;
+    }
+};
+
+struct Complete {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr) {
+            return below<function>()(handle);
+        }
+        return window->settle(-1, [&] {
+            const int error = below<function>()(handle);
+            if (window->is_ours()) {
+                window->complete();
+            }
+            return error;
+        });
+    }
+};
+
+struct WaitForOrigins {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        const int error = below<function>()(handle);
+        if (error == MPI_SUCCESS && window != nullptr && window->is_ours()) {
+            window->wait();
+        }
+        return error;
+    }
+};
+
+struct TestOrigins {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle, int* flag) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        const int error = below<function>()(handle, flag);
+        if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_ours()) {
+            window->wait();  // they have told the MPI, and are about to say it here
+        }
+        return error;
+    }
+};
+
+struct Lock {
+    template <Function function>
+    static int run(Call& call, int type, int target, int assertion, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        const bool known_type = type == MPI_LOCK_EXCLUSIVE || type == MPI_LOCK_SHARED;
+        if (window == nullptr || !window->is_ours() || !window->has(target) || !known_type) {
+            return below<function>()(type, target, assertion, handle);
+        }
+        window->lock(call, target, type == MPI_LOCK_EXCLUSIVE ? Hold::exclusive : Hold::shared, assertion);
+        return MPI_SUCCESS;
+    }
+};
+
+struct Unlock {
+    template <Function function>
+    static int run(Call& call, int target, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->has(target)) {
+            return below<function>()(target, handle);
+        }
+        if (!window->is_ours()) {
+            return window->settle(target, [&] { return below<function>()(target, handle); });
+        }
+        return window->unlock(call, target);
+    }
+};
+
+struct LockAll {
+    template <Function function>
+    static int run(Call& call, int assertion, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->is_ours()) {
+            return below<function>()(assertion, handle);
+        }
+        window->lock_all(call, assertion);
+        return MPI_SUCCESS;
+    }
+};
+
+struct UnlockAll {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr) {
+            return below<function>()(handle);
+        }
+        if (!window->is_ours()) {
+            return window->settle(-1, [&] { return below<function>()(handle); });
+        }
+        return window->unlock_all(call);
+    }
+};
+
+/// MPI_Win_flush and MPI_Win_flush_local. What the layer does is complete on both sides at the same time.
+struct Flush {
+    template <Function function>
+    static int run(Call& call, int target, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->has(target)) {
+            return below<function>()(target, handle);
+        }
+        const bool ours = window->is_ours();
+        if (ours) {
+            window->expect_passive(call, target);
+        }
+        return window->settle(target, [&] {
+            return !ours || window->is_locked_natively(target) ? below<function>()(target, handle) : MPI_SUCCESS;
+        });
+    }
+};
+
+struct FlushAll {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr) {
+            return below<function>()(handle);
+        }
+        return window->settle(-1, [&] {
+            if (!window->is_ours()) {
+                return below<function>()(handle);
+            }
+            // The MPI knows of single targets only, see Window::enter_natively.
+            constexpr bool kLocal = function == Function::Win_flush_local_all;
+            const Native& native = layer().below;
+            int error = MPI_SUCCESS;
+            for (int target = 0; target < window->members() && error == MPI_SUCCESS; ++target) {
+                if (window->is_locked_natively(target)) {
+                    error = kLocal ? native.Win_flush_local(target, handle) : native.Win_flush(target, handle);
+                }
+            }
+            return error;
+        });
+    }
+};
+
+/// Others see what this process has done to its own memory, and this process what they have done.
+struct Synchronise {
+    template <Function function>
+    static int run(Call& call, MPI_Win handle) {
+        call.on_window(handle);
+        const std::shared_ptr<Window> window = windows().find(handle);
+        if (window == nullptr || !window->is_ours()) {
+            return below<function>()(handle);
+        }
+        window->settle_own_memory();
+        // The MPI may know of no passive epoch, and then would take it amiss.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        return MPI_SUCCESS;
+    }
+};
+
+}  // namespace
+
+Services synchronisation_services() {
+    return {
+        AWAKEN_SERVE(Win_fence, Fence),         AWAKEN_SERVE(Win_post, Post),
+        AWAKEN_SERVE(Win_start, Start),         AWAKEN_SERVE(Win_complete, Complete),
+        AWAKEN_SERVE(Win_wait, WaitForOrigins), AWAKEN_SERVE(Win_test, TestOrigins),
+        AWAKEN_SERVE(Win_lock, Lock),           AWAKEN_SERVE(Win_unlock, Unlock),
+        AWAKEN_SERVE(Win_lock_all, LockAll),    AWAKEN_SERVE(Win_unlock_all, UnlockAll),
+        AWAKEN_SERVE(Win_flush, Flush),         AWAKEN_SERVE(Win_flush_local, Flush),
+        AWAKEN_SERVE(Win_flush_all, FlushAll),  AWAKEN_SERVE(Win_flush_local_all, FlushAll),
+        AWAKEN_SERVE(Win_sync, Synchronise),
+    };
+}
+
+}  // namespace awaken::AWAKEN_ABI

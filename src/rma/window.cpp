@@ -1,0 +1,518 @@
+#include "rma/window.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace awaken::AWAKEN_ABI {
+
+using rma::Hold;
+using rma::Region;
+
+namespace {
+
+[[noreturn]] void no_epoch(const Call& call, const char* const what) {
+    throw ClassedError(MPI_ERR_RMA_SYNC, std::string(call.name()) + ": " + what,
+                       "open an epoch for the target first (fence, start, lock or lock_all)");
+}
+
+}  // namespace
+
+// ---- Transfer -------------------------------------------------------------------------------------------------------
+
+bool Transfer::poll() {
+    const std::scoped_lock lock(_mutex);
+    if (!_error) {
+        try {
+            return _copy.poll();
+        } catch (const Error& error) {
+            _error = error;
+        }
+    }
+    throw Error(*_error);
+}
+
+void Transfer::finish() {
+    const std::scoped_lock lock(_mutex);
+    if (!_error) {
+        try {
+            _copy.wait();
+            return;
+        } catch (const Error& error) {
+            _error = error;
+        }
+    }
+    throw Error(*_error);
+}
+
+// ---- Window ---------------------------------------------------------------------------------------------------------
+
+Window::Window(const MPI_Win handle) : _handle(handle) {
+    const Native& native = layer().real;
+    int size = 0;
+    MPI_Group group = MPI_GROUP_NULL;
+    native.Win_get_group(handle, &group);
+    native.Group_size(group, &size);
+    native.Group_free(&group);
+    for (int i = 0; i < size; ++i) {
+        _targets.push_back(std::make_unique<Target>());
+    }
+}
+
+Window::Window(const MPI_Win handle, Making made, std::unique_ptr<rma::Exposure> exposure,
+               std::vector<std::int64_t> units)
+    : _handle(handle), _made(std::move(made)), _exposure(std::move(exposure)) {
+    layer().real.Win_get_group(handle, &_group);
+    for (const std::int64_t unit : units) {
+        _targets.push_back(std::make_unique<Target>());
+        _targets.back()->unit = unit;
+    }
+}
+
+Window::~Window() {
+    if (_group != MPI_GROUP_NULL) {
+        layer().real.Group_free(&_group);
+    }
+}
+
+void Window::refresh(const int target) {
+    Target& of = at(target);
+    if (_exposure->version(target) == of.version) {
+        return;
+    }
+    of.regions = _exposure->regions(target, of.version);
+    // What is no longer shown is unmapped; what is shown on keeps its mapping.
+    std::erase_if(of.mapped, [&](const std::unique_ptr<Mapped>& mapped) {
+        return std::none_of(of.regions.begin(), of.regions.end(), [&](const Region& region) {
+            return region.begin == mapped->region.begin && region.bytes == mapped->region.bytes &&
+                   region.location.allocation_id == mapped->region.location.allocation_id &&
+                   region.location.address == mapped->region.location.address &&
+                   region.location.handle == mapped->region.location.handle;
+        });
+    });
+}
+
+Reached Window::map(const int target, const Region& region, const int device) {
+    Layer& owner = layer();
+    Target& of = at(target);
+    const bool is_own = region.exporter == _exposure->own();
+    for (const std::unique_ptr<Mapped>& mapped : of.mapped) {
+        if (mapped->region.begin == region.begin && (is_own || mapped->device == device)) {
+            return {mapped->base, mapped->info, is_own};
+        }
+    }
+    auto made = std::make_unique<Mapped>();
+    made->region = region;
+    made->device = device;
+    if (is_own) {
+        // Also where another member's part of a shared allocation is in this process's memory.
+        made->base = target == _exposure->own()
+                         ? reinterpret_cast<std::byte*>(region.begin)
+                         : reinterpret_cast<std::byte*>(region.location.address + region.location.offset);
+    } else {
+        p2p::Link* const link = owner.neighbours.link();
+        gpu::Status status;
+        if (link != nullptr) {
+            made->use = link->mappings().open(_exposure->process_of(region.exporter), region.location, device, status);
+        }
+        if (!made->use) {
+            throw Error("the window memory of rank " + std::to_string(target) + " cannot be mapped for GPU " +
+                            std::to_string(device) + " (" + status.message() + ")",
+                        "see whether the GPUs reach each other (nvidia-smi topo, rocm-smi --showtopo), and whether the "
+                        "processes see each other's GPUs");
+        }
+        made->base = made->use.data();
+    }
+    const void* const first = made->base;
+    owner.gpu().classify({&first, 1}, &made->info);
+    of.mapped.push_back(std::move(made));
+    return {of.mapped.back()->base, of.mapped.back()->info, is_own};
+}
+
+void Window::map_all() {
+    for (int target = 0; target < members(); ++target) {
+        const std::scoped_lock lock(at(target).mutex);
+        refresh(target);
+        for (const Region& region : at(target).regions) {
+            static_cast<void>(map(target, region, _made.device));
+        }
+    }
+}
+
+std::optional<Reached> Window::reach(const Call& call, const int target, const MPI_Aint displacement,
+                                     const std::int64_t begin, const std::int64_t end, const int device) {
+    Target& of = at(target);
+    const std::scoped_lock lock(of.mutex);
+    refresh(target);
+    if (of.regions.empty()) {
+        return std::nullopt;
+    }
+    const bool dynamic = _made.flavor == MPI_WIN_FLAVOR_DYNAMIC;
+    const int wanted = device >= 0 ? device : _made.device;
+    const auto length = static_cast<std::uint64_t>(end - begin);
+    for (const Region& region : of.regions) {
+        const std::uint64_t origin =
+            dynamic ? static_cast<std::uint64_t>(displacement)
+                    : region.begin + static_cast<std::uint64_t>(static_cast<std::int64_t>(displacement) * of.unit);
+        const std::uint64_t first = origin + static_cast<std::uint64_t>(begin);
+        if (length == 0 && !dynamic) {
+            return Reached{};
+        }
+        if (region.contains(first, length)) {
+            Reached reached = map(target, region, wanted);
+            reached.address += static_cast<std::ptrdiff_t>(origin - region.begin);
+            return reached;
+        }
+        if (!dynamic || region.touches(first, length)) {
+            throw ClassedError(MPI_ERR_RMA_RANGE,
+                               std::string(call.name()) + ": bytes " +
+                                   std::to_string(static_cast<std::int64_t>(first - region.begin)) + " to " +
+                                   std::to_string(static_cast<std::int64_t>(first - region.begin + length)) +
+                                   " of the " + std::to_string(region.bytes) + " of rank " + std::to_string(target) +
+                                   "'s window memory are accessed",
+                               "check displacement, count and type of the target");
+        }
+    }
+    return std::nullopt;
+}
+
+Window::Part Window::part_of(const int target) {
+    const int first = target == MPI_PROC_NULL ? 0 : target;
+    const int last = target == MPI_PROC_NULL ? members() - 1 : target;
+    for (int each = first; each <= last; ++each) {
+        const std::scoped_lock lock(at(each).mutex);
+        refresh(each);
+        for (const Region& region : at(each).regions) {
+            return {map(each, region, _made.device).address, static_cast<std::int64_t>(region.bytes), at(each).unit};
+        }
+    }
+    return {nullptr, 0, at(first).unit};
+}
+
+void Window::settle_own_memory() const {
+    gpu::Runtime& runtime = layer().gpu();
+    if (_made.device >= 0) {
+        if (const gpu::Status status = runtime.finish_default_stream(_made.device); !status.ok()) {
+            throw Error("waiting for earlier work on a window's memory failed (" + status.message() + ")",
+                        "an error of an earlier kernel of the program also comes out here");
+        }
+    }
+}
+
+// ---- attached memory ------------------------------------------------------------------------------------------------
+
+void Window::attach(const Call& call, void* const base, const MPI_Aint bytes, const gpu::PointerInfo& info) {
+    Layer& owner = layer();
+    Region region;
+    region.begin = reinterpret_cast<std::uint64_t>(base);
+    region.bytes = static_cast<std::uint64_t>(bytes);
+    region.exporter = _exposure->own();
+    const auto refuse = [&](const std::string& why) {
+        throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION,
+                           std::string(call.name()) + ": the attached memory cannot be shown to others (" + why + ")",
+                           "attach host memory, or device memory of cudaMalloc or hipMalloc");
+    };
+    if (!info.ipc_capable) {
+        refuse("IPC exports no memory of pools");
+    }
+    p2p::Link* const link = owner.neighbours.link();
+    if (link == nullptr) {
+        refuse(owner.neighbours.why_no_link());
+    }
+    if (const gpu::Status status = link->exports().describe(base, info, region.location); !status.ok()) {
+        refuse(status.message());
+    }
+    static_cast<void>(owner.gpu().order_after_default_stream(base, info));
+    const std::scoped_lock lock(_attached_mutex);
+    std::vector<Region> regions = _attached;
+    for (const Region& other : regions) {
+        if (other.touches(region.begin, region.bytes)) {
+            throw ClassedError(MPI_ERR_RMA_ATTACH, std::string(call.name()) + ": memory is attached twice",
+                               "detach it first");
+        }
+    }
+    regions.push_back(region);
+    if (!_exposure->publish(regions)) {
+        refuse("no shared memory left");
+    }
+    _attached = std::move(regions);
+}
+
+bool Window::detach(const void* const base) {
+    const std::scoped_lock lock(_attached_mutex);
+    std::vector<Region> regions = _attached;
+    if (std::erase_if(regions, [&](const Region& region) {
+            return region.begin == reinterpret_cast<std::uint64_t>(base);
+        }) == 0) {
+        return false;
+    }
+    if (!_exposure->publish(regions)) {
+        throw Error("no shared memory left to say that memory was detached from a window", "free some of /dev/shm");
+    }
+    _attached = std::move(regions);
+    return true;
+}
+
+// ---- epochs ---------------------------------------------------------------------------------------------------------
+
+void Window::enter(const Call& call, const int target) {
+    Target& of = at(target);
+    if (_all.load(std::memory_order_relaxed)) {
+        const std::scoped_lock lock(of.mutex);
+        if (of.held == Hold::none) {
+            of.assertion = _all_assertion.load(std::memory_order_relaxed);
+            if ((of.assertion & MPI_MODE_NOCHECK) == 0) {
+                _exposure->lock(target, Hold::shared);
+            }
+            of.held = Hold::shared;
+        }
+        return;
+    }
+    if (_fence.load(std::memory_order_relaxed) ||
+        std::find(_started.begin(), _started.end(), target) != _started.end()) {
+        return;
+    }
+    const std::scoped_lock lock(of.mutex);
+    if (of.held == Hold::none) {
+        no_epoch(call, "the target's memory must not be accessed now");
+    }
+}
+
+int Window::enter_natively(const Call& call, const int target) {
+    if (!is_ours()) {
+        return MPI_SUCCESS;
+    }
+    enter(call, target);
+    Target& of = at(target);
+    const std::scoped_lock lock(of.mutex);
+    if (of.held == Hold::none || of.natively) {
+        return MPI_SUCCESS;
+    }
+    const int type = of.held == Hold::exclusive ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED;
+    const int error = layer().real.Win_lock(type, target, of.assertion, _handle);
+    of.natively = error == MPI_SUCCESS;
+    return error;
+}
+
+void Window::lock(const Call& call, const int target, const Hold how, const int assertion) {
+    Target& of = at(target);
+    const std::scoped_lock lock(of.mutex);
+    if (of.held != Hold::none || _all.load(std::memory_order_relaxed)) {
+        throw ClassedError(MPI_ERR_RMA_SYNC, std::string(call.name()) + ": the target is locked already",
+                           "unlock it first");
+    }
+    if ((assertion & MPI_MODE_NOCHECK) == 0) {
+        _exposure->lock(target, how);
+    }
+    of.held = how;
+    of.assertion = assertion;
+}
+
+/// Ends a passive epoch with one target; nothing of it is under way any more.
+int Window::leave(const int target) {
+    Target& of = at(target);
+    const std::scoped_lock lock(of.mutex);
+    int error = MPI_SUCCESS;
+    if (std::exchange(of.natively, false)) {
+        error = layer().real.Win_unlock(target, _handle);
+    }
+    if (std::exchange(of.held, Hold::none) != Hold::none && (of.assertion & MPI_MODE_NOCHECK) == 0) {
+        _exposure->unlock(target);
+    }
+    return error;
+}
+
+int Window::unlock(const Call& call, const int target) {
+    {
+        const std::scoped_lock lock(at(target).mutex);
+        if (at(target).held == Hold::none || _all.load(std::memory_order_relaxed)) {
+            no_epoch(call, "the target is not locked");
+        }
+    }
+    if (target == _exposure->own()) {
+        settle_own_memory();
+    }
+    return settle(target, [&] { return leave(target); });
+}
+
+void Window::lock_all(const Call& call, const int assertion) {
+    if (_all.exchange(true)) {
+        throw ClassedError(MPI_ERR_RMA_SYNC, std::string(call.name()) + ": the window is locked already",
+                           "unlock it first");
+    }
+    _all_assertion.store(assertion, std::memory_order_relaxed);
+}
+
+int Window::unlock_all(const Call& call) {
+    if (!_all.load(std::memory_order_relaxed)) {
+        no_epoch(call, "the window is not locked");
+    }
+    settle_own_memory();
+    return settle(-1, [&] {
+        int error = MPI_SUCCESS;
+        for (int target = 0; target < members(); ++target) {
+            const int one = leave(target);
+            error = error == MPI_SUCCESS ? one : error;
+        }
+        _all.store(false, std::memory_order_relaxed);
+        return error;
+    });
+}
+
+std::vector<int> Window::ranks_of(const MPI_Group group) const {
+    const Native& native = layer().real;
+    int size = 0;
+    native.Group_size(group, &size);
+    std::vector<int> own(static_cast<std::size_t>(size)), ranks(own.size());
+    std::iota(own.begin(), own.end(), 0);
+    native.Group_translate_ranks(group, size, own.data(), _group, ranks.data());
+    return ranks;
+}
+
+void Window::post(const MPI_Group group) {
+    _origins = ranks_of(group);
+    for (const int origin : _origins) {
+        _exposure->post(origin);
+    }
+}
+
+void Window::start(const MPI_Group group) {
+    std::vector<int> targets = ranks_of(group);
+    for (const int target : targets) {
+        _exposure->await_post(target);
+    }
+    _started = std::move(targets);
+}
+
+void Window::complete() {
+    for (const int target : std::exchange(_started, {})) {
+        _exposure->complete(target);
+    }
+}
+
+void Window::wait() {
+    for (const int origin : std::exchange(_origins, {})) {
+        _exposure->await_completion(origin);
+    }
+}
+
+bool Window::is_locked_natively(const int target) {
+    const std::scoped_lock lock(at(target).mutex);
+    return at(target).natively;
+}
+
+void Window::expect_passive(const Call& call, const int target) {
+    const std::scoped_lock lock(at(target).mutex);
+    if (at(target).held == Hold::none && !_all.load(std::memory_order_relaxed)) {
+        no_epoch(call, "the target is not locked");
+    }
+}
+
+// ---- what is under way ----------------------------------------------------------------------------------------------
+
+void Window::add(const int target, Pending pending) {
+    // What is over is forgotten now and then: a program may go on for long without a flush.
+    constexpr std::size_t kMany = 256;
+    const auto is_over = [](const Pending& one) {
+        try {
+            return one.images == nullptr && one.request.expired() && (one.transfer == nullptr || one.transfer->poll());
+        } catch (const Error&) {
+            return false;  // said when the epoch ends
+        }
+    };
+    Target& of = at(target);
+    const std::scoped_lock lock(of.mutex);
+    if (of.pending.size() >= kMany && of.pending.size() % kMany == 0) {
+        std::erase_if(of.pending, is_over);
+    }
+    of.pending.push_back(std::move(pending));
+}
+
+std::vector<Pending> Window::take(const int target) {
+    std::vector<Pending> taken;
+    const int first = target < 0 ? 0 : target;
+    const int last = target < 0 ? members() - 1 : target;
+    for (int each = first; each <= last; ++each) {
+        const std::scoped_lock lock(at(each).mutex);
+        std::vector<Pending>& pending = at(each).pending;
+        taken.insert(taken.end(), std::make_move_iterator(pending.begin()), std::make_move_iterator(pending.end()));
+        pending.clear();
+    }
+    return taken;
+}
+
+std::optional<Error> Window::finish(std::vector<Pending>& pending) {
+    std::optional<Error> failure;
+    for (Pending& one : pending) {
+        try {
+            if (one.transfer != nullptr) {
+                one.transfer->finish();
+            }
+        } catch (const Error& error) {
+            failure = error;
+        }
+    }
+    return failure;
+}
+
+void Window::store(std::vector<Pending>& pending, std::optional<Error>& failure) {
+    for (Pending& one : pending) {
+        try {
+            if (one.images != nullptr) {
+                one.images->store();
+            }
+            if (const std::shared_ptr<Operation> request = one.request.lock()) {
+                MPI_Status status{};
+                request->store(status, MPI_SUCCESS);
+            }
+        } catch (const Error& error) {
+            failure = error;
+        }
+    }
+}
+
+// ---- Windows --------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Window> Windows::find(const MPI_Win handle) const {
+    if (_count.load(std::memory_order_acquire) == 0) {
+        return nullptr;
+    }
+    const std::shared_lock lock(_mutex);
+    const auto found = _windows.find(handle);
+    return found != _windows.end() ? found->second : nullptr;
+}
+
+std::shared_ptr<Window> Windows::find_or_add(const MPI_Win handle) {
+    if (std::shared_ptr<Window> known = find(handle)) {
+        return known;
+    }
+    auto made = std::make_shared<Window>(handle);
+    const std::unique_lock lock(_mutex);
+    std::shared_ptr<Window> window = _windows.try_emplace(handle, std::move(made)).first->second;
+    _count.store(_windows.size(), std::memory_order_release);
+    return window;
+}
+
+void Windows::add(std::shared_ptr<Window> window) {
+    const std::unique_lock lock(_mutex);
+    const MPI_Win handle = window->handle();
+    _windows.insert_or_assign(handle, std::move(window));
+    _count.store(_windows.size(), std::memory_order_release);
+}
+
+void Windows::remove(const MPI_Win handle) {
+    std::shared_ptr<Window> gone;
+    const std::unique_lock lock(_mutex);
+    if (const auto found = _windows.find(handle); found != _windows.end()) {
+        gone = std::move(found->second);
+        _windows.erase(found);
+        _count.store(_windows.size(), std::memory_order_release);
+    }
+}
+
+Windows& windows() {
+    // Left in place, like the layer: a program may leave windows to the end of the process.
+    static auto* const all = new Windows;
+    return *all;
+}
+
+}  // namespace awaken::AWAKEN_ABI
