@@ -212,14 +212,15 @@ def test_between_nodes(
 
 
 @pytest.mark.parametrize(
-    ("mpi", "emulate", "ranks", "columns"),
+    ("mpi", "emulate", "ranks", "columns", "filter"),
     [
-        ("mpich", "cuda:2", 4, 2),
-        ("openmpi", "hip:2", 3, 1),
-        pytest.param("mpi5", "cuda:2", 7, 3, marks=pytest.mark.long),
+        ("mpich", "cuda:2", 4, 2, "bcast"),
+        ("openmpi", "hip:2", 3, 1, "bcast"),
+        ("openmpi", "hip:2", 3, 1, "reduce_sum_double"),
+        pytest.param("mpich", "hip:2", 4, 2, "reduce_sum_double", marks=pytest.mark.long),
+        pytest.param("mpi5", "cuda:2", 7, 3, "reduce_sum_double", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.parametrize("filter", ["bcast", "reduce_sum_double"])
 def test_nodes_and_columns(
     mpi: str,
     emulate: str,

@@ -17,6 +17,7 @@
 #include "machine.h"
 #include "options.h"
 #include "program.h"
+#include "ranges.h"
 #include "report.h"
 #include "simulation.h"
 
@@ -76,6 +77,7 @@ bool run(const Options& options) {
         const std::uint64_t sum = checksum(block, simulation.cells());
         if (apps::rank_of_world() == 0) std::printf("# checksum: 0x%016llx\n", static_cast<unsigned long long>(sum));
     }
+    if (options.ranges) apps::print_ranges(program);
     if (options.print) print_field(block, simulation.cells());
     if (!options.write.empty()) apps::leave_if(program, write_field(block, simulation.cells(), options.write));
     return !options.check || check(simulation, initial, options.iterations);

@@ -116,6 +116,7 @@ void print_help(const std::string& program) {
         "  --exchange WAY           packed, datatype, neighbour, persistent, overlap, staged or ccl (default %s)\n"
         "  --first-touch PROCESSOR  who writes the initial values, cpu or gpu (default: cpu where it can)\n"
         "  --check                  check the result and the exchange; exit status 1 where something is wrong\n"
+        "  --ranges                 print a table of wall-clock times, range by range\n"
         "  --checksum               print a checksum of the field, the same for every decomposition and way\n"
         "  --write FILE             write the field at the end: doubles, row after row\n"
         "  --link GB/S              bandwidth between neighbours, for the last line (default: that of the GPU's "
@@ -141,8 +142,8 @@ std::string name_of(Processor processor) {
 
 Options read_options(int argc, char** argv, const std::string& program) {
     apps::end_job_when_out_of_memory();
-    enum Long { memory = 256, buffers, exchange, first_touch, check, checksum, write, link, help };
-    constexpr std::array<option, 19> known = {{{"imax", required_argument, nullptr, 'i'},
+    enum Long { memory = 256, buffers, exchange, first_touch, check, checksum, ranges, write, link, help };
+    constexpr std::array<option, 20> known = {{{"imax", required_argument, nullptr, 'i'},
                                                {"jmax", required_argument, nullptr, 'j'},
                                                {"nprocx", required_argument, nullptr, 'x'},
                                                {"nprocy", required_argument, nullptr, 'y'},
@@ -157,6 +158,7 @@ Options read_options(int argc, char** argv, const std::string& program) {
                                                {"first-touch", required_argument, nullptr, Long::first_touch},
                                                {"check", no_argument, nullptr, Long::check},
                                                {"checksum", no_argument, nullptr, Long::checksum},
+                                               {"ranges", no_argument, nullptr, Long::ranges},
                                                {"write", required_argument, nullptr, Long::write},
                                                {"link", required_argument, nullptr, Long::link},
                                                {"help", no_argument, nullptr, Long::help},
@@ -221,6 +223,9 @@ Options read_options(int argc, char** argv, const std::string& program) {
             }
             case Long::check:
                 options.check = true;
+                break;
+            case Long::ranges:
+                options.ranges = true;
                 break;
             case Long::checksum:
                 options.checksum = true;

@@ -45,6 +45,7 @@ struct Options {
     Processor first_touch = Processor::gpu;  ///< who writes the initial values
     bool check = false;
     bool checksum = false;
+    bool ranges = false;
     std::string write;     ///< file for the field at the end; empty: none
     double link_gb_s = 0;  ///< per direction, between neighbours; 0: from what is known of the GPU
 };

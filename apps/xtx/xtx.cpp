@@ -44,6 +44,7 @@ struct Options {
     long long warm_up = 1;
     long long part = 1LL << 30;
     long long product_ranges = 0;
+    long long ranges = 0;
 };
 
 void print(const char* format, auto... values) {
@@ -321,10 +322,12 @@ int main(int argc, char** argv) {
          {"repeats", "timed runs", &options.repeats, 1, 1'000'000},
          {"warm-up", "runs before them", &options.warm_up, 0, 1'000'000},
          {"part", "numbers that one call of the MPI sums up, at most", &options.part, 1, INT_MAX},
+         {"ranges", "print a table of wall-clock times, range by range", &options.ranges, 0, 1, {}, true},
          {"product-ranges", "a thread shows tools when the GPU multiplies", &options.product_ranges, 0, 1, {}, true}});
     options.problem.precision = static_cast<xtx::Precision>(options.precision);
     options.problem.is_complex = options.is_complex != 0;
     const bool right = benchmark(options);
+    if (options.ranges != 0) apps::print_ranges(program);
     MPI_Finalize();
     return right ? EXIT_SUCCESS : apps::exit_wrong_data;
 }

@@ -21,7 +21,7 @@ STATUSES = ("works", "wrong data", "error", "crash", "hang", "refused", "unavail
 MPI has no such function."""
 FAILURES = ("wrong data", "error", "crash", "hang")
 
-REFUSALS = ("one-sided communication needs host memory",)
+REFUSALS = ("use host memory for the window, or cudaMalloc or hipMalloc", "attach host memory")
 """Words of the errors with which Awaken refuses what its documentation says it does not serve."""
 
 

@@ -500,20 +500,15 @@ struct Reduce {
                 chunks.reads(in_place ? receive_buffer : send_buffer);
                 if (is_root) {
                     chunks.writes(receive_buffer);
+                    chunks.keep_apart();
                 }
                 const InChunks::Way way = chunks.agreed(has_kernel(op, type));
                 if (way != InChunks::Way::whole) {
                     const Cut sent(send_buffer, type), received(receive_buffer, type);
                     return chunks.run([&](const InChunks::Chunk& chunk) {
-                        const void* input = chunk.image;
-                        void* output = nullptr;
-                        if (chunk.image == nullptr) {
-                            input = sent.at(chunk.first);
-                            output = is_root ? received.at(chunk.first) : nullptr;
-                        } else if (is_root) {
-                            input = MPI_IN_PLACE;
-                            output = chunk.image;
-                        }
+                        const bool own = chunk.image == nullptr;
+                        const void* const input = own ? sent.at(chunk.first) : chunk.image;
+                        void* const output = !is_root ? nullptr : own ? received.at(chunk.first) : chunk.result;
                         return below<function>()(input, output, static_cast<Count>(chunk.count), type, op, root, comm);
                     });
                 }

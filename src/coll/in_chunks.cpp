@@ -105,15 +105,16 @@ void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
     Layer& owner = layer();
     std::byte* const address = side.address + piece.first * _element_bytes;
     const auto bytes = static_cast<std::size_t>(piece.count * _element_bytes);
+    const transfer::StagingBlock& place = !to_block && _apart ? piece.result : piece.block;
     if (!side.served) {
-        to_block ? std::memcpy(piece.block.data(), address, bytes) : std::memcpy(address, piece.block.data(), bytes);
+        to_block ? std::memcpy(place.data(), address, bytes) : std::memcpy(address, place.data(), bytes);
         return;
     }
     int device = side.info.device;
     if (device < 0 && (!owner.gpu().current_device(device).ok() || device < 0)) {
         device = 0;
     }
-    const DeviceCopies::End block{piece.block.data(), piece.block.pinned() ? nullptr : &kHost};
+    const DeviceCopies::End block{place.data(), place.pinned() ? nullptr : &kHost};
     const DeviceCopies::End user{address, &side.info};
     // Out and in are lanes of their own: the two directions of a link do not share it.
     piece.copy =
@@ -127,7 +128,11 @@ InChunks::Piece InChunks::load(const std::int64_t first) {
     if (!_from.served && !_to.served) {
         return piece;
     }
-    piece.block = layer().pool.acquire(layer().gpu(), static_cast<std::size_t>(piece.count * _element_bytes));
+    const auto bytes = static_cast<std::size_t>(piece.count * _element_bytes);
+    piece.block = layer().pool.acquire(layer().gpu(), bytes);
+    if (_apart) {
+        piece.result = layer().pool.acquire(layer().gpu(), bytes);
+    }
     if (_from.address != nullptr && !_error) {
         try {
             copy(piece, _from, true);
@@ -170,8 +175,11 @@ int InChunks::run(const std::function<int(const Chunk&)>& native) {
         Piece piece = std::move(loading.front());
         loading.pop_front();
         finish(piece);
+        const auto begin_of = [this](const transfer::StagingBlock& block) {
+            return block.data() != nullptr ? block.data() - _lead : nullptr;
+        };
         error =
-            native({piece.block.data() != nullptr ? piece.block.data() - _lead : nullptr, piece.first, piece.count});
+            native({begin_of(piece.block), begin_of(_apart ? piece.result : piece.block), piece.first, piece.count});
         store(piece);
         storing.push_back(std::move(piece));
         if (storing.size() > window) {

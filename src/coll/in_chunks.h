@@ -30,6 +30,9 @@ class InChunks {
     void reads(const void* buffer) { look_at(_from, buffer); }
     void writes(void* buffer) { look_at(_to, buffer); }
 
+    /// What is written comes from a place of its own, not from where was read: MPICH 4.0 crashes in MPI_Reduce of large
+    /// data in place.
+    void keep_apart() noexcept { _apart = true; }
     /// This member's buffer has gaps where others' may have none.
     void cannot() noexcept { _impossible = true; }
     /// How it is done; all members ask, or none does. `kernels`: the GPU can do this member's part of it.
@@ -45,6 +48,7 @@ class InChunks {
         /// Where its image is: what is read was put there, and what is written will be taken from there. Null when all
         /// of this member's buffers are host memory, which the MPI may then use themselves.
         std::byte* image;
+        std::byte* result;          ///< where what is written is taken from: the image, unless they are kept apart
         std::int64_t first, count;  ///< elements
     };
     /// Calls `native` for each chunk in order; it returns an MPI error code. Throws Error when this member's copies
@@ -59,7 +63,7 @@ class InChunks {
     };
     struct Piece {
         std::int64_t first = 0, count = 0;
-        transfer::StagingBlock block;
+        transfer::StagingBlock block, result;
         transfer::DeviceCopies::Copy copy;
     };
 
@@ -79,6 +83,7 @@ class InChunks {
     std::int64_t _chunk_elements = 0;
     transfer::DeviceCopies* _copies = nullptr;
     bool _impossible = false;
+    bool _apart = false;
     Side _from, _to;
     std::optional<Error> _error;
 };

@@ -455,6 +455,18 @@ def test_the_wrapper_binds_to_the_cores_near_the_gpu(tmp_path: Path) -> None:
     assert done.stdout == "cores 32-63\n1\n"
 
 
-def test_the_program_knows_nothing_of_awaken() -> None:
-    for abi in ABIS:
-        assert b"awaken_" not in (BUILD / "apps" / abi / PROGRAM).read_bytes()
+@pytest.mark.parametrize("abi", ABIS)
+def test_the_program_needs_nothing_of_awaken(abi: str) -> None:
+    program = (BUILD / "apps" / abi / PROGRAM).read_bytes()
+    # Ranges are told to every tool that is there, by name.
+    assert b"awaken_" not in program.replace(b"awaken_range_push", b"").replace(b"awaken_range_pop", b"")
+
+
+def test_the_table_of_ranges_counts_what_was_done() -> None:
+    result = run("mpich", "cuda:2", "-i", "20", "-j", "16", "-I", "5", "--ranges")
+    assert result.status == 0, result.err
+    rows = re.findall(r"^# (\w+) +(\d+|all) +(\d+)(?: +\d+\.\d{6}){4}$", result.out, re.MULTILINE)
+    counts = {(name, rank): int(count) for name, rank, count in rows}
+    assert {name for name, _ in counts} >= {"stencil", "boundary", "pack", "exchange", "unpack", "allocation"}
+    assert counts["stencil", "0"] == counts["stencil", "1"] == 5
+    assert counts["stencil", "all"] == 10
