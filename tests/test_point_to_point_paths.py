@@ -42,12 +42,12 @@ DEFAULT: tuple[Case, ...] = (
     *(("auto", "mpich", "cuda:2", program, 2, ()) for program in PROGRAMS),
     *(("auto", "openmpi", "hip:2", program, 2, ("--mix=drawn-1",)) for program in PROGRAMS),
     *(("auto", "mpi5", "cuda:1", program, 2, ("--mix=pool",)) for program in PROGRAMS),
+    # Each path with each program, under one MPI and then the other; --long has both.
     *(
-        (path, mpi, emulate, program, 2, ("--mix=device",))
-        for path in PATHS
+        (path, *(("mpich", "hip:2"), ("openmpi", "cuda:2"))[(at + number) % 2], program, 2, ("--mix=device",))
+        for at, path in enumerate(PATHS)
         if path != "auto"
-        for mpi, emulate in (("mpich", "hip:2"), ("openmpi", "cuda:2"))
-        for program in PROGRAMS
+        for number, program in enumerate(PROGRAMS)
     ),
     ("auto", "mpich", "hip:2", "completion", 3, ("--mix=even-ranks-device",)),
     ("auto", "openmpi", "cuda:3", "completion", 3, ("--mix=drawn-0",)),

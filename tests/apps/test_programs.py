@@ -253,6 +253,7 @@ def test_the_variants_differ_only_in_their_lesson(pair: tuple[str, str]) -> None
     assert 0 < len(changed) <= 24, "\n".join(changed)
 
 
+@pytest.mark.long
 def test_programs_compile_against_rocms_own_headers() -> None:
     header = next((p for p in ("/opt/rocm/include", "/usr/include") if Path(p, "hip/hip_runtime.h").exists()), None)
     if header is None:
