@@ -251,7 +251,7 @@ def test_hangs_wrong_data_errors_and_crashes_are_told_apart(
     outcome = conformance.Runner(
         jobs.find_launcher(child_jobs.launcher_words(mpi), {}),
         jobs.Surroundings("cuda:2", {"LD_PRELOAD": str(library)}),
-        conformance.Request(functions=tuple(expected), kinds=("host",), cell_limit_s=4.0),
+        conformance.Request(functions=tuple(expected), kinds=("host",), cell_limit_s=8.0),
         with_awaken=False,
     ).run()
     assert {cell.function: cell.status for cell in outcome.cells} == expected
