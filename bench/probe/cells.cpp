@@ -123,7 +123,12 @@ void try_cell(const Job& job, const Cell& cell, const std::size_t index, Availab
         if (!text.empty()) record["text"] = text;
         write_record(record);
     };
-    if (speaks) write_record({{"record", "begin"}, {"index", index}});
+    if (speaks) {
+        write_record({{"record", "begin"}, {"index", index}});
+        let_records_be_read();
+    }
+    // No rank may end the job before all that came before is told, or the crash would be blamed on an earlier cell.
+    agree(job, Status::works);
     if (!cell.function->check) {
         end("absent");
         return;
@@ -141,6 +146,7 @@ void try_cell(const Job& job, const Cell& cell, const std::size_t index, Availab
                       {"rank", job.rank},
                       {"status", to_string(own.status)},
                       {"text", own.text}});
+        let_records_be_read();
     }
     end(to_string(agree(job, own.status)));
 }

@@ -1,10 +1,13 @@
 #include "probe/record.h"
 
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -47,6 +50,15 @@ void write_record(const Json& record) {
     // Texts of MPIs and drivers may be of any encoding.
     const std::string line = "@awaken " + record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     write_all(line.data(), line.size());
+}
+
+void let_records_be_read() {
+    // In a file or a terminal nothing waits to be read.
+    const auto enough = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    int unread = 0;
+    while (ioctl(STDOUT_FILENO, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < enough) {
+        sched_yield();
+    }
 }
 
 void report_crashes(const int rank) {

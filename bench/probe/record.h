@@ -12,6 +12,10 @@ using Json = nlohmann::ordered_json;
 /// Writes one record by a single write(2), so that lines of several ranks do not mix in what they share.
 void write_record(const Json& record);
 
+/// Waits until whoever reads this process's stdout has taken all of it, at most a second: a launcher that hears of a
+/// crash or an abort first may leave the pipe unread.
+void let_records_be_read();
+
 /// From now on a signal that ends the process writes {"record": "crash", "signal": NAME, "rank": N} first. The signal
 /// then does what it does by default, so the launcher sees a crash as it is. Core files are switched off.
 void report_crashes(int rank);

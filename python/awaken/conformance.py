@@ -125,6 +125,8 @@ class Runner:
     @staticmethod
     def _text_of(records: Sequence[Record], end: Record) -> str:
         problems = [record for record in records if record["record"] == "problem" and record["index"] == end["index"]]
+        # The lines of the ranks come in any order; the lowest rank's is shown.
+        problems.sort(key=lambda problem: problem["rank"])
         told = [record["text"] for record in problems if record["status"] == end["status"]]
         return str(end.get("text") or (told[0] if told else ""))
 
