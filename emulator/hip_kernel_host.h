@@ -8,6 +8,8 @@
 // name space.
 #pragma once
 
+#include <math.h>  // the functions of GPU programs are without a name space
+
 #include "kernels/portable.h"
 
 #define __global__ inline

@@ -22,6 +22,8 @@ class Compute {
 
     /// The step: each cell of the region becomes (x[j][i] + x[j][i-1] + x[j][i+1] + x[j-1][i] + x[j+1][i]) / 5.
     virtual void blur(double* xnew, const double* x, const Region& region) = 0;
+    /// The same for the cells of the block around that region.
+    virtual void blur_frame(double* xnew, const double* x, const Region& inner) = 0;
     /// Halo cells outside the field become the nearest owned cell.
     virtual void boundary(double* x) = 0;
     /// The owned columns next to the left and right halo; null where there is no neighbour.

@@ -1,31 +1,88 @@
 // The kernels. `x` points at the first owned cell unless it is said otherwise, and rows are `stride` cells apart.
 
+/// sum / 5, rounded as a division rounds. A GPU divides in a dozen steps, and the stencil would wait for them: here a
+/// product with the nearest number to 1/5 is less than one unit in the last place off, and its remainder, which fma()
+/// has exactly, corrects it (Markstein, IBM J. Res. Dev. 34, 1990). Not where the remainder would be subnormal, or
+/// the sum is no number.
+__device__ double ghost_fifth(double sum) {
+    const double size = fabs(sum);
+    if (!(size > 1e-280 && size < 1e300)) return sum / 5.0;
+    const double quotient = sum * 0.2;
+    return fma(fma(-5.0, quotient, sum), 0.2, quotient);
+}
+
+/// Two neighbouring cells, which one access moves.
+struct alignas(16) GhostPair {
+    double first;
+    double second;
+};
+__device__ GhostPair ghost_load(const double* cell, bool aligned) {
+    if (aligned) return *reinterpret_cast<const GhostPair*>(cell);
+    return GhostPair{cell[0], cell[1]};
+}
+
 /// Each cell of a region becomes the average of itself and its four neighbours. The order of the sum is the same
-/// everywhere, so that the result has the same bits on every GPU and on the CPU.
+/// everywhere, so that the result has the same bits on every GPU and on the CPU. `aligned`: pairs of cells, from
+/// `ibegin` on, lie at multiples of 16 bytes.
 extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* __restrict__ x, long long stride,
-                                      long long ibegin, long long iend, long long jbegin, long long jend) {
-    const long long i = ibegin + (long long)blockIdx.x * blockDim.x + threadIdx.x;
+                                      long long ibegin, long long iend, long long jbegin, long long jend, int aligned) {
+    const long long i = ibegin + 2 * ((long long)blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= iend) return;
-    // A thread goes up a column for a few rows, with the row below and its own still in registers. The number of rows
-    // is constant, so that compilers unroll the loop and all loads are under way together.
-    const int rows = 4;
+    const bool both = i + 1 < iend;
+    // A thread goes up two columns for a few rows, with the row below and its own still in registers. The number of
+    // rows is constant, so that compilers unroll the loop and all loads are under way together.
+    const int rows = 2;
     const long long step = (long long)gridDim.y * blockDim.y * rows;
     long long j = jbegin + ((long long)blockIdx.y * blockDim.y + threadIdx.y) * rows;
     for (; j < jend; j += step) {
         const double* cell = x + j * stride + i;
         double* result = xnew + j * stride + i;
-        double below = cell[-stride];
-        double here = cell[0];
+        GhostPair below = ghost_load(cell - stride, aligned);
+        GhostPair here = ghost_load(cell, aligned);
         for (int row = 0; row < rows; ++row) {
             if (j + row < jend) {
-                const double above = cell[stride];
-                result[0] = (here + cell[-1] + cell[1] + below + above) / 5.0;
+                const GhostPair above = ghost_load(cell + stride, aligned);
+                GhostPair average;
+                average.first = ghost_fifth(here.first + cell[-1] + here.second + below.first + above.first);
+                average.second =
+                    both ? ghost_fifth(here.second + here.first + cell[2] + below.second + above.second) : 0;
+                if (aligned && both) {
+                    *reinterpret_cast<GhostPair*>(result) = average;
+                } else {
+                    result[0] = average.first;
+                    if (both) result[1] = average.second;
+                }
                 below = here;
                 here = above;
                 cell += stride;
                 result += stride;
             }
         }
+    }
+}
+
+/// The same for the cells around a region, cell by cell: there are few of them, and one kernel starts sooner than four.
+extern "C" __global__ void ghost_blur_frame(double* __restrict__ xnew, const double* __restrict__ x, long long stride,
+                                            long long isize, long long jsize, long long ibegin, long long iend,
+                                            long long jbegin, long long jend) {
+    const long long row_cells = (jbegin + jsize - jend) * isize;
+    const long long width = ibegin + isize - iend;
+    const long long cells = row_cells + (jend - jbegin) * width;
+    const long long step = (long long)gridDim.x * blockDim.x;
+    for (long long n = (long long)blockIdx.x * blockDim.x + threadIdx.x; n < cells; n += step) {
+        long long i;
+        long long j;
+        if (n < row_cells) {
+            i = n % isize;
+            j = n / isize;
+            if (j >= jbegin) j += jend - jbegin;
+        } else {
+            i = (n - row_cells) % width;
+            j = (n - row_cells) / width + jbegin;
+            if (i >= ibegin) i += iend - ibegin;
+        }
+        const long long cell = j * stride + i;
+        xnew[cell] = ghost_fifth(x[cell] + x[cell - 1] + x[cell + 1] + x[cell - stride] + x[cell + stride]);
     }
 }
 

@@ -153,7 +153,8 @@ constexpr int kOldestDriver = 11000;
     X(copy_async, "cuMemcpyAsync", true, CuResult, CuAddress, CuAddress, std::size_t, CuStream)                      \
     X(copy_2d_async, "cuMemcpy2DAsync_v2", true, CuResult, const CuCopy2D*, CuStream)                                \
     X(fill_async, "cuMemsetD8Async", true, CuResult, CuAddress, unsigned char, std::size_t, CuStream)                \
-    X(stream_create, "cuStreamCreate", true, CuResult, CuStream*, unsigned)                                          \
+    X(stream_priorities, "cuCtxGetStreamPriorityRange", true, CuResult, int*, int*)                                  \
+    X(stream_create, "cuStreamCreateWithPriority", true, CuResult, CuStream*, unsigned, int)                         \
     X(stream_destroy, "cuStreamDestroy_v2", true, CuResult, CuStream)                                                \
     X(stream_query, "cuStreamQuery", true, CuResult, CuStream)                                                       \
     X(stream_synchronize, "cuStreamSynchronize", true, CuResult, CuStream)                                           \
@@ -536,11 +537,16 @@ class Cuda final : public VendorRuntime {
     Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept override {
         const Current current(*this, device);
         if (!current.status().ok()) return current.status();
+        int least = 0;
+        int greatest = 0;
+        if (const CuResult code = _driver.stream_priorities(&least, &greatest); code != kSuccess) {
+            return outcome(code, "cuCtxGetStreamPriorityRange");
+        }
         CuStream result = nullptr;
         const CuResult code =
-            _driver.stream_create(&result, ordered_after_default ? kStreamDefault : kStreamNonBlocking);
+            _driver.stream_create(&result, ordered_after_default ? kStreamDefault : kStreamNonBlocking, greatest);
         if (code == kSuccess) stream = {result, device};
-        return outcome(code, "cuStreamCreate");
+        return outcome(code, "cuStreamCreateWithPriority");
     }
 
     Status destroy_stream(StreamHandle stream) noexcept override {

@@ -192,7 +192,9 @@ class Runtime {
 
     // ---- streams and events -------------------------------------------------------------------------------------
     /// `ordered_after_default`: the stream waits for work in the legacy default stream (a "blocking" stream), which is
-    /// what copies of user buffers need. Otherwise it is independent.
+    /// what copies of user buffers need. Otherwise it is independent. Of the greatest priority: the few blocks of a
+    /// kernel that communicates must not wait until the many of a program's own kernel have all been started, or
+    /// nothing would overlap with it.
     virtual Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept = 0;
     virtual Status destroy_stream(StreamHandle stream) noexcept = 0;
     /// done is true when all work given to the stream so far is over. Asynchronous errors come out here.

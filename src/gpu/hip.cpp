@@ -68,7 +68,8 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
     X(copy_2d_async, "hipMemcpy2DAsync", true, Result, void*, std::size_t, const void*, std::size_t, std::size_t,      \
       std::size_t, int, hip_abi::Stream)                                                                               \
     X(fill_async, "hipMemsetAsync", true, Result, void*, int, std::size_t, hip_abi::Stream)                            \
-    X(stream_create, "hipStreamCreateWithFlags", true, Result, hip_abi::Stream*, unsigned)                             \
+    X(stream_priorities, "hipDeviceGetStreamPriorityRange", true, Result, int*, int*)                                  \
+    X(stream_create, "hipStreamCreateWithPriority", true, Result, hip_abi::Stream*, unsigned, int)                     \
     X(stream_destroy, "hipStreamDestroy", true, Result, hip_abi::Stream)                                               \
     X(stream_query, "hipStreamQuery", true, Result, hip_abi::Stream)                                                   \
     X(stream_synchronize, "hipStreamSynchronize", true, Result, hip_abi::Stream)                                       \
@@ -411,11 +412,16 @@ class Hip final : public VendorRuntime {
     Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept override {
         Scope scope(*this, device);
         if (!scope.status().ok()) return scope.status();
+        int least = 0;
+        int greatest = 0;
+        if (const Result code = _hip.stream_priorities(&least, &greatest); code != kSuccess) {
+            return scope.end(code, "hipDeviceGetStreamPriorityRange");
+        }
         hip_abi::Stream result = nullptr;
-        const Result code =
-            _hip.stream_create(&result, ordered_after_default ? hip_abi::kStreamDefault : hip_abi::kStreamNonBlocking);
+        const unsigned flags = ordered_after_default ? hip_abi::kStreamDefault : hip_abi::kStreamNonBlocking;
+        const Result code = _hip.stream_create(&result, flags, greatest);
         if (code == kSuccess) stream = {result, device};
-        return scope.end(code, "hipStreamCreateWithFlags");
+        return scope.end(code, "hipStreamCreateWithPriority");
     }
 
     Status destroy_stream(StreamHandle stream) noexcept override {
