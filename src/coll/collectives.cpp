@@ -12,6 +12,7 @@
 #include "coll/on_node.h"
 #include "coll/run.h"
 #include "entry/services.h"
+#include "rma/window.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -56,6 +57,20 @@ struct Barrier {
     template <Function function>
     static int run(Call& call, MPI_Comm comm) {
         call.on(comm);
+        std::optional<Error> failure = windows().reconcile_all(call);
+        const int error = meet<function>(call, comm);  // whatever has failed: others wait
+        if (error == MPI_SUCCESS && !failure) {
+            failure = windows().reconcile_all(call);
+        }
+        if (failure) {
+            throw Error(*failure);
+        }
+        return error;
+    }
+
+  private:
+    template <Function function>
+    static int meet(Call& call, MPI_Comm comm) {
         layer().requests.advance_exchanges();
         if (OnNode here(call, comm, Kind::barrier); here) {
             here.meet();

@@ -2,7 +2,7 @@
 //
 // Making a window is collective, and so is what becomes of it: where all members are known to run the layer, they tell
 // each other by one small reduction whether somebody passes device memory. Nobody does: the window is the MPI's alone.
-// Otherwise it is the layer's in all of them, or refused in all of them.
+// Otherwise it is the layer's in all of them where all reach all of it, and else the MPI's over shadows.
 
 #include <cstring>
 #include <span>
@@ -13,46 +13,12 @@ namespace awaken::AWAKEN_ABI {
 
 using rma::Exposure;
 using rma::Region;
+using rma::Shadow;
 
-namespace {
-
-/// What members tell each other, as bits: somebody has device memory, and whatever keeps a window from having it.
-enum Said : std::uint32_t {
-    has_device_memory = 1,
-    has_no_link = 2,
-    must_not_read = 4,
-    cannot_export = 8,
-    cannot_allocate = 16
-};
-
-std::string reason_of(const std::uint32_t said, const bool same_node) {
-    if (!same_node) {
-        return "the window has device memory, and its ranks are not all on one node";
-    }
-    if ((said & must_not_read) != 0) {
-        return "the window has device memory, and AWAKEN_PATH=ring keeps ranks from reaching each other's";
-    }
-    if ((said & has_no_link) != 0) {
-        return "the window has device memory, and a rank uses no GPU or has no direct paths";
-    }
-    if ((said & cannot_allocate) != 0) {
-        return "a rank could not allocate the device memory that was asked for";
-    }
-    return "the window has device memory that IPC cannot export (of a memory pool, or the runtime refuses)";
-}
-
-[[noreturn]] void refuse(const Call& call, const std::string& why) {
-    throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION, std::string(call.name()) + ": " + why,
-                       "use host memory for the window, or cudaMalloc or hipMalloc on GPUs of one node that reach "
-                       "each other");
-}
-
-/// Called while a process waits for another one in a window.
+/// For a message that there is not, of another rank: an MPI that finds one may return at once.
 void keep_going() {
     Layer& owner = layer();
     const Native& native = owner.real;
-    // Others may need this process's MPI before they get on. For a message that there is not, of another rank: an MPI
-    // that finds one may return at once.
     int rank = 0, size = 0, flag = 0;
     native.Comm_rank(MPI_COMM_WORLD, &rank);
     native.Comm_size(MPI_COMM_WORLD, &size);
@@ -65,6 +31,41 @@ void keep_going() {
     }();
     native.Iprobe((rank + 1) % size, last_tag, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
     owner.requests.advance_exchanges();
+}
+
+namespace {
+
+/// What members tell each other, as bits: somebody has device memory, and whatever keeps a window from having it.
+enum Said : std::uint32_t {
+    has_device_memory = 1,
+    has_no_link = 2,
+    must_not_read = 4,
+    cannot_export = 8,
+    cannot_allocate = 16
+};
+
+/// Why members cannot reach each other's memory.
+std::string reason_of(const std::uint32_t said, const bool same_node) {
+    if (!same_node) {
+        return "its ranks are not all on one node";
+    }
+    if ((said & must_not_read) != 0) {
+        return "AWAKEN_PATH=ring keeps ranks from reaching each other's memory";
+    }
+    if ((said & has_no_link) != 0) {
+        return "a rank uses no GPU or has no direct paths";
+    }
+    return "IPC cannot export its memory (of a memory pool, or the runtime refuses)";
+}
+
+[[noreturn]] void refuse(const Call& call, const std::string& why) {
+    throw ClassedError(MPI_ERR_UNSUPPORTED_OPERATION, std::string(call.name()) + ": " + why,
+                       "use host memory for the window, or cudaMalloc or hipMalloc on GPUs of one node that reach "
+                       "each other");
+}
+
+[[noreturn]] void refuse_for_memory(const Call& call, const std::string& why) {
+    throw ClassedError(MPI_ERR_NO_MEM, std::string(call.name()) + ": " + why, "free some, or make a smaller window");
 }
 
 int current_device() {
@@ -94,6 +95,7 @@ struct Share {
     void show(void* const base, const MPI_Aint bytes, const gpu::PointerInfo& info) {
         Layer& owner = layer();
         said |= has_device_memory;
+        made.is_device_memory = true;
         region.begin = reinterpret_cast<std::uint64_t>(base);
         region.bytes = static_cast<std::uint64_t>(bytes);
         made.device = info.device;
@@ -183,42 +185,123 @@ int make_ours(Share share, const MPI_Comm comm, MPI_Win* const window, std::stri
     return MPI_SUCCESS;
 }
 
-/// The same where there must be device memory or an error. `plain` is the MPI's own call, `empty` what takes part in it
-/// without memory.
-template <class Plain, class Empty, class MakeNative>
-int make(const Call& call, Share share, const MPI_Comm comm, MPI_Win* const window, const Plain& plain,
-         const Empty& empty, const MakeNative& native) {
+/// How the MPI's part of a window is made. Each is a call of the MPI's, the same function in all members.
+template <class Plain, class WithoutDevice, class OverShadow>
+struct Ways {
+    Plain plain;                   ///< the program's own call
+    WithoutDevice without_device;  ///< makes a window that has host memory only; takes the handle's place
+    OverShadow over_shadow;        ///< makes one with this shadow in the place of device memory; null: as the program's
+    bool memory_comes_later;       ///< over_shadow gives the shadow its memory
+};
+
+/// A window of the MPI's over shadows; `agreed`: all members come here.
+template <class AllWays>
+int make_shadowed(const Call& call, Share share, const MPI_Comm comm, MPI_Win* const window, const bool agreed,
+                  const std::string& why, const AllWays& ways) {
+    Layer& owner = layer();
+    std::unique_ptr<Shadow> shadow;
+    std::optional<Error> failure;
+    bool works = true;
+    if (share.region.bytes != 0) {
+        const Shadow::Means means{owner.gpu(), owner.copier(), owner.pool};
+        const gpu::PointerInfo info = classified(share.made.base);
+        try {
+            shadow = (ways.memory_comes_later ? Shadow::make_for_later : Shadow::make)(
+                means, share.made.base, static_cast<std::size_t>(share.region.bytes), info);
+        } catch (const Error& error) {
+            failure = error;
+        }
+        works = shadow != nullptr;
+    }
+    struct Mine {
+        std::int64_t works, bytes, unit;
+    };
+    const Mine mine{works ? 1 : 0, static_cast<std::int64_t>(share.made.bytes), share.made.unit};
+    int size = 0;
+    owner.real.Comm_size(comm, &size);
+    std::vector<Window::Extent> extents(static_cast<std::size_t>(size));
+    if (agreed) {
+        std::vector<Mine> all(static_cast<std::size_t>(size));
+        owner.real.Allgather(&mine, 3, MPI_INT64_T, all.data(), 3, MPI_INT64_T, comm);
+        for (std::size_t member = 0; member < all.size(); ++member) {
+            works = works && all[member].works != 0;
+            extents[member] = {all[member].bytes, all[member].unit};
+        }
+    } else if (!works) {
+        // Those who run without the layer must not be left waiting.
+        static_cast<void>(ways.without_device(window));
+    }
+    if (!works) {
+        *window = MPI_WIN_NULL;
+        if (failure) {
+            throw Error(*failure);
+        }
+        refuse_for_memory(call, "a rank has no host memory left to keep a copy of its device memory in the window");
+    }
+    MPI_Win handle = MPI_WIN_NULL;
+    if (const int error = ways.over_shadow(&handle, shadow.get()); error != MPI_SUCCESS) {
+        return error;
+    }
+    owner.ledger.add_fallback(call.name(), "served by the MPI through host memory: " + why);
+    windows().add(std::make_shared<Window>(handle, std::move(share.made), std::move(shadow), std::move(extents)));
+    *window = handle;
+    return MPI_SUCCESS;
+}
+
+/// Makes a window of what the members bring.
+template <class AllWays>
+int make(const Call& call, const Share& share, const MPI_Comm comm, MPI_Win* const window, const AllWays& ways) {
     using Company = Neighbours::Company;
     const Company company = layer().neighbours.company_of(comm);
     if (company == Company::strangers) {
         if ((share.said & has_device_memory) == 0) {
-            return plain();
+            return ways.plain();
         }
-        // Nothing can be agreed on with those who run without the layer; they must not be left waiting.
-        const int error = empty();
-        *window = MPI_WIN_NULL;
-        if (error != MPI_SUCCESS) {
-            return error;
+        if ((share.said & cannot_allocate) != 0) {
+            static_cast<void>(ways.without_device(window));
+            *window = MPI_WIN_NULL;
+            refuse_for_memory(call, "the device memory that was asked for could not be allocated");
         }
-        refuse(call, "the window has device memory, and not all of its ranks are known to run with Awaken (" +
-                         layer().neighbours.why_no_link() + ")");
+        // Nothing can be agreed on with those who run without the layer, and nothing has to be.
+        return make_shadowed(
+            call, share, comm, window, false,
+            "not all of its ranks are known to run with Awaken (" + layer().neighbours.why_no_link() + ")", ways);
     }
     const std::uint32_t all = all_say(share.said, comm);
     if ((all & has_device_memory) == 0) {
-        return plain();
+        return ways.plain();
+    }
+    if ((all & cannot_allocate) != 0) {
+        *window = MPI_WIN_NULL;
+        refuse_for_memory(call, "a rank could not allocate the device memory that was asked for");
     }
     const bool same_node = company == Company::neighbours;
-    if (all != has_device_memory || !same_node) {
-        *window = MPI_WIN_NULL;
-        refuse(call, reason_of(all, same_node));
-    }
     std::string why_not;
-    const int error = make_ours(std::move(share), comm, window, why_not, native);
-    if (error == MPI_SUCCESS && !why_not.empty()) {
-        *window = MPI_WIN_NULL;
-        refuse(call, why_not);
+    if (all == has_device_memory && same_node) {
+        const int error = make_ours(share, comm, window, why_not, ways.without_device);
+        if (error != MPI_SUCCESS || why_not.empty()) {
+            return error;
+        }
+    } else {
+        why_not = reason_of(all, same_node);
     }
-    return error;
+    return make_shadowed(call, share, comm, window, true, why_not, ways);
+}
+
+std::string value_of(const MPI_Info info, const char* const key) {
+    const Native& native = layer().real;
+    int length = 0, found = 0;
+    if (info == MPI_INFO_NULL || native.Info_get_valuelen(info, key, &length, &found) != MPI_SUCCESS || found == 0) {
+        return {};
+    }
+    std::string value(static_cast<std::size_t>(length) + 1, '\0');
+    native.Info_get(info, key, length, value.data(), &found);
+    return value.c_str();
+}
+
+/// Whether others may lock the window.
+bool allows_locks(const MPI_Info info) {
+    return value_of(info, "no_locks") != "true";
 }
 
 /// MPI_Win_create(base, size, disp_unit, info, comm, win).
@@ -239,27 +322,22 @@ struct CreateWindow {
                 share.show(base, size, memory);
             }
         }
+        share.made.passive = allows_locks(info);
         const bool device = share.region.bytes != 0;
+        const auto over = [&](void* const memory, const MPI_Aint bytes, MPI_Win* const handle) {
+            return below<function>()(memory, bytes, unit, info, comm, handle);
+        };
         return make(
-            call, share, comm, window, plain, [&] { return below<function>()(nullptr, 0, unit, info, comm, window); },
-            [&](MPI_Win* handle) {
-                return below<function>()(device ? nullptr : base, device ? 0 : size, unit, info, comm, handle);
-            });
+            call, share, comm, window,
+            Ways{plain, [&](MPI_Win* handle) { return over(device ? nullptr : base, device ? 0 : size, handle); },
+                 [&](MPI_Win* handle, Shadow* shadow) {
+                     return over(shadow != nullptr ? shadow->data() : base, size, handle);
+                 },
+                 false});
     }
 };
 
 // ---- memory of the layer's ------------------------------------------------------------------------------------------
-
-std::string value_of(const MPI_Info info, const char* const key) {
-    const Native& native = layer().real;
-    int length = 0, found = 0;
-    if (info == MPI_INFO_NULL || native.Info_get_valuelen(info, key, &length, &found) != MPI_SUCCESS || found == 0) {
-        return {};
-    }
-    std::string value(static_cast<std::size_t>(length) + 1, '\0');
-    native.Info_get(info, key, length, value.data(), &found);
-    return value.c_str();
-}
 
 /// Whether the window's memory is to be a GPU's: all kinds that are named are.
 bool asks_for_device_memory(const MPI_Info info) {
@@ -328,20 +406,32 @@ struct AllocateWindow {
             }
             share.made.base = share.made.memory.get();
         }
-        void* seen = share.made.base;
-        return make(
-            call, share, comm, window, plain,
-            [&] {
-                void* nothing = nullptr;
-                return below<function>()(0, unit, info, comm, static_cast<void*>(&nothing), window);
-            },
-            [&](MPI_Win* handle) {
-                const int error = create_under(nullptr, 0, static_cast<int>(unit), info, comm, handle);
-                if (error == MPI_SUCCESS) {
-                    std::memcpy(base, static_cast<const void*>(&seen), sizeof seen);
-                }
-                return error;
-            });
+        share.made.passive = allows_locks(info);
+        void* const seen = share.made.base;
+        const auto allocate_natively = [&](const MPI_Aint bytes, void*& memory, MPI_Win* const handle) {
+            const int error = below<function>()(bytes, unit, info, comm, static_cast<void*>(&memory), handle);
+            if (error == MPI_SUCCESS) {
+                void* const shown = device ? seen : memory;
+                std::memcpy(base, static_cast<const void*>(&shown), sizeof shown);
+            }
+            return error;
+        };
+        return make(call, share, comm, window,
+                    Ways{plain,
+                         [&](MPI_Win* handle) {
+                             void* memory = nullptr;
+                             return allocate_natively(device ? 0 : size, memory, handle);
+                         },
+                         [&](MPI_Win* handle, Shadow* shadow) {
+                             void* memory = nullptr;
+                             const int error = allocate_natively(size, memory, handle);
+                             if (error == MPI_SUCCESS && shadow != nullptr) {
+                                 shadow->stand_in(static_cast<std::byte*>(memory));
+                                 static_cast<void>(shadow->reconcile());  // others may have put already
+                             }
+                             return error;
+                         },
+                         true});
     }
 };
 
@@ -451,7 +541,7 @@ struct AllocateSharedWindow {
         const std::uint32_t without = all_say(asked ? 0 : 1, comm);
         *window = MPI_WIN_NULL;
         if (all != has_device_memory || !same_node) {
-            refuse(call, reason_of(all, same_node));
+            refuse(call, "device memory cannot be shared: " + reason_of(all, same_node));
         }
         if (without != 0) {
             refuse(call, "not all ranks ask for device memory");
@@ -468,6 +558,7 @@ struct AllocateSharedWindow {
         share.made.bytes = size;
         share.made.unit = static_cast<int>(unit);
         share.made.memory = allocation.memory();
+        share.made.is_device_memory = true;
         share.region = allocation.region;
         std::string why_not;
         const int error = make_ours(std::move(share), comm, window, why_not, [&](MPI_Win* handle) {
@@ -579,36 +670,52 @@ struct FreeWindow {
         const int error = window->settle(-1, [&] { return below<function>()(handle); });
         if (error != MPI_SUCCESS) {
             windows().add(std::move(window));
+            return error;
         }
-        return error;
+        // What the MPI has allocated is gone, and so is the device memory that it stood for.
+        if (window->is_shadowed() && window->made().flavor != MPI_WIN_FLAVOR_ALLOCATE) {
+            call.on(MPI_COMM_SELF);  // there is no window any more to raise an error on
+            window->reconcile(call);
+        }
+        return MPI_SUCCESS;
     }
 };
+
+/// What an attribute points at, or is, where the MPI's window is another than the program's. Null: the MPI knows.
+const void* answer_of(const Window& window, const int key) {
+    const Making& made = window.made();
+    if (window.is_shadowed()) {
+        static const int separate = MPI_WIN_SEPARATE;
+        if (key == MPI_WIN_MODEL) {
+            return &separate;
+        }
+        return key == MPI_WIN_BASE && window.has_shadow() ? made.base : nullptr;
+    }
+    if (!window.is_ours() || made.flavor == MPI_WIN_FLAVOR_DYNAMIC || !made.is_device_memory) {
+        return nullptr;
+    }
+    switch (key) {
+        case MPI_WIN_BASE:
+            return made.base;
+        case MPI_WIN_SIZE:
+            return &made.bytes;
+        case MPI_WIN_DISP_UNIT:
+            return &made.unit;
+        case MPI_WIN_CREATE_FLAVOR:
+            return &made.flavor;
+        default:
+            return nullptr;
+    }
+}
 
 struct GetAttribute {
     template <Function function>
     static int run(Call& call, MPI_Win handle, int key, void* value, int* found) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr || !window->is_ours() || window->made().flavor == MPI_WIN_FLAVOR_DYNAMIC) {
+        const void* const answer = window != nullptr ? answer_of(*window, key) : nullptr;
+        if (answer == nullptr) {
             return below<function>()(handle, key, value, found);
-        }
-        const Making& made = window->made();
-        const void* answer = nullptr;
-        switch (key) {
-            case MPI_WIN_BASE:
-                answer = made.base;
-                break;
-            case MPI_WIN_SIZE:
-                answer = &made.bytes;
-                break;
-            case MPI_WIN_DISP_UNIT:
-                answer = &made.unit;
-                break;
-            case MPI_WIN_CREATE_FLAVOR:
-                answer = &made.flavor;
-                break;
-            default:
-                return below<function>()(handle, key, value, found);
         }
         std::memcpy(value, static_cast<const void*>(&answer), sizeof answer);
         *found = 1;

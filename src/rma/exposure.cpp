@@ -41,6 +41,9 @@ struct Exposure::Head {
     alignas(kLine) std::atomic<std::uint64_t> version;
     std::atomic<std::uint64_t> table_offset;
     std::atomic<std::uint64_t> regions;
+    /// The last fences before which the owner has announced results, and after which they were there.
+    alignas(kLine) std::atomic<std::uint64_t> announced;
+    std::atomic<std::uint64_t> arrived;
 };
 
 struct alignas(kLine) Exposure::Seat {
@@ -363,6 +366,29 @@ void Exposure::await_completion(const int origin) {
         }
     }
     ++_parts[static_cast<std::size_t>(origin)].completions;
+}
+
+// ---- fences ---------------------------------------------------------------------------------------------------------
+
+void Exposure::announce_results(const std::uint64_t fence) noexcept {
+    head(_own).announced.store(fence, std::memory_order_release);
+}
+
+void Exposure::results_are_there(const std::uint64_t fence) noexcept {
+    head(_own).arrived.store(fence, std::memory_order_release);
+}
+
+void Exposure::await_results(const std::uint64_t fence) {
+    for (int member = 0; member < members(); ++member) {
+        const Head& of = head(member);
+        // Who has announced for a later one has been through this one.
+        for (Patience patience(_idle); of.announced.load(std::memory_order_acquire) == fence &&
+                                       of.arrived.load(std::memory_order_acquire) < fence;) {
+            if (patience.turn()) {
+                check_alive(member, "in a fence");
+            }
+        }
+    }
 }
 
 }  // namespace awaken::rma

@@ -105,6 +105,13 @@ class Exposure {
     /// Waits until `origin` has completed. Throws Error when it has died.
     void await_completion(int origin);
 
+    // ---- fences, counted from 1 ---------------------------------------------------------------------------------
+    /// Before a fence: results that may be for this member's own memory are copied there after it.
+    void announce_results(std::uint64_t fence) noexcept;
+    void results_are_there(std::uint64_t fence) noexcept;
+    /// After a fence, waits until the results are there that members have announced. Throws Error when one has died.
+    void await_results(std::uint64_t fence);
+
   private:
     struct Head;
     struct Seat;  ///< what a part has for each member

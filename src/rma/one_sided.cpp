@@ -81,20 +81,38 @@ void keep(Window& window, const int target, Stage stage, MPI_Request* const requ
 
 /// Lets the MPI do the operation: `native` is given the stage's images, which were placed already.
 template <class Native, class... Request>
-int natively(const Call& call, Stage stage, const int target, const MPI_Win handle, const Native& native,
+int natively(const Call& call, Stage stage, const TargetBuffer& target, const MPI_Win handle, const Native& native,
              Request... request) {
     std::shared_ptr<Window> window = stage.active() ? windows().find_or_add(handle) : windows().find(handle);
-    if (window != nullptr && window->has(target)) {
-        if (const int error = window->enter_natively(call, target); error != MPI_SUCCESS) {
+    if (window != nullptr && window->has(target.rank)) {
+        if (window->is_shadowed()) {
+            window->enter_shadowed(call, target.rank, target.displacement, target.count, target.type);
+        }
+        if (const int error = window->enter_natively(call, target.rank); error != MPI_SUCCESS) {
             return error;
         }
     }
     stage.load();
     const int error = native();
     if (error == MPI_SUCCESS && stage.active()) {
-        keep(*window, target, std::move(stage), request...);
+        keep(*window, target.rank, std::move(stage), request...);
     }
     return error;
+}
+
+/// Where the MPI is to put a result: the program's buffer, or the shadow of that.
+template <class... Request>
+void* result_of(Call& call, const MPI_Win handle, void* const result, const std::int64_t count, const MPI_Datatype type,
+                Request...) {
+    // With a request the program may look at the result before it synchronises.
+    if constexpr (sizeof...(Request) == 0) {
+        if (const std::shared_ptr<Window> window = windows().find(handle); window != nullptr && window->is_shadowed()) {
+            if (void* const shadow = window->shadow_of_result(call, result, count, type)) {
+                return shadow;
+            }
+        }
+    }
+    return result;
 }
 
 /// The window, if the layer may have to do an operation on this target. What is wrong is left to the MPI to say.
@@ -168,10 +186,14 @@ struct PutOrGet {
         }
         Stage stage(call);
         const Count counted = target == MPI_PROC_NULL ? Count{0} : count;
-        Argument<Count> local = stage.buffer(gets ? Access::out : Access::in, origin, counted, type);
+        const void* buffer = origin;
+        if constexpr (gets) {
+            buffer = result_of(call, handle, origin, counted, type, request...);
+        }
+        Argument<Count> local = stage.buffer(gets ? Access::out : Access::in, buffer, counted, type);
         local.count = count;
         return natively(
-            call, std::move(stage), target, handle,
+            call, std::move(stage), {target, displacement, target_count, target_type}, handle,
             [&] {
                 return below<function>()(local.address, local.count, local.type, target, displacement, target_count,
                                          target_type, handle, request...);
@@ -200,7 +222,7 @@ struct Accumulate {
         Argument<Count> local = stage.buffer(Access::in, origin, counted, type, -1, Form::mirror);
         local.count = count;
         return natively(
-            call, std::move(stage), target, handle,
+            call, std::move(stage), {target, displacement, target_count, target_type}, handle,
             [&] {
                 return below<function>()(local.address, local.count, local.type, target, displacement, target_count,
                                          target_type, op, handle, request...);
@@ -232,12 +254,13 @@ struct GetAccumulate {
         const bool nowhere = target == MPI_PROC_NULL;
         Argument<Count> from =
             stage.buffer(Access::in, origin, nowhere || !has_origin ? Count{0} : count, type, -1, Form::mirror);
-        Argument<Count> to =
-            stage.buffer(Access::out, result, nowhere ? Count{0} : result_count, result_type, -1, Form::mirror);
+        const Count results = nowhere ? Count{0} : result_count;
+        void* const place = result_of(call, handle, result, results, result_type, request...);
+        Argument<Count> to = stage.buffer(Access::out, place, results, result_type, -1, Form::mirror);
         from.count = count;
         to.count = result_count;
         return natively(
-            call, std::move(stage), target, handle,
+            call, std::move(stage), {target, displacement, target_count, target_type}, handle,
             [&] {
                 return below<function>()(from.address, from.count, from.type, to.address, to.count, to.type, target,
                                          displacement, target_count, target_type, op, handle, request...);
@@ -264,8 +287,9 @@ struct FetchAndOp {
         Stage stage(call);
         const int one = target == MPI_PROC_NULL ? 0 : 1;
         const Argument<int> from = stage.buffer(Access::in, origin, op == MPI_NO_OP ? 0 : one, type, -1, Form::mirror);
-        const Argument<int> to = stage.buffer(Access::out, result, one, type, -1, Form::mirror);
-        return natively(call, std::move(stage), target, handle, [&] {
+        void* const place = result_of(call, handle, result, one, type);
+        const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Form::mirror);
+        return natively(call, std::move(stage), {target, displacement, 1, type}, handle, [&] {
             return below<function>()(from.address, to.address, type, target, displacement, op, handle);
         });
     }
@@ -288,8 +312,9 @@ struct CompareAndSwap {
         const int one = target == MPI_PROC_NULL ? 0 : 1;
         const Argument<int> from = stage.buffer(Access::in, origin, one, type, -1, Form::mirror);
         const Argument<int> expected = stage.buffer(Access::in, compare, one, type, -1, Form::mirror);
-        const Argument<int> to = stage.buffer(Access::out, result, one, type, -1, Form::mirror);
-        return natively(call, std::move(stage), target, handle, [&] {
+        void* const place = result_of(call, handle, result, one, type);
+        const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Form::mirror);
+        return natively(call, std::move(stage), {target, displacement, 1, type}, handle, [&] {
             return below<function>()(from.address, expected.address, to.address, type, target, displacement, handle);
         });
     }

@@ -29,6 +29,49 @@ int close_epoch(Window& window, const Native& native) {
     return error;
 }
 
+/// When a shadow is reconciled: what the program has stored has to be there before others may come, and what others
+/// have put is there when they are known to have gone. `changed` is after, if operations of this process's own have
+/// changed its shadow.
+enum Reconciling : unsigned { if_changed = 0, before = 1, after = 2 };
+
+/// The MPI's part of a synchronisation of a window that is the MPI's. That is done whatever fails.
+template <class Native>
+int natively(Call& call, Window& window, const unsigned when, const Native& native) {
+    if (!window.has_shadow()) {
+        return native();
+    }
+    std::optional<Error> failure;
+    const auto reconcile = [&] {
+        try {
+            window.reconcile(call);
+        } catch (const Error& error) {
+            failure = error;
+        }
+    };
+    if ((when & before) != 0) {
+        reconcile();
+    }
+    int error = MPI_SUCCESS;
+    try {
+        error = native();
+    } catch (const Error& settling) {
+        failure = settling;
+    }
+    const bool changed = window.take_own_changes();
+    if (error == MPI_SUCCESS && ((when & after) != 0 || changed)) {
+        reconcile();
+    }
+    if (failure) {
+        throw Error(*failure);
+    }
+    return error;
+}
+
+/// The program may have stored to its window memory since it last synchronised.
+unsigned before_unless_untouched(const int assertion) {
+    return (assertion & MPI_MODE_NOSTORE) != 0 ? if_changed : before;
+}
+
 struct Fence {
     template <Function function>
     static int run(Call& call, int assertion, MPI_Win handle) {
@@ -38,13 +81,21 @@ struct Fence {
             return below<function>()(assertion, handle);
         }
         if (!window->is_ours()) {
-            return window->settle(-1, [&] { return below<function>()(assertion, handle); });
+            return natively(call, *window, before_unless_untouched(assertion) | after,
+                            [&] { return window->settle(-1, [&] { return below<function>()(assertion, handle); }); });
         }
         // An MPI that is told that nothing precedes need not wait for anybody; but the layer's accesses to others'
         // memory ask nobody there.
-        const int error =
-            close_epoch(*window, [&] { return below<function>()(assertion & ~MPI_MODE_NOPRECEDE, handle); });
-        window->set_fence((assertion & MPI_MODE_NOSUCCEED) == 0);
+        const bool open = (assertion & MPI_MODE_NOSUCCEED) == 0;
+        window->begin_fence();
+        int error = MPI_SUCCESS;
+        try {
+            error = close_epoch(*window, [&] { return below<function>()(assertion & ~MPI_MODE_NOPRECEDE, handle); });
+        } catch (const Error&) {
+            window->end_fence(open);
+            throw;
+        }
+        window->end_fence(open);
         return error;
     }
 };
@@ -54,8 +105,12 @@ struct Post {
     static int run(Call& call, MPI_Group group, int assertion, MPI_Win handle) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr || !window->is_ours()) {
+        if (window == nullptr) {
             return below<function>()(group, assertion, handle);
+        }
+        if (!window->is_ours()) {
+            return natively(call, *window, before_unless_untouched(assertion),
+                            [&] { return below<function>()(group, assertion, handle); });
         }
         window->settle_own_memory();
         const int error = below<function>()(group, assertion, handle);
@@ -88,12 +143,14 @@ struct Complete {
         if (window == nullptr) {
             return below<function>()(handle);
         }
-        return window->settle(-1, [&] {
-            const int error = below<function>()(handle);
-            if (window->is_ours()) {
-                window->complete();
-            }
-            return error;
+        return natively(call, *window, if_changed, [&] {
+            return window->settle(-1, [&] {
+                const int error = below<function>()(handle);
+                if (window->is_ours()) {
+                    window->complete();
+                }
+                return error;
+            });
         });
     }
 };
@@ -103,8 +160,11 @@ struct WaitForOrigins {
     static int run(Call& call, MPI_Win handle) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
-        const int error = below<function>()(handle);
-        if (error == MPI_SUCCESS && window != nullptr && window->is_ours()) {
+        if (window == nullptr) {
+            return below<function>()(handle);
+        }
+        const int error = natively(call, *window, after, [&] { return below<function>()(handle); });
+        if (error == MPI_SUCCESS && window->is_ours()) {
             window->wait();
         }
         return error;
@@ -120,6 +180,9 @@ struct TestOrigins {
         if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_ours()) {
             window->wait();  // they have told the MPI, and are about to say it here
         }
+        if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_shadowed()) {
+            window->reconcile(call);
+        }
         return error;
     }
 };
@@ -130,8 +193,12 @@ struct Lock {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
         const bool known_type = type == MPI_LOCK_EXCLUSIVE || type == MPI_LOCK_SHARED;
-        if (window == nullptr || !window->is_ours() || !window->has(target) || !known_type) {
-            return below<function>()(type, target, assertion, handle);
+        const auto native = [&] { return below<function>()(type, target, assertion, handle); };
+        if (window == nullptr || !window->has(target) || !known_type) {
+            return native();
+        }
+        if (!window->is_ours()) {
+            return natively(call, *window, after, native);
         }
         window->lock(call, target, type == MPI_LOCK_EXCLUSIVE ? Hold::exclusive : Hold::shared, assertion);
         return MPI_SUCCESS;
@@ -147,7 +214,8 @@ struct Unlock {
             return below<function>()(target, handle);
         }
         if (!window->is_ours()) {
-            return window->settle(target, [&] { return below<function>()(target, handle); });
+            return natively(call, *window, before,
+                            [&] { return window->settle(target, [&] { return below<function>()(target, handle); }); });
         }
         return window->unlock(call, target);
     }
@@ -158,8 +226,11 @@ struct LockAll {
     static int run(Call& call, int assertion, MPI_Win handle) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr || !window->is_ours()) {
+        if (window == nullptr) {
             return below<function>()(assertion, handle);
+        }
+        if (!window->is_ours()) {
+            return natively(call, *window, after, [&] { return below<function>()(assertion, handle); });
         }
         window->lock_all(call, assertion);
         return MPI_SUCCESS;
@@ -175,7 +246,8 @@ struct UnlockAll {
             return below<function>()(handle);
         }
         if (!window->is_ours()) {
-            return window->settle(-1, [&] { return below<function>()(handle); });
+            return natively(call, *window, before,
+                            [&] { return window->settle(-1, [&] { return below<function>()(handle); }); });
         }
         return window->unlock_all(call);
     }
@@ -194,8 +266,12 @@ struct Flush {
         if (ours) {
             window->expect_passive(call, target);
         }
-        return window->settle(target, [&] {
-            return !ours || window->is_locked_natively(target) ? below<function>()(target, handle) : MPI_SUCCESS;
+        // Of itself: what others have put, and what it has stored.
+        const unsigned when = window->is_shadowed() && window->own() == target ? after : if_changed;
+        return natively(call, *window, when, [&] {
+            return window->settle(target, [&] {
+                return !ours || window->is_locked_natively(target) ? below<function>()(target, handle) : MPI_SUCCESS;
+            });
         });
     }
 };
@@ -208,10 +284,11 @@ struct FlushAll {
         if (window == nullptr) {
             return below<function>()(handle);
         }
+        if (!window->is_ours()) {
+            return natively(call, *window, if_changed,
+                            [&] { return window->settle(-1, [&] { return below<function>()(handle); }); });
+        }
         return window->settle(-1, [&] {
-            if (!window->is_ours()) {
-                return below<function>()(handle);
-            }
             // The MPI knows of single targets only, see Window::enter_natively.
             constexpr bool kLocal = function == Function::Win_flush_local_all;
             const Native& native = layer().below;
@@ -232,8 +309,14 @@ struct Synchronise {
     static int run(Call& call, MPI_Win handle) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
-        if (window == nullptr || !window->is_ours()) {
+        if (window == nullptr) {
             return below<function>()(handle);
+        }
+        if (!window->is_ours()) {
+            if (window->has_shadow()) {
+                keep_going();  // a program that waits for what others put may call nothing else
+            }
+            return natively(call, *window, after, [&] { return below<function>()(handle); });
         }
         window->settle_own_memory();
         // The MPI may know of no passive epoch, and then would take it amiss.

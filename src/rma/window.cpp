@@ -15,6 +15,15 @@ namespace {
                        "open an epoch for the target first (fence, start, lock or lock_all)");
 }
 
+[[noreturn]] void out_of_range(const Call& call, const int target, const std::int64_t first, const std::int64_t length,
+                               const std::int64_t bytes) {
+    throw ClassedError(MPI_ERR_RMA_RANGE,
+                       std::string(call.name()) + ": bytes " + std::to_string(first) + " to " +
+                           std::to_string(first + length) + " of the " + std::to_string(bytes) + " of rank " +
+                           std::to_string(target) + "'s window memory are accessed",
+                       "check displacement, count and type of the target");
+}
+
 }  // namespace
 
 // ---- Transfer -------------------------------------------------------------------------------------------------------
@@ -65,6 +74,18 @@ Window::Window(const MPI_Win handle, Making made, std::unique_ptr<rma::Exposure>
     for (const std::int64_t unit : units) {
         _targets.push_back(std::make_unique<Target>());
         _targets.back()->unit = unit;
+    }
+}
+
+Window::Window(const MPI_Win handle, Making made, std::unique_ptr<rma::Shadow> shadow, std::vector<Extent> extents)
+    : _handle(handle), _made(std::move(made)), _shadow(std::move(shadow)), _shadowed(true) {
+    const Native& native = layer().real;
+    native.Win_get_group(handle, &_group);
+    native.Group_rank(_group, &_own);
+    for (const Extent& extent : extents) {
+        _targets.push_back(std::make_unique<Target>());
+        _targets.back()->bytes = extent.bytes;
+        _targets.back()->unit = extent.unit;
     }
 }
 
@@ -163,13 +184,8 @@ std::optional<Reached> Window::reach(const Call& call, const int target, const M
             return reached;
         }
         if (!dynamic || region.touches(first, length)) {
-            throw ClassedError(MPI_ERR_RMA_RANGE,
-                               std::string(call.name()) + ": bytes " +
-                                   std::to_string(static_cast<std::int64_t>(first - region.begin)) + " to " +
-                                   std::to_string(static_cast<std::int64_t>(first - region.begin + length)) +
-                                   " of the " + std::to_string(region.bytes) + " of rank " + std::to_string(target) +
-                                   "'s window memory are accessed",
-                               "check displacement, count and type of the target");
+            out_of_range(call, target, static_cast<std::int64_t>(first - region.begin), end - begin,
+                         static_cast<std::int64_t>(region.bytes));
         }
     }
     return std::nullopt;
@@ -196,6 +212,54 @@ void Window::settle_own_memory() const {
                         "an error of an earlier kernel of the program also comes out here");
         }
     }
+}
+
+// ---- shadows --------------------------------------------------------------------------------------------------------
+
+void Window::reconcile(Call& call) {
+    if (_shadow != nullptr) {
+        call.account(report::Path::staged, static_cast<std::int64_t>(_shadow->reconcile()));
+    }
+}
+
+void Window::enter_shadowed(const Call& call, const int target, const MPI_Aint displacement, const std::int64_t count,
+                            const MPI_Datatype type) {
+    if (target == _own) {
+        _own_changes.store(true);
+    }
+    const Target& of = at(target);
+    if (of.bytes < 0 || count <= 0 || type == MPI_DATATYPE_NULL) {
+        return;  // what is wrong is left to the MPI to say
+    }
+    const transfer::Layout& layout = layer().datatypes.find(type)->layout;
+    if (layout.size() == 0) {
+        return;
+    }
+    const transfer::Layout::Span span = layout.span(count);
+    const std::int64_t first = static_cast<std::int64_t>(displacement) * of.unit + span.begin;
+    if (first < 0 || first + (span.end - span.begin) > of.bytes) {
+        out_of_range(call, target, first, span.end - span.begin, of.bytes);
+    }
+}
+
+void* Window::shadow_of_result(Call& call, const void* const address, const std::int64_t count,
+                               const MPI_Datatype type) {
+    if (_shadow == nullptr || address == nullptr || count <= 0 || type == MPI_DATATYPE_NULL) {
+        return nullptr;
+    }
+    const transfer::Layout& layout = layer().datatypes.find(type)->layout;
+    const transfer::Layout::Span span = layout.span(count);
+    const auto length = static_cast<std::size_t>(span.end - span.begin);
+    std::byte* const first =
+        length != 0 ? _shadow->of(static_cast<const std::byte*>(address) + span.begin, length) : nullptr;
+    if (first == nullptr) {
+        return nullptr;
+    }
+    // What the program has stored there before would pass for newer than the result.
+    const auto begin = static_cast<std::size_t>(first - _shadow->data());
+    call.account(report::Path::staged, static_cast<std::int64_t>(_shadow->reconcile(begin, begin + length)));
+    _own_changes.store(true);
+    return first - span.begin;
 }
 
 // ---- attached memory ------------------------------------------------------------------------------------------------
@@ -358,6 +422,27 @@ int Window::unlock_all(const Call& call) {
     });
 }
 
+void Window::begin_fence() {
+    ++_fences;
+    // What comes through the MPI is in images until its fence is over, and others, who are through it as well, may look
+    // for it in this process's memory.
+    bool any_images = false;
+    for (const std::unique_ptr<Target>& of : _targets) {
+        const std::scoped_lock lock(of->mutex);
+        any_images = any_images || std::any_of(of->pending.begin(), of->pending.end(),
+                                               [](const Pending& one) { return one.images != nullptr; });
+    }
+    if (any_images) {
+        _exposure->announce_results(_fences);
+    }
+}
+
+void Window::end_fence(const bool open) {
+    _fence.store(open, std::memory_order_relaxed);
+    _exposure->results_are_there(_fences);
+    _exposure->await_results(_fences);
+}
+
 std::vector<int> Window::ranks_of(const MPI_Group group) const {
     const Native& native = layer().real;
     int size = 0;
@@ -495,6 +580,9 @@ std::shared_ptr<Window> Windows::find_or_add(const MPI_Win handle) {
 void Windows::add(std::shared_ptr<Window> window) {
     const std::unique_lock lock(_mutex);
     const MPI_Win handle = window->handle();
+    if (window->has_shadow() && window->made().passive) {
+        _shadows.fetch_add(1, std::memory_order_relaxed);
+    }
     _windows.insert_or_assign(handle, std::move(window));
     _count.store(_windows.size(), std::memory_order_release);
 }
@@ -504,9 +592,36 @@ void Windows::remove(const MPI_Win handle) {
     const std::unique_lock lock(_mutex);
     if (const auto found = _windows.find(handle); found != _windows.end()) {
         gone = std::move(found->second);
+        if (gone->has_shadow() && gone->made().passive) {
+            _shadows.fetch_sub(1, std::memory_order_relaxed);
+        }
         _windows.erase(found);
         _count.store(_windows.size(), std::memory_order_release);
     }
+}
+
+std::optional<Error> Windows::reconcile_all(Call& call) {
+    std::optional<Error> failure;
+    if (_shadows.load(std::memory_order_relaxed) == 0) {
+        return failure;
+    }
+    std::vector<std::shared_ptr<Window>> found;
+    {
+        const std::shared_lock lock(_mutex);
+        for (const auto& [handle, window] : _windows) {
+            if (window->has_shadow() && window->made().passive) {
+                found.push_back(window);
+            }
+        }
+    }
+    for (const std::shared_ptr<Window>& window : found) {
+        try {
+            window->reconcile(call);
+        } catch (const Error& error) {
+            failure = error;
+        }
+    }
+    return failure;
 }
 
 Windows& windows() {

@@ -5,6 +5,9 @@
 // the MPI, what is its device memory by copies and kernels of this process, over IPC; the target has no part in that.
 // Fence, post, start, complete and wait are the MPI's, with the layer's own work finished before; locks are the
 // layer's, and are taken from the MPI in addition when the first operation goes through it.
+//
+// Where members cannot reach each other's device memory, the window is the MPI's altogether, over a shadow in host
+// memory (see shadow.h); what is left to be done here is to reconcile the two when the program synchronises.
 #pragma once
 
 #include <atomic>
@@ -21,6 +24,7 @@
 #include "call/stage.h"
 #include "entry/services.h"
 #include "rma/exposure.h"
+#include "rma/shadow.h"
 #include "transfer/device_copies.h"
 #include "transfer/mappings.h"
 
@@ -62,7 +66,9 @@ struct Making {
     void* base = nullptr;  ///< what the program sees
     MPI_Aint bytes = 0;
     int unit = 1;
-    int device = -1;               ///< that copies use whose origin is in no device's memory
+    int device = -1;  ///< that copies use whose origin is in no device's memory
+    bool is_device_memory = false;
+    bool passive = true;           ///< others may lock it: the info does not say no_locks
     std::shared_ptr<void> memory;  ///< what the layer has allocated for the window; null: the program's
 };
 
@@ -72,6 +78,14 @@ class Window {
     explicit Window(MPI_Win handle);
     /// A window with device memory somewhere. `units` are the members' displacement units.
     Window(MPI_Win handle, Making made, std::unique_ptr<rma::Exposure> exposure, std::vector<std::int64_t> units);
+    /// What the members' memory is, as far as that is known.
+    struct Extent {
+        std::int64_t bytes = -1;  ///< -1: not known
+        std::int64_t unit = 1;
+    };
+    /// A window of the MPI's, in the place of one with device memory that others cannot reach. `shadow`: of this
+    /// process's device memory; null where it has none. `extents`: by member.
+    Window(MPI_Win handle, Making made, std::unique_ptr<rma::Shadow> shadow, std::vector<Extent> extents);
     ~Window();
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;
@@ -79,13 +93,30 @@ class Window {
     [[nodiscard]] MPI_Win handle() const noexcept { return _handle; }
     /// False: a window of the MPI's.
     [[nodiscard]] bool is_ours() const noexcept { return _exposure != nullptr; }
+    /// A window of the MPI's over shadows.
+    [[nodiscard]] bool is_shadowed() const noexcept { return _shadowed; }
     [[nodiscard]] bool has(const int target) const noexcept {
         return target >= 0 && target < static_cast<int>(_targets.size());
     }
     [[nodiscard]] int members() const noexcept { return static_cast<int>(_targets.size()); }
 
-    // ---- only of windows of ours --------------------------------------------------------------------------------
+    // ---- only of windows over shadows ---------------------------------------------------------------------------
+    /// Makes this process's shadow and its device memory the same.
+    void reconcile(Call& call);
+    [[nodiscard]] bool has_shadow() const noexcept { return _shadow != nullptr; }
+    [[nodiscard]] int own() const noexcept { return _own; }
+    /// Before each operation. Throws ClassedError when it leaves the target's memory.
+    void enter_shadowed(const Call& call, int target, MPI_Aint displacement, std::int64_t count, MPI_Datatype type);
+    /// The shadow of a result buffer that lies in this process's own window memory: others may read there as soon as
+    /// the operation is complete. Null for any other buffer.
+    [[nodiscard]] void* shadow_of_result(Call& call, const void* address, std::int64_t count, MPI_Datatype type);
+    /// Whether operations of this process may have changed its own shadow since this was last asked.
+    [[nodiscard]] bool take_own_changes() noexcept { return _own_changes.exchange(false); }
+
+    /// Of windows of ours, and of those over shadows.
     [[nodiscard]] const Making& made() const noexcept { return _made; }
+
+    // ---- only of windows of ours --------------------------------------------------------------------------------
     [[nodiscard]] rma::Exposure& exposure() const noexcept { return *_exposure; }
     /// Maps what all members show, for this process's own device. Throws Error when some of it cannot be mapped.
     void map_all();
@@ -117,7 +148,9 @@ class Window {
     [[nodiscard]] int unlock(const Call& call, int target);
     void lock_all(const Call& call, int assertion);
     [[nodiscard]] int unlock_all(const Call& call);
-    void set_fence(const bool open) noexcept { _fence.store(open, std::memory_order_relaxed); }
+    /// Before and after a fence of the MPI's.
+    void begin_fence();
+    void end_fence(bool open);
     void start(MPI_Group group);
     void post(MPI_Group group);
     /// The other ends of these.
@@ -155,7 +188,8 @@ class Window {
         gpu::PointerInfo info;
     };
     struct Target {
-        std::mutex mutex;  ///< of everything below
+        std::mutex mutex;         ///< of everything below that changes
+        std::int64_t bytes = -1;  ///< of a window over shadows; -1: not known
         std::int64_t unit = 1;
         std::uint64_t version = 0;  ///< of the regions
         std::vector<rma::Region> regions;
@@ -178,9 +212,14 @@ class Window {
     const MPI_Win _handle;
     const Making _made;
     const std::unique_ptr<rma::Exposure> _exposure;
+    const std::unique_ptr<rma::Shadow> _shadow;
+    const bool _shadowed = false;
+    int _own = -1;                          ///< this process among the members; only of windows over shadows
+    std::atomic<bool> _own_changes{false};  ///< see take_own_changes()
     MPI_Group _group = MPI_GROUP_NULL;
     std::vector<std::unique_ptr<Target>> _targets;
     std::atomic<bool> _fence{false};
+    std::uint64_t _fences = 0;
     std::atomic<bool> _all{false};  ///< within MPI_Win_lock_all
     std::atomic<int> _all_assertion{0};
     std::vector<int> _started;  ///< targets of the access epoch
@@ -198,14 +237,21 @@ class Windows {
     [[nodiscard]] std::shared_ptr<Window> find_or_add(MPI_Win handle);
     void add(std::shared_ptr<Window> window);
     void remove(MPI_Win handle);
+    /// Before and after a barrier: reconciles what others may reach by locks, since programs take it that such a window
+    /// and its memory are one. Costs one load where there is no such window. Tells what has failed.
+    [[nodiscard]] std::optional<Error> reconcile_all(Call& call);
 
   private:
     std::atomic<std::size_t> _count{0};
+    std::atomic<std::size_t> _shadows{0};  ///< of this process's memory, which others may lock
     mutable std::shared_mutex _mutex;
     std::unordered_map<MPI_Win, std::shared_ptr<Window>> _windows;
 };
 
 [[nodiscard]] Windows& windows();
+
+/// Called while a process waits for another one in a window: others may need this process's MPI before they get on.
+void keep_going();
 
 // The parts of the family's table.
 [[nodiscard]] Services window_services();           ///< create.cpp

@@ -3,7 +3,8 @@
 //
 //     --epochs=N   of each random case (default 12)
 //     --draw=N     only this one of the random cases
-//     --refused    no window of device memory can be had: all ranks must hear so
+//     --shadows    windows with device memory are the MPI's, over host memory: ranks cannot reach each other's
+//     --strangers  the same, and ranks do not know of each other that all run the layer
 #include <array>
 #include <atomic>
 #include <complex>
@@ -11,6 +12,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "steps.h"
 #include "support.h"
@@ -22,9 +24,16 @@ namespace {
 
 int epochs_at_random = 12;
 bool threads_allowed = false;
+bool shadows = false;
+bool strangers = false;
 
-/// Memory for a window, of the kind that the mix has; IPC exports no memory of pools.
+/// Memory for a window, of the kind that the mix has.
 std::byte* window_memory(Run& run, std::size_t bytes) {
+    return run.input(bytes);
+}
+
+/// Memory that IPC exports, which that of pools is not.
+std::byte* exported_memory(Run& run, std::size_t bytes) {
     const Kind kind = run.draw_kind();
     return run.input_of(kind == Kind::pool ? Kind::device : kind, bytes);
 }
@@ -290,7 +299,7 @@ void accumulate_type(Run& run, MPI_Datatype type, std::vector<MPI_Op> ops, int m
             const T value = static_cast<T>(combine(static_cast<std::uint64_t>(run.rank), at) % 3 + 1);
             std::memcpy(&image[at * sizeof(T)], &value, sizeof(T));
         }
-        memory = reinterpret_cast<T*>(run.input_of(kind == Kind::pool ? Kind::device : kind, room * sizeof(T)));
+        memory = reinterpret_cast<T*>(run.input_of(kind, room * sizeof(T)));
         run.store(memory, image.data(), room * sizeof(T));
     }
     const Win window(run, memory, static_cast<MPI_Aint>(room * sizeof(T)), sizeof(T));
@@ -407,8 +416,7 @@ void single_elements(Run& run) {
 /// All ranks at one element: nothing may be lost, and nobody sees the same value twice.
 void atomicity(Run& run) {
     constexpr int kTimes = 40;
-    const Kind kind = run.draw_kind();
-    auto* memory = reinterpret_cast<long long*>(run.input_of(kind == Kind::pool ? Kind::device : kind, 64));
+    auto* memory = reinterpret_cast<long long*>(window_memory(run, 64));
     const std::array<long long, 8> zeros{};
     run.store(memory, zeros.data(), 64);
     const Win window(run, memory, 64, 8);
@@ -503,9 +511,9 @@ class SharedWord {
     std::atomic<int>* _word = nullptr;
 };
 
-/// The target makes no call until all others are through with its memory.
+/// The target makes no call until all others are through with its memory, where no MPI is in between.
 void passive_target(Run& run) {
-    const bool device = !run.reference() && run.gpu().present();
+    const bool device = !run.reference() && run.gpu().present() && !shadows;
     std::byte* memory = run.input_of(Kind::device, 8000);
     std::byte* source = run.input(1000);
     auto* numbers = run.values<int>(1000);
@@ -573,12 +581,23 @@ void several_threads(Run& run) {
 /// Each rank attaches device and host memory, and tells the others where.
 void dynamic(Run& run) {
     const Ring ring(run);
-    std::byte* first = window_memory(run, 4096);
-    std::byte* second = window_memory(run, 10000);
+    std::byte* first = shadows ? run.host(4096) : exported_memory(run, 4096);
+    std::byte* second = shadows ? run.host(10000) : exported_memory(run, 10000);
     std::byte* plain = run.host(2000);
+    std::byte* refused = run.input_of(shadows ? Kind::device : Kind::pool, 1000);
     MPI_Win handle = MPI_WIN_NULL;
     OK(MPI_Win_create_dynamic(MPI_INFO_NULL, run.comm, &handle));
     const Win window(run, handle);
+    if (!run.reference() && run.gpu().present()) {
+        // Memory that others cannot map may be found out later: when it is used.
+        const int code = MPI_Win_attach(window, refused, 1000);
+        if (shadows && code == MPI_SUCCESS) {
+            OK(MPI_Win_detach(window, refused));
+        } else {
+            run.expect(error_class(code) == MPI_ERR_UNSUPPORTED_OPERATION,
+                       "attaching memory that others cannot reach gives " + error_text(code));
+        }
+    }
     OK(MPI_Win_attach(window, first, 4096));
     OK(MPI_Win_attach(window, plain, 2000));
     std::array<MPI_Aint, 3> own{}, there{};
@@ -657,7 +676,7 @@ void allocated(Run& run) {
 /// Each rank reaches the next one's part by a pointer, and by operations.
 void shared(Run& run, bool apart) {
     const Ring ring(run);
-    const bool device = !run.reference() && run.gpu().present();
+    const bool device = !run.reference() && run.gpu().present() && !shadows;
     MPI_Info info;
     OK(MPI_Info_create(&info));
     if (device) OK(MPI_Info_set(info, "awaken_memory", "device"));
@@ -719,6 +738,14 @@ void attributes(Run& run) {
     run.note("flavor", found != 0 ? *static_cast<int*>(attribute) : -1);
     OK(MPI_Win_get_attr(window, MPI_WIN_MODEL, static_cast<void*>(&attribute), &found));
     run.note("model", found != 0 ? 1 : -1);
+    if (!run.reference() && run.gpu().present() && found != 0) {
+        // Whether some member's memory is reached through a shadow.
+        const Kind kind = run.kind_of(memory);
+        const bool device = kind == Kind::device || kind == Kind::interior || kind == Kind::pool;
+        int shadowed = kind == Kind::pool || (shadows && device) ? 1 : 0;
+        if (!strangers) OK(MPI_Allreduce(MPI_IN_PLACE, &shadowed, 1, MPI_INT, MPI_MAX, run.comm));
+        run.expect((*static_cast<int*>(attribute) == MPI_WIN_SEPARATE) == (shadowed != 0), "the memory model is wrong");
+    }
     OK(MPI_Win_set_name(window, "a window"));
     char name[MPI_MAX_OBJECT_NAME] = {};
     int length = 0;
@@ -743,11 +770,13 @@ void wrong_ranges(Run& run) {
     const auto range = [&](const char* what, int code) {
         run.expect(error_class(code) == MPI_ERR_RMA_RANGE, std::string(what) + " gives " + error_text(code));
     };
-    range("a put past the end", MPI_Put(source, 10, MPI_BYTE, ring.next, 991, 10, MPI_BYTE, window));
-    range("a get before the begin", MPI_Get(source, 10, MPI_BYTE, ring.next, -1, 10, MPI_BYTE, window));
-    range("a put that is too long", MPI_Put(source, 1001, MPI_BYTE, ring.next, 0, 1001, MPI_BYTE, window));
-    range("an accumulate past the end",
-          MPI_Accumulate(source, 1, MPI_INT, ring.next, 998, 1, MPI_INT, MPI_SUM, window));
+    if (!strangers) {  // they do not tell each other how large their windows are
+        range("a put past the end", MPI_Put(source, 10, MPI_BYTE, ring.next, 991, 10, MPI_BYTE, window));
+        range("a get before the begin", MPI_Get(source, 10, MPI_BYTE, ring.next, -1, 10, MPI_BYTE, window));
+        range("a put that is too long", MPI_Put(source, 1001, MPI_BYTE, ring.next, 0, 1001, MPI_BYTE, window));
+        range("an accumulate past the end",
+              MPI_Accumulate(source, 1, MPI_INT, ring.next, 998, 1, MPI_INT, MPI_SUM, window));
+    }
     run.expect(error_class(MPI_Put(source, -1, MPI_BYTE, ring.next, 0, 1, MPI_BYTE, window)) == MPI_ERR_COUNT,
                "a negative count is not MPI_ERR_COUNT");
     OK(MPI_Win_unlock(ring.next, window));
@@ -756,34 +785,166 @@ void wrong_ranges(Run& run) {
     OK(MPI_Barrier(run.comm));
 }
 
-/// Memory that IPC cannot export, on one rank: all must hear the same.
-void refused_for_all(Run& run) {
-    std::byte* memory = run.input_of(run.rank == run.size - 1 ? Kind::pool : Kind::host, 4096);
-    if (run.reference() || !run.gpu().present()) return;
+/// One rank has no host memory for a shadow: all must hear so.
+void no_memory(Run& run) {
+    constexpr std::size_t kBytes = std::size_t{64} << 20, kLeft = std::size_t{32} << 20;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return;  // these end a process that gets no memory
+#endif
+    if (run.reference() || !run.gpu().present() || strangers) return;
+    void* memory = run.gpu().allocate(Kind::pool, kBytes);
+    rlimit before{};
+    getrlimit(RLIMIT_AS, &before);
+    if (run.rank == run.size - 1) {
+        std::size_t pages = 0;
+        if (std::FILE* file = std::fopen("/proc/self/statm", "r"); file != nullptr) {
+            run.expect(std::fscanf(file, "%zu", &pages) == 1, "how much memory there is cannot be read");
+            std::fclose(file);
+        }
+        const rlimit limit{pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + kLeft, before.rlim_max};
+        setrlimit(RLIMIT_AS, &limit);
+    }
     MPI_Win window = MPI_WIN_NULL;
-    const int code = MPI_Win_create(memory, 4096, 1, MPI_INFO_NULL, run.comm, &window);
-    run.expect(error_class(code) == MPI_ERR_UNSUPPORTED_OPERATION,
-               "a window of a pool's memory gives " + error_text(code));
+    const int code = MPI_Win_create(memory, kBytes, 1, MPI_INFO_NULL, run.comm, &window);
+    setrlimit(RLIMIT_AS, &before);
+    run.expect(error_class(code) == MPI_ERR_NO_MEM, "a window for which there is no memory gives " + error_text(code));
     run.expect(window == MPI_WIN_NULL, "a window was made");
+    OK(MPI_Barrier(run.comm));
+    run.gpu().free(Kind::pool, memory);
+}
+
+// ---- what the program stores itself ---------------------------------------------------------------------------------
+
+/// Each rank stores to every other byte of a part of its window while another one puts the bytes in between.
+void neighbouring_bytes(Run& run, Sync sync) {
+    const Ring ring(run);
+    constexpr int kBytes = 3000;
+    std::byte* memory = window_memory(run, kBytes);
+    std::byte* source = run.input(kBytes + 8);
+    const Win window(run, memory, kBytes, 1);
+    const Type every_other = make([](MPI_Datatype* type) { MPI_Type_vector(kBytes / 2, 1, 2, MPI_BYTE, type); });
+    for (int round = 0; round < 3; ++round) {
+        {
+            const Epoch epoch(run, window, sync, ring.next);
+            OK(MPI_Put(source + round, 1, every_other, ring.next, 1, 1, every_other, window));
+            for (int at = 0; at < 40; at += 2) {
+                const auto value = static_cast<std::byte>(at + round + run.rank);
+                run.store(memory + 100 * round + at, &value, 1);
+            }
+        }
+        run.note_bytes("window", memory, kBytes);
+        OK(MPI_Barrier(run.comm));  // all have looked
+    }
+}
+
+/// What a rank has stored is what others get, and what they have put is what it finds, at every synchronisation that
+/// says so.
+void stores_between_epochs(Run& run, Sync sync) {
+    const Ring ring(run);
+    constexpr int kBytes = 5001;
+    std::byte* memory = window_memory(run, 2 * kBytes);
+    std::byte* target = run.output<std::byte>(kBytes);
+    std::byte* source = run.input(kBytes);
+    const Win window(run, memory, 2 * kBytes, 1);
+    const bool passive = sync != Sync::fence && sync != Sync::pscw;
+    for (int round = 0; round < 4; ++round) {
+        if (passive) OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, run.rank, 0, window));
+        run.refill(memory + 7 * round, 100, static_cast<std::uint64_t>(round));
+        if (passive) OK(MPI_Win_unlock(run.rank, window));
+        if (passive) OK(MPI_Barrier(run.comm));
+        {
+            const Epoch epoch(run, window, sync, ring.next);
+            OK(MPI_Get(target, kBytes, MPI_BYTE, ring.next, 0, kBytes, MPI_BYTE, window));
+            OK(MPI_Put(source + round, 100, MPI_BYTE, ring.next, kBytes + 50 * round, 100, MPI_BYTE, window));
+        }
+        run.note_bytes("got", target, kBytes);
+        if (passive) OK(MPI_Win_lock(MPI_LOCK_SHARED, run.rank, 0, window));
+        run.note_bytes("put", memory + kBytes, kBytes);
+        if (passive) OK(MPI_Win_unlock(run.rank, window));
+    }
+}
+
+/// Within one passive epoch of all, in which MPI_Win_sync is all that the target calls.
+void stores_and_sync(Run& run) {
+    const Ring ring(run);
+    auto* memory = reinterpret_cast<long long*>(window_memory(run, 4096));
+    const Kind kind = run.kind_of(memory);
+    const bool is_device = kind == Kind::device || kind == Kind::interior || kind == Kind::pool;
+    auto* one = run.values<long long>(1);
+    auto* result = reinterpret_cast<long long*>(run.transient(8));
+    const std::array<long long, 2> zeros{};
+    run.store(memory, zeros.data(), sizeof zeros);
+    const Win window(run, memory, 4096, 8);
+    const auto value_of = [&](const long long* pointer) {
+        long long value = 0;
+        std::memcpy(&value, run.load(pointer, 8).data(), 8);
+        return value;
+    };
+    OK(MPI_Win_lock_all(0, window));
+    for (long long round = 1; round <= 3; ++round) {
+        run.store(one, &round, 8);
+        OK(MPI_Accumulate(one, 1, MPI_LONG_LONG, ring.next, 0, 1, MPI_LONG_LONG, MPI_REPLACE, window));
+        OK(MPI_Win_flush(ring.next, window));
+        while (value_of(memory) < round) {
+            int flag = 0;
+            if (!is_device) OK(MPI_Iprobe(MPI_ANY_SOURCE, 7, run.comm, &flag, MPI_STATUS_IGNORE));
+            OK(MPI_Win_sync(window));
+        }
+        // The answer is stored, and fetched by whoever has put.
+        run.store(memory + 1, &round, 8);
+        OK(MPI_Win_sync(window));
+        for (long long found = 0; found < round;) {
+            OK(MPI_Fetch_and_op(one, result, MPI_LONG_LONG, ring.next, 1, MPI_NO_OP, window));
+            OK(MPI_Win_flush(ring.next, window));
+            found = value_of(result);
+        }
+    }
+    OK(MPI_Win_unlock_all(window));
     OK(MPI_Barrier(run.comm));
 }
 
-/// Where ranks cannot reach each other's device memory: one rank has some, then all have.
-void refused(Run& run, bool one) {
-    std::byte* memory = run.input_of(one && run.rank != 0 ? Kind::host : Kind::device, 4096);
-    std::byte* plain = run.host(4096);
-    if (!run.reference()) {
-        MPI_Win window = MPI_WIN_NULL;
-        const int code = MPI_Win_create(memory, 4096, 1, MPI_INFO_NULL, run.comm, &window);
-        run.expect(error_class(code) == MPI_ERR_UNSUPPORTED_OPERATION, "a window gives " + error_text(code));
-        run.expect(window == MPI_WIN_NULL, "a window was made");
+/// Results that lie in the own window are there for others once the operation is complete, whatever was stored there.
+void results_in_the_window(Run& run) {
+    const Ring ring(run);
+    constexpr int kBytes = 4000;
+    std::byte* memory = window_memory(run, 3 * kBytes);
+    std::byte* target = run.output<std::byte>(kBytes);
+    const Win window(run, memory, 3 * kBytes, 1);
+    OK(MPI_Win_fence(0, window));
+    for (int round = 0; round < 2; ++round) {
+        run.refill(memory + kBytes, 1000, static_cast<std::uint64_t>(round));
+        OK(MPI_Get(memory + kBytes, kBytes - 8, MPI_BYTE, ring.next, round, kBytes - 8, MPI_BYTE, window));
+        OK(MPI_Get_accumulate(nullptr, 0, MPI_INT, memory + 2 * kBytes, kBytes / 4, MPI_INT, ring.next, 0, kBytes / 4,
+                              MPI_INT, MPI_NO_OP, window));
+        OK(MPI_Win_fence(0, window));
+        run.note_bytes("got into the window", memory + kBytes, 2 * kBytes);
+        OK(MPI_Get(target, kBytes, MPI_BYTE, ring.previous, kBytes, kBytes, MPI_BYTE, window));
+        OK(MPI_Win_fence(0, window));
+        run.note_bytes("got out of the window", target, kBytes);
         OK(MPI_Barrier(run.comm));
     }
-    // Nothing of it is in the way of others.
-    const Win other(run, plain, 4096, 1);
-    OK(MPI_Win_fence(0, other));
-    OK(MPI_Put(memory, 8, MPI_BYTE, Ring(run).next, 16 * run.rank, 8, MPI_BYTE, other));
-    OK(MPI_Win_fence(0, other));
+    OK(MPI_Win_lock(MPI_LOCK_SHARED, ring.next, 0, window));
+    OK(MPI_Get(memory + kBytes, 100, MPI_BYTE, ring.next, 17, 100, MPI_BYTE, window));
+    OK(MPI_Win_flush_local(ring.next, window));
+    run.note_bytes("got by a flush", memory + kBytes, 100);
+    OK(MPI_Win_unlock(ring.next, window));
+    OK(MPI_Barrier(run.comm));
+}
+
+/// More than is reconciled at a time, at an odd address.
+void large_window(Run& run) {
+    const Ring ring(run);
+    constexpr int kMiB = 1 << 20, kBytes = 2 * kMiB + 4100;
+    std::byte* memory = window_memory(run, kBytes + 3) + 3;
+    std::byte* source = run.input(kMiB);
+    const Win window(run, memory, kBytes, 1);
+    {
+        const Epoch epoch(run, window, Sync::fence, ring.next);
+        OK(MPI_Put(source, kMiB, MPI_BYTE, ring.next, kMiB / 2 + 1, kMiB, MPI_BYTE, window));
+        OK(MPI_Put(source + 5, 1, MPI_BYTE, ring.next, kBytes - 1, 1, MPI_BYTE, window));
+        run.refill(memory + 2 * kMiB - 50, 100, 1);
+    }
+    run.note_bytes("window", memory, kBytes);
 }
 
 // ---- at random ------------------------------------------------------------------------------------------------------
@@ -804,6 +965,14 @@ void random_epochs(Run& run, std::uint64_t seed) {
     };
     std::uint64_t common = seed;
     for (int number = 0; number < epochs_at_random; ++number) {
+        // The part of its own window that nobody else writes to.
+        if (run.size > 1) {
+            OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, run.rank, 0, window));
+            run.refill(memory + static_cast<std::ptrdiff_t>(run.rank) * kPart + draw(state, kPart - 512),
+                       1 + static_cast<std::size_t>(draw(state, 511)), state);
+            OK(MPI_Win_unlock(run.rank, window));
+            OK(MPI_Barrier(run.comm));
+        }
         const Sync sync = kSyncs[static_cast<std::size_t>(draw(common, kSyncs.size()))];
         const int target = draw(common, 2) == 0 ? ring.next : ring.previous;
         const Epoch epoch(run, window, sync, target);
@@ -811,7 +980,7 @@ void random_epochs(Run& run, std::uint64_t seed) {
         const int operations = draw(state, 5);
         for (int i = 0; i < operations; ++i) {
             const MPI_Aint at = static_cast<MPI_Aint>(run.rank) * kPart + used;
-            const int kind = draw(state, 6);
+            const int kind = draw(state, 7);
             const int length = (1 + draw(state, 100)) * 4;
             used += std::max(length, 64);
             std::byte* local = run.input(512);
@@ -833,6 +1002,10 @@ void random_epochs(Run& run, std::uint64_t seed) {
                     OK(MPI_Get_accumulate(local, length / 4, MPI_INT, result, length / 4, MPI_INT, target, at,
                                           length / 4, MPI_INT, MPI_SUM, window));
                     break;
+                case 5:
+                    OK(MPI_Get(result, length, MPI_BYTE, target, static_cast<MPI_Aint>(target) * kPart + used % 2000,
+                               length, MPI_BYTE, window));
+                    break;
                 default:
                     OK(MPI_Accumulate(local, kNumbers, MPI_INT, target, static_cast<MPI_Aint>(run.size) * kPart,
                                       kNumbers, MPI_INT, MPI_SUM, window));
@@ -847,18 +1020,12 @@ void random_epochs(Run& run, std::uint64_t seed) {
 int main(int argc, char** argv) {
     if (const auto epochs = take_option(argc, argv, "--epochs")) epochs_at_random = std::stoi(*epochs);
     const auto only_seed = take_option(argc, argv, "--draw");
-    const bool only_refused = take_option(argc, argv, "--refused").has_value();
+    strangers = take_option(argc, argv, "--strangers").has_value();
+    shadows = take_option(argc, argv, "--shadows").has_value() || strangers;
     Suite suite(argc, argv);
     int provided = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     threads_allowed = provided == MPI_THREAD_MULTIPLE;
-    if (only_refused) {
-        suite.add("refused_on_one_rank", [](Run& run) { refused(run, true); }, 1);
-        suite.add("refused_on_all", [](Run& run) { refused(run, false); }, 1);
-        const int failed = suite.run();
-        MPI_Finalize();
-        return failed;
-    }
     for (const Sync sync : kSyncs) {
         suite.add(std::string("put_and_get_") + to_string(sync), [sync](Run& run) { put_and_get(run, sync); }, 1);
     }
@@ -881,7 +1048,18 @@ int main(int argc, char** argv) {
     suite.add("shared_apart", [](Run& run) { shared(run, true); }, 1);
     suite.add("attributes", attributes, 1);
     suite.add("wrong_ranges", wrong_ranges, 1);
-    suite.add("refused_for_all", refused_for_all, 1);
+    suite.add("no_memory", no_memory, 1);
+    for (const Sync sync : {Sync::fence, Sync::pscw, Sync::lock_exclusive, Sync::flush_all}) {
+        suite.add(
+            std::string("neighbouring_bytes_") + to_string(sync), [sync](Run& run) { neighbouring_bytes(run, sync); },
+            2);
+        suite.add(
+            std::string("stores_between_epochs_") + to_string(sync),
+            [sync](Run& run) { stores_between_epochs(run, sync); }, 2);
+    }
+    suite.add("stores_and_sync", stores_and_sync, 1);
+    suite.add("results_in_the_window", results_in_the_window, 2);
+    suite.add("large_window", large_window, 1, Weight::heavy);
     const std::uint64_t first = only_seed ? std::stoull(*only_seed) : 1;
     const std::uint64_t last = only_seed ? first : suite.long_run() ? 60 : 4;
     for (std::uint64_t seed = first; seed <= last; ++seed) {

@@ -1,6 +1,13 @@
-# What the members of a window share (src/rma): processes, but no MPI and no GPU.
+# What the members of a window share, and shadows of their device memory (src/rma): processes, but no MPI and no GPU.
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(rma_exposure_test ${unit_tests}/rma_exposure_test.cpp)
 target_link_libraries(rma_exposure_test PRIVATE
-    awaken_defaults awaken_rma awaken_node awaken_base GTest::gtest GTest::gtest_main Threads::Threads)
-gtest_discover_tests(rma_exposure_test PROPERTIES LABELS unit TIMEOUT 120)
+    awaken_defaults awaken_rma awaken_node awaken_transfer awaken_gpu awaken_base GTest::gtest GTest::gtest_main
+    Threads::Threads)
+add_executable(rma_shadow_test ${unit_tests}/rma_shadow_test.cpp)
+target_link_libraries(rma_shadow_test PRIVATE
+    awaken_defaults awaken_rma awaken_node awaken_transfer awaken_gpu awaken_base GTest::gtest GTest::gtest_main
+    Threads::Threads)
+foreach(test IN ITEMS rma_exposure_test rma_shadow_test)
+    gtest_discover_tests(${test} PROPERTIES LABELS unit TIMEOUT 120)
+endforeach()
