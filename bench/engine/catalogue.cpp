@@ -18,6 +18,9 @@ constexpr const char* kBandwidth = "hvmixtWbcuGDPTIzd";
 constexpr const char* kPairs = "hvpWRximVbcuGDPTIzd";
 constexpr const char* kConcurrent = "hvmixtcuGDPTIzd";
 constexpr const char* kCongestion = "hvmixWpRVbGDPTIzd";
+constexpr const char* kOneSidedLatency = "wshvmxiGPIzd";
+constexpr const char* kOneSidedBandwidth = "wshvmxiWGPIzd";
+constexpr const char* kAtomic = "wshvmxicTGPIzd";
 constexpr const char* kBlocking = "hvfmixMacuGDPTIlzdr";
 constexpr const char* kBlockingRooted = "hvfmixMacuGDPTIlzdrk";
 constexpr const char* kBroadcast = "hvfmixMacuGDPTIzdrk";
@@ -48,6 +51,12 @@ constexpr TestInfo between_ranks(const char* name, const char* title, Family fam
                                  int exact_ranks, const char* summary, bool persistent = false) {
     return {name,  title,       family, Collective::none, persistent, false, false, true,
             false, exact_ranks, 2,      options,          summary};
+}
+
+constexpr TestInfo through_a_window(const char* name, const char* title, Family family, OneSided operation,
+                                    const char* options, const char* summary, bool reduction = false) {
+    return {name,  title, family, Collective::none, false,   reduction, false, true,
+            false, 2,     2,      options,          summary, operation};
 }
 
 constexpr TestInfo among_all(const char* name, const char* title, Family family, Collective collective, Traits traits,
@@ -82,8 +91,7 @@ constexpr Traits kAgainUnsized{.persistent = true, .sized = false};
 constexpr Family kNbc = Family::nonblocking_collective;
 constexpr Family kPersistent = Family::persistent_collective;
 
-// In the order of OMB's folders. The one-sided tests (put, get, accumulate and their kin) belong after the congestion
-// tests: a family each for latency and bandwidth, with -s and -w among the letters.
+// In the order of OMB's folders.
 constexpr std::array kCatalogue{
     between_ranks("latency", "Latency Test", Family::latency, kLatency, 2, "half a round trip between two ranks"),
     between_ranks("bw", "Bandwidth Test", Family::bandwidth, kBandwidth, 2, "bandwidth one way between two ranks"),
@@ -107,6 +115,28 @@ constexpr std::array kCatalogue{
                   "bandwidth from many ranks to one"),
     between_ranks("bw_fan_out", "Bandwidth Test", Family::congestion, kCongestion, 0,
                   "bandwidth from one rank to many"),
+
+    // Titles in OMB's own capitals.
+    through_a_window("put_latency", "MPI_Put Latency Test", Family::one_sided_latency, OneSided::put, kOneSidedLatency,
+                     "time of MPI_Put and its synchronisation"),
+    through_a_window("put_bw", "MPI_Put Bandwidth Test", Family::one_sided_bandwidth, OneSided::put, kOneSidedBandwidth,
+                     "bandwidth of MPI_Put, many to a synchronisation"),
+    through_a_window("put_bibw", "MPI_Put Bi-directional Bandwidth Test", Family::one_sided_bidirectional_bandwidth,
+                     OneSided::put, kOneSidedBandwidth, "bandwidth of MPI_Put both ways at once"),
+    through_a_window("get_latency", "MPI_Get latency Test", Family::one_sided_latency, OneSided::get, kOneSidedLatency,
+                     "time of MPI_Get and its synchronisation"),
+    through_a_window("get_bw", "MPI_Get Bandwidth Test", Family::one_sided_bandwidth, OneSided::get, kOneSidedBandwidth,
+                     "bandwidth of MPI_Get, many to a synchronisation"),
+    through_a_window("acc_latency", "MPI_Accumulate latency Test", Family::one_sided_latency, OneSided::accumulate,
+                     kAtomic, "time of MPI_Accumulate (sum) and its synchronisation", true),
+    // OMB gives this one no types and no -c.
+    through_a_window("get_acc_latency", "MPI_Get_accumulate latency Test", Family::one_sided_latency,
+                     OneSided::get_accumulate, kOneSidedLatency,
+                     "time of MPI_Get_accumulate (sum) and its synchronisation"),
+    through_a_window("fop_latency", "MPI_Fetch_and_op latency Test", Family::one_sided_latency, OneSided::fetch_and_op,
+                     kAtomic, "time of MPI_Fetch_and_op (sum) and its synchronisation", true),
+    through_a_window("cas_latency", "MPI_Compare_and_swap latency Test", Family::one_sided_latency,
+                     OneSided::compare_and_swap, kAtomic, "time of MPI_Compare_and_swap and its synchronisation", true),
 
     among_all("allgather", "Allgather Latency Test", Family::collective, Collective::allgather, kPlain, kBlocking,
               "time of MPI_Allgather"),
@@ -275,11 +305,14 @@ Defaults defaults_of(const TestInfo& test) noexcept {
         case Family::multiple_latency:
         case Family::threaded_latency:
         case Family::process_latency:
+        case Family::one_sided_latency:
             return {1, 4 * kMiB, 10000, 1000, 100, 10, 1};
         case Family::bandwidth:
         case Family::bidirectional_bandwidth:
         case Family::multiple_bandwidth:
         case Family::congestion:
+        case Family::one_sided_bandwidth:
+        case Family::one_sided_bidirectional_bandwidth:
             return {1, 4 * kMiB, 100, 20, 10, 2, kWindow};
         case Family::collective:
         case Family::nonblocking_collective:

@@ -20,6 +20,9 @@ enum class Family : std::uint8_t {
     threaded_latency,         ///< latency_mt
     process_latency,          ///< latency_mp
     congestion,               ///< bw_fan_in, bw_fan_out
+    one_sided_latency,        ///< an operation on the other rank's window, and its synchronisation
+    one_sided_bandwidth,      ///< a window of operations and one synchronisation
+    one_sided_bidirectional_bandwidth,
     collective,               ///< time of each call, averaged over ranks
     nonblocking_collective,   ///< with overlap
     persistent_collective,
@@ -52,9 +55,12 @@ enum class Collective : std::uint8_t {
     neighbor_alltoallw
 };
 
+/// What a one-sided test does to the other rank's window; named after MPI's functions.
+enum class OneSided : std::uint8_t { none, put, get, accumulate, get_accumulate, compare_and_swap, fetch_and_op };
+
 struct TestInfo {
     const char* name;   ///< "allreduce"; OMB's program is "osu_" + name
-    const char* title;  ///< "Allreduce Latency Test", after "OSU MPI-CUDA "
+    const char* title;  ///< "Allreduce Latency Test", after "OSU MPI-CUDA "; of one-sided tests "MPI_Put Latency Test"
     Family family;
     Collective collective;  ///< none for point-to-point
     bool persistent;        ///< persistent requests
@@ -66,8 +72,14 @@ struct TestInfo {
     int minimum_ranks;
     const char* options;  ///< letters of the OMB options that this family takes
     const char* summary;  ///< one line for --list
+    OneSided one_sided = OneSided::none;
 
     [[nodiscard]] bool is_collective() const noexcept { return collective != Collective::none; }
+    [[nodiscard]] bool is_one_sided() const noexcept { return one_sided != OneSided::none; }
+    /// Always one element: a single row, whose size is that of the type.
+    [[nodiscard]] bool is_of_one_element() const noexcept {
+        return one_sided == OneSided::compare_and_swap || one_sided == OneSided::fetch_and_op;
+    }
 };
 
 [[nodiscard]] std::span<const TestInfo> catalogue() noexcept;

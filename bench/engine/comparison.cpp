@@ -100,6 +100,7 @@ class Comparison {
         if (test.sized) text += std::string(", ") + mpi_name(_result.type);
         if (_result.pairs > 0) text += ", " + std::to_string(_result.pairs) + " pairs";
         if (_result.window_size > 1) text += ", window of " + std::to_string(_result.window_size);
+        if (test.is_one_sided()) text += ", " + _result.window_creation + ", " + _result.synchronisation;
         return text + "\n";
     }
 

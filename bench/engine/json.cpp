@@ -186,6 +186,10 @@ Json json_of(const RunResult& run) {
                  {"ranks", run.ranks},
                  {"window_size", run.window_size},
                  {"pairs", run.pairs}};
+    if (run.test->is_one_sided()) {
+        json["window_creation"] = run.window_creation;
+        json["synchronization"] = run.synchronisation;
+    }
     Json& contenders = json["contenders"] = Json::array();
     for (const ContenderResult& contender : run.contenders) {
         Json entry = {{"name", contender.name},
@@ -363,6 +367,10 @@ void read(const Reader& reader, RunResult& run) {
     reader.at("ranks").read(run.ranks);
     reader.at("window_size").read(run.window_size);
     reader.at("pairs").read(run.pairs);
+    if (run.test->is_one_sided()) {
+        reader.at("window_creation").read(run.window_creation);
+        reader.at("synchronization").read(run.synchronisation);
+    }
     for (const Reader& element : reader.at("contenders").elements())
         read(element, run.contenders.emplace_back());
 }

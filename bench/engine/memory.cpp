@@ -55,6 +55,7 @@ struct Buffer::Implementation {
     std::size_t bytes;
     std::size_t front;  ///< bytes before data()
     std::byte* base = nullptr;
+    bool owned = true;
     bool registered = false;
     gpu::StreamHandle stream;
     bool has_stream = false;
@@ -73,6 +74,9 @@ struct Buffer::Implementation {
         }
         if (registered) {
             static_cast<void>(gpu.unregister_host(base).ok());
+        }
+        if (!owned) {
+            return;
         }
         switch (choice.kind) {
             case BufferKind::host:
@@ -134,6 +138,9 @@ struct Buffer::Implementation {
             check(gpu.register_host(base, total()), "page-locking " + std::to_string(total()) + " bytes");
             registered = true;
         }
+    }
+
+    void prepare_copies() {
         if (!by_cpu()) {
             check(gpu.create_stream(device, true, stream), "creating a stream");
             has_stream = true;
@@ -199,13 +206,28 @@ Buffer::Buffer(gpu::Runtime& gpu, const int device, const BufferChoice choice, c
                const std::size_t offset)
     : _implementation(std::make_unique<Implementation>(gpu, device, choice, bytes, offset)) {
     _implementation->allocate();
+    _implementation->prepare_copies();
     _implementation->verify();
+    fill(std::byte{0});
+}
+
+Buffer::Buffer(gpu::Runtime& gpu, const int device, const BufferChoice choice, const std::size_t bytes,
+               const std::size_t offset, void* const memory)
+    : _implementation(std::make_unique<Implementation>(gpu, device, choice, bytes, offset)) {
+    _implementation->base = static_cast<std::byte*>(memory);
+    _implementation->owned = false;
+    _implementation->verify();
+    _implementation->prepare_copies();
     fill(std::byte{0});
 }
 
 Buffer::~Buffer() = default;
 Buffer::Buffer(Buffer&& other) noexcept = default;
 Buffer& Buffer::operator=(Buffer&& other) noexcept = default;
+
+std::size_t Buffer::capacity_for(const std::size_t bytes, const std::size_t offset) noexcept {
+    return kFrontGuard + offset + bytes + kRearGuard;
+}
 
 void* Buffer::data() const noexcept {
     return _implementation->data();
@@ -259,6 +281,13 @@ std::size_t Buffer::damaged_guard_bytes() const {
         damaged += rear[i] != guard_byte(i) ? 1 : 0;
     }
     return damaged;
+}
+
+void Buffer::damage_data() {
+    std::byte byte{};
+    read({&byte, 1});
+    byte = ~byte;
+    write({&byte, 1});
 }
 
 void Buffer::damage_guard() const {

@@ -385,17 +385,38 @@ void set_graph(Parser& parser, const std::string& value) {
     parser.note("-G is accepted without effect: no graph is drawn; --json FILE holds every sample to draw from");
 }
 
-void set_window_option(const std::string& option, std::string& target, const std::string& value,
-                       std::span<const char* const> allowed) {
-    std::string list;
-    for (const char* name : allowed) {
-        if (value == name) {
-            target = value;
-            return;
-        }
-        list += (list.empty() ? "" : ", ") + std::string(name);
+void set_synchronisation(Parser& parser, const std::string& value) {
+    using enum Synchronisation;
+    constexpr std::array<std::pair<const char*, Synchronisation>, 6> kNames{{
+        {"pscw", pscw},
+        {"fence", fence},
+        {"lock", lock},
+        {"flush", flush},
+        {"flush_local", flush_local},
+        {"lock_all", lock_all},
+    }};
+    const auto named = std::find_if(kNames.begin(), kNames.end(),
+                                    [&](const auto& entry) { return equals_ignoring_case(value, entry.first); });
+    if (named == kNames.end()) {
+        throw Error(quoted("-s", value) + " is not understood",
+                    "use one of pscw, fence, lock, flush, flush_local, lock_all");
     }
-    throw Error(quoted(option, value) + " is not understood", "use one of " + list);
+    if (parser.test.family == Family::one_sided_bidirectional_bandwidth && !target_takes_part(named->second)) {
+        throw Error(std::string(parser.test.name) + " takes no -s " + value, "use pscw or fence, in which both ranks move");
+    }
+    parser.options().synchronisation = named->second;
+}
+
+void set_window_form(Parser& parser, const std::string& value) {
+    if (equals_ignoring_case(value, "create")) {
+        parser.options().window_form = WindowForm::create;
+    } else if (equals_ignoring_case(value, "allocate")) {
+        parser.options().window_form = WindowForm::allocate;
+    } else if (equals_ignoring_case(value, "dynamic")) {
+        parser.options().window_form = WindowForm::dynamic;
+    } else {
+        throw Error(quoted("-w", value) + " is not understood", "use create, allocate or dynamic");
+    }
 }
 
 std::optional<ContenderChoice::Kind> contender_kind(const std::string& name) {
@@ -498,9 +519,6 @@ void set_max_time(Parser& parser, const std::string& value) {
     parser.options().time_limit_s = seconds;
 }
 
-constexpr std::array kSynchronisations = {"pscw", "fence", "lock", "flush", "flush_local", "lock_all"};
-constexpr std::array kWindows = {"create", "allocate", "dynamic"};
-
 const std::vector<Row>& rows() {
     static const std::vector<Row> table = {
         {'h', "help", no_argument, "", "prints this help", nullptr},
@@ -564,12 +582,9 @@ const std::vector<Row>& rows() {
          "columns of percentiles, at most 5; attached to the letter (-z50,99)", set_percentiles},
         {'k', "root-rank", required_argument, "fixed:R|rotate", "the root", set_root},
         {'s', "sync-option", required_argument, "pscw|fence|lock|flush|flush_local|lock_all",
-         "synchronisation of one-sided tests",
-         [](Parser& p, const std::string& v) {
-             set_window_option("-s", p.options().rma_synchronisation, v, kSynchronisations);
-         }},
+         "synchronisation of one-sided tests", set_synchronisation},
         {'w', "win-options", required_argument, "create|allocate|dynamic", "window of one-sided tests",
-         [](Parser& p, const std::string& v) { set_window_option("-w", p.options().rma_window, v, kWindows); }},
+         set_window_form},
 
         {kCompare, "compare", required_argument, "LIST",
          "runs contenders in turns and compares them: native, awaken, staged, xccl, raw; each "
@@ -678,6 +693,7 @@ bool takes(const TestInfo& test, const Row& row) {
         case kList:
             return true;
         case kStepFactor:
+            return test.sized && !test.is_of_one_element();
         case kUnaligned:
             return test.sized;
         case kBuffers:
@@ -724,6 +740,7 @@ void note_options_without_effect(Parser& parser) {
     if (parser.options().vary_window && test.family == Family::multiple_bandwidth) {
         without_effect('W', "-V chooses the windows");
     }
+    if (test.is_of_one_element()) without_effect('m', "the operation is on one element");
 }
 
 void check_combinations(Parser& parser) {
@@ -765,7 +782,14 @@ void check_combinations(Parser& parser) {
     } else if (parser.has(kPrecision) || parser.has(kMaxTime)) {
         throw Error("-i fixes the iterations that --precision and --max-time are to choose", "leave out one");
     }
-    if (test.sized) {
+    if (test.one_sided == OneSided::compare_and_swap) {
+        for (const ElementType type : options.types) {
+            if (type == ElementType::float_ || type == ElementType::double_) {
+                throw Error(std::string("MPI_Compare_and_swap takes no ") + mpi_name(type), "use -T mpi_char,mpi_int");
+            }
+        }
+    }
+    if (test.sized && !test.is_of_one_element()) {
         const Defaults defaults = defaults_of(test);
         const std::size_t minimum = options.minimum_size.value_or(defaults.minimum_size);
         const std::size_t maximum = options.maximum_size.value_or(defaults.maximum_size);
@@ -777,7 +801,7 @@ void check_combinations(Parser& parser) {
     }
     // As in OMB: one managed buffer would have migrated when the next message of the window is sent.
     const auto managed = [](const BufferChoice& choice) { return choice.kind == BufferKind::managed; };
-    const bool windowed = defaults_of(test).window_size > 1;
+    const bool windowed = defaults_of(test).window_size > 1 && !test.is_one_sided();
     if (windowed && (std::any_of(options.sides.begin(), options.sides.end(), managed) ||
                      std::any_of(options.rank_buffers.begin(), options.rank_buffers.end(), managed) ||
                      (options.sides.empty() && options.accelerator == Accelerator::managed))) {
@@ -793,7 +817,7 @@ void set_sides(Parser& parser, const std::vector<std::string>& words) {
     }
     for (const std::string& word : words) {
         parser.options().sides.push_back(parse_buffer("", word));
-        if (word == "M")
+        if (word == "M" && !parser.test.is_one_sided())
             parser.note("M is deprecated and taken as MH: write MH (first touched on the host) or MD (on the device)");
     }
     if (words.size() != 2) {
@@ -828,6 +852,7 @@ std::string default_text(const Row& row, const TestInfo& test) {
     };
     switch (row.code) {
         case 'm':
+            if (test.is_of_one_element()) return "";
             return test.sized ? std::to_string(defaults.minimum_size) + ":" + std::to_string(defaults.maximum_size)
                               : "";
         case 'i':
@@ -865,6 +890,10 @@ std::string default_text(const Row& row, const TestInfo& test) {
             return "50,90,99";
         case 'k':
             return "fixed:0";
+        case 's':
+            return test.family == Family::one_sided_bidirectional_bandwidth ? "pscw" : "flush";
+        case 'w':
+            return "allocate";
         case kMode:
             return "waited";
         case kListen:
@@ -1033,6 +1062,36 @@ const char* mpi_name(ElementType type) noexcept {
     return "MPI_DATATYPE_NULL";
 }
 
+const char* mpi_name(WindowForm form) noexcept {
+    switch (form) {
+        case WindowForm::create:
+            return "MPI_Win_create";
+        case WindowForm::allocate:
+            return "MPI_Win_allocate";
+        case WindowForm::dynamic:
+            return "MPI_Win_create_dynamic";
+    }
+    return "unknown";
+}
+
+const char* mpi_name(Synchronisation synchronisation) noexcept {
+    switch (synchronisation) {
+        case Synchronisation::lock:
+            return "MPI_Win_lock/unlock";
+        case Synchronisation::pscw:
+            return "MPI_Win_post/start/complete/wait";
+        case Synchronisation::fence:
+            return "MPI_Win_fence";
+        case Synchronisation::flush:
+            return "MPI_Win_flush";
+        case Synchronisation::flush_local:
+            return "MPI_Win_flush_local";
+        case Synchronisation::lock_all:
+            return "MPI_Win_lock_all/unlock_all";
+    }
+    return "unknown";
+}
+
 std::size_t size_of(ElementType type) noexcept {
     switch (type) {
         case ElementType::char_:
@@ -1147,14 +1206,26 @@ bool needs_gpu(const Options& options) {
     return options.accelerator != Accelerator::none;
 }
 
+WindowForm window_form_of(const Options& options) noexcept {
+    return options.window_form.value_or(WindowForm::allocate);
+}
+
+Synchronisation synchronisation_of(const Options& options, const TestInfo& test) noexcept {
+    return options.synchronisation.value_or(test.family == Family::one_sided_bidirectional_bandwidth
+                                                ? Synchronisation::pscw
+                                                : Synchronisation::flush);
+}
+
 std::vector<ElementType> types_to_measure(const Options& options, const TestInfo& test) {
     if (!options.types.empty()) return options.types;
     if (!test.reduction) return {ElementType::char_};
-    return {options.omb_version == "7.0" ? ElementType::float_ : ElementType::int_};
+    if (options.omb_version != "7.0" || test.is_of_one_element()) return {ElementType::int_};
+    return {test.is_one_sided() ? ElementType::char_ : ElementType::float_};
 }
 
-std::vector<std::size_t> sizes_to_measure(const Options& options, const TestInfo& test) {
+std::vector<std::size_t> sizes_to_measure(const Options& options, const TestInfo& test, ElementType type) {
     if (!test.sized) return {0};
+    if (test.is_of_one_element()) return {size_of(type)};
     const Defaults defaults = defaults_of(test);
     const std::size_t maximum = options.maximum_size.value_or(defaults.maximum_size);
     const std::size_t factor = options.step_factor.value_or(2);

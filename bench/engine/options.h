@@ -62,6 +62,21 @@ struct Neighborhood {
     std::string graph_file;  ///< of the edges: one "SOURCE, DESTINATION" a line, # begins a comment; empty: cartesian
 };
 
+/// -w: how the window of a one-sided test comes to be.
+enum class WindowForm : std::uint8_t { create, allocate, dynamic };
+
+/// "MPI_Win_create", as OMB prints it.
+[[nodiscard]] const char* mpi_name(WindowForm form) noexcept;
+
+/// -s: how the operations of a one-sided test are completed. With fence and pscw the target makes calls too.
+enum class Synchronisation : std::uint8_t { lock, pscw, fence, flush, flush_local, lock_all };
+
+/// "MPI_Win_lock/unlock", as OMB prints it.
+[[nodiscard]] const char* mpi_name(Synchronisation synchronisation) noexcept;
+[[nodiscard]] constexpr bool target_takes_part(Synchronisation synchronisation) noexcept {
+    return synchronisation == Synchronisation::fence || synchronisation == Synchronisation::pscw;
+}
+
 /// Which contenders run, and how they differ. See docs/benchmarks.md.
 struct ContenderChoice {
     enum class Kind : std::uint8_t {
@@ -121,8 +136,8 @@ struct Options {
     std::vector<int> percentiles;                 ///< -z; empty: no such columns
     int root = 0;                                 ///< -k fixed:R
     bool rotate_root = false;                     ///< -k rotate
-    std::string rma_synchronisation;              ///< -s
-    std::string rma_window;                       ///< -w
+    std::optional<Synchronisation> synchronisation;  ///< -s
+    std::optional<WindowForm> window_form;        ///< -w
     std::vector<BufferChoice> sides;              ///< positional D D; empty: by -d
 
     // ---- ours -----------------------------------------------------------------------------------------------------
@@ -192,13 +207,18 @@ struct RankBuffers {
 /// Whether any rank's buffers need a GPU.
 [[nodiscard]] bool needs_gpu(const Options& options);
 
+/// -w, or OMB's default.
+[[nodiscard]] WindowForm window_form_of(const Options& options) noexcept;
+/// -s, or OMB's default for the test.
+[[nodiscard]] Synchronisation synchronisation_of(const Options& options, const TestInfo& test) noexcept;
+
 /// The types to measure, in order: those of -T, or the test's own. Reductions default to MPI_INT (7.5) or MPI_FLOAT
 /// (7.0), all others to MPI_CHAR.
 [[nodiscard]] std::vector<ElementType> types_to_measure(const Options& options, const TestInfo& test);
 
-/// The sizes to measure, ascending, in bytes: -m and --step-factor over the test's own; a single 0 when it has none.
-/// Those that a type does not fit into are among them.
-[[nodiscard]] std::vector<std::size_t> sizes_to_measure(const Options& options, const TestInfo& test);
+/// The sizes to measure, ascending, in bytes: -m and --step-factor over the test's own; a single 0 when it has none, and
+/// that of `type` when it is of one element. Those that the type does not fit into are among them.
+[[nodiscard]] std::vector<std::size_t> sizes_to_measure(const Options& options, const TestInfo& test, ElementType type);
 
 /// Iterations and warm-up calls at one size: -i and -x, or the test's own.
 struct Repetitions {

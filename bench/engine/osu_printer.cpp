@@ -45,7 +45,8 @@ std::string number(double value, int width = kWidth) {
 
 bool is_bandwidth(Family family) {
     return family == Family::bandwidth || family == Family::bidirectional_bandwidth ||
-           family == Family::multiple_bandwidth || family == Family::congestion;
+           family == Family::multiple_bandwidth || family == Family::congestion ||
+           family == Family::one_sided_bandwidth || family == Family::one_sided_bidirectional_bandwidth;
 }
 
 /// Tests whose title never names the accelerator.
@@ -101,8 +102,11 @@ class OsuPrinter final : public Printer {
                                (_options.accelerator != Accelerator::managed || _test.is_collective());
         _accelerator = by_option || facts.accelerator == Accelerator::none ? _options.accelerator : facts.accelerator;
         std::string text;
-        if (facts.first) text += preamble(facts);
-        if (has_types() && !_old) text += formatted(kDatatypeLine, mpi_name(facts.type));
+        // OMB's one-sided tests say all of it again for each type.
+        if (facts.first || _test.is_one_sided()) text += preamble(facts);
+        if (_test.is_one_sided()) {
+            text += one_sided_lines(facts);
+        } else if (has_types() && !_old) text += formatted(kDatatypeLine, mpi_name(facts.type));
         if (_test.family != Family::startup && !varies_window()) text += columns();
         put(text);
     }
@@ -184,6 +188,10 @@ class OsuPrinter final : public Printer {
             case Family::collective:
             case Family::persistent_collective:
                 return topology(facts) + "\n" + title;
+            case Family::one_sided_latency:
+            case Family::one_sided_bandwidth:
+            case Family::one_sided_bidirectional_bandwidth:
+                return title;
             case Family::latency:
             case Family::bandwidth:
             case Family::bidirectional_bandwidth:
@@ -201,6 +209,21 @@ class OsuPrinter final : public Printer {
         return title + formatted("# Send Buffer on %s and Receive Buffer on %s\n",
                                  side_name(buffers_of_rank(_options, _test, 0).send),
                                  side_name(buffers_of_rank(_options, _test, 1).receive));
+    }
+
+    [[nodiscard]] std::string one_sided_lines(const HeaderFacts& facts) const {
+        std::string text = formatted("# Window creation: %s\n", mpi_name(window_form_of(_options))) +
+                           formatted("# Synchronization: %s\n", mpi_name(synchronisation_of(_options, _test)));
+        // OMB's get_acc_latency knows one type only, and does not say which.
+        if (!_old && _test.one_sided != OneSided::get_accumulate) {
+            text += formatted(kDatatypeLine, mpi_name(facts.type));
+        }
+        if (_accelerator == Accelerator::none || _accelerator == Accelerator::managed) return text;
+        const auto side = [this](const int rank) {
+            const BufferChoice choice = buffers_of_rank(_options, _test, rank).send;
+            return choice.kind == BufferKind::managed ? "MANAGED (M)" : side_name(choice);
+        };
+        return text + formatted("# Rank 0 Memory on %s and Rank 1 Memory on %s\n", side(0), side(1));
     }
 
     [[nodiscard]] std::string topology(const HeaderFacts& facts) const {
@@ -234,7 +257,8 @@ class OsuPrinter final : public Printer {
             } else if (!_test.sized) {
                 text += "Avg Latency(us)";
             } else {
-                text += right(_old && !_test.is_collective() ? "Latency (us)" : "Avg Latency(us)");
+                const bool plain = _test.is_one_sided() || (_old && !_test.is_collective());
+                text += right(plain ? "Latency (us)" : "Avg Latency(us)");
             }
             if (_options.full) {
                 text += right("Min Latency(us)") + right("Max Latency(us)") + right("Iterations", kIterationsWidth);
@@ -270,7 +294,11 @@ class OsuPrinter final : public Printer {
             }
         }
         if (_options.validation_column) {
-            text += right(measurement.errors != 0 ? "Fail" : measurement.validated ? "Pass" : "Unchecked");
+            const bool one_sided = _test.is_one_sided();
+            text += right(measurement.errors != 0  ? one_sided ? "failed" : "Fail"
+                          : !measurement.validated ? one_sided ? "skipped" : "Unchecked"
+                          : one_sided              ? "passed"
+                                                   : "Pass");
         }
         for (const double value : measurement.percentiles)
             text += number(value);
@@ -300,8 +328,12 @@ class OsuPrinter final : public Printer {
 }  // namespace
 
 std::string title_line(const TestInfo& test, const Options& options, Accelerator accelerator) {
-    return std::string("# OSU MPI") + title_suffix(test.family, accelerator) + " " + test.title + " v" +
-           options.omb_version;
+    const std::string suffix = title_suffix(test.family, accelerator);
+    const std::string version = " v" + options.omb_version;
+    const std::string title = test.title;
+    if (!test.is_one_sided()) return "# OSU MPI" + suffix + " " + title + version;
+    const std::size_t function_end = title.find(' ');
+    return "# OSU " + title.substr(0, function_end) + suffix + title.substr(function_end) + version;
 }
 
 std::unique_ptr<Printer> make_osu_printer(std::FILE* file, const Options& options, const TestInfo& test) {

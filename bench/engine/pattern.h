@@ -10,6 +10,14 @@
 
 namespace awaken::bench {
 
+/// What memory holds before data arrives.
+inline constexpr std::byte kUntouched{0x5A};
+
+/// Names what `source` gives to `destination`.
+[[nodiscard]] constexpr std::uint64_t stream_of(const int source, const int destination) noexcept {
+    return static_cast<std::uint64_t>(source) << 32U | static_cast<std::uint32_t>(destination);
+}
+
 /// Fills `bytes` with elements of `type` that depend on `stream` (who sends it to whom), `iteration` and the index of
 /// the element, counted from `first_element`. No two neighbouring elements, streams or iterations agree.
 void fill_pattern(std::span<std::byte> bytes, ElementType type, std::uint64_t stream, std::uint64_t iteration,

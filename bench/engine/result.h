@@ -61,6 +61,8 @@ struct RunResult {
     int ranks = 0;
     int window_size = 0;
     int pairs = 0;
+    std::string window_creation;  ///< "MPI_Win_allocate"; one-sided tests
+    std::string synchronisation;  ///< "MPI_Win_flush"; one-sided tests
     std::vector<ContenderResult> contenders;
 };
 

@@ -45,6 +45,14 @@ void agree(MPI_Comm communicator, const Error* const problem) {
     throw AgreedError(affected == ranks ? cause : "rank " + std::to_string(first) + ": " + cause, remedy);
 }
 
+void agree_to_run(MPI_Comm communicator, const Error* const problem) {
+    try {
+        agree(communicator, problem);
+    } catch (const AgreedError& error) {
+        throw Unavailable(error.cause(), error.remedy());
+    }
+}
+
 void end_all(MPI_Comm communicator, const std::string& message) noexcept {
     int rank = 0;
     MPI_Comm_rank(communicator, &rank);

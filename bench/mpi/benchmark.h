@@ -76,14 +76,19 @@ class Benchmark {
                           "compare raw in latency, bw and bibw");
     }
 
+    /// Gives back what the ranks hold together at the present size (windows). Collective; not called after an error that
+    /// the other ranks do not share.
+    virtual void close() {}
+
     /// Turns all ranks' samples into what is printed; the answer counts at rank 0. Collective. Fills average, minimum,
     /// maximum, bandwidth, message_rate, overlap and samples (maximum over ranks per sample, us).
     virtual void sum_up(const Samples& samples, Measurement& measurement) = 0;
 };
 
-/// The benchmark for environment.test; families by file: point_to_point.cpp, collective.cpp. (init and hello, which
+/// The benchmark for environment.test; families by file: point_to_point.cpp, one_sided.cpp, collective.cpp. (init and hello, which
 /// measure nothing after MPI_Init, are in startup.cpp.)
 [[nodiscard]] std::unique_ptr<Benchmark> make_point_to_point(const Environment& environment);
+[[nodiscard]] std::unique_ptr<Benchmark> make_one_sided(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Benchmark> make_collective(const Environment& environment);
 
 /// The contenders.
@@ -96,11 +101,13 @@ class Benchmark {
 class RawCopy {
   public:
     virtual ~RawCopy() = default;
-    /// Collective. Throws Unavailable, on all ranks alike, when a peer's buffer cannot be reached. Rank r will pull
-    /// from `sources[peer]`'s buffer into its own `destination`.
-    virtual void prepare(MPI_Comm communicator, const Buffer& source, Buffer& destination) = 0;
-    /// Copies `bytes` from the peer's source buffer `count` times, queued back to back, and waits.
+    /// Collective. Each rank lets the others reach the buffer that it offers, and will copy between theirs and its own.
+    /// Throws Unavailable, on all ranks alike, when a peer's buffer cannot be reached.
+    virtual void prepare(MPI_Comm communicator, const Buffer& offered, const Buffer& own) = 0;
+    /// Copies `bytes` from what the peer offers `count` times, queued back to back, and waits.
     virtual void pull(int peer, std::size_t bytes, std::size_t count) = 0;
+    /// As pull(), into what the peer offers.
+    virtual void push(int peer, std::size_t bytes, std::size_t count) = 0;
     /// Lets go of the peers' buffers. All ranks should do so before any of them frees its own.
     virtual void release() noexcept {}
     [[nodiscard]] virtual std::string description() const = 0;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "engine/catalogue.h"
 #include "engine/memory.h"
+#include "engine/options.h"
 
 namespace awaken::bench {
 
@@ -35,6 +36,67 @@ struct CollectiveCall {
     std::vector<MPI_Datatype> send_types, receive_types;
     MPI_Op operation = MPI_OP_NULL;
     int root = 0;
+    MPI_Comm communicator = MPI_COMM_NULL;
+};
+
+/// One one-sided operation. Which of the members are used depends on `operation`, as in the MPI function of that name;
+/// there is one count and one type for all sides.
+struct WindowCall {
+    OneSided operation = OneSided::none;
+    const void* origin = nullptr;
+    void* result = nullptr;  ///< what is fetched
+    const void* compare = nullptr;
+    Count count = 0;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    MPI_Op combine = MPI_OP_NULL;
+    int target = 0;
+    MPI_Aint displacement = 0;  ///< bytes from the beginning of the target's window
+};
+
+/// What an epoch means for the memory of this rank's window: whoever keeps an image of it must copy.
+enum class Exposure : std::uint8_t { none, begins, ends };
+
+enum class LockKind : std::uint8_t { shared, exclusive };
+
+/// Memory of two ranks in which the other may work. The functions are MPI's; those of an active target's epochs are
+/// called for the one other rank.
+class Window {
+  public:
+    virtual ~Window() = default;
+
+    /// Where the memory begins that displacements count from, at this rank.
+    [[nodiscard]] virtual void* base() const noexcept = 0;
+
+    /// Must be called before the window is destroyed, unless something went wrong that the other rank cannot know of.
+    /// Collective.
+    virtual void close() = 0;
+
+    virtual void issue(const WindowCall& call) = 0;
+
+    virtual void fence(Exposure exposure) = 0;
+    virtual void post() = 0;
+    virtual void start() = 0;
+    virtual void complete() = 0;
+    virtual void wait() = 0;
+    virtual void lock(int target, LockKind kind) = 0;
+    virtual void unlock(int target) = 0;
+    virtual void lock_all() = 0;
+    virtual void unlock_all() = 0;
+    virtual void flush(int target) = 0;
+    virtual void flush_local(int target) = 0;
+};
+
+/// A window to be made.
+struct WindowRequest {
+    WindowForm form = WindowForm::create;
+    void* base = nullptr;  ///< this rank's memory; of allocate, the MPI chooses
+    std::size_t bytes = 0;
+    /// allocate: kinds of memory to ask for, as the value of mpi_memory_alloc_kinds (MPI-4.1, 11.4.3); null: any.
+    const char* memory_kinds = nullptr;
+    OneSided operation = OneSided::none;  ///< what will be done in it
+    bool is_target = false;               ///< whether the other rank works in this rank's memory
+    bool target_takes_part = false;       ///< whether targets call fence, or post and wait
+    int peer = 0;
     MPI_Comm communicator = MPI_COMM_NULL;
 };
 
@@ -94,6 +156,10 @@ class Communication {
     virtual void restart(Operations& operations, std::size_t first, std::size_t count) = 0;
     /// Frees persistent operations.
     virtual void release(Operations& operations) = 0;
+
+    // ---- one-sided ------------------------------------------------------------------------------------------------
+    /// Collective.
+    [[nodiscard]] virtual std::unique_ptr<Window> open_window(const WindowRequest& request) = 0;
 
     // ---- completion: of operations [first, first + count) ---------------------------------------------------------
     virtual void wait(Operations& operations, std::size_t first, std::size_t count) = 0;

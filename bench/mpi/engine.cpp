@@ -182,8 +182,9 @@ class Measurements {
     [[nodiscard]] std::unique_ptr<Benchmark> make_benchmark(const Environment& environment) const {
         std::unique_ptr<Benchmark> benchmark;
         together(communicator(), [&] {
-            benchmark =
-                environment.test.is_collective() ? make_collective(environment) : make_point_to_point(environment);
+            benchmark = environment.test.is_collective()  ? make_collective(environment)
+                        : environment.test.is_one_sided() ? make_one_sided(environment)
+                                                          : make_point_to_point(environment);
         });
         return benchmark;
     }
@@ -277,6 +278,10 @@ class Measurements {
         result.ranks = _environment.ranks;
         result.window_size = facts.window_size;
         result.pairs = facts.pairs;
+        if (_environment.test.is_one_sided()) {
+            result.window_creation = mpi_name(window_form_of(_options));
+            result.synchronisation = mpi_name(synchronisation_of(_options, _environment.test));
+        }
         for (const Entry& entry : entries) {
             result.contenders.push_back(entry.result);
         }
@@ -303,7 +308,7 @@ class Measurements {
         const HeaderFacts facts = header_facts(*benchmark, type);
         begin_result(type, facts, entries);
         bool header_is_out = false;
-        for (const std::size_t size : sizes_to_measure(_options, _environment.test)) {
+        for (const std::size_t size : sizes_to_measure(_options, _environment.test, type)) {
             _turns.wait(++_step);
             if (!measure_size(*benchmark, size, entries)) {
                 continue;
@@ -351,7 +356,7 @@ class Measurements {
         std::vector<std::vector<Measurement>> rows;
         std::vector<Entry> entries = make_entries();
         bool header_is_out = false;
-        for (const std::size_t size : sizes_to_measure(_options, _environment.test)) {
+        for (const std::size_t size : sizes_to_measure(_options, _environment.test, type)) {
             _turns.wait(++_step);
             std::vector<Measurement> row;
             for (std::size_t i = 0; i < kVariedWindows.size() && !_failed; ++i) {
@@ -428,6 +433,7 @@ class Measurements {
         }
         let_go_of_peers(entries);
         check_guards(benchmark, entries);
+        together(communicator(), [&] { benchmark.close(); });
         for (std::size_t i = 0; i < entries.size(); ++i) {
             Entry& entry = entries[i];
             ContenderResult& result = _results.back().contenders[i];

@@ -29,6 +29,9 @@ class AgreedError : public Error {
 /// Collective.
 void agree(MPI_Comm communicator, const Error* problem);
 
+/// As agree(), for what only leaves out a contender: throws Unavailable instead. Collective.
+void agree_to_run(MPI_Comm communicator, const Error* problem);
+
 /// Prints the message with the rank that has it, and ends all ranks with a non-zero status. For errors that the other
 /// ranks cannot know of, and would wait for for ever.
 [[noreturn]] void end_all(MPI_Comm communicator, const std::string& message) noexcept;

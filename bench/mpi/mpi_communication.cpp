@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "mpi/benchmark.h"
+#include "mpi/large_counts.h"
+#include "mpi/mpi_window.h"
 
 namespace awaken::bench {
 namespace {
@@ -69,64 +71,6 @@ struct Barrier {
     static auto large_blocking(const MpiFunctions& mpi) { return mpi.Barrier; }
     static auto large_nonblocking(const MpiFunctions& mpi) { return mpi.Ibarrier; }
     static auto large_persistent(const MpiFunctions& mpi) { return mpi.Barrier_init; }
-};
-
-template <typename Function>
-bool exists(const Function function) noexcept {
-    if constexpr (kDeclared<Function>) {
-        return function != nullptr;
-    } else {
-        return false;
-    }
-}
-
-/// Calls a function that this MPI may lack.
-template <typename Function, typename... Arguments>
-void call_or_refuse(const char* const name, const Function function, const Arguments... arguments) {
-    if constexpr (kDeclared<Function>) {
-        if (function != nullptr) {
-            check_mpi(function(arguments...), name);
-            return;
-        }
-    }
-    throw Unavailable(short_version() + " has no " + name + " for this count", "use a newer release of this MPI");
-}
-
-constexpr bool fits(const Count count) noexcept {
-    return count <= INT_MAX;
-}
-
-/// `count` elements of a type as one element, for MPIs whose counts are int.
-class LargeType {
-  public:
-    LargeType(const MpiFunctions& mpi, const Count count, const MPI_Datatype element) : _mpi(mpi) {
-        constexpr Count kChunk = Count{1} << 30;
-        MPI_Aint lower = 0;
-        MPI_Aint extent = 0;
-        check_mpi(_mpi.Type_get_extent(element, &lower, &extent), "MPI_Type_get_extent");
-        MPI_Datatype chunk = MPI_DATATYPE_NULL;
-        MPI_Datatype body = MPI_DATATYPE_NULL;
-        check_mpi(_mpi.Type_contiguous(static_cast<int>(kChunk), element, &chunk), "MPI_Type_contiguous");
-        check_mpi(_mpi.Type_contiguous(static_cast<int>(count / kChunk), chunk, &body), "MPI_Type_contiguous");
-        const std::array<int, 2> lengths{1, static_cast<int>(count % kChunk)};
-        const std::array<MPI_Aint, 2> displacements{0, static_cast<MPI_Aint>(count / kChunk * kChunk) * extent};
-        const std::array<MPI_Datatype, 2> types{body, element};
-        check_mpi(_mpi.Type_create_struct(2, lengths.data(), displacements.data(), types.data(), &_type),
-                  "MPI_Type_create_struct");
-        check_mpi(_mpi.Type_commit(&_type), "MPI_Type_commit");
-        _mpi.Type_free(&chunk);
-        _mpi.Type_free(&body);
-    }
-    /// Operations under way keep the type alive inside the MPI.
-    ~LargeType() { _mpi.Type_free(&_type); }
-    LargeType(const LargeType&) = delete;
-    LargeType& operator=(const LargeType&) = delete;
-
-    [[nodiscard]] MPI_Datatype get() const noexcept { return _type; }
-
-  private:
-    const MpiFunctions& _mpi;
-    MPI_Datatype _type = MPI_DATATYPE_NULL;
 };
 
 /// Counts and displacements as the int functions take them; kept with the operation for as long as it runs.
@@ -493,6 +437,13 @@ void MpiCommunication::start(Operations& operations, const std::size_t index, co
 
 void MpiCommunication::initialize(Operations& operations, const std::size_t index, const CollectiveCall& call) {
     issue(Form::persistent, call, &operations.requests[index], &operations.states[index]);
+}
+
+// ---- windows
+// ----------------------------------------------------------------------------------------------------------
+
+std::unique_ptr<Window> MpiCommunication::open_window(const WindowRequest& request) {
+    return open_mpi_window(_mpi, request);
 }
 
 // ---- completion

@@ -32,6 +32,7 @@ class MpiCommunication : public Communication {
     void initialize(Operations& operations, std::size_t index, const CollectiveCall& call) override;
     void restart(Operations& operations, std::size_t first, std::size_t count) override;
     void release(Operations& operations) override;
+    [[nodiscard]] std::unique_ptr<Window> open_window(const WindowRequest& request) override;
     void wait(Operations& operations, std::size_t first, std::size_t count) override;
     bool test(Operations& operations, std::size_t index) override;
 

@@ -7,18 +7,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <thread>
 
-#include "engine/statistics.h"
 #include "mpi/benchmark.h"
 #include "mpi/clock.h"
 #include "mpi/collective_type.h"
 #include "mpi/engine.h"
 #include "mpi/mpi_functions.h"
+#include "mpi/sampling.h"
 
 namespace awaken::bench {
 namespace {
@@ -30,32 +29,21 @@ constexpr int kBackTag = 10;
 constexpr int kAnswerTag = 101;
 constexpr int kCheckTag = 200;
 
-/// A sample must last a hundred readings of the clock.
-constexpr double kShortestSample = 2.5e-6;
-
-/// What receive buffers hold before data arrives.
-constexpr std::byte kUntouched{0x5A};
-
-constexpr std::uint64_t stream_of(const int source, const int destination) noexcept {
-    return static_cast<std::uint64_t>(source) << 32U | static_cast<std::uint32_t>(destination);
-}
-
-void barrier(MPI_Comm communicator) {
-    check_mpi(MPI_Barrier(communicator), "MPI_Barrier");
-}
-
 /// What is common to all: buffers, types, the check.
 class PointToPoint : public Benchmark {
   public:
     explicit PointToPoint(const Environment& environment, const int messages, const bool multiple)
-        : _environment(environment), _messages(messages), _copies(multiple ? messages : 1) {}
+        : _environment(environment),
+          _messages(messages),
+          _copies(multiple ? messages : 1),
+          _batches(!environment.options.percentiles.empty()) {}
 
     void set_type(const ElementType type) override { _element = type; }
 
     [[nodiscard]] bool resize(const std::size_t size) override {
         _send.clear();
         _receive.clear();
-        _seconds.clear();
+        _batches.forget();
         _size = size;
         const std::size_t element = size_of(_element);
         if (size / element == 0) {
@@ -103,7 +91,7 @@ class PointToPoint : public Benchmark {
             }
             exchange(with, source, destination);
             if (source >= 0 && damage_here && round == 0) {
-                damage(_receive.front());
+                _receive.front().damage_data();
             }
             for (std::size_t copy = 0; copy < _send.size(); ++copy) {
                 if (source >= 0) {
@@ -142,19 +130,7 @@ class PointToPoint : public Benchmark {
     [[nodiscard]] const Environment& environment() const noexcept { return _environment; }
     [[nodiscard]] int rank() const noexcept { return _environment.rank; }
 
-    /// How many iterations make up a sample; the same for all runs into `samples`.
-    [[nodiscard]] std::size_t batch_for(const Communication& with, Samples& samples, const std::size_t iterations) {
-        if (samples.operation.empty()) {
-            const auto known = _seconds.find(&with);
-            const bool each = known == _seconds.end() || !_environment.options.percentiles.empty();
-            samples.iterations_per_sample =
-                each ? 1 : static_cast<std::size_t>(std::ceil(kShortestSample / std::max(known->second, 1e-9)));
-        }
-        return std::min(samples.iterations_per_sample, iterations);
-    }
-    void remember(const Communication& with, const double seconds_per_iteration) {
-        _seconds[&with] = seconds_per_iteration;
-    }
+    [[nodiscard]] Batches& batches() noexcept { return _batches; }
 
     static void refuse_queue(const Mode mode, const char* const reason) {
         if (mode == Mode::queued) {
@@ -202,13 +178,6 @@ class PointToPoint : public Benchmark {
         return compare(actual, expected, _element);
     }
 
-    static void damage(Buffer& buffer) {
-        std::byte byte{};
-        buffer.read({&byte, 1});
-        byte = ~byte;
-        buffer.write({&byte, 1});
-    }
-
     void exchange(Communication& with, const int source, const int destination) {
         Operations operations(static_cast<std::size_t>(2 * _messages));
         std::size_t used = 0;
@@ -232,38 +201,8 @@ class PointToPoint : public Benchmark {
     std::size_t _size = 0;
     std::optional<MessageType> _message;
     std::vector<Buffer> _send, _receive;
-    std::map<const Communication*, double> _seconds;  ///< of an iteration at this size, as last seen
+    Batches _batches;
 };
-
-/// Sums over all ranks, at rank 0.
-double sum_at_root(const double value, MPI_Comm communicator) {
-    double sum = 0;
-    check_mpi(MPI_Reduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, communicator), "MPI_Reduce");
-    return sum;
-}
-
-/// Element by element the largest of all ranks that have samples, at rank 0, in microseconds.
-std::vector<double> slowest_of_ranks(const std::vector<double>& samples, MPI_Comm communicator) {
-    unsigned long long here = samples.size();
-    unsigned long long most = 0;
-    check_mpi(MPI_Allreduce(&here, &most, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, communicator), "MPI_Allreduce");
-    std::vector<double> mine(samples);
-    mine.resize(most, 0);
-    std::vector<double> slowest(most, 0);
-    check_mpi(MPI_Reduce(mine.data(), slowest.data(), static_cast<int>(most), MPI_DOUBLE, MPI_MAX, 0, communicator),
-              "MPI_Reduce");
-    for (double& value : slowest) {
-        value *= 1e6;
-    }
-    return slowest;
-}
-
-std::size_t largest_of_ranks(const std::size_t value, MPI_Comm communicator) {
-    const unsigned long long here = value;
-    unsigned long long largest = 0;
-    check_mpi(MPI_Allreduce(&here, &largest, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, communicator), "MPI_Allreduce");
-    return largest;
-}
 
 // ---- latency
 // ----------------------------------------------------------------------------------------------------------
@@ -362,21 +301,7 @@ class Latency : public PointToPoint {
             }
             return;
         }
-        const std::size_t batch = batch_for(with, samples, iterations);
-        const double begin = now();
-        double mark = begin;
-        for (std::size_t done = 0; done < iterations;) {
-            const std::size_t some = std::min(batch, iterations - done);
-            for (std::size_t i = 0; i < some; ++i) {
-                ping(with);
-            }
-            done += some;
-            const double end = now();
-            samples.operation.push_back((end - mark) / (2.0 * static_cast<double>(some)));
-            mark = end;
-        }
-        samples.total += mark - begin;
-        remember(with, (mark - begin) / static_cast<double>(iterations));
+        batches().run(with, iterations, 2, samples, [&] { ping(with); });
     }
 
     void run_apart(Communication& with, const std::size_t iterations, Samples& samples) {
@@ -418,21 +343,7 @@ class PersistentLatency final : public Latency {
             with.wait(operations, 1 - first, 1);
         };
         if (rank() == 0) {
-            const std::size_t batch = batch_for(with, samples, iterations);
-            const double begin = now();
-            double mark = begin;
-            for (std::size_t done = 0; done < iterations;) {
-                const std::size_t some = std::min(batch, iterations - done);
-                for (std::size_t i = 0; i < some; ++i) {
-                    exchange();
-                }
-                done += some;
-                const double end = now();
-                samples.operation.push_back((end - mark) / (2.0 * static_cast<double>(some)));
-                mark = end;
-            }
-            samples.total += mark - begin;
-            remember(with, (mark - begin) / static_cast<double>(iterations));
+            batches().run(with, iterations, 2, samples, exchange);
         } else {
             for (std::size_t i = 0; i < iterations; ++i) {
                 exchange();
@@ -651,20 +562,8 @@ class Bandwidth : public PointToPoint {
         measurement.iterations = samples.iterations;
         measurement.iterations_per_sample = static_cast<std::size_t>(_window);
         measurement.samples = slowest_of_ranks(samples.operation, communicator);
-        measurement.bandwidth = total > 0 ? moved() / 1e6 * messages / total : 0;
-        measurement.message_rate = total > 0 ? messages / total : 0;
-        measurement.average = messages > 0 ? total * 1e6 * streams() / messages : 0;
+        sum_up_bandwidth({moved(), messages, streams(), total}, environment().options.percentiles, measurement);
         fill_transmit_size(measurement);
-        if (!environment().options.percentiles.empty() && !measurement.samples.empty()) {
-            std::vector<double> bandwidths;
-            bandwidths.reserve(measurement.samples.size());
-            for (const double microseconds : measurement.samples) {
-                bandwidths.push_back(moved() * streams() / microseconds);  // bytes/us is MB/s
-            }
-            for (const int p : environment().options.percentiles) {
-                measurement.percentiles.push_back(percentile(bandwidths, p));
-            }
-        }
     }
 
   protected:

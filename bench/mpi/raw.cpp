@@ -1,4 +1,5 @@
-// The hardware's limit for a message: the receiver's GPU copies from the sender's buffer, which IPC has mapped for it.
+// The hardware's limit for a message: a GPU copies between its own buffer and one of another rank, which IPC has mapped
+// for it. Messages are fetched by the receiver; what a one-sided operation writes is brought by its origin.
 #include <unistd.h>
 
 #include <array>
@@ -13,15 +14,6 @@
 
 namespace awaken::bench {
 namespace {
-
-/// Throws Unavailable on all ranks when any has a problem. Collective.
-void agree_to_run(MPI_Comm communicator, const std::optional<Error>& problem) {
-    try {
-        agree(communicator, problem ? &*problem : nullptr);
-    } catch (const AgreedError& error) {
-        throw Unavailable(error.cause(), error.remedy());
-    }
-}
 
 constexpr const char* kLeaveOut = "leave raw out of --compare";
 
@@ -52,7 +44,7 @@ class IpcCopy final : public RawCopy {
             problem.emplace("no stream for raw copies: " + made.message(), "see that the GPU driver works");
         }
         try {
-            agree_to_run(environment.communicator, problem);
+            agree_to_run(environment.communicator, problem ? &*problem : nullptr);
         } catch (const Unavailable&) {
             static_cast<void>(_gpu.destroy_stream(_stream));
             throw;
@@ -65,9 +57,9 @@ class IpcCopy final : public RawCopy {
     IpcCopy(const IpcCopy&) = delete;
     IpcCopy& operator=(const IpcCopy&) = delete;
 
-    void prepare(MPI_Comm communicator, const Buffer& source, Buffer& destination) override {
+    void prepare(MPI_Comm communicator, const Buffer& offered, const Buffer& own) override {
         // Opening mappings anew for each block of copies would make the first of them the slowest.
-        const int same = !_sources.empty() && _source == source.data() && _destination == destination.data() ? 1 : 0;
+        const int same = !_peers.empty() && _offered == offered.data() && _own == own.data() ? 1 : 0;
         int all_same = 0;
         check_mpi(MPI_Allreduce(&same, &all_same, 1, MPI_INT, MPI_MIN, communicator), "MPI_Allreduce");
         if (all_same != 0) {
@@ -75,39 +67,40 @@ class IpcCopy final : public RawCopy {
         }
         close_all();
         Offer mine;
-        std::optional<Error> problem = offer(source, destination, mine);
-        agree_to_run(communicator, problem);
+        std::optional<Error> problem = offer(offered, own, mine);
+        agree_to_run(communicator, problem ? &*problem : nullptr);
         std::vector<Offer> offers(static_cast<std::size_t>(_ranks));
         check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, offers.data(), sizeof mine, MPI_BYTE, communicator),
                   "MPI_Allgather");
         problem = open(mine, offers);
         try {
-            agree_to_run(communicator, problem);
+            agree_to_run(communicator, problem ? &*problem : nullptr);
         } catch (const Unavailable&) {
             close_all();
             throw;
         }
-        _source = source.data();
-        _destination = destination.data();
+        _offered = offered.data();
+        _own = own.data();
     }
 
     void release() noexcept override { close_all(); }
 
     void pull(const int peer, const std::size_t bytes, const std::size_t count) override {
-        const void* const source = _sources[static_cast<std::size_t>(peer)].data;
-        for (std::size_t i = 0; i < count; ++i)
-            check(_gpu.copy(_destination, source, bytes, _stream));
-        check(_gpu.synchronize_stream(_stream));
+        copy(_own, _peers[static_cast<std::size_t>(peer)].data, bytes, count);
+    }
+
+    void push(const int peer, const std::size_t bytes, const std::size_t count) override {
+        copy(_peers[static_cast<std::size_t>(peer)].data, _own, bytes, count);
     }
 
     [[nodiscard]] std::string description() const override {
-        return "the receiver's GPU copying from the sender's buffer (IPC)";
+        return "a GPU copying between its buffer and the other rank's (IPC)";
     }
 
   private:
     /// A peer's buffer as this process reaches it.
-    struct Source {
-        const void* data = nullptr;
+    struct Peer {
+        void* data = nullptr;
         void* mapping = nullptr;  ///< null in the process that owns the buffer
     };
 
@@ -115,8 +108,14 @@ class IpcCopy final : public RawCopy {
         if (!status.ok()) throw Error("a raw copy failed: " + status.message(), "see that the GPU driver works");
     }
 
-    std::optional<Error> offer(const Buffer& source, const Buffer& destination, Offer& mine) const {
-        for (const Buffer* const buffer : {&source, &destination}) {
+    void copy(void* const destination, const void* const source, const std::size_t bytes, const std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i)
+            check(_gpu.copy(destination, source, bytes, _stream));
+        check(_gpu.synchronize_stream(_stream));
+    }
+
+    std::optional<Error> offer(const Buffer& offered, const Buffer& own, Offer& mine) const {
+        for (const Buffer* const buffer : {&offered, &own}) {
             if (buffer->kind() != BufferKind::device) {
                 return Error(std::string("raw copies are between device buffers, and a buffer is ") +
                                  to_string(buffer->kind()) + " memory",
@@ -124,52 +123,52 @@ class IpcCopy final : public RawCopy {
             }
         }
         std::size_t offset = 0;
-        if (const gpu::Status status = _gpu.ipc_export(source.data(), mine.handle, offset); !status.ok()) {
+        if (const gpu::Status status = _gpu.ipc_export(offered.data(), mine.handle, offset); !status.ok()) {
             return Error("a buffer cannot be shared with other processes: " + status.message(), kLeaveOut);
         }
         mine.offset = offset;
-        mine.address = reinterpret_cast<std::uintptr_t>(source.data());
+        mine.address = reinterpret_cast<std::uintptr_t>(offered.data());
         mine.process = ::getpid();
         mine.system = running_system();
         return std::nullopt;
     }
 
     std::optional<Error> open(const Offer& mine, const std::vector<Offer>& offers) {
-        _sources.resize(offers.size());
-        for (std::size_t peer = 0; peer < offers.size(); ++peer) {
-            const Offer& theirs = offers[peer];
-            Source& source = _sources[peer];
+        _peers.resize(offers.size());
+        for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+            const Offer& theirs = offers[rank];
+            Peer& peer = _peers[rank];
             if (theirs.system != mine.system) {
                 return Error(
-                    "rank " + std::to_string(peer) + " is on another machine, whose memory no GPU here can read",
+                    "rank " + std::to_string(rank) + " is on another machine, whose memory no GPU here can read",
                     kLeaveOut);
             }
             if (theirs.process == mine.process) {
-                source.data = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(theirs.address));
+                peer.data = reinterpret_cast<void*>(static_cast<std::uintptr_t>(theirs.address));
                 continue;
             }
-            if (const gpu::Status status = _gpu.ipc_open(theirs.handle, _device, source.mapping); !status.ok()) {
-                return Error("the buffer of rank " + std::to_string(peer) + " cannot be mapped: " + status.message(),
+            if (const gpu::Status status = _gpu.ipc_open(theirs.handle, _device, peer.mapping); !status.ok()) {
+                return Error("the buffer of rank " + std::to_string(rank) + " cannot be mapped: " + status.message(),
                              kLeaveOut);
             }
-            source.data = static_cast<const std::byte*>(source.mapping) + theirs.offset;
+            peer.data = static_cast<std::byte*>(peer.mapping) + theirs.offset;
         }
         return std::nullopt;
     }
 
     void close_all() noexcept {
-        for (const Source& source : _sources)
-            static_cast<void>(_gpu.ipc_close(source.mapping));
-        _sources.clear();
+        for (const Peer& peer : _peers)
+            static_cast<void>(_gpu.ipc_close(peer.mapping));
+        _peers.clear();
     }
 
     gpu::Runtime& _gpu;
     const int _device;
     const int _ranks;
     gpu::StreamHandle _stream;
-    std::vector<Source> _sources;   ///< by rank
-    const void* _source = nullptr;  ///< own buffers of the last prepare()
-    void* _destination = nullptr;
+    std::vector<Peer> _peers;        ///< by rank
+    const void* _offered = nullptr;  ///< this rank's buffers of the last prepare()
+    void* _own = nullptr;
 };
 
 }  // namespace

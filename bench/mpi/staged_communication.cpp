@@ -4,8 +4,10 @@
 #include <cstddef>
 
 #include "mpi/benchmark.h"
+#include "mpi/host_images.h"
 #include "mpi/mpi_communication.h"
 #include "mpi/mpi_functions.h"
+#include "mpi/staged_window.h"
 
 namespace awaken::bench {
 namespace {
@@ -41,34 +43,12 @@ struct PendingCopy final : OperationState {
 class Staged final : public Communication {
   public:
     explicit Staged(const Environment& environment)
-        : _environment(environment), _gpu(environment.gpu), _mpi(library_functions()) {
-        if (environment.device >= 0) {
-            check(_gpu.create_stream(environment.device, true, _stream), "creating a stream");
-        }
-    }
-    ~Staged() override {
-        release_images();
-        if (_environment.device >= 0) {
-            static_cast<void>(_gpu.destroy_stream(_stream).ok());  // nothing to be done when the driver has gone
-        }
-    }
-    Staged(const Staged&) = delete;
-    Staged& operator=(const Staged&) = delete;
+        : _images(environment.gpu, environment.device), _mpi(library_functions()) {}
 
     [[nodiscard]] std::string description() const override { return short_version() + " with copies by hand"; }
 
     void prepare(MPI_Comm /* communicator */, const std::span<const Buffer* const> buffers) override {
-        release_images();
-        for (const Buffer* const buffer : buffers) {
-            if (buffer->kind() != BufferKind::device && buffer->kind() != BufferKind::pool &&
-                buffer->kind() != BufferKind::managed) {
-                continue;
-            }
-            void* memory = nullptr;
-            check(_gpu.allocate_pinned(std::max<std::size_t>(buffer->size(), 1), memory), "allocating pinned memory");
-            _images.push_back(
-                {static_cast<std::byte*>(buffer->data()), buffer->size(), static_cast<std::byte*>(memory)});
-        }
+        _images.prepare(buffers);
     }
 
     // ---- point-to-point
@@ -77,19 +57,19 @@ class Staged final : public Communication {
     void send(const void* data, const Count count, MPI_Datatype type, const int destination, const int tag,
               MPI_Comm comm) override {
         const std::size_t bytes = span_of(count, type);
-        _mpi.send(fetch(data, bytes), count, type, destination, tag, comm);
+        _mpi.send(_images.fetch(data, bytes), count, type, destination, tag, comm);
     }
 
     void receive(void* data, const Count count, MPI_Datatype type, const int source, const int tag,
                  MPI_Comm comm) override {
         void* const image = image_for_receive(data, count, type);
         _mpi.receive(image, count, type, source, tag, comm);
-        deliver(data, image, span_of(count, type));
+        _images.deliver(data, image, span_of(count, type));
     }
 
     void start_send(Operations& operations, const std::size_t index, const void* data, const Count count,
                     MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) override {
-        _mpi.start_send(operations, index, fetch(data, span_of(count, type)), count, type, destination, tag, comm);
+        _mpi.start_send(operations, index, _images.fetch(data, span_of(count, type)), count, type, destination, tag, comm);
     }
 
     void start_receive(Operations& operations, const std::size_t index, void* data, const Count count,
@@ -103,7 +83,7 @@ class Staged final : public Communication {
 
     void initialize_send(Operations& operations, const std::size_t index, const void* data, const Count count,
                          MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) override {
-        void* const image = image_of(data);
+        void* const image = _images.image_of(data);
         _mpi.initialize_send(operations, index, image, count, type, destination, tag, comm);
         if (image != data) {
             PendingCopy& copy = state_of(operations, index);
@@ -132,7 +112,7 @@ class Staged final : public Communication {
         _moved = call;
         move_to_images(_moved);
         _mpi.run(_moved);
-        deliver(const_cast<void*>(spans.written.data), image_of(spans.written.data), spans.written.bytes);
+        _images.deliver(const_cast<void*>(spans.written.data), _images.image_of(spans.written.data), spans.written.bytes);
     }
 
     void start(Operations& operations, const std::size_t index, const CollectiveCall& call) override {
@@ -145,6 +125,13 @@ class Staged final : public Communication {
         start_inner(operations, index, call, spans_of(call), true);
     }
 
+    // ---- one-sided
+    // ----------------------------------------------------------------------------------------------------
+
+    [[nodiscard]] std::unique_ptr<Window> open_window(const WindowRequest& request) override {
+        return open_staged_window(library_functions(), _images, request);
+    }
+
     // ---- completion
     // ---------------------------------------------------------------------------------------------------
 
@@ -153,14 +140,14 @@ class Staged final : public Communication {
         for (std::size_t i = first; i < first + count; ++i) {
             if (auto* const copy = copy_of(operations, i); copy != nullptr) {
                 if (copy->bytes_in != 0) {
-                    queue(copy->image_in, copy->device_in, copy->bytes_in);
+                    _images.queue(copy->image_in, copy->device_in, copy->bytes_in);
                     copied = true;
                 }
                 copy->due = copy->bytes != 0;
             }
         }
         if (copied) {
-            synchronize();
+            _images.synchronize();
         }
         _mpi.restart(operations, first, count);
     }
@@ -174,7 +161,7 @@ class Staged final : public Communication {
             copied = queue_due(operations, i) || copied;
         }
         if (copied) {
-            synchronize();
+            _images.synchronize();
         }
     }
 
@@ -186,51 +173,12 @@ class Staged final : public Communication {
             return false;
         }
         if (queue_due(operations, index)) {
-            synchronize();
+            _images.synchronize();
         }
         return true;
     }
 
   private:
-    struct Image {
-        std::byte* device;
-        std::size_t bytes;
-        std::byte* host;
-    };
-
-    static void check(const gpu::Status& status, const char* const what) {
-        if (!status.ok()) {
-            throw Error(std::string(what) + " failed: " + status.message(),
-                        "use smaller sizes, or leave `staged` out of --compare");
-        }
-    }
-
-    void release_images() noexcept {
-        for (const Image& image : _images) {
-            static_cast<void>(_gpu.free_pinned(image.host).ok());
-        }
-        _images.clear();
-    }
-
-    // ---- copies
-    // -------------------------------------------------------------------------------------------------------
-
-    /// Where the MPI finds what a program has at `data`: itself when that is host memory.
-    [[nodiscard]] void* image_of(const void* const data) const noexcept {
-        const auto* const address = static_cast<const std::byte*>(data);
-        for (const Image& image : _images) {
-            if (address >= image.device && address < image.device + std::max<std::size_t>(image.bytes, 1)) {
-                return image.host + (address - image.device);
-            }
-        }
-        return const_cast<void*>(data);
-    }
-
-    void queue(void* const destination, const void* const source, const std::size_t bytes) {
-        check(_gpu.copy(destination, source, bytes, _stream), "copying between GPU and host");
-    }
-    void synchronize() { check(_gpu.synchronize_stream(_stream), "copying between GPU and host"); }
-
     /// The bytes that `count` elements lie in.
     [[nodiscard]] static std::size_t span_of(const Count count, MPI_Datatype type) {
         if (count == 0 || type == MPI_DATATYPE_NULL) {
@@ -255,26 +203,10 @@ class Staged final : public Communication {
         return size != extent;
     }
 
-    void* fetch(const void* const data, const std::size_t bytes) {
-        void* const image = image_of(data);
-        if (image != data && bytes != 0) {
-            queue(image, data, bytes);
-            synchronize();
-        }
-        return image;
-    }
-
-    void deliver(void* const data, const void* const image, const std::size_t bytes) {
-        if (image != data && bytes != 0) {
-            queue(data, image, bytes);
-            synchronize();
-        }
-    }
-
     /// The gaps of a received type must come back as they were.
     void* image_for_receive(void* const data, const Count count, MPI_Datatype type) {
-        void* const image = image_of(data);
-        return image != data && has_gaps(type) ? fetch(data, span_of(count, type)) : image;
+        void* const image = _images.image_of(data);
+        return image != data && has_gaps(type) ? _images.fetch(data, span_of(count, type)) : image;
     }
 
     // ---- operations under way
@@ -306,7 +238,7 @@ class Staged final : public Communication {
             return false;
         }
         copy->due = false;
-        queue(copy->device, copy->image, copy->bytes);
+        _images.queue(copy->device, copy->image, copy->bytes);
         return true;
     }
 
@@ -328,13 +260,13 @@ class Staged final : public Communication {
         operations.states[index] = std::move(ours);
 
         copy.device = const_cast<void*>(spans.written.data);
-        copy.image = image_of(spans.written.data);
+        copy.image = _images.image_of(spans.written.data);
         copy.bytes = copy.image != copy.device ? spans.written.bytes : 0;
         copy.due = !persistent;
         if (persistent) {
             const Span& input = spans.reads_written ? spans.written : spans.read;
             copy.device_in = input.data;
-            copy.image_in = image_of(input.data);
+            copy.image_in = _images.image_of(input.data);
             copy.bytes_in = copy.image_in != input.data ? input.bytes : 0;
         }
     }
@@ -520,9 +452,9 @@ class Staged final : public Communication {
     void fetch_inputs(const CallSpans& spans) {
         bool copied = false;
         const auto queue_span = [&](const Span& span) {
-            void* const image = image_of(span.data);
+            void* const image = _images.image_of(span.data);
             if (span.bytes != 0 && image != span.data) {
-                queue(image, span.data, span.bytes);
+                _images.queue(image, span.data, span.bytes);
                 copied = true;
             }
         };
@@ -531,24 +463,21 @@ class Staged final : public Communication {
             queue_span(spans.written);
         }
         if (copied) {
-            synchronize();
+            _images.synchronize();
         }
     }
 
     void move_to_images(CollectiveCall& call) const {
         if (call.send != nullptr && call.send != MPI_IN_PLACE) {
-            call.send = image_of(call.send);
+            call.send = _images.image_of(call.send);
         }
         if (call.receive != nullptr && call.receive != MPI_IN_PLACE) {
-            call.receive = image_of(call.receive);
+            call.receive = _images.image_of(call.receive);
         }
     }
 
-    const Environment _environment;
-    gpu::Runtime& _gpu;
+    HostImages _images;
     MpiCommunication _mpi;
-    gpu::StreamHandle _stream;
-    std::vector<Image> _images;
     CollectiveCall _moved;  ///< of the blocking call under way; kept for its memory
 };
 

@@ -15,15 +15,6 @@
 namespace awaken::bench {
 namespace {
 
-/// Throws Unavailable on all ranks when any has a problem. Collective.
-void agree_to_run(MPI_Comm communicator, const Error* problem) {
-    try {
-        agree(communicator, problem);
-    } catch (const AgreedError& error) {
-        throw Unavailable(error.cause(), error.remedy());
-    }
-}
-
 constexpr const char* kLeaveOut = "leave xccl out of --compare";
 
 /// What of MPI's types has a counterpart; the others are derived types or MPI's own.
@@ -174,6 +165,10 @@ class Xccl final : public Communication {
     }
 
     // ---- completion -------------------------------------------------------------------------------------------------
+
+    [[nodiscard]] std::unique_ptr<Window> open_window(const WindowRequest& /* request */) override {
+        throw Unavailable(std::string(_library->name()) + " has no call that works in the memory of another rank by itself", kLeaveOut);
+    }
 
     void wait(Operations& operations, const std::size_t first, const std::size_t count) override {
         std::uint64_t last = 0;

@@ -1,0 +1,87 @@
+#include "mpi/host_images.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+
+namespace awaken::bench {
+namespace {
+
+void check(const gpu::Status& status, const char* const what) {
+    if (!status.ok()) {
+        throw Error(std::string(what) + " failed: " + status.message(),
+                    "use smaller sizes, or leave `staged` out of --compare");
+    }
+}
+
+}  // namespace
+
+HostImages::HostImages(gpu::Runtime& gpu, const int device) : _gpu(gpu), _device(device) {
+    if (device >= 0) {
+        check(_gpu.create_stream(device, true, _stream), "creating a stream");
+    }
+}
+
+HostImages::~HostImages() {
+    release();
+    if (_device >= 0) {
+        static_cast<void>(_gpu.destroy_stream(_stream).ok());  // nothing to be done when the driver has gone
+    }
+}
+
+void HostImages::release() noexcept {
+    for (const Image& image : _images) {
+        static_cast<void>(_gpu.free_pinned(image.host).ok());
+    }
+    _images.clear();
+}
+
+void HostImages::prepare(const std::span<const Buffer* const> buffers) {
+    release();
+    for (const Buffer* const buffer : buffers) {
+        if (buffer->kind() != BufferKind::device && buffer->kind() != BufferKind::pool &&
+            buffer->kind() != BufferKind::managed) {
+            continue;
+        }
+        void* memory = nullptr;
+        check(_gpu.allocate_pinned(std::max<std::size_t>(buffer->size(), 1), memory), "allocating pinned memory");
+        _images.push_back({static_cast<std::byte*>(buffer->data()), buffer->size(), static_cast<std::byte*>(memory)});
+    }
+}
+
+void* HostImages::image_of(const void* const data) const noexcept {
+    const auto* const address = static_cast<const std::byte*>(data);
+    for (const Image& image : _images) {
+        if (address >= image.device && address < image.device + std::max<std::size_t>(image.bytes, 1)) {
+            return image.host + (address - image.device);
+        }
+    }
+    return const_cast<void*>(data);
+}
+
+void HostImages::queue(void* const destination, const void* const source, const std::size_t bytes) {
+    check(_gpu.copy(destination, source, bytes, _stream), "copying between GPU and host");
+}
+
+void HostImages::synchronize() {
+    check(_gpu.synchronize_stream(_stream), "copying between GPU and host");
+}
+
+void* HostImages::fetch(const void* const data, const std::size_t bytes) {
+    void* const image = image_of(data);
+    if (image != data && bytes != 0) {
+        queue(image, data, bytes);
+        synchronize();
+    }
+    return image;
+}
+
+void HostImages::deliver(void* const data, const void* const image, const std::size_t bytes) {
+    if (image != data && bytes != 0) {
+        queue(data, image, bytes);
+        synchronize();
+    }
+}
+
+}  // namespace awaken::bench
