@@ -907,7 +907,9 @@ void stores_and_sync(Run& run) {
 void results_in_the_window(Run& run) {
     const Ring ring(run);
     constexpr int kBytes = 4000;
-    std::byte* memory = window_memory(run, 3 * kBytes);
+    // Managed memory is the MPI's to reach, but results come to it by a copy after the fence.
+    const Kind kind = run.draw_kind();
+    std::byte* memory = run.input_of(kind == Kind::managed ? Kind::device : kind, 3 * kBytes);
     std::byte* target = run.output<std::byte>(kBytes);
     const Win window(run, memory, 3 * kBytes, 1);
     OK(MPI_Win_fence(0, window));
