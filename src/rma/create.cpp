@@ -580,6 +580,17 @@ struct QueryShared {
     static int run(Call& call, MPI_Win handle, int rank, Size* size, Unit* unit, void* base) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
+        if (window != nullptr && window->has_shadow()) {
+            // MPIs may answer for any window, but what they know is the shadow. Its own memory is all that this process
+            // can load and store.
+            const bool own = rank == window->own();
+            const Making& made = window->made();
+            *size = own ? static_cast<Size>(made.bytes) : Size{0};
+            *unit = static_cast<Unit>(made.unit);
+            void* const there = own ? made.base : nullptr;
+            std::memcpy(base, static_cast<const void*>(&there), sizeof there);
+            return MPI_SUCCESS;
+        }
         if (window == nullptr || !window->is_ours() || window->made().flavor != MPI_WIN_FLAVOR_SHARED ||
             (rank != MPI_PROC_NULL && !window->has(rank))) {
             return below<function>()(handle, rank, size, unit, base);

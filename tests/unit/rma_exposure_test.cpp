@@ -216,6 +216,34 @@ TEST_F(ExposureTest, PostStartCompleteAndWaitMeet) {
     }));
 }
 
+TEST_F(ExposureTest, NobodyPassesAFenceBeforeAnnouncedResultsAreThere) {
+    EXPECT_TRUE(in_all([&](Exposure& exposure) {
+        int meetings = 0;
+        const auto meet = [&] {
+            ++common->step;
+            await([&] { return common->step >= kMembers * (meetings + 1); });
+            ++meetings;
+        };
+        for (std::uint64_t fence = 1; fence <= 200; ++fence) {
+            const bool announces = (static_cast<std::uint64_t>(exposure.own()) + fence) % kMembers == 0;
+            if (announces) {
+                exposure.announce_results(fence);
+            }
+            meet();
+            if (announces) {
+                common->number = fence;
+            }
+            exposure.results_are_there(fence);
+            exposure.await_results(fence);
+            if (common->number != fence) {
+                return false;
+            }
+            meet();
+        }
+        return true;
+    }));
+}
+
 TEST_F(ExposureTest, ALockOfAKilledMemberIsAnError) {
     EXPECT_TRUE(in_all(
         [&](Exposure& exposure) {

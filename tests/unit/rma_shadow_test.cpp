@@ -154,7 +154,7 @@ TEST_F(ShadowTest, LosesNothingWhenTheGpuRefuses) {
 
 TEST_F(ShadowTest, NothingIsLostThatIsPutMeanwhile) {
     // Others count in every second number; the program counts in those between, half a word apart.
-    constexpr std::size_t kNumbers = 4096, kTimes = 400;
+    constexpr std::size_t kNumbers = 64, kTimes = 200000;  // few: to meet often
     allocate(0, kNumbers * sizeof(std::uint32_t));
     std::memset(seen(), 0, kNumbers * sizeof(std::uint32_t));
     const auto shadow = Shadow::make(means, device, kNumbers * sizeof(std::uint32_t), info);
