@@ -23,8 +23,8 @@ enum class Family : std::uint8_t {
     one_sided_latency,        ///< an operation on the other rank's window, and its synchronisation
     one_sided_bandwidth,      ///< a window of operations and one synchronisation
     one_sided_bidirectional_bandwidth,
-    collective,               ///< time of each call, averaged over ranks
-    nonblocking_collective,   ///< with overlap
+    collective,              ///< time of each call, averaged over ranks
+    nonblocking_collective,  ///< with overlap
     persistent_collective,
     startup  ///< init, hello
 };

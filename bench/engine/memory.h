@@ -16,8 +16,8 @@ class Buffer {
     /// Allocates, and asks the GPU runtime where the memory really is; throws Error when it is not what was asked for.
     /// `offset` bytes are left free between the front guard's end (256-byte aligned) and data().
     Buffer(gpu::Runtime& gpu, int device, BufferChoice choice, std::size_t bytes, std::size_t offset = 0);
-    /// In `memory`, which somebody else has allocated, capacity_for(bytes, offset) bytes that outlive the buffer. Throws
-    /// Error when it is not of the kind.
+    /// In `memory`, which somebody else has allocated, capacity_for(bytes, offset) bytes that outlive the buffer.
+    /// Throws Error when it is not of the kind.
     Buffer(gpu::Runtime& gpu, int device, BufferChoice choice, std::size_t bytes, std::size_t offset, void* memory);
     ~Buffer();
     Buffer(Buffer&& other) noexcept;

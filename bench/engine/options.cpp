@@ -385,38 +385,53 @@ void set_graph(Parser& parser, const std::string& value) {
     parser.note("-G is accepted without effect: no graph is drawn; --json FILE holds every sample to draw from");
 }
 
+/// What a value of -s or -w stands for.
+template <typename Value>
+struct Named {
+    const char* name;
+    Value value;
+};
+
+constexpr std::array<Named<Synchronisation>, 6> kSynchronisations{{
+    {"pscw", Synchronisation::pscw},
+    {"fence", Synchronisation::fence},
+    {"lock", Synchronisation::lock},
+    {"flush", Synchronisation::flush},
+    {"flush_local", Synchronisation::flush_local},
+    {"lock_all", Synchronisation::lock_all},
+}};
+constexpr std::array<Named<WindowForm>, 3> kWindowForms{{
+    {"create", WindowForm::create},
+    {"allocate", WindowForm::allocate},
+    {"dynamic", WindowForm::dynamic},
+}};
+
+template <typename Value, std::size_t count>
+Value value_named(const std::string& option, const std::string& name, const std::array<Named<Value>, count>& values) {
+    std::string list;
+    for (const Named<Value>& one : values) {
+        if (equals_ignoring_case(name, one.name)) return one.value;
+        list += (list.empty() ? "" : ", ") + std::string(one.name);
+    }
+    throw Error(quoted(option, name) + " is not understood", "use one of " + list);
+}
+
+template <typename Value, std::size_t count>
+const char* name_of(const std::array<Named<Value>, count>& values, Value value) {
+    return std::find_if(values.begin(), values.end(), [&](const auto& one) { return one.value == value; })->name;
+}
+
 void set_synchronisation(Parser& parser, const std::string& value) {
-    using enum Synchronisation;
-    constexpr std::array<std::pair<const char*, Synchronisation>, 6> kNames{{
-        {"pscw", pscw},
-        {"fence", fence},
-        {"lock", lock},
-        {"flush", flush},
-        {"flush_local", flush_local},
-        {"lock_all", lock_all},
-    }};
-    const auto named = std::find_if(kNames.begin(), kNames.end(),
-                                    [&](const auto& entry) { return equals_ignoring_case(value, entry.first); });
-    if (named == kNames.end()) {
-        throw Error(quoted("-s", value) + " is not understood",
-                    "use one of pscw, fence, lock, flush, flush_local, lock_all");
+    const Synchronisation synchronisation = value_named("-s", value, kSynchronisations);
+    if (parser.test.family == Family::one_sided_bidirectional_bandwidth && !target_takes_part(synchronisation)) {
+        throw Error(std::string(parser.test.name) + " takes no -s " + value,
+                    "use pscw or fence, in which both ranks take part");
     }
-    if (parser.test.family == Family::one_sided_bidirectional_bandwidth && !target_takes_part(named->second)) {
-        throw Error(std::string(parser.test.name) + " takes no -s " + value, "use pscw or fence, in which both ranks move");
-    }
-    parser.options().synchronisation = named->second;
+    parser.options().synchronisation = synchronisation;
 }
 
 void set_window_form(Parser& parser, const std::string& value) {
-    if (equals_ignoring_case(value, "create")) {
-        parser.options().window_form = WindowForm::create;
-    } else if (equals_ignoring_case(value, "allocate")) {
-        parser.options().window_form = WindowForm::allocate;
-    } else if (equals_ignoring_case(value, "dynamic")) {
-        parser.options().window_form = WindowForm::dynamic;
-    } else {
-        throw Error(quoted("-w", value) + " is not understood", "use create, allocate or dynamic");
-    }
+    parser.options().window_form = value_named("-w", value, kWindowForms);
 }
 
 std::optional<ContenderChoice::Kind> contender_kind(const std::string& name) {
@@ -782,12 +797,14 @@ void check_combinations(Parser& parser) {
     } else if (parser.has(kPrecision) || parser.has(kMaxTime)) {
         throw Error("-i fixes the iterations that --precision and --max-time are to choose", "leave out one");
     }
-    if (test.one_sided == OneSided::compare_and_swap) {
-        for (const ElementType type : options.types) {
-            if (type == ElementType::float_ || type == ElementType::double_) {
-                throw Error(std::string("MPI_Compare_and_swap takes no ") + mpi_name(type), "use -T mpi_char,mpi_int");
-            }
-        }
+    if (test.one_sided == OneSided::compare_and_swap && !options.types.empty()) {
+        // MPI-4.1, 12.3.4: whole numbers, logical values and bytes.
+        const std::size_t left_out = std::erase_if(options.types, [](const ElementType type) {
+            return type == ElementType::float_ || type == ElementType::double_;
+        });
+        const char* const why = "MPI_Compare_and_swap takes no floating-point numbers";
+        if (options.types.empty()) throw Error(why, "use -T mpi_char or -T mpi_int");
+        if (left_out != 0) parser.note(std::string("floating-point types of -T are left out: ") + why);
     }
     if (test.sized && !test.is_of_one_element()) {
         const Defaults defaults = defaults_of(test);
@@ -891,9 +908,9 @@ std::string default_text(const Row& row, const TestInfo& test) {
         case 'k':
             return "fixed:0";
         case 's':
-            return test.family == Family::one_sided_bidirectional_bandwidth ? "pscw" : "flush";
+            return name_of(kSynchronisations, synchronisation_of({}, test));
         case 'w':
-            return "allocate";
+            return name_of(kWindowForms, window_form_of({}, test));
         case kMode:
             return "waited";
         case kListen:
@@ -1206,14 +1223,15 @@ bool needs_gpu(const Options& options) {
     return options.accelerator != Accelerator::none;
 }
 
-WindowForm window_form_of(const Options& options) noexcept {
-    return options.window_form.value_or(WindowForm::allocate);
+WindowForm window_form_of(const Options& options, const TestInfo& test) noexcept {
+    return options.window_form.value_or(test.one_sided == OneSided::get_accumulate ? WindowForm::create
+                                                                                   : WindowForm::allocate);
 }
 
 Synchronisation synchronisation_of(const Options& options, const TestInfo& test) noexcept {
-    return options.synchronisation.value_or(test.family == Family::one_sided_bidirectional_bandwidth
-                                                ? Synchronisation::pscw
-                                                : Synchronisation::flush);
+    if (options.synchronisation) return *options.synchronisation;
+    if (test.family == Family::one_sided_bidirectional_bandwidth) return Synchronisation::pscw;
+    return test.one_sided == OneSided::get_accumulate ? Synchronisation::lock : Synchronisation::flush;
 }
 
 std::vector<ElementType> types_to_measure(const Options& options, const TestInfo& test) {

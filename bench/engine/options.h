@@ -107,38 +107,38 @@ enum class Mode : std::uint8_t {
 /// What a run is to do. Sizes are bytes; an unset optional means the benchmark's own default.
 struct Options {
     // ---- those of OMB ---------------------------------------------------------------------------------------------
-    std::optional<std::size_t> minimum_size;      ///< -m MIN:
-    std::optional<std::size_t> maximum_size;      ///< -m MAX
-    std::optional<std::size_t> iterations;        ///< -i
-    std::optional<std::size_t> warmup;            ///< -x
-    bool full = false;                            ///< -f
-    std::optional<int> window_size;               ///< -W
-    bool vary_window = false;                     ///< -V
-    bool print_rate = true;                       ///< -R
-    std::optional<int> pairs;                     ///< -p
-    std::optional<std::string> test_calls;        ///< -t: N or S:R, read by the family
-    std::size_t memory_limit = 536870912;         ///< -M, bytes a process
-    Accelerator accelerator = Accelerator::none;  ///< -d
-    bool compute_on_gpu = false;                  ///< -r gpu|both
-    bool compute_on_cpu = true;                   ///< -r cpu|both
-    int array_size = 32;                          ///< -a
-    bool validation_column = false;               ///< -c: prints the Validation column
-    std::string validation_log;                   ///< -clog:DIR
-    int validation_warmup = 5;                    ///< -u
-    bool multiple_buffers = false;                ///< -b multiple: one buffer per message of the window
-    std::string graph;                            ///< -G
-    std::string papi;                             ///< -P
-    std::optional<DerivedType> derived_type;      ///< -D
-    Neighborhood neighborhood;                    ///< -N
-    std::vector<ElementType> types;               ///< -T; empty: the benchmark's default
-    bool session = false;                         ///< -I
-    bool in_place = false;                        ///< -l
-    std::vector<int> percentiles;                 ///< -z; empty: no such columns
-    int root = 0;                                 ///< -k fixed:R
-    bool rotate_root = false;                     ///< -k rotate
+    std::optional<std::size_t> minimum_size;         ///< -m MIN:
+    std::optional<std::size_t> maximum_size;         ///< -m MAX
+    std::optional<std::size_t> iterations;           ///< -i
+    std::optional<std::size_t> warmup;               ///< -x
+    bool full = false;                               ///< -f
+    std::optional<int> window_size;                  ///< -W
+    bool vary_window = false;                        ///< -V
+    bool print_rate = true;                          ///< -R
+    std::optional<int> pairs;                        ///< -p
+    std::optional<std::string> test_calls;           ///< -t: N or S:R, read by the family
+    std::size_t memory_limit = 536870912;            ///< -M, bytes a process
+    Accelerator accelerator = Accelerator::none;     ///< -d
+    bool compute_on_gpu = false;                     ///< -r gpu|both
+    bool compute_on_cpu = true;                      ///< -r cpu|both
+    int array_size = 32;                             ///< -a
+    bool validation_column = false;                  ///< -c: prints the Validation column
+    std::string validation_log;                      ///< -clog:DIR
+    int validation_warmup = 5;                       ///< -u
+    bool multiple_buffers = false;                   ///< -b multiple: one buffer per message of the window
+    std::string graph;                               ///< -G
+    std::string papi;                                ///< -P
+    std::optional<DerivedType> derived_type;         ///< -D
+    Neighborhood neighborhood;                       ///< -N
+    std::vector<ElementType> types;                  ///< -T; empty: the benchmark's default
+    bool session = false;                            ///< -I
+    bool in_place = false;                           ///< -l
+    std::vector<int> percentiles;                    ///< -z; empty: no such columns
+    int root = 0;                                    ///< -k fixed:R
+    bool rotate_root = false;                        ///< -k rotate
     std::optional<Synchronisation> synchronisation;  ///< -s
-    std::optional<WindowForm> window_form;        ///< -w
-    std::vector<BufferChoice> sides;              ///< positional D D; empty: by -d
+    std::optional<WindowForm> window_form;           ///< -w
+    std::vector<BufferChoice> sides;                 ///< positional D D; empty: by -d
 
     // ---- ours -----------------------------------------------------------------------------------------------------
     std::string omb_version = "7.5";           ///< --omb-version: 7.5 or 7.0, the dialect of the output
@@ -207,8 +207,8 @@ struct RankBuffers {
 /// Whether any rank's buffers need a GPU.
 [[nodiscard]] bool needs_gpu(const Options& options);
 
-/// -w, or OMB's default.
-[[nodiscard]] WindowForm window_form_of(const Options& options) noexcept;
+/// -w, or OMB's default for the test.
+[[nodiscard]] WindowForm window_form_of(const Options& options, const TestInfo& test) noexcept;
 /// -s, or OMB's default for the test.
 [[nodiscard]] Synchronisation synchronisation_of(const Options& options, const TestInfo& test) noexcept;
 
@@ -216,8 +216,8 @@ struct RankBuffers {
 /// (7.0), all others to MPI_CHAR.
 [[nodiscard]] std::vector<ElementType> types_to_measure(const Options& options, const TestInfo& test);
 
-/// The sizes to measure, ascending, in bytes: -m and --step-factor over the test's own; a single 0 when it has none, and
-/// that of `type` when it is of one element. Those that the type does not fit into are among them.
+/// The sizes to measure, ascending, in bytes: -m and --step-factor over the test's own; a single 0 when it has none,
+/// and that of `type` when it is of one element. Those that the type does not fit into are among them.
 [[nodiscard]] std::vector<std::size_t> sizes_to_measure(const Options& options, const TestInfo& test, ElementType type);
 
 /// Iterations and warm-up calls at one size: -i and -x, or the test's own.

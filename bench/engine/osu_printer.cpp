@@ -106,7 +106,8 @@ class OsuPrinter final : public Printer {
         if (facts.first || _test.is_one_sided()) text += preamble(facts);
         if (_test.is_one_sided()) {
             text += one_sided_lines(facts);
-        } else if (has_types() && !_old) text += formatted(kDatatypeLine, mpi_name(facts.type));
+        } else if (has_types() && !_old)
+            text += formatted(kDatatypeLine, mpi_name(facts.type));
         if (_test.family != Family::startup && !varies_window()) text += columns();
         put(text);
     }
@@ -212,7 +213,7 @@ class OsuPrinter final : public Printer {
     }
 
     [[nodiscard]] std::string one_sided_lines(const HeaderFacts& facts) const {
-        std::string text = formatted("# Window creation: %s\n", mpi_name(window_form_of(_options))) +
+        std::string text = formatted("# Window creation: %s\n", mpi_name(window_form_of(_options, _test))) +
                            formatted("# Synchronization: %s\n", mpi_name(synchronisation_of(_options, _test)));
         // OMB's get_acc_latency knows one type only, and does not say which.
         if (!_old && _test.one_sided != OneSided::get_accumulate) {

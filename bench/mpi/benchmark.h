@@ -76,8 +76,8 @@ class Benchmark {
                           "compare raw in latency, bw and bibw");
     }
 
-    /// Gives back what the ranks hold together at the present size (windows). Collective; not called after an error that
-    /// the other ranks do not share.
+    /// Gives back what the ranks hold together at the present size (windows). Collective; not called after an error
+    /// that the other ranks do not share.
     virtual void close() {}
 
     /// Turns all ranks' samples into what is printed; the answer counts at rank 0. Collective. Fills average, minimum,
@@ -85,8 +85,8 @@ class Benchmark {
     virtual void sum_up(const Samples& samples, Measurement& measurement) = 0;
 };
 
-/// The benchmark for environment.test; families by file: point_to_point.cpp, one_sided.cpp, collective.cpp. (init and hello, which
-/// measure nothing after MPI_Init, are in startup.cpp.)
+/// The benchmark for environment.test; families by file: point_to_point.cpp, one_sided.cpp, collective.cpp. (init and
+/// hello, which measure nothing after MPI_Init, are in startup.cpp.)
 [[nodiscard]] std::unique_ptr<Benchmark> make_point_to_point(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Benchmark> make_one_sided(const Environment& environment);
 [[nodiscard]] std::unique_ptr<Benchmark> make_collective(const Environment& environment);

@@ -279,7 +279,7 @@ class Measurements {
         result.window_size = facts.window_size;
         result.pairs = facts.pairs;
         if (_environment.test.is_one_sided()) {
-            result.window_creation = mpi_name(window_form_of(_options));
+            result.window_creation = mpi_name(window_form_of(_options, _environment.test));
             result.synchronisation = mpi_name(synchronisation_of(_options, _environment.test));
         }
         for (const Entry& entry : entries) {

@@ -140,23 +140,22 @@ class MpiWindow final : public Window {
                 check_mpi(_mpi.Get(call.result, count, type, call.target, at, count, type, _window), "MPI_Get");
                 break;
             case OneSided::accumulate:
-                check_mpi(_mpi.Accumulate(call.origin, count, type, call.target, at, count, type, call.combine, _window),
-                          "MPI_Accumulate");
+                check_mpi(
+                    _mpi.Accumulate(call.origin, count, type, call.target, at, count, type, call.combine, _window),
+                    "MPI_Accumulate");
                 break;
             case OneSided::get_accumulate:
-                check_mpi(_mpi.Get_accumulate(call.origin, count, type, call.result, count, type, call.target, at, count,
-                                              type, call.combine, _window),
+                check_mpi(_mpi.Get_accumulate(call.origin, count, type, call.result, count, type, call.target, at,
+                                              count, type, call.combine, _window),
                           "MPI_Get_accumulate");
                 break;
             case OneSided::fetch_and_op:
-                check_mpi(
-                    _mpi.Fetch_and_op(call.origin, call.result, type, call.target, at, call.combine, _window),
-                    "MPI_Fetch_and_op");
+                check_mpi(_mpi.Fetch_and_op(call.origin, call.result, type, call.target, at, call.combine, _window),
+                          "MPI_Fetch_and_op");
                 break;
             case OneSided::compare_and_swap:
-                check_mpi(
-                    _mpi.Compare_and_swap(call.origin, call.compare, call.result, type, call.target, at, _window),
-                    "MPI_Compare_and_swap");
+                check_mpi(_mpi.Compare_and_swap(call.origin, call.compare, call.result, type, call.target, at, _window),
+                          "MPI_Compare_and_swap");
                 break;
             case OneSided::none:
                 break;
@@ -173,8 +172,8 @@ class MpiWindow final : public Window {
         } else if (call.operation == OneSided::get) {
             call_or_refuse("MPI_Get_c", _mpi.Get_c, call.result, count, type, call.target, at, count, type, _window);
         } else if (call.operation == OneSided::accumulate) {
-            call_or_refuse("MPI_Accumulate_c", _mpi.Accumulate_c, call.origin, count, type, call.target, at, count, type,
-                           call.combine, _window);
+            call_or_refuse("MPI_Accumulate_c", _mpi.Accumulate_c, call.origin, count, type, call.target, at, count,
+                           type, call.combine, _window);
         } else {
             call_or_refuse("MPI_Get_accumulate_c", _mpi.Get_accumulate_c, call.origin, count, type, call.result, count,
                            type, call.target, at, count, type, call.combine, _window);

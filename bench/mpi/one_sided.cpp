@@ -38,7 +38,7 @@ class OneSidedBenchmark final : public Benchmark {
     explicit OneSidedBenchmark(const Environment& environment)
         : _environment(environment),
           _operation(environment.test.one_sided),
-          _form(window_form_of(environment.options)),
+          _form(window_form_of(environment.options, environment.test)),
           _synchronisation(synchronisation_of(environment.options, environment.test)),
           _traffic(traffic_of(environment.test, _synchronisation)),
           _messages(environment.test.family == Family::one_sided_latency
@@ -215,9 +215,7 @@ class OneSidedBenchmark final : public Benchmark {
     [[nodiscard]] std::size_t total_bytes() const noexcept {
         return message_bytes() * static_cast<std::size_t>(_messages);
     }
-    [[nodiscard]] std::size_t offset() const noexcept {
-        return _environment.options.unaligned ? size_of(_element) : 0;
-    }
+    [[nodiscard]] std::size_t offset() const noexcept { return _environment.options.unaligned ? size_of(_element) : 0; }
 
     // ---- memory
     // -------------------------------------------------------------------------------------------------------
@@ -248,8 +246,8 @@ class OneSidedBenchmark final : public Benchmark {
 
     /// Opened at first use, and kept: making a window costs more than what is measured in it. Collective.
     Opened& window_of(Communication& with) {
-        const auto known = std::find_if(_windows.begin(), _windows.end(),
-                                        [&](const Opened& opened) { return opened.with == &with; });
+        const auto known =
+            std::find_if(_windows.begin(), _windows.end(), [&](const Opened& opened) { return opened.with == &with; });
         if (known != _windows.end()) {
             return *known;
         }
@@ -295,8 +293,10 @@ class OneSidedBenchmark final : public Benchmark {
         }
         Opened opened{&with, with.open_window(request), std::nullopt, 0};
         try {
-            opened.allocated.emplace(_environment.gpu, _environment.device, choice, total_bytes(), offset(),
-                                     opened.window->base());
+            if (opened.window->base() != nullptr) {
+                opened.allocated.emplace(_environment.gpu, _environment.device, choice, total_bytes(), offset(),
+                                         opened.window->base());
+            }
         } catch (const Error&) {
             // Of another kind; the ranks agree below.
         }
@@ -308,8 +308,8 @@ class OneSidedBenchmark final : public Benchmark {
             opened.window->close();
             return std::nullopt;
         }
-        opened.displacement = static_cast<std::byte*>(opened.allocated->data()) -
-                              static_cast<std::byte*>(opened.window->base());
+        opened.displacement =
+            static_cast<std::byte*>(opened.allocated->data()) - static_cast<std::byte*>(opened.window->base());
         return opened;
     }
 

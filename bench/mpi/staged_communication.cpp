@@ -69,7 +69,8 @@ class Staged final : public Communication {
 
     void start_send(Operations& operations, const std::size_t index, const void* data, const Count count,
                     MPI_Datatype type, const int destination, const int tag, MPI_Comm comm) override {
-        _mpi.start_send(operations, index, _images.fetch(data, span_of(count, type)), count, type, destination, tag, comm);
+        _mpi.start_send(operations, index, _images.fetch(data, span_of(count, type)), count, type, destination, tag,
+                        comm);
     }
 
     void start_receive(Operations& operations, const std::size_t index, void* data, const Count count,
@@ -112,7 +113,8 @@ class Staged final : public Communication {
         _moved = call;
         move_to_images(_moved);
         _mpi.run(_moved);
-        _images.deliver(const_cast<void*>(spans.written.data), _images.image_of(spans.written.data), spans.written.bytes);
+        _images.deliver(const_cast<void*>(spans.written.data), _images.image_of(spans.written.data),
+                        spans.written.bytes);
     }
 
     void start(Operations& operations, const std::size_t index, const CollectiveCall& call) override {

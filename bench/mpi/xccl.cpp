@@ -167,7 +167,9 @@ class Xccl final : public Communication {
     // ---- completion -------------------------------------------------------------------------------------------------
 
     [[nodiscard]] std::unique_ptr<Window> open_window(const WindowRequest& /* request */) override {
-        throw Unavailable(std::string(_library->name()) + " has no call that works in the memory of another rank by itself", kLeaveOut);
+        throw Unavailable(
+            std::string(_library->name()) + " has no call that works in the memory of another rank by itself",
+            kLeaveOut);
     }
 
     void wait(Operations& operations, const std::size_t first, const std::size_t count) override {

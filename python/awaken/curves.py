@@ -22,6 +22,12 @@ ORDER = [
     "bibw",
     "mbw_mr",
     "multi_lat",
+    "put_latency",
+    "put_bw",
+    "put_bibw",
+    "get_latency",
+    "get_bw",
+    "acc_latency",
     "allreduce",
     "bcast",
     "reduce",
@@ -39,6 +45,15 @@ TITLES = {
     "latency_mt": "Latency with threads",
     "latency_mp": "Latency with processes",
     "bw_between_nodes": "Bandwidth between nodes",
+    "put_latency": "Latency of put",
+    "put_bw": "Bandwidth of put",
+    "put_bibw": "Bandwidth of put in both directions",
+    "get_latency": "Latency of get",
+    "get_bw": "Bandwidth of get",
+    "acc_latency": "Latency of accumulate",
+    "get_acc_latency": "Latency of get and accumulate",
+    "fop_latency": "Latency of fetch and add",
+    "cas_latency": "Latency of compare and swap",
 }
 
 

@@ -25,6 +25,15 @@ POINT_TO_POINT = frozenset(
         "latency_mt",
         "latency_mp",
         "pingpong",
+        "put_latency",
+        "put_bw",
+        "put_bibw",
+        "get_latency",
+        "get_bw",
+        "acc_latency",
+        "get_acc_latency",
+        "fop_latency",
+        "cas_latency",
     ]
 )
 """Tests of two ranks, whatever else the job started."""
@@ -63,7 +72,7 @@ class Series:
     buffers: str = ""
     """Where buffers were, in the letters of `awaken bench`, such as "D D"; "" when not told."""
     mode: str = ""
-    """ "waited" or "queued"; "" when not told."""
+    """ "waited" or "queued"; of one-sided tests, how the window is made and synchronised; "" when not told."""
     band: str = ""
     """What low and high are: "95 % interval of the median", "least and largest of the ranks"; "" without a band."""
     description: str = ""

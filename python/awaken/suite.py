@@ -164,6 +164,9 @@ def _benchmarks(plan: Plan, emulate: Sequence[str]) -> list[Step]:
 
     for test in pairs:
         add(test, 2, "native,awaken,staged,xccl,raw" if test == "latency" else "native,awaken,staged,raw", largest)
+    # Nobody stages by hand without the target's help.
+    for test in ("put_latency", "get_bw"):
+        add(test, 2, "native,awaken,raw", largest)
     for test in collectives:
         add(
             test, plan.ranks, "native,awaken,staged,xccl", largest if plan.full else "1M" if not plan.emulate else "64K"

@@ -223,6 +223,13 @@ def test_derived_types(bench: Bench, tmp_path: Path) -> None:
     assert transmitted(bench, SETTINGS[3], "alltoall", "vect:8:1") == [2, 4, 8]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in NAMES if not any(r in name for r in ("reduce", "barrier"))])
+def test_derived_types_long(bench: Bench, name: str) -> None:
+    setting = SETTINGS[0] if "neighbor" in name else SETTINGS[NAMES.index(name) % 4]
+    assert transmitted(bench, setting, name, "vect:8:3") == [6, 12, 24]
+
+
 GRAPH = """# parallel edges, one from a rank to itself, and one that nobody answers
 0, 1
 0, 1

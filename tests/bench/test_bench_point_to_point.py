@@ -178,6 +178,24 @@ def test_derived_type_and_unaligned(bench_program: Path, mpi_named: FindMpi) -> 
     assert [line.split()[-1] for line in result.output.splitlines() if line[:1].isdigit()] == ["32", "64"]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["cont", "vect", "indx"])
+@pytest.mark.parametrize("test", ALL)
+def test_derived_types_long(test: str, form: str, bench_program: Path, mpi_named: FindMpi, tmp_path: Path) -> None:
+    """Every test has the column of what travels; the data are checked without one."""
+    blocks = tmp_path / "blocks.txt"
+    blocks.write_text("5, 2\n0, 3\n")
+    derived = {"cont": "cont", "vect": "vect:8:3", "indx": f"indx:{blocks}"}[form]
+    moved = {"cont": ["16", "32"], "vect": ["6", "12"], "indx": ["5", "5"]}[form]
+    mpi, emulate = COMBINATIONS[ALL.index(test) % len(COMBINATIONS)]
+    ranks = 2 if test in TWO_RANKS else 3 if test in FANS else 4
+    words = [test, "-D", derived, "-m", "16:32", "-i", "3", "-x", "1", "D", "D"]
+    result = run_bench(mpi_named(mpi), ranks, bench_program, words, emulate=emulate)
+    result.check()
+    rows = [line.split() for line in result.output.splitlines() if line[:1].isdigit()]
+    assert [row[-1] for row in rows] == moved, result.explain()
+
+
 def test_comparison(bench_program: Path, mpi_named: FindMpi, tmp_path: Path) -> None:
     """One that cannot run is named with the reason, and the others run all the same."""
     file = tmp_path / "run.json"

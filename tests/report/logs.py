@@ -33,6 +33,30 @@ def osu(version: str, rows: Rows, *, title: str = "Latency", bandwidth: bool = F
     return "\n".join(lines) + "\n"
 
 
+def osu_one_sided(
+    version: str,
+    rows: Rows,
+    *,
+    title: str = "MPI_Put-CUDA Latency",
+    synchronisation: str = "MPI_Win_flush",
+    validation: str = "",
+) -> str:
+    """A log of a one-sided test; with `validation`, the last row's text in that column is this."""
+    names = f"{'# Size':10}{'Bandwidth (MB/s)' if 'Bandwidth' in title else 'Latency (us)':>18}"
+    lines = [
+        f"# OSU {title} Test v{version}",
+        "# Window creation: MPI_Win_allocate",
+        f"# Synchronization: {synchronisation}",
+        *(["# Datatype: MPI_CHAR."] if version >= "7.1" else []),
+        "# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on HOST (H)",
+        names + (f"{'Validation':>18}" if validation else ""),
+    ]
+    for size_bytes, number in rows:
+        verdict = validation if size_bytes == rows[-1][0] else "passed"
+        lines.append(f"{size_bytes:<10d}{number:18.2f}" + (f"{verdict:>18}" if validation else ""))
+    return "\n".join(lines) + "\n"
+
+
 NCCL_KEYS = f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}"
 NCCL_HALF = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}"
 

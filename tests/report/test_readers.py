@@ -99,6 +99,37 @@ def test_osu_names_by_titles(title: str, name: str) -> None:
     assert osu.test_name(title) == name
 
 
+@pytest.mark.parametrize("version", ["5.3.2", "7.0", "7.4", "7.5"])
+def test_osu_one_sided(tmp_path: Path, version: str) -> None:
+    """Window and synchronisation tell runs of one test apart."""
+    text = logs.osu_one_sided(version, ROWS) + logs.osu_one_sided(
+        version, [(8, 9.0)], title="MPI_Get-CUDA Bandwidth", synchronisation="MPI_Win_lock/unlock"
+    )
+    document = read_text(tmp_path, text)
+    put, get = document.series
+    assert (put.test, put.quantity, put.ranks, put.buffers) == ("put_latency", TIME, 2, "D H")
+    assert put.mode == "MPI_Win_allocate, MPI_Win_flush"
+    assert put.type == ("MPI_CHAR" if version >= "7.1" else "")
+    assert figures(document) == ROWS
+    assert (get.test, get.quantity, get.mode) == ("get_bw", BANDWIDTH, "MPI_Win_allocate, MPI_Win_lock/unlock")
+    assert figures(document, 1) == [(8, 0.009)]
+    assert document.notes == []
+
+
+def test_osu_one_sided_data_that_failed(tmp_path: Path) -> None:
+    text = logs.osu_one_sided("7.5", ROWS, title="MPI_Accumulate latency", validation="failed")
+    (series,) = read_text(tmp_path, text).series
+    assert series.test == "acc_latency" and series.failed
+    assert [point.errors for point in series.points] == [0, 0, 1]
+
+
+def test_bench_one_sided_runs_are_told_apart_by_window_and_synchronisation(tmp_path: Path) -> None:
+    run = logs.bench("put_bw", [logs.contender("awaken", [logs.measurement(8, 10.0)])])
+    run["runs"][0].update(window_creation="MPI_Win_create", synchronization="MPI_Win_fence")
+    (series,) = read_text(tmp_path, json.dumps(run), "run.json").series
+    assert (series.mode, series.quantity) == ("MPI_Win_create, MPI_Win_fence", BANDWIDTH)
+
+
 def test_osu_all_types_of_one_run(tmp_path: Path) -> None:
     text = logs.osu("7.4", ROWS, title="Allreduce Latency") + "# Datatype: MPI_INT.\n4     7.50\n8     8.50\n"
     document = read_text(tmp_path, text)

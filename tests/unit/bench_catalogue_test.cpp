@@ -25,7 +25,10 @@ TEST(Catalogue, HoldsTheProgramsOfOmb) {
     EXPECT_EQ(count(Family::nonblocking_collective, true), 5U);
     EXPECT_EQ(count(Family::congestion), 2U);
     EXPECT_EQ(count(Family::startup), 2U);
-    EXPECT_EQ(catalogue().size(), 68U);
+    EXPECT_EQ(count(Family::one_sided_latency), 6U);
+    EXPECT_EQ(count(Family::one_sided_bandwidth), 2U);
+    EXPECT_EQ(count(Family::one_sided_bidirectional_bandwidth), 1U);
+    EXPECT_EQ(catalogue().size(), 77U);
     EXPECT_EQ(find_test("reduce_scatter_block_persistent"), nullptr);
 }
 
@@ -55,9 +58,13 @@ TEST(Catalogue, TraitsAgreeWithOptions) {
         EXPECT_EQ(test.neighborhood, takes('N')) << test.name;
         EXPECT_EQ(test.is_collective(), takes('f')) << test.name;
         EXPECT_EQ(test.is_collective(), takes('M')) << test.name;
-        EXPECT_EQ(test.sized, takes('T')) << test.name;
-        // OMB gives reductions no derived datatypes: their operations know none.
-        EXPECT_EQ(test.sized && !test.reduction, takes('D')) << test.name;
+        EXPECT_EQ(test.is_one_sided(), takes('s')) << test.name;
+        EXPECT_EQ(test.is_one_sided(), takes('w')) << test.name;
+        // OMB gives types and -c to one-sided tests that combine numbers only.
+        const bool plain_window = test.is_one_sided() && !test.reduction;
+        EXPECT_EQ(test.sized && !plain_window, takes('T')) << test.name;
+        // OMB gives reductions no derived datatypes: their operations know none. Nor does it give one-sided tests any.
+        EXPECT_EQ(test.sized && !test.reduction && !test.is_one_sided(), takes('D')) << test.name;
         EXPECT_EQ(test.family == Family::multiple_bandwidth, takes('V') && takes('c')) << test.name;
         EXPECT_EQ(test.family == Family::persistent_collective || std::strstr(test.name, "_persistent") != nullptr,
                   test.persistent)

@@ -45,7 +45,11 @@ std::vector<RunResult> example() {
     RunResult other = run;
     other.type = ElementType::char_;
     other.test = find_test("bw");
-    return {run, other};
+    RunResult one_sided = other;
+    one_sided.test = find_test("put_bw");
+    one_sided.window_creation = "MPI_Win_allocate";
+    one_sided.synchronisation = "MPI_Win_flush";
+    return {run, other, one_sided};
 }
 
 const Manifest kManifest = {{{"mpi", "MPICH 5.0.2"}, {"a key", "a \"value\"\nof two lines"}}};
@@ -103,6 +107,8 @@ TEST(Json, GivesBackWhatItWasGiven) {
         EXPECT_EQ(after[run].ranks, before[run].ranks);
         EXPECT_EQ(after[run].window_size, before[run].window_size);
         EXPECT_EQ(after[run].pairs, before[run].pairs);
+        EXPECT_EQ(after[run].window_creation, before[run].window_creation);
+        EXPECT_EQ(after[run].synchronisation, before[run].synchronisation);
         ASSERT_EQ(after[run].contenders.size(), before[run].contenders.size());
         for (std::size_t i = 0; i < before[run].contenders.size(); ++i) {
             const ContenderResult& a = after[run].contenders[i];
@@ -141,11 +147,14 @@ TEST(Json, HasTheDocumentedShape) {
     EXPECT_EQ(measurement.at("stopped"), "out of time");
     EXPECT_TRUE(run.at("contenders").at(0).at("measurements").at(1).at("overlap").is_null());
     EXPECT_EQ(run.at("contenders").at(1).at("unavailable"), "there is no libnccl.so.2");
+    EXPECT_FALSE(run.contains("synchronization"));
+    EXPECT_EQ(json.at("runs").at(2).at("window_creation"), "MPI_Win_allocate");
+    EXPECT_EQ(json.at("runs").at(2).at("synchronization"), "MPI_Win_flush");
 }
 
 TEST(Json, BytesThatAreNoTextDoNotStopIt) {
     const std::string text = to_json(example(), {}, {{{"environment", "NAME=\xff\xfe"}}});
-    EXPECT_EQ(from_json(text).size(), 2U);
+    EXPECT_EQ(from_json(text).size(), example().size());
 }
 
 /// The message with which a file is refused after `change`; "" when it is not.

@@ -140,7 +140,8 @@ TEST(Options, EveryTestTakesItsLettersAndNoOthers) {
     for (const TestInfo& test : catalogue()) {
         for (const auto& [letter, argument] : arguments) {
             std::vector<std::string> words = {test.name, std::string("-") + letter};
-            if (!argument.empty()) words.push_back(argument);
+            const bool both_ways = test.family == Family::one_sided_bidirectional_bandwidth;
+            if (!argument.empty()) words.push_back(letter == 's' && both_ways ? "fence" : argument);
             const std::string error = refusal(words);
             if (std::strchr(test.options, letter) != nullptr) {
                 EXPECT_EQ(error, "") << test.name;
@@ -203,9 +204,11 @@ TEST(Options, BuffersOfRanks) {
 }
 
 TEST(Options, TypesSizesAndRepetitions) {
+    constexpr ElementType kChar = ElementType::char_;
+    constexpr ElementType kInt = ElementType::int_;
     const CommandLine allreduce = parse({"allreduce", "-m", "4:64", "-i", "7"});
     EXPECT_EQ(types_to_measure(allreduce.options, *allreduce.test), std::vector{ElementType::int_});
-    EXPECT_EQ(sizes_to_measure(allreduce.options, *allreduce.test), (std::vector<std::size_t>{4, 8, 16, 32, 64}));
+    EXPECT_EQ(sizes_to_measure(allreduce.options, *allreduce.test, kInt), (std::vector<std::size_t>{4, 8, 16, 32, 64}));
     EXPECT_EQ(repetitions_at(allreduce.options, *allreduce.test, 1 << 20).iterations, 7U);
     EXPECT_EQ(repetitions_at(allreduce.options, *allreduce.test, 8192).warmup, 100U);
     EXPECT_EQ(repetitions_at(allreduce.options, *allreduce.test, 8193).warmup, 10U);
@@ -213,10 +216,48 @@ TEST(Options, TypesSizesAndRepetitions) {
     EXPECT_EQ(types_to_measure(old.options, *old.test), std::vector{ElementType::float_});
     const CommandLine latency = parse({"latency", "--step-factor", "4", "-m", "3:200"});
     EXPECT_EQ(types_to_measure(latency.options, *latency.test), std::vector{ElementType::char_});
-    EXPECT_EQ(sizes_to_measure(latency.options, *latency.test), (std::vector<std::size_t>{3, 12, 48, 192}));
-    EXPECT_EQ(sizes_to_measure({}, *find_test("barrier")), std::vector<std::size_t>{0});
+    EXPECT_EQ(sizes_to_measure(latency.options, *latency.test, kChar), (std::vector<std::size_t>{3, 12, 48, 192}));
+    EXPECT_EQ(sizes_to_measure({}, *find_test("barrier"), kChar), std::vector<std::size_t>{0});
     const CommandLine huge = parse({"latency", "-m", "8G:9223372036854775808"});
-    EXPECT_EQ(sizes_to_measure(huge.options, *huge.test).size(), 31U) << "must end where sizes overflow";
+    EXPECT_EQ(sizes_to_measure(huge.options, *huge.test, kChar).size(), 31U) << "must end where sizes overflow";
+}
+
+TEST(Options, OneSided) {
+    const CommandLine put = parse({"put_latency"});
+    EXPECT_EQ(window_form_of(put.options, *put.test), WindowForm::allocate);
+    EXPECT_EQ(synchronisation_of(put.options, *put.test), Synchronisation::flush);
+    EXPECT_EQ(types_to_measure(put.options, *put.test), std::vector{ElementType::char_});
+    const CommandLine both_ways = parse({"put_bibw"});
+    EXPECT_EQ(synchronisation_of(both_ways.options, *both_ways.test), Synchronisation::pscw);
+    EXPECT_TRUE(contains(refusal({"put_bibw", "-s", "lock"}), "put_bibw takes no -s lock: use pscw or fence"));
+    const CommandLine chosen = parse({"get_bw", "-s", "FENCE", "-w", "dynamic", "M", "D"});
+    EXPECT_EQ(synchronisation_of(chosen.options, *chosen.test), Synchronisation::fence);
+    EXPECT_EQ(window_form_of(chosen.options, *chosen.test), WindowForm::dynamic);
+    // OMB's program leaves both as they are.
+    const CommandLine fetching = parse({"get_acc_latency"});
+    EXPECT_EQ(window_form_of(fetching.options, *fetching.test), WindowForm::create);
+    EXPECT_EQ(synchronisation_of(fetching.options, *fetching.test), Synchronisation::lock);
+    EXPECT_TRUE(contains(help_text(find_test("put_bibw")), "(default pscw)"));
+    EXPECT_TRUE(contains(help_text(find_test("get_acc_latency")), "(default create)"));
+    EXPECT_TRUE(chosen.options.notes.empty()) << "M is not deprecated in OMB's one-sided tests";
+    EXPECT_FALSE(chosen.options.multiple_buffers);
+    EXPECT_EQ(buffers_of_rank(chosen.options, *chosen.test, 1).send.kind, BufferKind::device);
+    EXPECT_TRUE(contains(refusal({"put_latency", "-s", "barrier"}), "pscw, fence, lock"));
+    EXPECT_TRUE(contains(refusal({"put_latency", "-w", "shared"}), "create, allocate, dynamic"));
+    EXPECT_TRUE(contains(refusal({"latency", "-s", "lock"}), "it is for one-sided tests"));
+}
+
+TEST(Options, AtomicOperationsAreOnOneElement) {
+    const CommandLine swap = parse({"cas_latency", "-m", "64:128", "-T", "all"});
+    EXPECT_EQ(types_to_measure(swap.options, *swap.test), (std::vector{ElementType::char_, ElementType::int_}));
+    EXPECT_EQ(sizes_to_measure(swap.options, *swap.test, ElementType::int_), std::vector<std::size_t>{4});
+    ASSERT_EQ(swap.options.notes.size(), 2U);
+    EXPECT_TRUE(contains(swap.options.notes[0], "-m is accepted without effect"));
+    EXPECT_TRUE(contains(swap.options.notes[1], "no floating-point numbers"));
+    EXPECT_TRUE(contains(refusal({"cas_latency", "-T", "mpi_double"}), "use -T mpi_char or -T mpi_int"));
+    const CommandLine add = parse({"fop_latency"});
+    EXPECT_EQ(types_to_measure(add.options, *add.test), std::vector{ElementType::int_});
+    EXPECT_TRUE(contains(refusal({"fop_latency", "--step-factor", "4"}), "takes no --step-factor"));
 }
 
 TEST(Options, ThreadsAndProcesses) {

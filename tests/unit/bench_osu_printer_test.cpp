@@ -171,6 +171,88 @@ TEST(OsuPrinter, AllreduceInFull) {
               "            130.00            150.00            160.00\n");
 }
 
+TEST(OsuPrinter, OneSidedTestsBeginWithoutAnEmptyLineAndSayHow) {
+    const auto print = [](Printer& printer) {
+        printer.header({});
+        printer.row(latency(1, 0.4));
+    };
+    EXPECT_EQ(output("put_latency", {}, print),
+              "# OSU MPI_Put Latency Test v7.5\n"
+              "# Window creation: MPI_Win_allocate\n"
+              "# Synchronization: MPI_Win_flush\n"
+              "# Datatype: MPI_CHAR.\n"
+              "# Size          Latency (us)\n"
+              "1                       0.40\n");
+    EXPECT_EQ(output("get_latency", {"-w", "create", "-s", "lock_all", "-d", "rocm", "D", "M", "-z50"},
+                     [](Printer& printer) {
+                         printer.header({});
+                         Measurement row = latency(4194304, 123);
+                         row.percentiles = {120};
+                         printer.row(row);
+                     }),
+              "# OSU MPI_Get-ROCM latency Test v7.5\n"
+              "# Window creation: MPI_Win_create\n"
+              "# Synchronization: MPI_Win_lock_all/unlock_all\n"
+              "# Datatype: MPI_CHAR.\n"
+              "# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on MANAGED (M)\n"
+              "# Size          Latency (us)  P50 Tail Lat(us)\n"
+              "4194304               123.00            120.00\n");
+    EXPECT_EQ(output("get_acc_latency", {}, print),
+              "# OSU MPI_Get_accumulate latency Test v7.5\n"
+              "# Window creation: MPI_Win_create\n"
+              "# Synchronization: MPI_Win_lock/unlock\n"
+              "# Size          Latency (us)\n"
+              "1                       0.40\n");
+}
+
+TEST(OsuPrinter, OneSidedBandwidths) {
+    const auto print = [](Printer& printer) {
+        printer.header({.accelerator = kCuda});
+        printer.row(bandwidth(1, 12.5));
+    };
+    EXPECT_EQ(output("put_bibw", {"D", "H"}, print),
+              "# OSU MPI_Put-CUDA Bi-directional Bandwidth Test v7.5\n"
+              "# Window creation: MPI_Win_allocate\n"
+              "# Synchronization: MPI_Win_post/start/complete/wait\n"
+              "# Datatype: MPI_CHAR.\n"
+              "# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on HOST (H)\n"
+              "# Size      Bandwidth (MB/s)\n"
+              "1                      12.50\n");
+    EXPECT_EQ(output("get_bw", {"-s", "flush_local", "-w", "dynamic", "--omb-version", "7.0", "D", "D"}, print),
+              "# OSU MPI_Get-CUDA Bandwidth Test v7.0\n"
+              "# Window creation: MPI_Win_create_dynamic\n"
+              "# Synchronization: MPI_Win_flush_local\n"
+              "# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on DEVICE (D)\n"
+              "# Size      Bandwidth (MB/s)\n"
+              "1                      12.50\n");
+}
+
+TEST(OsuPrinter, AtomicTestsRepeatTheirTitleForEachTypeAndSayPassed) {
+    EXPECT_EQ(output("acc_latency", {"-c", "-T", "mpi_char,mpi_int", "-s", "fence"},
+                     [](Printer& printer) {
+                         printer.header({.type = ElementType::char_});
+                         printer.row(latency(1, 2));
+                         printer.header({.type = ElementType::int_, .first = false});
+                         Measurement wrong = latency(4, 3);
+                         wrong.errors = 1;
+                         printer.row(wrong);
+                         printer.end();
+                     }),
+              "# OSU MPI_Accumulate latency Test v7.5\n"
+              "# Window creation: MPI_Win_allocate\n"
+              "# Synchronization: MPI_Win_fence\n"
+              "# Datatype: MPI_CHAR.\n"
+              "# Size          Latency (us)        Validation\n"
+              "1                       2.00            passed\n"
+              "# OSU MPI_Accumulate latency Test v7.5\n"
+              "# Window creation: MPI_Win_allocate\n"
+              "# Synchronization: MPI_Win_fence\n"
+              "# Datatype: MPI_INT.\n"
+              "# Size          Latency (us)        Validation\n"
+              "4                       3.00            failed\n"
+              "DATA VALIDATION ERROR: osu_acc_latency exited with status 1 on message size 4.\n");
+}
+
 TEST(OsuPrinter, SeveralTypesRepeatOnlyTheColumns) {
     EXPECT_EQ(output("alltoall", {"-T", "mpi_char,mpi_float"},
                      [](Printer& printer) {

@@ -16,7 +16,18 @@ SCHEMA = "awaken-bench"
 BAND = "95 % interval of the median"
 DRIFT_PARTS = 5
 FEWEST_FOR_DRIFT = 10 * DRIFT_PARTS
-BANDWIDTH_TESTS = ("bw", "bibw", "bw_persistent", "bibw_persistent", "mbw_mr", "bw_fan_in", "bw_fan_out")
+BANDWIDTH_TESTS = (
+    "bw",
+    "bibw",
+    "bw_persistent",
+    "bibw_persistent",
+    "mbw_mr",
+    "bw_fan_in",
+    "bw_fan_out",
+    "put_bw",
+    "put_bibw",
+    "get_bw",
+)
 
 
 def read(top: Value, document: Document) -> None:
@@ -43,6 +54,8 @@ def _series(run: Value, contender: Value, source: str, buffers: str) -> Series:
         point = _point(measurement, bandwidth)
         if point is not None:
             points.append(point)
+    # What tells one-sided runs apart; they know one mode only.
+    window = [text for key in ("window_creation", "synchronization") if (text := run.get(key).text(""))]
     return Series(
         test=test,
         implementation=contender.get("name").text("MPI") or "MPI",
@@ -52,7 +65,7 @@ def _series(run: Value, contender: Value, source: str, buffers: str) -> Series:
         ranks=run.get("ranks").integer_or_none(),
         type=run.get("type").text(),
         buffers=buffers,
-        mode=contender.get("mode").text(),
+        mode=", ".join(window) or contender.get("mode").text(),
         band=BAND,
         description=contender.get("description").text(),
         unavailable=contender.get("unavailable").text(),

@@ -8,6 +8,8 @@ versions:
     7.1 to 7.3   the Datatype line stands before or after the names of the columns; with -f, collectives of 7.3 print
                  least, largest and iterations under a header that does not name them
     7.4, 7.5     "# Datatype: MPI_CHAR." before the names, "# Size       Avg Latency(us)"; no sides of buffers
+    one-sided    in all versions "# Window creation: MPI_Win_allocate", "# Synchronization: MPI_Win_flush",
+                 "# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on HOST (H)", "Latency (us)"; "failed" for wrong data
     -T all       one title, then a Datatype line and a table for each type
     -V           (mbw_mr) a table with one column for each window, first bandwidths, then message rates
 
@@ -33,6 +35,7 @@ DATATYPE = re.compile(r"^# Datatype: (\w+)\.?\s*$")
 SIDES = re.compile(
     r"(?:Send Buffer|Rank 0 Memory) on \w+ \((\w+)\) and (?:Receive Buffer|Rank 1 Memory) on \w+ \((\w+)\)"
 )
+ONE_SIDED = re.compile(r"^# (?:Window creation|Synchronization): (\S+)\s*$")
 RANKS_TOLD = re.compile(r"^nprocs: (\d+), min: ([\d.]+) ms, max: ([\d.]+) ms, avg: ([\d.]+) ms")
 COLUMN_NAMES = ("Size", "Avg Latency(us)", "Overall(us)", "Latency (us)")
 
@@ -93,10 +96,12 @@ class Table:
     buffers: str = ""
     type: str = ""
     columns: list[str] = field(default_factory=list)
+    window: list[str] = field(default_factory=list)
+    """One-sided tests: how the window is made, and how operations in it are completed."""
     rates: bool = False
     """Whether these rows are message rates of -V, which are not read."""
     points: dict[str, list[Point]] = field(default_factory=dict)
-    """By mode: the windows of -V, else ""."""
+    """By what was varied: the windows of -V, else ""."""
     band: str = ""
     quantity: str = TIME
 
@@ -134,6 +139,7 @@ def _comment(line: str, table: Table, document: Document) -> Table:
     """A line with # below a title. Returns the table that holds from here on."""
     datatype = DATATYPE.match(line)
     sides = SIDES.search(line)
+    one_sided = ONE_SIDED.match(line)
     names = re.split(r"\s{2,}", line.lstrip("# \t").rstrip())
     if datatype:
         if table.points:  # -T all: the next type's table
@@ -143,6 +149,8 @@ def _comment(line: str, table: Table, document: Document) -> Table:
         table.type = datatype.group(1)
     elif sides:
         table.buffers = f"{sides.group(1)} {sides.group(2)}"
+    elif one_sided:
+        table.window.append(clean(one_sided.group(1), 60))
     elif "Message Rate Profile" in line:
         table.rates = True
     elif names[0] in COLUMN_NAMES or names[0].startswith("Size "):
@@ -175,7 +183,7 @@ def _row(line: str, line_number: int, table: Table, notes: Notes) -> None:
     if size_bytes is None:
         notes.add(line_number, f"'{clean(words[0], 40)}' is no size: the row is left out")
         return
-    errors = 1 if row.get("Validation", "Pass").lower() == "fail" else 0
+    errors = 1 if row.get("Validation", "Pass").lower() in ("fail", "failed") else 0
     for name, word in row.items():
         if name.startswith("window "):
             _add(table, name, size_bytes, word, line_number, notes, BANDWIDTH)
@@ -237,7 +245,7 @@ def _close(table: Table | None, document: Document) -> None:
                 ranks=2 if table.test in POINT_TO_POINT else None,
                 type=table.type,
                 buffers=table.buffers,
-                mode=mode,
+                mode=mode or ", ".join(table.window),
                 band=table.band,
                 description=f"OSU micro-benchmarks {clean(table.version)}",
             )
