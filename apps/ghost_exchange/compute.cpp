@@ -72,6 +72,7 @@ class HostCompute : public Compute {
     }
 
     void wait() override {}
+    void wait_for_blur() override {}
 
   protected:
     [[nodiscard]] const Block& block() const { return _block; }
@@ -173,6 +174,9 @@ class DeviceCompute final : public Compute {
     }
 
     void wait() override { HIP_CHECK(hipStreamSynchronize(_stream)); }
+    void wait_for_blur() override {
+        if (_in_use > 0) HIP_CHECK(hipEventSynchronize(_timed[_in_use - 1].second));
+    }
 
     double blur_seconds() override {
         double seconds = 0;

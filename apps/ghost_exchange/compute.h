@@ -24,6 +24,8 @@ class Compute {
     virtual void blur(double* xnew, const double* x, const Region& region) = 0;
     /// The same for the cells of the block around that region.
     virtual void blur_frame(double* xnew, const double* x, const Region& inner) = 0;
+    /// Waits until the last of these is over, and not for what was given to the GPU after it.
+    virtual void wait_for_blur() = 0;
     /// Halo cells outside the field become the nearest owned cell.
     virtual void boundary(double* x) = 0;
     /// The owned columns next to the left and right halo; null where there is no neighbour.

@@ -29,33 +29,37 @@ extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* _
     const long long i = ibegin + 2 * ((long long)blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= iend) return;
     const bool both = i + 1 < iend;
-    // A thread goes up two columns for a few rows, with the row below and its own still in registers. The number of
-    // rows is constant, so that compilers unroll the loop and all loads are under way together.
+    // Two columns and a few rows for each thread.
     const int rows = 2;
     const long long step = (long long)gridDim.y * blockDim.y * rows;
     long long j = jbegin + ((long long)blockIdx.y * blockDim.y + threadIdx.y) * rows;
     for (; j < jend; j += step) {
-        const double* cell = x + j * stride + i;
-        double* result = xnew + j * stride + i;
-        GhostPair below = ghost_load(cell - stride, aligned);
-        GhostPair here = ghost_load(cell, aligned);
-        for (int row = 0; row < rows; ++row) {
-            if (j + row < jend) {
-                const GhostPair above = ghost_load(cell + stride, aligned);
-                GhostPair average;
-                average.first = ghost_fifth(here.first + cell[-1] + here.second + below.first + above.first);
-                average.second =
-                    both ? ghost_fifth(here.second + here.first + cell[2] + below.second + above.second) : 0;
-                if (aligned && both) {
-                    *reinterpret_cast<GhostPair*>(result) = average;
-                } else {
-                    result[0] = average.first;
-                    if (both) result[1] = average.second;
-                }
-                below = here;
-                here = above;
-                cell += stride;
-                result += stride;
+        const double* const cell = x + j * stride + i;
+        double* const result = xnew + j * stride + i;
+        const int here = jend - j < rows ? (int)(jend - j) : rows;
+        // Everything is loaded before anything is computed, so that all loads are under way together. Rows that are
+        // not there are the last one that is.
+        GhostPair row[rows + 2];
+        double left[rows];
+        double right[rows];
+        for (int r = 0; r < rows + 2; ++r)
+            row[r] = ghost_load(cell + (r <= here ? r - 1 : here) * stride, aligned);
+        for (int r = 0; r < rows; ++r) {
+            left[r] = cell[(r < here ? r : 0) * stride - 1];
+            right[r] = both ? cell[(r < here ? r : 0) * stride + 2] : 0;
+        }
+        for (int r = 0; r < rows; ++r) {
+            if (r >= here) continue;
+            const GhostPair below = row[r];
+            const GhostPair own = row[r + 1];
+            const GhostPair above = row[r + 2];
+            const double first = ghost_fifth(own.first + left[r] + own.second + below.first + above.first);
+            const double second = ghost_fifth(own.second + own.first + right[r] + below.second + above.second);
+            if (aligned && both) {
+                *reinterpret_cast<GhostPair*>(result + r * stride) = GhostPair{first, second};
+            } else {
+                result[r * stride] = first;
+                if (both) result[r * stride + 1] = second;
             }
         }
     }

@@ -50,6 +50,8 @@ class Simulation {
 
   private:
     void boundary();
+    /// Waits for the boundary condition that was started on x, and counts its time.
+    void finish_boundary();
     void exchange();
     void step(bool first);
     void overlapped_step(bool first);
