@@ -53,6 +53,20 @@ std::shared_ptr<const transfer::TypedMemory> memory_with_gaps(const Stage::Locat
     return located.type->layout.is_contiguous(count) ? nullptr : located.type->memory(buffer, count);
 }
 
+/// Whether the MPI underneath is to be handed this device memory as it is. Only what `awaken doctor` tries: one run of
+/// bytes, allocated in the ordinary way. Other memory is not known to every MPI, and datatypes with gaps are packed by
+/// our kernel sooner than block by block. The MPI, and the network's card even more, reads and writes at once: what the
+/// program's synchronous-looking calls left behind must be over.
+bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, const std::int64_t count) {
+    if (!located.served || located.mixed || located.info.kind != gpu::MemoryKind::device || !located.info.ipc_capable ||
+        !located.type->layout.is_contiguous(count)) {
+        return false;
+    }
+    Layer& owner = layer();
+    return owner.mpi_takes_device_memory() && owner.gpu().order_after_default_stream(buffer, located.info).ok() &&
+           owner.gpu().finish_default_stream(located.info.device).ok();
+}
+
 }  // namespace
 
 BytesType::BytesType(const std::int64_t bytes) {
@@ -172,7 +186,10 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
     ambiguous =
         ambiguous && (peer >= 0 || (remote >= 0 && !network->may_go_plain(remote, static_cast<std::size_t>(bytes))));
     // Buffered sends are copied by the MPI's CPU, and a detached one's buffer is about to be overwritten.
-    if (remote >= 0 && !ambiguous && located.served && mode == Mode::offered && network->passes_through()) {
+    if (!ambiguous && mode == Mode::offered && is_for_the_mpi(located, buffer, count)) {
+        if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+            owner.neighbours.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
+        }
         owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
         _call->account(report::Path::native, bytes);
         return unchanged;
@@ -302,17 +319,22 @@ Posted Arrival::as_bytes(void* const address, const std::int64_t bytes) {
 }
 
 Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64_t count, const MPI_Datatype type,
-                        const MPI_Comm communicator) {
+                        const int source, const MPI_Comm communicator) {
     Layer& owner = layer();
     _communicator = communicator;
     _located = _stage.locate(buffer, count, type);
     const Posted unchanged{buffer, count, type};
+    // Headers come from processes of this node; from others only to a process that has said that it takes them, which
+    // one whose MPI takes device memory never does (Network::answer). So where the sender is another node's, the MPI
+    // may have the buffer. A receive from anybody may meet a header.
+    const bool from_elsewhere = source >= 0 && owner.neighbours.index_of(communicator, source) < 0;
+    if ((!headers || from_elsewhere) && is_for_the_mpi(_located, buffer, count)) {
+        owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
+        _stage.account_native(count, type);
+        return unchanged;
+    }
     if (!headers) {
-        // Where headers may come, device memory is received into memory of ours even if the MPI could write it, since
-        // it is not known here who will send: a process of this node sends headers, wherever the next message comes
-        // from.
-        const Network* const network = owner.neighbours.network();
-        if (!_located.served || (network != nullptr && network->passes_through())) {
+        if (!_located.served) {
             _stage.account_native(count, type);
             return unchanged;
         }

@@ -104,7 +104,8 @@ class Arrival {
     ~Arrival() = default;
 
     /// Looks at the buffer and says what to receive into. `headers`: one may come (Neighbours::takes_headers()).
-    [[nodiscard]] Posted prepare(bool headers, void* buffer, std::int64_t count, MPI_Datatype type,
+    /// `source` in `communicator`; MPI_ANY_SOURCE where it is not known.
+    [[nodiscard]] Posted prepare(bool headers, void* buffer, std::int64_t count, MPI_Datatype type, int source,
                                  MPI_Comm communicator);
     /// True when the native receive is not the program's own one.
     [[nodiscard]] bool active() const noexcept { return _form != Form::native; }
