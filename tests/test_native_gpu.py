@@ -33,7 +33,8 @@ def key_of(mpi: harness.Mpi) -> str:
     return native_cache.library_key(found.group(1) if found else "", str(library))
 
 
-def note(home: Path, mpi: harness.Mpi, vendor: str, answer: bool, switches: str = "") -> Path:
+def note(home: Path, mpi: harness.Mpi, vendor: str, answer: bool) -> Path:
+    switches = native_cache.gpu_switches({**mpi.environment, **GPU_AWARE})
     file = native_cache.cache_file({"HOME": str(home)})
     assert file is not None
     native_cache.write(file, key_of(mpi), f"{vendor}-emulated", answer, mpi.name, switches)
@@ -85,8 +86,7 @@ def test_device_pointers_go_to_an_mpi_that_the_doctor_found_aware(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     found = mpi_named(mpi)
-    switches = native_cache.gpu_switches(found.environment)
-    note(tmp_path, found, emulate.split(":")[0], True, switches)
+    note(tmp_path, found, emulate.split(":")[0], True)
     report = report_of(found, emulate, tmp_path, rank_program(mpi, "between_nodes"), {})
     assert report["mpi"]["takes_device_memory"].startswith("yes: `awaken doctor` tried it (20")
     # Sends and receives, in both of which the MPI was given device memory.

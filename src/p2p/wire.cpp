@@ -161,16 +161,21 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
                (owner.neighbours.joined() && (count & 1) != 0 && count <= std::int64_t{p2p::kLongestHeader})) {
         bytes = bytes_of(count, type);  // a header's length is odd, and so must the count be
     }
-    if (link != nullptr && located.type != nullptr) {
-        // A host message is of interest only when its length could be taken for a header's.
-        if (located.served || p2p::is_header_length(static_cast<std::size_t>(bytes))) {
-            peer = owner.neighbours.index_of(communicator, destination);
-            if (peer >= 0 && !link->takes_headers(peer)) {
-                peer = -1;
-            }
+    // A host message is of interest when it is large enough for a receiver in device memory to want to fetch it, or
+    // when its length could be taken for a header's.
+    bool offers = located.served && mode != Mode::plain;
+    const bool may_offer = !offers && mode == Mode::offered && link != nullptr && located.type != nullptr &&
+                           !located.served && bytes >= link->least_from_host() &&
+                           located.type->layout.is_contiguous(count);
+    if (link != nullptr && located.type != nullptr &&
+        (located.served || may_offer || p2p::is_header_length(static_cast<std::size_t>(bytes)))) {
+        peer = owner.neighbours.index_of(communicator, destination);
+        if (peer >= 0 && !link->takes_headers(peer)) {
+            peer = -1;
         }
+        offers = offers || (may_offer && peer >= 0 && link->wants_from_host(peer, bytes));
     }
-    if (peer >= 0 && located.served && mode != Mode::plain && offer(mode, buffer, count, located, peer)) {
+    if (peer >= 0 && offers && offer(mode, buffer, count, located, peer)) {
         _call->account(path_of(_shipment->route()), bytes);
         return header();
     }
@@ -488,6 +493,19 @@ void Arrival::deliver(const std::int64_t bytes) {
     layer().copier().scatter(_located.type->flat, _user, _count, bytes, _landed, info);
 }
 
+/// A large message came plain into device memory, or had to be fetched into host memory: where the next one from there
+/// will go is guessed from that.
+void Arrival::tell_link(const MPI_Status& status, const std::int64_t bytes, const bool to_device) const {
+    p2p::Link* const link = layer().neighbours.link();
+    // Of a matched receive the communicator is not known, and MPI_COMM_SELF stands in.
+    if (link == nullptr || bytes < link->least_from_host() || _communicator == MPI_COMM_SELF) {
+        return;
+    }
+    if (const int peer = layer().neighbours.index_of(_communicator, status.MPI_SOURCE); peer >= 0) {
+        link->received_from_host(peer, bytes, to_device);
+    }
+}
+
 void Arrival::settle(MPI_Status& status, int& error) {
     const Native& native = layer().real;
     int error_class = error;
@@ -524,6 +542,9 @@ void Arrival::settle(MPI_Status& status, int& error) {
                 if (!_in_place) {
                     deliver(_delivered);
                 }
+                if (_fetch != nullptr && _fetch->route() != Route::pull && !_located.served) {
+                    tell_link(status, size, false);
+                }
                 if (size > _capacity) {
                     _error = truncated();
                 }
@@ -534,6 +555,7 @@ void Arrival::settle(MPI_Status& status, int& error) {
             deliver(_delivered);
             if (_located.served) {
                 account(report::Path::staged, _delivered);
+                tell_link(status, bytes, true);
             }
             // Where the place was larger than the program's buffer, the MPI saw nothing wrong.
             if (error == MPI_SUCCESS && bytes > _capacity) {

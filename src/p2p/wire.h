@@ -135,6 +135,7 @@ class Arrival {
         landing    ///< packed bytes in memory of ours
     };
     void deliver(std::int64_t bytes);
+    void tell_link(const MPI_Status& status, std::int64_t bytes, bool to_device) const;
     [[nodiscard]] bool fetching() const noexcept { return _fetch != nullptr || _remote != nullptr; }
     [[nodiscard]] const std::byte* received() const noexcept;
     [[nodiscard]] Posted as_bytes(void* address, std::int64_t bytes);
