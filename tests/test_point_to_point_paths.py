@@ -6,6 +6,7 @@ memory_churn.cpp (memory that comes and goes) and processes.cpp (the edges of a 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -133,6 +134,37 @@ def test_paths_long(
     check(case, rank_program(case[1], case[3]), mpi_named(case[1]), 1800)
 
 
+# ---- from host memory to device memory -------------------------------------------------------------------------------
+
+# (MPI, emulated runtime, program, settings, mix of buffers, paths of which one must be seen)
+HOST_OFFERS: tuple[tuple[str, str, str, Mapping[str, str], str, set[str]], ...] = (
+    ("mpich", "cuda:2", "between_nodes", {}, "even-ranks-device", {"ring"}),
+    ("openmpi", "hip:2", "between_nodes", {"AWAKEN_PATH": "direct"}, "odd-buffers-device", {"copied"}),
+    ("mpich", "hip:2", "messages", {}, "odd-buffers-device", {"copied"}),
+    ("openmpi", "cuda:2", "completion", {}, "even-ranks-device", {"ring"}),
+)
+
+
+@pytest.mark.parametrize("case", HOST_OFFERS, ids=lambda case: "-".join([case[2], case[0], case[4]]))
+def test_host_memory_is_fetched_into_device_memory(
+    case: tuple[str, str, str, Mapping[str, str], str, set[str]],
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """Messages of any size are offered to receivers in device memory, and come as MPI promises."""
+    mpi, emulate, name, settings, mix, paths = case
+    report = tmp_path / "report.json"
+    environment = {"AWAKEN_TUNE_HOST_OFFER_BYTES": "1", "AWAKEN_REPORT": str(report), **settings}
+    command = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}", "--step-seconds=9"]
+    result = harness.run_ranks(mpi_named(mpi), 2, command, emulate=emulate, environment=environment, timeout=240)
+    result.check()
+    assert "\nok " in result.output, f"no case ran\n{result.explain()}"
+    seen = {row["path"] for row in json.loads(report.read_text())["calls"] if row["function"] == "MPI_Send"}
+    assert seen & paths, seen
+
+
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
@@ -193,7 +225,7 @@ def let_die(
     variables = {
         **harness.clean_environment(),
         **mpi.environment,
-        **PATHS[path],
+        **PATHS.get(path, SHORT_RING),
         "AWAKEN_EMULATE": emulate,
         **(environment or {}),
     }
@@ -220,6 +252,34 @@ def test_death_ends_the_job(
     """The launcher ends the job when a rank has died: whatever the others are doing, they let themselves be ended."""
     for place in DEATHS:
         let_die(place, mpi_named(mpi), path, rank_program(mpi, "processes"), ())
+
+
+# In the midst of a transfer, which the emulated driver lets a program find (awaken_emulator_interrupt_copy), by path.
+# A ring that holds less than the message.
+SHORT_RING = {"AWAKEN_PATH": "ring", "AWAKEN_TUNE_RING_CHUNKS": "2"}
+DEATHS_IN_TRANSFER = {"auto": ("fetching", "fetched"), "ring": ("fetching", "fetched", "writing")}
+
+
+@pytest.mark.parametrize("cleanup", [True, False], ids=["cleanup", "no_cleanup"])
+@pytest.mark.parametrize("path", DEATHS_IN_TRANSFER)
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_death_in_a_transfer(
+    mpi: str,
+    path: str,
+    cleanup: bool,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+    tmp_path: Path,
+) -> None:
+    """The survivor comes to an end, with the launcher's help or without, and what it received is whole or an error."""
+    for place in DEATHS_IN_TRANSFER[path]:
+        heard = tmp_path / place
+        launcher = () if cleanup else NO_CLEANUP[mpi]
+        environment = {"SURVIVOR_FILE": str(heard)}
+        result = let_die(place, mpi_named(mpi), path, rank_program(mpi, "processes"), launcher, environment)
+        # Told to leave it alone, launchers still end the survivor in some runs, before it can say anything.
+        assert not heard.exists() or heard.read_text().startswith("survivor: MPI_"), result.explain()
 
 
 @pytest.mark.parametrize("path", PATHS_THAT_NOTICE_DEATH)

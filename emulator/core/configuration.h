@@ -28,6 +28,7 @@ struct Faults {
     bool registering = false;    ///< register: registering host memory fails
     bool shutdown = false;       ///< shutdown: once the process runs its exit handlers, each call says "deinitialized"
     bool ccl_shared_device = false;           ///< ccl-share-gpu: ranks of a CCL communicator may use the same device
+    bool host_access = false;                 ///< host-access: the host may touch device memory
     bool pageable_memory = false;             ///< pageable-memory: kernels may use memory from malloc
     int failing_ccl_rank = -1;                ///< ccl-init=R: rank R of each CCL communicator fails to initialise
     std::optional<std::size_t> memory_limit;  ///< oom (0) or oom-after=BYTES: device memory in use may not grow beyond

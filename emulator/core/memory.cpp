@@ -141,13 +141,28 @@ std::size_t Memory::used(int device) const noexcept {
     return _used[static_cast<std::size_t>(device)].load();
 }
 
+bool Memory::map_block(const std::uintptr_t base, const std::size_t size, const int file) const {
+    const auto map_at = [&](const std::uintptr_t address) {
+        return mmap(pointer(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+    };
+    return map_at(base + _half) && (!_configuration.faults.host_access || map_at(base));
+}
+
+void Memory::unmap_block(const std::uintptr_t base, const std::size_t size) const {
+    // The reservation comes back in the same step, so that nothing else can settle there.
+    const auto reserve_at = [&](const std::uintptr_t address) {
+        mmap(pointer(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    };
+    reserve_at(base + _half);
+    if (_configuration.faults.host_access) reserve_at(base);
+}
+
 std::shared_ptr<Block> Memory::make_block(std::size_t size, bool shared) {
     const std::uintptr_t base = _addresses.take(size);
     if (base == 0) return nullptr;
     const int file =
         create_file(shared ? ledger_position(size, size) : ledger_position(size, 0) + sizeof(std::uint64_t));
-    if (file < 0 ||
-        mmap(pointer(base + _half), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+    if (file < 0 || !map_block(base, size, file)) {
         if (file >= 0) close(file);
         _addresses.give(base, size);
         return nullptr;
@@ -162,9 +177,7 @@ std::shared_ptr<Block> Memory::make_block(std::size_t size, bool shared) {
 }
 
 void Memory::release_block(const Block& block) {
-    // The reservation comes back in the same step, so that nothing else can settle there.
-    mmap(pointer(block.base + _half), block.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
+    unmap_block(block.base, block.size);
     if (block.file >= 0) close(block.file);
     _addresses.give(block.base, block.size);
 }
@@ -424,8 +437,7 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
         }
     }
     const std::uintptr_t base = _addresses.take(handle.block_size);
-    if (base == 0 || mmap(pointer(base + _half), handle.block_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                          file, 0) == MAP_FAILED) {
+    if (base == 0 || !map_block(base, handle.block_size, file)) {
         if (base != 0) _addresses.give(base, handle.block_size);
         close(file);
         return Error::map_failed;

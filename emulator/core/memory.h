@@ -2,9 +2,9 @@
 //
 // Device memory lies in memfd files, one a block. One range of addresses is reserved for it, twice as long as needed:
 // in the first half lie the addresses that the program sees, without access rights, so that touching them on the host
-// faults; in the second half, at a constant distance, the same blocks are mapped readable and writable for copies and
-// kernels. Small allocations share a block of 2 MiB, as on real hardware; a block that becomes empty is given back to
-// the system, and its addresses are the first to be handed out again.
+// faults (but with the licence host-access); in the second half, at a constant distance, the same blocks are mapped
+// readable and writable for copies and kernels. Small allocations share a block of 2 MiB, as on real hardware; a block
+// that becomes empty is given back to the system, and its addresses are the first to be handed out again.
 //
 // A block's file has a ledger behind the data: for each allocation slot the identity of the allocation that lies there.
 // The other process of an IPC pair reads it before it maps, so that a handle to freed memory is refused.
@@ -144,6 +144,9 @@ class Memory {
     Error close_import(std::uintptr_t address);
 
   private:
+    /// Maps a block's file where the driver reaches it, and with the licence host-access where the program does.
+    [[nodiscard]] bool map_block(std::uintptr_t base, std::size_t size, int file) const;
+    void unmap_block(std::uintptr_t base, std::size_t size) const;
     std::shared_ptr<Block> make_block(std::size_t size, bool shared);
     void release_block(const Block& block);
     bool reserve(int device, std::size_t bytes);

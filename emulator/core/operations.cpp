@@ -68,6 +68,28 @@ void fill_rows(const FillRequest& request) {
 /// Of this process, for awaken_emulator_operations.
 std::atomic<std::uint64_t> copies_given{0}, kernels_given{0};
 
+/// For awaken_emulator_interrupt_copy; the length is written first.
+std::atomic<std::size_t> interrupted_from{0};
+std::atomic<void (*)()> halfway_through{nullptr};
+
+/// Copies, and calls whoever wants to be called in the midst of it.
+void move(const CopyRequest& request, const std::byte* const source, const std::size_t source_pitch) {
+    const std::size_t bytes = request.width * request.rows;
+    void (*halfway)() = halfway_through.load(std::memory_order_acquire);
+    if (halfway == nullptr || bytes < interrupted_from.load(std::memory_order_relaxed) || request.rows != 1 ||
+        !halfway_through.compare_exchange_strong(halfway, nullptr)) {
+        move_rows(request, source, source_pitch);
+        return;
+    }
+    CopyRequest part = request;
+    part.width = request.width / 2;
+    move_rows(part, source, source_pitch);
+    halfway();
+    part.destination += part.width;
+    const std::size_t moved = std::exchange(part.width, request.width - part.width);
+    move_rows(part, source + moved, source_pitch);
+}
+
 void leave_behind(const Place& place, const Ticket& ticket) {
     if (place.allocation) place.allocation->add_pending(ticket);
 }
@@ -99,7 +121,7 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
         if (fails) {
             context.sticky = Error::launch_failed;
         } else {
-            move_rows(request, core().memory().accessible(request.source), request.source_pitch);
+            move(request, core().memory().accessible(request.source), request.source_pitch);
         }
     };
     const std::size_t bytes = request.width * request.rows;
@@ -399,4 +421,9 @@ int find_device_by_bus_id(const char* text) {
 void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* const kernels) {
     *copies = awaken::emulator::copies_given.load(std::memory_order_relaxed);
     *kernels = awaken::emulator::kernels_given.load(std::memory_order_relaxed);
+}
+
+void awaken_emulator_interrupt_copy(const std::size_t least_bytes, void (*const halfway)()) {
+    awaken::emulator::interrupted_from.store(least_bytes, std::memory_order_relaxed);
+    awaken::emulator::halfway_through.store(halfway, std::memory_order_release);
 }

@@ -289,7 +289,8 @@ def note_native_answer(examination: Examination) -> None:
         return
     vendor = report["gpu"]["vendor"] + ("-emulated" if report["emulated"] else "")
     try:
-        native_cache.write(file, key, vendor, aware, report["mpi"]["name"])
+        switches = native_cache.gpu_switches(os.environ)
+        native_cache.write(file, key, vendor, aware, report["mpi"]["name"], switches)
         report["cache"]["written"] = True
     except OSError as error:
         report["problems"].append({"probe": "cache", "with": "native", "text": f"{file} cannot be written: {error}"})

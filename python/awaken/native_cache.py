@@ -2,13 +2,16 @@
 
 The file has one line per MPI library and kind of GPU, of five fields with blanks between them:
 
-    KEY VENDOR ANSWER TIME NAME
+    KEY VENDOR ANSWER TIME [with:SWITCHES] NAME
 
 KEY is "build-id:" and the GNU build id of the library, or, where it has none, "file:" with its size, modification time
 (whole seconds) and path, joined by ":", blanks in the path written as %20. VENDOR is "cuda" or "hip"; of emulated GPUs
 "cuda-emulated" or "hip-emulated". ANSWER is "yes" (calls on device memory gave the right data) or "no". TIME is UTC in
-ISO 8601. NAME is the rest of the line. The last line with a key and vendor counts; lines that begin with # are
-comments.
+ISO 8601. SWITCHES are the variables that change an MPI's answer, as far as they were set: NAME=VALUE, joined by
+commas. NAME is the rest of the line. The last line with a key and vendor counts; lines that begin with # are comments.
+
+The library (src/base/doctor_notes.cpp) reads the file and uses an answer only with the same SWITCHES, and only of a
+file that nobody but its owner may write.
 """
 
 from __future__ import annotations
@@ -18,8 +21,26 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 HEADER = "# Which MPIs take device memory by themselves, as `awaken doctor` found. May be removed at any time.\n"
+
+# In this order; the same names are in src/base/doctor_notes.cpp.
+GPU_SWITCHES = (
+    "MPICH_GPU_SUPPORT_ENABLED",
+    "MPIR_CVAR_ENABLE_GPU",
+    "MV2_USE_CUDA",
+    "MV2_USE_ROCM",
+    "MVP_ENABLE_GPU",
+    "I_MPI_OFFLOAD",
+    "OMPI_MCA_pml",
+    "OMPI_MCA_btl",
+    "OMPI_MCA_mtl",
+    "OMPI_MCA_accelerator",
+    "OMPI_MCA_opal_cuda_support",
+    "UCX_TLS",
+    "AWAKEN_EMULATE_FAULTS",
+)
 
 
 def cache_file(environment: Mapping[str, str]) -> Path | None:
@@ -36,10 +57,22 @@ def library_key(build_id: str, path: str) -> str:
     if build_id:
         return f"build-id:{build_id}"
     try:
-        status = Path(path).stat()
+        # One library has many names: those of the links to it, and of the links to its folders.
+        real = Path(path).resolve(strict=True)
+        status = real.stat()
     except OSError:
         return ""
-    return f"file:{status.st_size}:{int(status.st_mtime)}:{path.replace(' ', '%20')}"
+    return f"file:{status.st_size}:{int(status.st_mtime)}:{str(real).replace(' ', '%20')}"
+
+
+def gpu_switches(environment: Mapping[str, str]) -> str:
+    """The SWITCHES that are set, as the file has them; empty when none is."""
+    values = [
+        f"{name}={quote(environment[name], safe='/:^', errors='surrogateescape')}"
+        for name in GPU_SWITCHES
+        if name in environment
+    ]
+    return f"with:{','.join(values)}" if values else ""
 
 
 def read(file: Path) -> dict[tuple[str, str], bool]:
@@ -53,15 +86,22 @@ def read(file: Path) -> dict[tuple[str, str], bool]:
     return answers
 
 
-def write(file: Path, key: str, vendor: str, answer: bool, name: str) -> None:
-    """Puts an answer in the place of an earlier one. Raises OSError where the file cannot be written."""
+def write(file: Path, key: str, vendor: str, answer: bool, name: str, switches: str = "") -> None:
+    """Puts an answer in the place of an earlier one. Raises OSError where the file cannot be written.
+
+    `switches`: gpu_switches() of the environment in which the answer was found.
+    """
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     kept = [line for line in lines if line.split(maxsplit=2)[:2] != [key, vendor]]
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    kept.append(f"{key} {vendor} {'yes' if answer else 'no'} {when} {' '.join(name.split())}")
-    file.parent.mkdir(parents=True, exist_ok=True)
+    words = [key, vendor, "yes" if answer else "no", when, switches, *name.split()]
+    kept.append(" ".join(word for word in words if word))
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    # Whatever the umask: what others may write is not believed.
+    unfinished.touch(mode=0o600, exist_ok=False)
     unfinished.write_text(HEADER + "\n".join(kept) + "\n")
     unfinished.replace(file)

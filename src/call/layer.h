@@ -58,6 +58,9 @@ class Layer {
     /// Packing by that GPU.
     [[nodiscard]] transfer::Packer& packer();
 
+    /// Whether the MPI takes device memory by itself. Asked for when MPI is up and a GPU was found; looked into once.
+    [[nodiscard]] bool mpi_takes_device_memory() { return native_gpu_support().works; }
+
     /// The figures for this GPU.
     [[nodiscard]] transfer::Tuning tuning(gpu::Runtime& runtime) const;
 
@@ -72,12 +75,19 @@ class Layer {
     [[nodiscard]] int error_code(int error_class, const Error& error);
 
   private:
+    struct NativeGpuSupport {
+        bool works = false;
+        std::string who_says;  ///< "yes: `awaken doctor` tried it (...)", for the report
+    };
     [[nodiscard]] gpu::Runtime& look_for_gpu();
+    [[nodiscard]] const NativeGpuSupport& native_gpu_support();
+    [[nodiscard]] NativeGpuSupport find_native_gpu_support();
     void write_report(bool world_model);
     [[nodiscard]] report::Identity identity() const;
 
     std::atomic<gpu::Runtime*> _gpu{nullptr};
-    std::once_flag _packer_once, _copier_once;
+    std::once_flag _packer_once, _copier_once, _native_gpu_once;
+    NativeGpuSupport _native_gpu;
     std::unique_ptr<transfer::Packer> _packer;
     std::unique_ptr<transfer::Copier> _copier;
     std::mutex _mutex;

@@ -111,6 +111,12 @@ void Neighbours::use(gpu::Runtime& runtime) {
         _wants.store(true, std::memory_order_release);
         return;
     }
+    if (_segment->processes() < _local_ranks) {
+        _owner.ledger.add_fallback(
+            "point-to-point", std::to_string(_segment->processes()) + " of " + std::to_string(_local_ranks) +
+                                  " ranks of this node share memory here: the others run without Awaken, may use no "
+                                  "GPU, or have a /dev/shm of their own");
+    }
     const Settings& settings = _owner.settings;
     p2p::Link::Options options;
     options.path = settings.path == NodePath::direct ? p2p::Link::Path::direct

@@ -37,15 +37,20 @@ int number(const std::initializer_list<const char*> names) {
 }
 
 /// PMI-1 and PMI-2 hand every rank a socket to the launcher's process on this node, which therefore names the job:
-/// its id, and the time it was started since ids are used again. Empty where the socket is none of this machine's.
-std::string launcher_process(int& pid) {
+/// its id, and the time it was started since ids are used again. Empty where the socket is none of this machine's, and
+/// where that process has no id here (`hidden`).
+std::string launcher_process(int& pid, bool& hidden) {
     const int descriptor = number({"PMI_FD"});
     if (descriptor < 0) {
         return {};
     }
     ucred other{};
     socklen_t length = sizeof other;
-    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0 || other.pid <= 0) {
+    if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &other, &length) != 0) {
+        return {};
+    }
+    hidden = other.pid == 0;
+    if (other.pid <= 0) {
         return {};
     }
     pid = other.pid;
@@ -88,6 +93,7 @@ Job find_job(const std::string& chosen_name, const int pretended_nodes) {
     job.local_ranks = local > 0 ? local : 0;
 
     int pid = 0;
+    bool hidden = false;
     if (!chosen_name.empty()) {
         job.key = "job " + chosen_name;
         job.launcher = "the name " + chosen_name + ", given by hand";
@@ -97,7 +103,7 @@ Job find_job(const std::string& chosen_name, const int pretended_nodes) {
     } else if (variable("PMI_SPAWNED") != nullptr && number({"PMI_SPAWNED"}) != 0) {
         // Ranks of a spawned world have the same numbers as those of the world that spawned them.
         job.launcher = "spawned by another program";
-    } else if (const std::string process = launcher_process(pid); !process.empty()) {
+    } else if (const std::string process = launcher_process(pid, hidden); !process.empty()) {
         job.key = "pmi " + process;
         job.launcher = "PMI connection to process " + std::to_string(pid);
     } else if (const char* const apid = variable("PALS_APID")) {
@@ -106,6 +112,12 @@ Job find_job(const std::string& chosen_name, const int pretended_nodes) {
     } else if (variable("SLURM_JOB_ID") != nullptr && variable("SLURM_STEP_ID") != nullptr) {
         job.key = std::string("slurm ") + variable("SLURM_JOB_ID") + "." + variable("SLURM_STEP_ID");
         job.launcher = "Slurm step " + job.key.substr(6);
+    }
+    if (job.key.empty() && hidden) {
+        job.why_unknown =
+            "the launcher's process, which tells this job from others, is in another pid namespace (AWAKEN_JOB names "
+            "the "
+            "job by hand)";
     }
     if (pretended_nodes > 1 && job.known() && local_rank >= 0 && local_rank < job.local_ranks) {
         // Blocks of ranks, as launchers fill nodes. Node n holds the local ranks [n * ranks / nodes, ...).

@@ -13,9 +13,10 @@ struct Job {
     /// Equal in all processes that were launched together on this node, different in all others. Empty when nothing
     /// tells; then the process is alone.
     std::string key;
-    int world_rank = -1;   ///< rank in MPI_COMM_WORLD as the launcher says; -1 when it does not
-    int local_ranks = 0;   ///< number of ranks of the job on this node; 0 when unknown
-    std::string launcher;  ///< what told, for the report: "PMIx namespace", "PMI connection of process 4711"
+    int world_rank = -1;      ///< rank in MPI_COMM_WORLD as the launcher says; -1 when it does not
+    int local_ranks = 0;      ///< number of ranks of the job on this node; 0 when unknown
+    std::string why_unknown;  ///< why nothing tells, where that is known
+    std::string launcher;     ///< what told, for the report: "PMIx namespace", "PMI connection of process 4711"
 
     [[nodiscard]] bool known() const noexcept { return !key.empty() && world_rank >= 0 && local_ranks > 0; }
 };

@@ -381,8 +381,9 @@ bool Segment::enter(const Job& job, std::string& why_not) {
 std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_bytes, std::string& why_not,
                                        const std::string& folder) {
     if (!job.known()) {
-        why_not = job.launcher.empty() ? "the launcher does not say which ranks of this node belong together"
-                                       : "the launcher does not say how many ranks are on this node";
+        why_not = !job.why_unknown.empty() ? job.why_unknown
+                  : job.launcher.empty()   ? "the launcher does not say which ranks of this node belong together"
+                                           : "the launcher does not say how many ranks are on this node";
         return nullptr;
     }
     const auto capacity = static_cast<std::size_t>(job.local_ranks);

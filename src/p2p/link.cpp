@@ -42,7 +42,7 @@ std::size_t part_of_card(gpu::Runtime& runtime, const std::size_t part) {
 }  // namespace
 
 std::size_t Link::area_bytes(const int processes) noexcept {
-    return round_up(sizeof(Area), 64) + static_cast<std::size_t>(processes) * sizeof(std::atomic<std::uint32_t>);
+    return round_up(sizeof(Area), 64) + static_cast<std::size_t>(processes) * 2 * sizeof(std::atomic<std::uint32_t>);
 }
 
 Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& pool, const Options& options, Note note,
@@ -79,9 +79,24 @@ void Link::take_headers() noexcept {
 }
 
 std::atomic<std::uint32_t>& Link::verdict(const int receiver, const int sender) const noexcept {
-    auto* const verdicts =
+    auto* const words =
         reinterpret_cast<std::atomic<std::uint32_t>*>(_segment.area(receiver) + round_up(sizeof(Area), 64));
-    return verdicts[sender];
+    return words[2 * sender];
+}
+
+std::atomic<std::uint32_t>& Link::from_host(const int receiver, const int sender) const noexcept {
+    return (&verdict(receiver, sender))[1];
+}
+
+void Link::received_from_host(const int peer, const std::int64_t bytes, const bool to_device) noexcept {
+    if (peer == _own || bytes < least_from_host()) {
+        return;
+    }
+    std::atomic<std::uint32_t>& word = from_host(_own, peer);
+    const std::uint32_t wanted = to_device ? 1 : 0;
+    if (word.load(std::memory_order_relaxed) != wanted) {
+        word.store(wanted, std::memory_order_relaxed);
+    }
 }
 
 int Link::any_device() const noexcept {
@@ -174,7 +189,9 @@ std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const g
     bool offered = false;
     try {
         const int device = info.device >= 0 ? info.device : any_device();
-        if (_runtime.order_after_default_stream(buffer, info).ok()) {
+        if (info.host_accessible()) {
+            offered = peer != _own && !detached && shipment->_typed == nullptr && ship_from_host(*shipment);
+        } else if (_runtime.order_after_default_stream(buffer, info).ok()) {
             if (peer == _own && !detached && shipment->_typed != nullptr) {
                 offered = ship_copy(*shipment);
             } else if (peer == _own && !detached) {
@@ -269,7 +286,7 @@ bool Link::ship_copy(Shipment& shipment) {
         sweep();  // the block of the message before may be free again
         shipment._block = _exported.acquire(device, shipment._bytes);
         if (!shipment._block) {
-            note_once("no exported device memory left for a copy of memory that IPC cannot export");
+            note_once("no exported device memory left for a copy of a message");
             return false;
         }
         _background.keep_house();
@@ -322,6 +339,21 @@ bool Link::ship_through_ring(Shipment& shipment) {
         shipment.source(), shipment._bytes);
     static_cast<void>(shipment._ring->advance());
     return true;
+}
+
+/// Page-locked memory is copied by this process's GPU into exported memory of its, from where the receiver's follows,
+/// and no CPU touches it. Of ordinary memory the CPU makes one copy in any case: into the ring, from where the
+/// receiver's GPU takes it without a way through the sender's.
+bool Link::ship_from_host(Shipment& shipment) {
+    int device = -1;
+    if (!_runtime.current_device(device).ok() || device < 0) {
+        return false;  // a thread that uses no GPU is not given a context for this
+    }
+    const auto by_copy = [&] {
+        return _options.path != Path::ring && has_plate(device) && is_readable(shipment._peer) && ship_copy(shipment);
+    };
+    const auto by_ring = [&] { return _options.path != Path::direct && ship_through_ring(shipment); };
+    return shipment._info.kind == gpu::MemoryKind::pinned ? by_copy() || by_ring() : by_ring() || by_copy();
 }
 
 /// Shared memory that is to stay mapped: registered with the GPU runtime when that agrees.

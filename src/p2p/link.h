@@ -117,6 +117,7 @@ class Shipment final : public Job {
     std::vector<transfer::DeviceCopies::Copy> _parts;  ///< copies under way, in order
     std::vector<std::size_t> _part_ends;               ///< bytes that are there when each is done
     std::size_t _parts_done = 0;
+    std::size_t _told = 0;  ///< bytes of which the receiver knows that they are there
     transfer::ExportedPool::Block _block;
     std::uint64_t _shared_offset = 0;
     std::size_t _shared_bytes = 0;
@@ -209,7 +210,18 @@ class Link {
         return area(peer).takes_headers.load(std::memory_order_acquire) != 0;
     }
 
-    /// Offers `bytes` bytes of device or managed memory to `peer` (which may be this process). Null when they are to be
+    /// Whether messages of that size from this process's host memory are worth an offer to `peer`, which received the
+    /// last such one into device memory. Any receiver can fetch them; to others the MPI's own way is as good.
+    [[nodiscard]] bool wants_from_host(const int peer, const std::int64_t bytes) const noexcept {
+        return peer != _own && bytes >= least_from_host() && from_host(peer, _own).load(std::memory_order_relaxed) != 0;
+    }
+    [[nodiscard]] std::int64_t least_from_host() const noexcept {
+        return static_cast<std::int64_t>(_tuning.host_offer_bytes);
+    }
+    /// Where a message of that size from `peer` went that had lain in host memory, as far as is known here.
+    void received_from_host(int peer, std::int64_t bytes, bool to_device) noexcept;
+
+    /// Offers `bytes` bytes of memory to `peer` (which may be this process). Null when they are to be
     /// sent plain: no slot is free, or no way is faster. `detached`: from a copy, which is made at once. `typed`: the
     /// bytes of a datatype with gaps; `buffer` is then the lowest one.
     [[nodiscard]] std::shared_ptr<Shipment> ship(int peer, void* buffer, const gpu::PointerInfo& info,
@@ -267,7 +279,7 @@ class Link {
         transfer::Location location;
         std::array<std::uint64_t, 8> content;
     };
-    /// A process's part of the segment. After it comes a verdict for each other process.
+    /// A process's part of the segment. After it come two words for each process: see verdict() and from_host().
     struct Area {
         alignas(64) std::atomic<std::uint32_t> takes_headers;
         std::atomic<std::uint64_t> small_offset;  ///< of kSlots * small_bytes bytes of shared memory
@@ -293,6 +305,8 @@ class Link {
     }
     /// What `receiver` found about reading memory of `sender`.
     [[nodiscard]] std::atomic<std::uint32_t>& verdict(int receiver, int sender) const noexcept;
+    /// Whether `receiver` wants what `sender` has in host memory to be offered.
+    [[nodiscard]] std::atomic<std::uint32_t>& from_host(int receiver, int sender) const noexcept;
     [[nodiscard]] bool is_readable(const int receiver) const noexcept {
         return receiver != _own && verdict(receiver, _own).load(std::memory_order_acquire) == works;
     }
@@ -308,6 +322,7 @@ class Link {
     [[nodiscard]] bool ship_directly(Shipment& shipment);
     [[nodiscard]] bool ship_copy(Shipment& shipment);
     [[nodiscard]] bool ship_through_ring(Shipment& shipment);
+    [[nodiscard]] bool ship_from_host(Shipment& shipment);
     /// Lets go on what calls have left; true when some of it is not over.
     bool pump_left() noexcept;
     [[nodiscard]] bool has_plate(int device);

@@ -366,14 +366,7 @@ void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning) {
     _tuning = tuning;
     _tuning.network_chunk_bytes = std::min(_tuning.network_chunk_bytes, kMostChunkBytes);
     _copies = std::make_unique<DeviceCopies>(runtime, _owner.pool, _tuning, CopyEngine::engine, &_owner.packer());
-    const NativeGpu asked = _owner.settings.native_gpu;
-    using Query = int (*)();
-    const char* const name =
-        runtime.vendor() == gpu::Vendor::hip ? "MPIX_Query_rocm_support" : "MPIX_Query_cuda_support";
-    const auto query = reinterpret_cast<Query>(_owner.binding.symbol(name));
-    _passes_through.store(
-        asked == NativeGpu::yes || (asked == NativeGpu::automatic && query != nullptr && query() != 0),
-        std::memory_order_release);
+    _passes_through.store(_owner.mpi_takes_device_memory(), std::memory_order_release);
     _has_gpu.store(true, std::memory_order_release);
 }
 

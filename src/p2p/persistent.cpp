@@ -97,7 +97,7 @@ struct PersistentInit {
             if constexpr (receives) {
                 unprepared.emplace(layer().neighbours);
                 arrival.emplace(start);
-                posted = arrival->prepare(!unprepared->allowed(), address, count, held->get(), comm);
+                posted = arrival->prepare(!unprepared->allowed(), address, count, held->get(), peer, comm);
             } else {
                 departure.emplace(start);
                 posted = departure->prepare(kBuffered ? Departure::Mode::plain : Departure::Mode::offered, address,

@@ -194,7 +194,7 @@ struct Receive {
         Layer& owner = layer();
         const Neighbours::Unprepared unprepared(owner.neighbours);
         Arrival arrival(call);
-        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, comm);
+        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
         if (!arrival.active()) {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
@@ -229,7 +229,7 @@ struct NonblockingReceive {
         }
         Neighbours::Unprepared unprepared(layer().neighbours);
         Arrival arrival(call);
-        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, comm);
+        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
         const auto received = posted.as<Count>();
         const int error =
             below<function>()(received.address, received.count, received.type, source, tag, comm, request);
@@ -251,7 +251,8 @@ struct MatchedReceive {
         }
         const Neighbours::Unprepared unprepared(layer().neighbours);
         Arrival arrival(call);
-        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_COMM_SELF);
+        const Posted posted =
+            arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, MPI_COMM_SELF);
         const auto received = posted.as<Count>();
         if (!arrival.active()) {
             return below<function>()(buffer, count, type, message, status);
@@ -275,7 +276,8 @@ struct NonblockingMatchedReceive {
         }
         Neighbours::Unprepared unprepared(layer().neighbours);
         Arrival arrival(call);
-        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_COMM_SELF);
+        const Posted posted =
+            arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, MPI_COMM_SELF);
         const auto received = posted.as<Count>();
         const int error = below<function>()(received.address, received.count, received.type, message, request);
         if (error == MPI_SUCCESS) {
@@ -343,7 +345,8 @@ struct SendReceive {
         const Posted sent = departure.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
         Posted received{receive_buffer, receive_count, receive_type};
         if (source != MPI_PROC_NULL) {
-            received = arrival.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type, comm);
+            received =
+                arrival.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type, source, comm);
         }
         MPI_Status own{};
         int error = MPI_SUCCESS;
@@ -382,7 +385,7 @@ struct SendReceiveReplace {
             const Posted sent = departure.prepare(Mode::detached, buffer, count, type, destination, comm);
             Posted received{buffer, count, type};
             if (source != MPI_PROC_NULL) {
-                received = arrival.prepare(true, buffer, count, type, comm);
+                received = arrival.prepare(true, buffer, count, type, source, comm);
             }
             error = exchange_both<Count>(departure, sent, destination, send_tag, arrival, received, source, receive_tag,
                                          comm, own);
@@ -468,7 +471,8 @@ struct NonblockingSendReceive {
         const Posted sent = departure.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
         Posted received{receive_buffer, receive_count, receive_type};
         if (source != MPI_PROC_NULL) {
-            received = arrival.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type, comm);
+            received =
+                arrival.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type, source, comm);
         }
         return start_both<function, Count>(unprepared, std::move(departure), sent, destination, send_tag,
                                            std::move(arrival), received, source, receive_tag, comm, request);
@@ -487,7 +491,7 @@ struct NonblockingSendReceiveReplace {
             const Posted sent = departure.prepare(Mode::detached, buffer, count, type, destination, comm);
             Posted received{buffer, count, type};
             if (source != MPI_PROC_NULL) {
-                received = arrival.prepare(true, buffer, count, type, comm);
+                received = arrival.prepare(true, buffer, count, type, source, comm);
             }
             // The two-buffer function of the same ABI, since the halves have different buffers now.
             constexpr Function kBoth =

@@ -176,9 +176,10 @@ void Shipment::check_alive() {
 
 /// Copies [0, bytes) of the buffer to `target` in parts, so that whoever reads it can follow.
 void Shipment::start_parts(std::byte* const target, const gpu::PointerInfo* const target_info) {
-    const std::size_t most = _link._tuning.bounce_chunk_bytes;
+    // Each copy of ordinary host memory takes pinned blocks to go through, and tells itself how far it is.
+    const std::size_t most = _info.kind == gpu::MemoryKind::host ? _bytes : _link._tuning.bounce_chunk_bytes;
     const int device = _info.device >= 0 ? _info.device : _link.any_device();
-    _parts_done = 0;
+    _parts_done = _told = 0;
     for (std::size_t at = 0; at < _bytes; at += most) {
         const std::size_t part = std::min(most, _bytes - at);
         _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), {target + at, target_info},
@@ -191,11 +192,15 @@ void Shipment::start_parts(std::byte* const target, const gpu::PointerInfo* cons
 
 bool Shipment::parts_done(const bool publish) {
     while (_parts_done < _parts.size()) {
-        if (!_parts[_parts_done].poll()) {
-            return false;
+        const bool over = _parts[_parts_done].poll();
+        const std::size_t begin = _parts_done == 0 ? 0 : _part_ends[_parts_done - 1];
+        const std::size_t there = over ? _part_ends[_parts_done] : begin + _parts[_parts_done].completed();
+        if (publish && there != _told) {
+            _told = there;
+            _link._outbox.set_ready(_ticket, there);
         }
-        if (publish) {
-            _link._outbox.set_ready(_ticket, _part_ends[_parts_done]);
+        if (!over) {
+            return false;
         }
         ++_parts_done;
     }

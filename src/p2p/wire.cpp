@@ -53,6 +53,20 @@ std::shared_ptr<const transfer::TypedMemory> memory_with_gaps(const Stage::Locat
     return located.type->layout.is_contiguous(count) ? nullptr : located.type->memory(buffer, count);
 }
 
+/// Whether the MPI underneath is to be handed this device memory as it is. Only what `awaken doctor` tries: one run of
+/// bytes, allocated in the ordinary way. Other memory is not known to every MPI, and datatypes with gaps are packed by
+/// our kernel sooner than block by block. The MPI, and the network's card even more, reads and writes at once: what the
+/// program's synchronous-looking calls left behind must be over.
+bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, const std::int64_t count) {
+    if (!located.served || located.mixed || located.info.kind != gpu::MemoryKind::device || !located.info.ipc_capable ||
+        !located.type->layout.is_contiguous(count)) {
+        return false;
+    }
+    Layer& owner = layer();
+    return owner.mpi_takes_device_memory() && owner.gpu().order_after_default_stream(buffer, located.info).ok() &&
+           owner.gpu().finish_default_stream(located.info.device).ok();
+}
+
 }  // namespace
 
 BytesType::BytesType(const std::int64_t bytes) {
@@ -147,16 +161,21 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
                (owner.neighbours.joined() && (count & 1) != 0 && count <= std::int64_t{p2p::kLongestHeader})) {
         bytes = bytes_of(count, type);  // a header's length is odd, and so must the count be
     }
-    if (link != nullptr && located.type != nullptr) {
-        // A host message is of interest only when its length could be taken for a header's.
-        if (located.served || p2p::is_header_length(static_cast<std::size_t>(bytes))) {
-            peer = owner.neighbours.index_of(communicator, destination);
-            if (peer >= 0 && !link->takes_headers(peer)) {
-                peer = -1;
-            }
+    // A host message is of interest when it is large enough for a receiver in device memory to want to fetch it, or
+    // when its length could be taken for a header's.
+    bool offers = located.served && mode != Mode::plain;
+    const bool may_offer = !offers && mode == Mode::offered && link != nullptr && located.type != nullptr &&
+                           !located.served && bytes >= link->least_from_host() &&
+                           located.type->layout.is_contiguous(count);
+    if (link != nullptr && located.type != nullptr &&
+        (located.served || may_offer || p2p::is_header_length(static_cast<std::size_t>(bytes)))) {
+        peer = owner.neighbours.index_of(communicator, destination);
+        if (peer >= 0 && !link->takes_headers(peer)) {
+            peer = -1;
         }
+        offers = offers || (may_offer && peer >= 0 && link->wants_from_host(peer, bytes));
     }
-    if (peer >= 0 && located.served && mode != Mode::plain && offer(mode, buffer, count, located, peer)) {
+    if (peer >= 0 && offers && offer(mode, buffer, count, located, peer)) {
         _call->account(path_of(_shipment->route()), bytes);
         return header();
     }
@@ -172,7 +191,10 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
     ambiguous =
         ambiguous && (peer >= 0 || (remote >= 0 && !network->may_go_plain(remote, static_cast<std::size_t>(bytes))));
     // Buffered sends are copied by the MPI's CPU, and a detached one's buffer is about to be overwritten.
-    if (remote >= 0 && !ambiguous && located.served && mode == Mode::offered && network->passes_through()) {
+    if (!ambiguous && mode == Mode::offered && is_for_the_mpi(located, buffer, count)) {
+        if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+            owner.neighbours.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
+        }
         owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
         _call->account(report::Path::native, bytes);
         return unchanged;
@@ -302,17 +324,22 @@ Posted Arrival::as_bytes(void* const address, const std::int64_t bytes) {
 }
 
 Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64_t count, const MPI_Datatype type,
-                        const MPI_Comm communicator) {
+                        const int source, const MPI_Comm communicator) {
     Layer& owner = layer();
     _communicator = communicator;
     _located = _stage.locate(buffer, count, type);
     const Posted unchanged{buffer, count, type};
+    // Headers come from processes of this node; from others only to a process that has said that it takes them, which
+    // one whose MPI takes device memory never does (Network::answer). So where the sender is another node's, the MPI
+    // may have the buffer. A receive from anybody may meet a header.
+    const bool from_elsewhere = source >= 0 && owner.neighbours.index_of(communicator, source) < 0;
+    if ((!headers || from_elsewhere) && is_for_the_mpi(_located, buffer, count)) {
+        owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
+        _stage.account_native(count, type);
+        return unchanged;
+    }
     if (!headers) {
-        // Where headers may come, device memory is received into memory of ours even if the MPI could write it, since
-        // it is not known here who will send: a process of this node sends headers, wherever the next message comes
-        // from.
-        const Network* const network = owner.neighbours.network();
-        if (!_located.served || (network != nullptr && network->passes_through())) {
+        if (!_located.served) {
             _stage.account_native(count, type);
             return unchanged;
         }
@@ -466,6 +493,19 @@ void Arrival::deliver(const std::int64_t bytes) {
     layer().copier().scatter(_located.type->flat, _user, _count, bytes, _landed, info);
 }
 
+/// A large message came plain into device memory, or had to be fetched into host memory: where the next one from there
+/// will go is guessed from that.
+void Arrival::tell_link(const MPI_Status& status, const std::int64_t bytes, const bool to_device) const {
+    p2p::Link* const link = layer().neighbours.link();
+    // Of a matched receive the communicator is not known, and MPI_COMM_SELF stands in.
+    if (link == nullptr || bytes < link->least_from_host() || _communicator == MPI_COMM_SELF) {
+        return;
+    }
+    if (const int peer = layer().neighbours.index_of(_communicator, status.MPI_SOURCE); peer >= 0) {
+        link->received_from_host(peer, bytes, to_device);
+    }
+}
+
 void Arrival::settle(MPI_Status& status, int& error) {
     const Native& native = layer().real;
     int error_class = error;
@@ -502,6 +542,9 @@ void Arrival::settle(MPI_Status& status, int& error) {
                 if (!_in_place) {
                     deliver(_delivered);
                 }
+                if (_fetch != nullptr && _fetch->route() != Route::pull && !_located.served) {
+                    tell_link(status, size, false);
+                }
                 if (size > _capacity) {
                     _error = truncated();
                 }
@@ -512,6 +555,7 @@ void Arrival::settle(MPI_Status& status, int& error) {
             deliver(_delivered);
             if (_located.served) {
                 account(report::Path::staged, _delivered);
+                tell_link(status, bytes, true);
             }
             // Where the place was larger than the program's buffer, the MPI saw nothing wrong.
             if (error == MPI_SUCCESS && bytes > _capacity) {

@@ -104,7 +104,8 @@ class Arrival {
     ~Arrival() = default;
 
     /// Looks at the buffer and says what to receive into. `headers`: one may come (Neighbours::takes_headers()).
-    [[nodiscard]] Posted prepare(bool headers, void* buffer, std::int64_t count, MPI_Datatype type,
+    /// `source` in `communicator`; MPI_ANY_SOURCE where it is not known.
+    [[nodiscard]] Posted prepare(bool headers, void* buffer, std::int64_t count, MPI_Datatype type, int source,
                                  MPI_Comm communicator);
     /// True when the native receive is not the program's own one.
     [[nodiscard]] bool active() const noexcept { return _form != Form::native; }
@@ -134,6 +135,7 @@ class Arrival {
         landing    ///< packed bytes in memory of ours
     };
     void deliver(std::int64_t bytes);
+    void tell_link(const MPI_Status& status, std::int64_t bytes, bool to_device) const;
     [[nodiscard]] bool fetching() const noexcept { return _fetch != nullptr || _remote != nullptr; }
     [[nodiscard]] const std::byte* received() const noexcept;
     [[nodiscard]] Posted as_bytes(void* address, std::int64_t bytes);

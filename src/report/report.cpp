@@ -506,6 +506,9 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
     for (std::size_t i = 0; i < identity.devices.size(); ++i) {
         text += "  device   " + std::to_string(i) + ": " + printable(identity.devices[i]) + '\n';
     }
+    if (!identity.native_gpu.empty()) {
+        text += "  device memory in the MPI   " + printable(identity.native_gpu) + '\n';
+    }
     for (std::size_t i = 0; i < identity.collectives.size(); ++i) {
         text += (i == 0 ? "  choice   " : "           ") + printable(identity.collectives[i]) + '\n';
     }
@@ -557,7 +560,8 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
     json += "  \"size\": " + (identity.size > 0 ? std::to_string(identity.size) : "null") + ",\n";
     json += "  \"host\": " + quoted(identity.host) + ",\n";
     json += "  \"mpi\": {\"version\": " + quoted(identity.mpi_version) +
-            ", \"library\": " + quoted(identity.mpi_library) + ", \"abi\": " + quoted(identity.abi) + "},\n";
+            ", \"library\": " + quoted(identity.mpi_library) + ", \"abi\": " + quoted(identity.abi) +
+            (identity.native_gpu.empty() ? "" : ", \"takes_device_memory\": " + quoted(identity.native_gpu)) + "},\n";
     json += "  \"gpu\": {\"runtime\": " + quoted(identity.gpu) + ", \"devices\": [";
     for (std::size_t i = 0; i < identity.devices.size(); ++i)
         json += (i == 0 ? "" : ", ") + quoted(identity.devices[i]);

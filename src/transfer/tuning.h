@@ -36,6 +36,8 @@ struct Tuning {
     std::size_t ring_chunk_bytes = std::size_t{1} << 20;
     std::size_t ring_chunks = 8;
     std::size_t rings = 4;
+    /// Messages from host memory are offered from this size on to receivers in device memory.
+    std::size_t host_offer_bytes = std::size_t{256} << 10;
     /// Between nodes: messages from `network_bytes` on travel in chunks, `network_window` of them under way.
     std::size_t network_bytes = std::size_t{256} << 10;
     std::size_t network_chunk_bytes = std::size_t{2} << 20;

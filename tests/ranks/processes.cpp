@@ -11,9 +11,16 @@
 //         before-send            ... before rank 0 sends to it
 //         posted                 ... with its receive posted and tested once, rank 0 sends to that
 //         sent                   ... after the beginning of its message has come; rank 0 receives it then
+//         fetching               ... in the midst of fetching rank 0's message
+//         writing                ... in the midst of copying its message out, which rank 0 receives
+//         fetched                ... while rank 0 is in the midst of fetching its message
 //
 // Each prints `ok MODE` on rank 0, or `FAIL processes: why`. With dies, rank 0 prints `survivor: ...` when its call
 // has come to an end, by an error or not.
+#include <dlfcn.h>
+
+#include <atomic>
+
 #include "steps.h"
 
 using namespace ranks;
@@ -248,6 +255,71 @@ void survive(int code, const char* call) {
     _exit(0);
 }
 
+/// Has the emulated driver call in the midst of this process's next large copy.
+void interrupt_copy(void (*const halfway)()) {
+    using Function = void (*)(std::size_t, void (*)());
+    void* const library = dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD);
+    auto* const found =
+        library != nullptr ? reinterpret_cast<Function>(dlsym(library, "awaken_emulator_interrupt_copy")) : nullptr;
+    if (found == nullptr) throw std::runtime_error("only the emulated driver can be interrupted");
+    constexpr std::size_t kLarge = 256 << 10;
+    found(kLarge, halfway);
+}
+
+std::atomic<std::int64_t> other_process{0};
+
+void die() {
+    kill(getpid(), SIGKILL);
+}
+
+/// Ends the other process for good: nothing of it runs any more when this returns.
+void end_other() {
+    const auto victim = static_cast<pid_t>(other_process.load());
+    kill(victim, SIGKILL);
+    const std::string path = format("/proc/%d/stat", static_cast<int>(victim));
+    for (;;) {
+        std::FILE* const file = std::fopen(path.c_str(), "r");
+        if (file == nullptr) return;
+        char state = 0;
+        const int read = std::fscanf(file, "%*d (%*[^)]) %c", &state);
+        std::fclose(file);
+        if (read != 1 || state == 'Z' || state == 'X') return;
+    }
+}
+
+/// One of the two ranks is killed while a message of the one who sends is on its way to the one who receives.
+void dies_in_transfer(const World& world, const std::string& place, const Buffer& out, const Buffer& in, int bytes) {
+    const int last = world.size - 1, peer = last - world.rank;
+    const bool sends = (world.rank == last) != (place == "fetching");
+    const auto own = static_cast<std::int64_t>(getpid());
+    std::int64_t other = 0;
+    MPI(MPI_Sendrecv(&own, 1, MPI_INT64_T, peer, kReadyTag, &other, 1, MPI_INT64_T, peer, kReadyTag, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE));
+    other_process = other;
+    if (place == "fetched" && !sends) interrupt_copy(&end_other);
+    if (place == "fetching" && !sends) interrupt_copy(&die);
+    if (sends) {
+        MPI_Request request;
+        MPI(MPI_Isend(out.data(), bytes, MPI_BYTE, peer, kLastTag, MPI_COMM_WORLD, &request));
+        // Only now: a ring is filled before its receiver hears of the message.
+        if (place == "writing") interrupt_copy(&die);
+        const int code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        // With its message copied out, a sender has succeeded whatever becomes of the receiver.
+        if (world.rank == 0) survive(code, "MPI_Isend");
+    } else {
+        const int code = MPI_Recv(in.data(), bytes, MPI_BYTE, peer, kLastTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (world.rank == 0) {
+            survive(code, "MPI_Recv");
+            expect_content(in, bytes, last + 100, "a dead rank's message");
+        }
+    }
+    if (world.rank == last) {
+        check(place == "fetched", "nothing was interrupted");
+        for (;;)
+            pause();  // has its buffer back, and is killed all the same
+    }
+}
+
 void last_rank_dies(const World& world, const std::string& gpu_name, const std::string& place) {
     constexpr int kBytes = 6 << 20;
     const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, world.rank);
@@ -261,6 +333,10 @@ void last_rank_dies(const World& world, const std::string& gpu_name, const std::
     MPI(MPI_Sendrecv(buffer.data(), kBytes, MPI_BYTE, peer, kTag, in.data(), kBytes, MPI_BYTE, peer, kTag,
                      MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     expect_content(in, kBytes, peer, "in peace");
+    if (place == "fetching" || place == "writing" || place == "fetched") {
+        dies_in_transfer(world, place, world.rank == last ? last_words : buffer, in, kBytes);
+        return;
+    }
     MPI_Request request;
     int flag = 0;
     if (world.rank == last) {

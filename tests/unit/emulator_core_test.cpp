@@ -236,7 +236,8 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     set("AWAKEN_EMULATE", "hip6:3");
     set("AWAKEN_EMULATE_MEMORY", "512M");
     set("AWAKEN_EMULATE_DELAY_US", "0");
-    set("AWAKEN_EMULATE_FAULTS", "oom-after=64K, ipc-open,copy-error=7,ccl-init=1,ccl-share-gpu,pageable-memory");
+    set("AWAKEN_EMULATE_FAULTS",
+        "oom-after=64K, ipc-open,copy-error=7,ccl-init=1,ccl-share-gpu,pageable-memory,host-access");
     Configuration configuration = read_configuration();
     EXPECT_EQ(configuration.problem, "");
     EXPECT_EQ(configuration.vendor, Vendor::hip);
@@ -251,6 +252,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_EQ(configuration.faults.failing_ccl_rank, 1);
     EXPECT_TRUE(configuration.faults.ccl_shared_device);
     EXPECT_TRUE(configuration.faults.pageable_memory);
+    EXPECT_TRUE(configuration.faults.host_access);
 
     const std::vector<std::pair<const char*, const char*>> wrong{{"AWAKEN_EMULATE_FAULTS", "copy-error=0"},
                                                                  {"AWAKEN_EMULATE_FAULTS", "ccl-init=-1"},

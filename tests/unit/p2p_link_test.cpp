@@ -138,6 +138,108 @@ int refused(const std::string& vendor, const std::string& fault, const std::size
                     messages);
 }
 
+/// Offers from host memory, `expected` for those that are not small.
+std::vector<Message> from_host(const Kind from, const Route expected) {
+    // The first message makes the receiver find out what it can read.
+    std::vector<Message> messages{{.bytes = 700 * KiB, .route = Route::ring, .from = from}};
+    Message like;
+    like.from = from;
+    like.route = expected;
+    const auto more = all_sizes(like, Route::copy);
+    messages.insert(messages.end(), more.begin(), more.end());
+    return messages;
+}
+
+int exchange_from_host(const std::string& vendor, const Parts& parts, const std::vector<Message>& messages) {
+    return between_two(
+        vendor, parts,
+        [&](Node& node) {
+            require(node.gpu.make_current(node.device), "the sender's GPU");
+            for (unsigned number = 0; number < messages.size(); ++number)
+                send_message(node, messages[number], number);
+            node.wire->hear();
+            node.link->settle();
+        },
+        [&](Node& node) {
+            for (unsigned number = 0; number < messages.size(); ++number)
+                receive_message(node, messages[number], number);
+            node.wire->tell();
+        });
+}
+
+SCENARIO(from_ordinary_memory) {
+    Link::Options options = options_of(Link::Path::automatic, kForEver);
+    options.tuning.rings = 64;  // one is always free: else the GPU copies
+    return exchange_from_host(arguments.at(0), {.options = options}, from_host(Kind::host, Route::ring));
+}
+
+SCENARIO(from_pinned_memory) {
+    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+                              from_host(Kind::pinned, Route::copy));
+}
+
+/// Without a ring, the GPU copies ordinary memory, too, and tells how far it is.
+SCENARIO(from_host_without_ring) {
+    auto messages = from_host(Kind::host, Route::copy);
+    messages.front() = {.bytes = 700 * KiB};  // of the GPU's, which goes directly
+    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Path::direct, kForEver)}, messages);
+}
+
+SCENARIO(from_host_without_ipc) {
+    return exchange_from_host(arguments.at(0),
+                              {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = "ipc-open"},
+                              from_host(Kind::pinned, Route::ring));
+}
+
+SCENARIO(from_host_receiver_is_late) {
+    std::vector<Message> messages;
+    for (const Kind from : {Kind::host, Kind::pinned}) {
+        for (Message message : from_host(from, Route::copy)) {
+            message.late = true;
+            message.route =
+                message.bytes > 256 * KiB || message.bytes <= 4 * KiB ? std::optional(Route::copy) : std::nullopt;
+            messages.push_back(message);
+        }
+    }
+    return exchange_from_host(arguments.at(0), {.options = options_of(Link::Path::automatic, 0ns)}, messages);
+}
+
+/// The receiver says what it does with large messages, and a thread without a GPU is not given one.
+SCENARIO(host_offers_are_wanted) {
+    Link::Options options = options_of(Link::Path::automatic, kForEver);
+    options.tuning.host_offer_bytes = 64 * KiB;
+    const bool cuda = arguments.at(0) == "cuda";
+    return between_two(
+        arguments.at(0), {.options = options},
+        [&](Node& node) {
+            const auto wants = [&](const std::int64_t bytes) { return node.link->wants_from_host(node.peer, bytes); };
+            require(!wants(64 * KiB), "it was not asked for");
+            meet(*node.wire);
+            meet(*node.wire);  // a short one came
+            require(!wants(64 * KiB), "short messages are no matter");
+            meet(*node.wire);
+            meet(*node.wire);  // a long one came
+            require(wants(64 * KiB) && !wants(64 * KiB - 1), "it is wanted");
+            Memory source(node, Kind::host, 100 * KiB);
+            const auto without = node.link->ship(node.peer, source.data, source.info, 100 * KiB);
+            require((without == nullptr) == cuda, "a thread without a context");
+            if (without != nullptr) without->withdraw();
+            meet(*node.wire);
+            meet(*node.wire);  // one came into host memory
+            require(!wants(64 * KiB), "it is not wanted any more");
+        },
+        [&](Node& node) {
+            const auto came = [&](const std::int64_t bytes, const bool to_device) {
+                meet(*node.wire);
+                node.link->received_from_host(node.peer, bytes, to_device);
+                meet(*node.wire);
+            };
+            came(64 * KiB - 1, true);
+            came(64 * KiB, true);
+            came(64 * KiB, false);
+        });
+}
+
 SCENARIO(refused_small) {
     return refused(arguments.at(0), arguments.at(1), 3000);
 }
@@ -385,6 +487,24 @@ TEST_P(LinkRoutesTest, WhatTheReceiverCannotReadIsCopiedOnceAndThenGoesThroughAR
 }
 TEST_P(LinkRoutesTest, WhatTheSenderCannotExportGoesThroughARing) {
     run("not_exporting");
+}
+TEST_P(LinkRoutesTest, HostMemoryGoesThroughTheRing) {
+    run("from_ordinary_memory");
+}
+TEST_P(LinkRoutesTest, PinnedMemoryIsCopiedByTheGpu) {
+    run("from_pinned_memory");
+}
+TEST_P(LinkRoutesTest, HostMemoryIsCopiedByTheGpuWhereThereIsNoRing) {
+    run("from_host_without_ring");
+}
+TEST_P(LinkRoutesTest, PinnedMemoryGoesThroughTheRingWhereIpcIsRefused) {
+    run("from_host_without_ipc");
+}
+TEST_P(LinkRoutesTest, HostMemoryIsCopiedForAReceiverThatIsLate) {
+    run("from_host_receiver_is_late");
+}
+TEST_P(LinkRoutesTest, HostMemoryIsOfferedToThoseWhoWantIt) {
+    run("host_offers_are_wanted");
 }
 TEST_P(LinkRoutesTest, HostMessagesAsLongAsHeadersAreWrapped) {
     run("wrapped");
