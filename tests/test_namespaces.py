@@ -1,4 +1,4 @@
-"""Ranks of one node in pid namespaces of their own, with one /dev/shm for all of them or one for each, as in containers.
+"""Ranks of one node in pid namespaces of their own, with one /dev/shm for all or one for each, as in containers.
 
 Each MPI is told to use only what it can there: MPICH not to copy between processes by their ids, Open MPI to use TCP.
 MPICH 5.0.2 itself hangs where /dev/shm is private.
@@ -61,7 +61,7 @@ def run(
         "AWAKEN_REPORT": str(report),
         **settings,
     }
-    command = harness.rank_command(mpi, 2, [])[:-3] + [str(launcher), str(harness.awaken()), "exec", "--"]
+    command = harness.rank_command(mpi, 2, [launcher, harness.awaken(), "exec", "--"], with_awaken=False)
     command += [str(program), f"--gpu={emulate.split(':')[0]}", "--mix=device", "--step-seconds=9"]
     command += [f"--except={case}" for case in NATIVE_BUGS[mpi.name]]
     harness.run(command, environment, 90, foreign_files=mpi.foreign_files).check()

@@ -135,6 +135,7 @@ class Fetch final : public Job {
     [[nodiscard]] bool advance() noexcept;
     bool pump() noexcept override { return advance(); }
     [[nodiscard]] Route route() const noexcept { return _route; }
+    [[nodiscard]] int peer() const noexcept { return _peer; }
     /// Bytes of the message, which may be more than fit.
     [[nodiscard]] std::size_t size() const noexcept { return _size; }
     /// Why it failed; look only when it is over.

@@ -332,7 +332,8 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
     // Headers come from processes of this node; from others only to a process that has said that it takes them, which
     // one whose MPI takes device memory never does (Network::answer). So where the sender is another node's, the MPI
     // may have the buffer. A receive from anybody may meet a header.
-    const bool from_elsewhere = source >= 0 && owner.neighbours.index_of(communicator, source) < 0;
+    _near = _located.served ? owner.neighbours.index_of(communicator, source) : -1;
+    const bool from_elsewhere = source >= 0 && _near < 0;
     if ((!headers || from_elsewhere) && is_for_the_mpi(_located, buffer, count)) {
         owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
         _stage.account_native(count, type);
@@ -494,14 +495,9 @@ void Arrival::deliver(const std::int64_t bytes) {
 }
 
 /// A large message came plain into device memory, or had to be fetched into host memory: where the next one from there
-/// will go is guessed from that.
-void Arrival::tell_link(const MPI_Status& status, const std::int64_t bytes, const bool to_device) const {
-    p2p::Link* const link = layer().neighbours.link();
-    // Of a matched receive the communicator is not known, and MPI_COMM_SELF stands in.
-    if (link == nullptr || bytes < link->least_from_host() || _communicator == MPI_COMM_SELF) {
-        return;
-    }
-    if (const int peer = layer().neighbours.index_of(_communicator, status.MPI_SOURCE); peer >= 0) {
+/// will go is guessed from that. The communicator may be gone by now, and is not asked who sent it.
+void Arrival::tell_link(const int peer, const std::int64_t bytes, const bool to_device) {
+    if (p2p::Link* const link = layer().neighbours.link(); link != nullptr && peer >= 0) {
         link->received_from_host(peer, bytes, to_device);
     }
 }
@@ -543,7 +539,7 @@ void Arrival::settle(MPI_Status& status, int& error) {
                     deliver(_delivered);
                 }
                 if (_fetch != nullptr && _fetch->route() != Route::pull && !_located.served) {
-                    tell_link(status, size, false);
+                    tell_link(_fetch->peer(), size, false);
                 }
                 if (size > _capacity) {
                     _error = truncated();
@@ -555,7 +551,7 @@ void Arrival::settle(MPI_Status& status, int& error) {
             deliver(_delivered);
             if (_located.served) {
                 account(report::Path::staged, _delivered);
-                tell_link(status, bytes, true);
+                tell_link(_near, bytes, true);
             }
             // Where the place was larger than the program's buffer, the MPI saw nothing wrong.
             if (error == MPI_SUCCESS && bytes > _capacity) {

@@ -135,7 +135,7 @@ class Arrival {
         landing    ///< packed bytes in memory of ours
     };
     void deliver(std::int64_t bytes);
-    void tell_link(const MPI_Status& status, std::int64_t bytes, bool to_device) const;
+    static void tell_link(int peer, std::int64_t bytes, bool to_device);
     [[nodiscard]] bool fetching() const noexcept { return _fetch != nullptr || _remote != nullptr; }
     [[nodiscard]] const std::byte* received() const noexcept;
     [[nodiscard]] Posted as_bytes(void* address, std::int64_t bytes);
@@ -148,6 +148,7 @@ class Arrival {
     MPI_Comm _communicator = MPI_COMM_SELF;
     std::byte* _user = nullptr;   ///< as the program gave it
     std::byte* _first = nullptr;  ///< first byte of a buffer that is one run of bytes; null for any other
+    int _near = -1;  ///< index in the node's segment of who is to send to device memory; -1: elsewhere, or anybody
     std::int64_t _count = 0;
     std::int64_t _capacity = 0;  ///< bytes of data that fit
     Stage::Located _located;

@@ -246,8 +246,12 @@ void survive(int code, const char* call) {
     const bool well = code == MPI_SUCCESS;
     const std::string text = format("survivor: %s%s\n", call, well ? " succeeded" : (": " + error_text(code)).c_str());
     if (const char* const name = std::getenv("SURVIVOR_FILE")) {
-        std::FILE* const file = std::fopen(name, "w");
-        check(file != nullptr && std::fputs(text.c_str(), file) >= 0 && std::fclose(file) == 0, "cannot write a file");
+        // Whole or not at all: launchers end a survivor at any moment.
+        const std::string part = std::string(name) + ".part";
+        std::FILE* const file = std::fopen(part.c_str(), "w");
+        check(file != nullptr && std::fputs(text.c_str(), file) >= 0 && std::fclose(file) == 0 &&
+                  std::rename(part.c_str(), name) == 0,
+              "cannot write a file");
     }
     std::fputs(text.c_str(), stdout);
     if (well) return;
