@@ -110,8 +110,8 @@ class DeviceCompute final : public Compute {
         const dim3 grid(static_cast<unsigned>((width + columns_of_block - 1) / columns_of_block),
                         static_cast<unsigned>(std::min((height + rows_of_block - 1) / rows_of_block, most_blocks)));
         const auto at_pair = [&](const double* first) { return reinterpret_cast<std::uintptr_t>(first) % 16 == 0; };
-        const int aligned = _block.stride() % 2 == 0 && at_pair(x + origin + region.ibegin) &&
-                            at_pair(xnew + origin + region.ibegin);
+        const int aligned =
+            _block.stride() % 2 == 0 && at_pair(x + origin + region.ibegin) && at_pair(xnew + origin + region.ibegin);
         const auto& [start, stop] = next_events();
         HIP_CHECK(hipEventRecord(start, _stream));
         _kernels.launch("ghost_blur", grid, threads, _stream, xnew + origin, x + origin, _block.stride(), region.ibegin,

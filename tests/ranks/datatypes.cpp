@@ -14,7 +14,7 @@ constexpr int kTag = 13;
 struct Named {
     std::string name;
     std::function<Type()> create;
-    MPI_Datatype basic;  ///< what the type consists of, when it is one basic type; else MPI_DATATYPE_NULL
+    MPI_Datatype basic;        ///< what the type consists of, when it is one basic type; else MPI_DATATYPE_NULL
     int most_apart = INT_MAX;  ///< elements, one after the other, of which no two have a byte in common
 };
 

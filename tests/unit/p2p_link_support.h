@@ -148,9 +148,9 @@ class Node {
           wire(wire_to_peer) {
         const int ranks = wire != nullptr ? 2 : 1;
         std::string why_not;
-        segment =
-            node::Segment::join({.key = "link test", .world_rank = rank, .local_ranks = ranks, .launcher = "test"},
-                                Link::area_bytes(ranks), why_not, folder);
+        segment = node::Segment::join(
+            {.key = "link test", .world_rank = rank, .local_ranks = ranks, .launcher = "test", .why_unknown = ""},
+            Link::area_bytes(ranks), why_not, folder);
         require(segment != nullptr, why_not);
         if (wire != nullptr) meet(*wire);  // a link is made when all have come
         peer = wire != nullptr ? 1 - segment->own_index() : segment->own_index();
