@@ -100,10 +100,10 @@ class DeviceCompute final : public Compute {
     void blur(double* xnew, const double* x, const Region& region) override {
         if (region.empty()) return;
         const Index origin = _block.at(0, 0);
-        // As the kernel has it: two rows and two columns for each thread.
-        constexpr dim3 threads(128, 4);
-        constexpr Index rows_of_block = 2 * 4;
-        constexpr Index columns_of_block = 2 * 128;
+        // As the kernel has it: four rows and two columns for each thread.
+        constexpr dim3 threads(64, 4);
+        constexpr Index rows_of_block = 4 * 4;
+        constexpr Index columns_of_block = 2 * 64;
         constexpr Index most_blocks = 65535;
         const Index width = region.iend - region.ibegin;
         const Index height = region.jend - region.jbegin;

@@ -2,13 +2,14 @@
 
 /// sum / 5, rounded as a division rounds. A GPU divides in a dozen steps, and the stencil would wait for them: here a
 /// product with the nearest number to 1/5 is less than one unit in the last place off, and its remainder, which fma()
-/// has exactly, corrects it (Markstein, IBM J. Res. Dev. 34, 1990). Not where the remainder would be subnormal, or
-/// the sum is no number.
+/// has exactly, corrects it (Markstein, IBM J. Res. Dev. 34, 1990). Only for ordinary sums.
 __device__ double ghost_fifth(double sum) {
-    const double size = fabs(sum);
-    if (!(size > 1e-280 && size < 1e300)) return sum / 5.0;
     const double quotient = sum * 0.2;
     return fma(fma(-5.0, quotient, sum), 0.2, quotient);
+}
+/// Whether the remainder cannot be subnormal, and the sum is a number.
+__device__ bool ghost_is_ordinary(double sum) {
+    return fabs(sum) > 1e-280 && fabs(sum) < 1e300;
 }
 
 /// Two neighbouring cells, which one access moves.
@@ -30,7 +31,7 @@ extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* _
     if (i >= iend) return;
     const bool both = i + 1 < iend;
     // Two columns and a few rows for each thread.
-    const int rows = 2;
+    const int rows = 4;
     const long long step = (long long)gridDim.y * blockDim.y * rows;
     long long j = jbegin + ((long long)blockIdx.y * blockDim.y + threadIdx.y) * rows;
     for (; j < jend; j += step) {
@@ -48,18 +49,30 @@ extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* _
             left[r] = cell[(r < here ? r : 0) * stride - 1];
             right[r] = both ? cell[(r < here ? r : 0) * stride + 2] : 0;
         }
+        GhostPair sum[rows];
+        bool all_ordinary = true;
         for (int r = 0; r < rows; ++r) {
-            if (r >= here) continue;
-            const GhostPair below = row[r];
             const GhostPair own = row[r + 1];
-            const GhostPair above = row[r + 2];
-            const double first = ghost_fifth(own.first + left[r] + own.second + below.first + above.first);
-            const double second = ghost_fifth(own.second + own.first + right[r] + below.second + above.second);
+            sum[r].first = own.first + left[r] + own.second + row[r].first + row[r + 2].first;
+            sum[r].second = own.second + own.first + right[r] + row[r].second + row[r + 2].second;
+            all_ordinary = all_ordinary && ghost_is_ordinary(sum[r].first) && ghost_is_ordinary(sum[r].second);
+        }
+        // One branch for all: one for each sum would keep the next from being computed meanwhile.
+        for (int r = 0; r < rows; ++r) {
+            sum[r].first = all_ordinary ? ghost_fifth(sum[r].first) : sum[r].first;
+            sum[r].second = all_ordinary ? ghost_fifth(sum[r].second) : sum[r].second;
+        }
+        if (!all_ordinary) {
+            for (int r = 0; r < rows; ++r)
+                sum[r] = GhostPair{sum[r].first / 5.0, sum[r].second / 5.0};
+        }
+        for (int r = 0; r < rows; ++r) {
+            if (r >= here) continue;  // a constant number of turns, or `sum` could not stay in registers
             if (aligned && both) {
-                *reinterpret_cast<GhostPair*>(result + r * stride) = GhostPair{first, second};
+                *reinterpret_cast<GhostPair*>(result + r * stride) = sum[r];
             } else {
-                result[r * stride] = first;
-                if (both) result[r * stride + 1] = second;
+                result[r * stride] = sum[r].first;
+                if (both) result[r * stride + 1] = sum[r].second;
             }
         }
     }
@@ -86,7 +99,7 @@ extern "C" __global__ void ghost_blur_frame(double* __restrict__ xnew, const dou
             if (i >= ibegin) i += iend - ibegin;
         }
         const long long cell = j * stride + i;
-        xnew[cell] = ghost_fifth(x[cell] + x[cell - 1] + x[cell + 1] + x[cell - stride] + x[cell + stride]);
+        xnew[cell] = (x[cell] + x[cell - 1] + x[cell + 1] + x[cell - stride] + x[cell + stride]) / 5.0;
     }
 }
 
