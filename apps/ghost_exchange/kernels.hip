@@ -12,21 +12,19 @@ __device__ bool ghost_is_ordinary(double sum) {
     return fabs(sum) > 1e-280 && fabs(sum) < 1e300;
 }
 
-/// Two neighbouring cells, which one access moves.
-struct alignas(16) GhostPair {
+/// Two neighbouring cells. One access for both needs multiples of 16 bytes, and was no faster.
+struct GhostPair {
     double first;
     double second;
 };
-__device__ GhostPair ghost_load(const double* cell, bool aligned) {
-    if (aligned) return *reinterpret_cast<const GhostPair*>(cell);
+__device__ GhostPair ghost_load(const double* cell) {
     return GhostPair{cell[0], cell[1]};
 }
 
 /// Each cell of a region becomes the average of itself and its four neighbours. The order of the sum is the same
-/// everywhere, so that the result has the same bits on every GPU and on the CPU. `aligned`: pairs of cells, from
-/// `ibegin` on, lie at multiples of 16 bytes.
+/// everywhere, so that the result has the same bits on every GPU and on the CPU.
 extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* __restrict__ x, long long stride,
-                                      long long ibegin, long long iend, long long jbegin, long long jend, int aligned) {
+                                      long long ibegin, long long iend, long long jbegin, long long jend) {
     const long long i = ibegin + 2 * ((long long)blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= iend) return;
     const bool both = i + 1 < iend;
@@ -44,7 +42,7 @@ extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* _
         double left[rows];
         double right[rows];
         for (int r = 0; r < rows + 2; ++r)
-            row[r] = ghost_load(cell + (r <= here ? r - 1 : here) * stride, aligned);
+            row[r] = ghost_load(cell + (r <= here ? r - 1 : here) * stride);
         for (int r = 0; r < rows; ++r) {
             left[r] = cell[(r < here ? r : 0) * stride - 1];
             right[r] = both ? cell[(r < here ? r : 0) * stride + 2] : 0;
@@ -68,12 +66,8 @@ extern "C" __global__ void ghost_blur(double* __restrict__ xnew, const double* _
         }
         for (int r = 0; r < rows; ++r) {
             if (r >= here) continue;  // a constant number of turns, or `sum` could not stay in registers
-            if (aligned && both) {
-                *reinterpret_cast<GhostPair*>(result + r * stride) = sum[r];
-            } else {
-                result[r * stride] = sum[r].first;
-                if (both) result[r * stride + 1] = sum[r].second;
-            }
+            result[r * stride] = sum[r].first;
+            if (both) result[r * stride + 1] = sum[r].second;
         }
     }
 }

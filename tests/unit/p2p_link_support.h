@@ -149,7 +149,7 @@ class Node {
         const int ranks = wire != nullptr ? 2 : 1;
         std::string why_not;
         segment = node::Segment::join(
-            {.key = "link test", .world_rank = rank, .local_ranks = ranks, .launcher = "test", .why_unknown = ""},
+            {.key = "link test", .world_rank = rank, .local_ranks = ranks, .why_unknown = "", .launcher = "test"},
             Link::area_bytes(ranks), why_not, folder);
         require(segment != nullptr, why_not);
         if (wire != nullptr) meet(*wire);  // a link is made when all have come
