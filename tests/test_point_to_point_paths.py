@@ -40,7 +40,12 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
 Case = tuple[str, str, str, str, int, tuple[str, ...]]
 
 DEFAULT: tuple[Case, ...] = (
-    *(("auto", "mpich", "cuda:2", program, 2, ()) for program in PROGRAMS),
+    # All mixes are --long.
+    *(
+        ("auto", "mpich", "cuda:2", program, 2, (f"--mix={mix}",))
+        for program in PROGRAMS
+        for mix in ("device", "even-ranks-device")
+    ),
     *(("auto", "openmpi", "hip:2", program, 2, ("--mix=drawn-1",)) for program in PROGRAMS),
     *(("auto", "mpi5", "cuda:1", program, 2, ("--mix=pool",)) for program in PROGRAMS),
     # Each path with each program, under one MPI and then the other; --long has both.
@@ -49,6 +54,8 @@ DEFAULT: tuple[Case, ...] = (
         for at, path in enumerate(PATHS)
         if path != "auto"
         for number, program in enumerate(PROGRAMS)
+        # What comes and goes is mapped on the direct path alone.
+        if program != "memory_churn"
     ),
     ("auto", "mpich", "hip:2", "completion", 3, ("--mix=even-ranks-device",)),
     ("auto", "openmpi", "cuda:3", "completion", 3, ("--mix=drawn-0",)),

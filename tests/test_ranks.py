@@ -22,8 +22,12 @@ EMULATIONS = ("cuda:2", "hip:2", "hip5:2")
 Case = tuple[str, "str | None", str, int, tuple[str, ...]]
 
 DEFAULT: tuple[Case, ...] = (
-    *(("mpich", "cuda:2", program, 2, ()) for program in PROGRAMS),
-    *(("openmpi", "hip:2", program, 2, ()) for program in PROGRAMS),
+    # Each program with all mixes under one MPI, and with some under the other; --long has both.
+    *(("mpich", "cuda:2", program, 2, ("--mix=drawn-2",) if program == "datatypes" else ()) for program in PROGRAMS),
+    *(
+        ("openmpi", "hip:2", program, 2, ("--mix=drawn-2",) if program in ("collectives", "point_to_point") else ())
+        for program in PROGRAMS
+    ),
     *(("mpi5", "cuda:1", program, 2, ("--mix=device",)) for program in PROGRAMS),
     *(("mpich", "hip5:2", program, 2, ("--mix=drawn-0",)) for program in PROGRAMS if program != "collectives"),
     *(("debian-mpich", "cuda:2", program, 2, ("--mix=drawn-1",)) for program in PROGRAMS),
@@ -32,10 +36,10 @@ DEFAULT: tuple[Case, ...] = (
     ("openmpi", "cuda:2", "datatypes", 3, ("--mix=drawn-1",)),
     ("openmpi", "cuda:2", "point_to_point", 4, ("--mix=drawn-1",)),
     ("mpich", "cuda:2", "collective_types", 2, ("--mix=device",)),
-    ("openmpi", "hip:2", "collective_types", 2, ()),
+    ("openmpi", "hip:2", "collective_types", 2, ("--mix=device",)),
     ("mpi5", "cuda:1", "collective_types", 1, ()),
     ("debian-openmpi", "hip:1", "collective_types", 2, ("--mix=device",)),
-    ("mpich", "hip:2", "collective_sequences", 3, ()),
+    ("mpich", "hip:2", "collective_sequences", 3, ("--draw=5", "--mix=drawn-1")),
     ("openmpi", "cuda:2", "collective_sequences", 4, ("--draw=2",)),
     ("mpi5", "cuda:2", "collective_sequences", 2, ("--draw=3", "--single")),
     ("debian-openmpi", "hip5:2", "collective_sequences", 3, ("--draw=4", "--mix=device")),

@@ -8,6 +8,9 @@ from pathlib import Path
 import harness
 import pytest
 
+# Seconds of compiling for two architectures each; what is left compiles every kernel, and one reduction.
+SLOW = "*CompilesAllReductions*:*CompilesThePartsOfPackingSoon*"
+
 
 def programs() -> list[Path]:
     folders = [harness.build_dir() / "tests" / "unit", harness.build_dir() / "bin"]
@@ -17,9 +20,10 @@ def programs() -> list[Path]:
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("program", programs(), ids=lambda path: path.name)
-def test_unit(program: Path) -> None:
+def test_unit(program: Path, request: pytest.FixtureRequest) -> None:
+    chosen = [] if request.config.getoption("--long") else [f"--gtest_filter=-{SLOW}"]
     done = subprocess.run(
-        [str(program), "--gtest_brief=1"],
+        [str(program), "--gtest_brief=1", *chosen],
         env=harness.clean_environment(),
         capture_output=True,
         text=True,

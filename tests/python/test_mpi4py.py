@@ -98,7 +98,8 @@ def run_suite(
     assert failing and failing <= failing_tests(plain.output), result.explain()
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+# Under MPICH it takes twice as long; test_own_suite_whole has both.
+@pytest.mark.parametrize("mpi", [pytest.param(mpi, marks=[pytest.mark.long] * (mpi == "mpich")) for mpi in MPIS])
 def test_own_suite(
     mpi: str,
     awaken_program: Path,
