@@ -1,6 +1,6 @@
 #include "coll/board.h"
 
-#include <new>
+#include <utility>
 
 namespace awaken::coll {
 
@@ -28,64 +28,17 @@ constexpr std::size_t kOffsetsAt = kReceiveAt + round_up(sizeof(Location), 8);
 static_assert(sizeof(Vote) == kLine, "the processor fetches lines in pairs");
 
 Board::Board(node::Segment& segment, const int members, const int own)
-    : _segment(segment),
-      _own(own),
-      _parts(static_cast<std::size_t>(members)),
-      _slot_bytes(round_up(kOffsetsAt + 2 * static_cast<std::size_t>(members) * sizeof(std::uint64_t), kLine)),
-      _part_bytes(round_up(sizeof(Head), kLine) + kRounds * _slot_bytes) {}
+    : _slot_bytes(round_up(kOffsetsAt + 2 * static_cast<std::size_t>(members) * sizeof(std::uint64_t), kLine)),
+      _parts(segment, members, own, round_up(sizeof(Head), kLine) + kRounds * _slot_bytes) {}
 
 std::unique_ptr<Board> Board::make(node::Segment& segment, const int members, const int own) {
     std::unique_ptr<Board> board(new Board(segment, members, own));
-    Part& part = board->_parts[static_cast<std::size_t>(own)];
-    const auto offset = segment.allocate(board->_part_bytes);
-    if (!offset) {
-        return nullptr;
-    }
-    part.offset = *offset;
-    part.base = segment.map(*offset, board->_part_bytes);
-    if (part.base == nullptr) {
-        segment.release(*offset, board->_part_bytes);
-        return nullptr;
-    }
     // Zero-filled memory is what all of it begins as: number 0 is no collective's.
-    return board;
-}
-
-Board::~Board() {
-    for (const Part& part : _parts) {
-        if (part.base == nullptr) {
-            continue;
-        }
-        auto& head = *reinterpret_cast<Head*>(part.base);
-        const bool last = head.left.fetch_add(1, std::memory_order_acq_rel) + 1 == _parts.size();
-        _segment.unmap(part.base, _part_bytes);
-        if (last) {
-            _segment.release(part.offset, _part_bytes);
-        }
-    }
-}
-
-std::uint64_t Board::own_offset() const noexcept {
-    return _parts[static_cast<std::size_t>(_own)].offset;
-}
-
-bool Board::connect(const std::span<const std::uint64_t> offsets) {
-    for (std::size_t member = 0; member < _parts.size(); ++member) {
-        Part& part = _parts[member];
-        if (part.base == nullptr) {
-            part.offset = offsets[member];
-            part.base = _segment.map(part.offset, _part_bytes);
-        }
-        if (part.base == nullptr) {
-            return false;
-        }
-    }
-    return true;
+    return board->_parts.make_own() ? std::move(board) : nullptr;
 }
 
 std::byte* Board::at(const int member, const std::uint64_t number) const noexcept {
-    return _parts[static_cast<std::size_t>(member)].base + round_up(sizeof(Head), kLine) +
-           number % kRounds * _slot_bytes;
+    return _parts.at(member) + round_up(sizeof(Head), kLine) + number % kRounds * _slot_bytes;
 }
 
 Vote& Board::vote(const int member, const std::uint64_t number) const noexcept {
@@ -93,7 +46,7 @@ Vote& Board::vote(const int member, const std::uint64_t number) const noexcept {
 }
 
 std::atomic<std::uint64_t>& Board::finished(const int member) const noexcept {
-    return reinterpret_cast<Head*>(_parts[static_cast<std::size_t>(member)].base)->finished;
+    return reinterpret_cast<Head*>(_parts.at(member))->finished;
 }
 
 Mark& Board::mapped(const int member, const std::uint64_t number) const noexcept {
@@ -113,7 +66,7 @@ Mark& Board::joined(const int member, const std::uint64_t number) const noexcept
 }
 
 std::array<unsigned char, 128>& Board::identifier(const int member) const noexcept {
-    return reinterpret_cast<Head*>(_parts[static_cast<std::size_t>(member)].base)->identifier;
+    return reinterpret_cast<Head*>(_parts.at(member))->identifier;
 }
 
 Location& Board::send(const int member, const std::uint64_t number) const noexcept {
@@ -125,11 +78,8 @@ Location& Board::receive(const int member, const std::uint64_t number) const noe
 }
 
 std::span<std::uint64_t> Board::offsets(const int member, const std::uint64_t number) const noexcept {
-    return {reinterpret_cast<std::uint64_t*>(at(member, number) + kOffsetsAt), 2 * _parts.size()};
-}
-
-std::span<std::byte> Board::own_memory() const noexcept {
-    return {_parts[static_cast<std::size_t>(_own)].base, _part_bytes};
+    return {reinterpret_cast<std::uint64_t*>(at(member, number) + kOffsetsAt),
+            2 * static_cast<std::size_t>(_parts.members())};
 }
 
 }  // namespace awaken::coll

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "node/segment.h"
+#include "node/parts.h"
 #include "transfer/location.h"
 
 namespace awaken::coll {
@@ -61,19 +61,14 @@ class Board {
     /// Takes this member's part of the node's shared memory. `members` of the communicator. Nothing when there is no
     /// room; the member then has to say so where it would have told its offset.
     [[nodiscard]] static std::unique_ptr<Board> make(node::Segment& segment, int members, int own);
-    /// Lets go of all parts; the last member to do so gives their memory back.
-    ~Board();
-    Board(const Board&) = delete;
-    Board& operator=(const Board&) = delete;
-
     /// What the others need to find this member's part.
-    [[nodiscard]] std::uint64_t own_offset() const noexcept;
+    [[nodiscard]] std::uint64_t own_offset() const noexcept { return _parts.own_offset(); }
     /// Maps the others' parts, whose offsets are given by member. False when one cannot be mapped: then only this
     /// member's own part may be used.
-    [[nodiscard]] bool connect(std::span<const std::uint64_t> offsets);
+    [[nodiscard]] bool connect(std::span<const std::uint64_t> offsets) { return _parts.connect(offsets); }
 
-    [[nodiscard]] int members() const noexcept { return static_cast<int>(_parts.size()); }
-    [[nodiscard]] int own() const noexcept { return _own; }
+    [[nodiscard]] int members() const noexcept { return _parts.members(); }
+    [[nodiscard]] int own() const noexcept { return _parts.own(); }
 
     [[nodiscard]] Vote& vote(int member, std::uint64_t number) const noexcept;
     /// This member is done with all collectives up to this number, in every sense: their slots may be used again.
@@ -94,26 +89,18 @@ class Board {
     [[nodiscard]] std::span<std::uint64_t> offsets(int member, std::uint64_t number) const noexcept;
 
     /// This member's part as a whole: what has to be registered with the GPU runtime for its marks.
-    [[nodiscard]] std::span<std::byte> own_memory() const noexcept;
+    [[nodiscard]] std::span<std::byte> own_memory() const noexcept { return _parts.own_memory(); }
 
   private:
-    struct Part {
-        std::byte* base = nullptr;
-        std::uint64_t offset = 0;
-    };
     struct Head {
         std::atomic<std::uint64_t> finished;
-        alignas(64) std::atomic<std::uint32_t> left;  ///< members that have let go of this part
-        std::array<unsigned char, 128> identifier;
+        alignas(64) std::array<unsigned char, 128> identifier;
     };
     Board(node::Segment& segment, int members, int own);
     [[nodiscard]] std::byte* at(int member, std::uint64_t number) const noexcept;
 
-    node::Segment& _segment;
-    const int _own;
-    std::vector<Part> _parts;
-    std::size_t _slot_bytes;
-    std::size_t _part_bytes;
+    const std::size_t _slot_bytes;
+    node::Parts _parts;
 };
 
 }  // namespace awaken::coll

@@ -32,7 +32,6 @@ constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) 
 }  // namespace
 
 struct Exposure::Head {
-    std::atomic<std::uint32_t> left;  ///< members that have let go of this part
     /// Process that updates the memory, and the one that changes the seats' holds; index in the segment plus 1.
     alignas(kLine) std::atomic<std::uint64_t> updater;
     alignas(kLine) std::atomic<std::uint64_t> steward;
@@ -98,67 +97,28 @@ Exposure::Exposure(node::Segment& segment, std::vector<int> processes, const int
       _processes(std::move(processes)),
       _own(own),
       _idle(std::move(idle)),
-      _part_bytes(round_up(sizeof(Head), kLine) + _processes.size() * sizeof(Seat)),
-      _parts(_processes.size()) {}
+      _parts(segment, static_cast<int>(_processes.size()), own,
+             round_up(sizeof(Head), kLine) + _processes.size() * sizeof(Seat)),
+      _seen(_processes.size()) {}
 
 std::unique_ptr<Exposure> Exposure::make(node::Segment& segment, std::vector<int> processes, const int own, Idle idle) {
     std::unique_ptr<Exposure> exposure(new Exposure(segment, std::move(processes), own, std::move(idle)));
-    Part& part = exposure->_parts[static_cast<std::size_t>(own)];
-    const auto offset = segment.allocate(exposure->_part_bytes);
-    if (!offset) {
-        return nullptr;
-    }
-    part.offset = *offset;
-    part.base = segment.map(*offset, exposure->_part_bytes);
-    if (part.base == nullptr) {
-        segment.release(*offset, exposure->_part_bytes);
-        return nullptr;
-    }
     // Zero-filled memory is what all of it begins as.
-    return exposure;
+    return exposure->_parts.make_own() ? std::move(exposure) : nullptr;
 }
 
 Exposure::~Exposure() {
     if (_table_bytes != 0) {
         _segment.release(_table_offset, _table_bytes);
     }
-    for (const Part& part : _parts) {
-        if (part.base == nullptr) {
-            continue;
-        }
-        auto& head = *reinterpret_cast<Head*>(part.base);
-        const bool last = head.left.fetch_add(1, std::memory_order_acq_rel) + 1 == _parts.size();
-        _segment.unmap(part.base, _part_bytes);
-        if (last) {
-            _segment.release(part.offset, _part_bytes);
-        }
-    }
-}
-
-std::uint64_t Exposure::own_offset() const noexcept {
-    return _parts[static_cast<std::size_t>(_own)].offset;
-}
-
-bool Exposure::connect(const std::span<const std::uint64_t> offsets) {
-    for (std::size_t member = 0; member < _parts.size(); ++member) {
-        Part& part = _parts[member];
-        if (part.base == nullptr) {
-            part.offset = offsets[member];
-            part.base = _segment.map(part.offset, _part_bytes);
-        }
-        if (part.base == nullptr) {
-            return false;
-        }
-    }
-    return true;
 }
 
 Exposure::Head& Exposure::head(const int member) const noexcept {
-    return *reinterpret_cast<Head*>(_parts[static_cast<std::size_t>(member)].base);
+    return *reinterpret_cast<Head*>(_parts.at(member));
 }
 
 Exposure::Seat& Exposure::seat(const int of, const int member) const noexcept {
-    std::byte* const seats = _parts[static_cast<std::size_t>(of)].base + round_up(sizeof(Head), kLine);
+    std::byte* const seats = _parts.at(of) + round_up(sizeof(Head), kLine);
     return reinterpret_cast<Seat*>(seats)[member];
 }
 
@@ -341,7 +301,7 @@ void Exposure::post(const int origin) noexcept {
 }
 
 void Exposure::await_post(const int target) {
-    std::uint64_t& seen = _parts[static_cast<std::size_t>(target)].posts;
+    std::uint64_t& seen = _seen[static_cast<std::size_t>(target)].posts;
     for (Patience patience(_idle); seat(target, _own).posts.load(std::memory_order_acquire) <= seen;) {
         if (patience.turn()) {
             check_alive(target, "before it opened its window");
@@ -355,7 +315,7 @@ void Exposure::complete(const int target) noexcept {
 }
 
 bool Exposure::has_completed(const int origin) const noexcept {
-    const std::uint64_t seen = _parts[static_cast<std::size_t>(origin)].completions;
+    const std::uint64_t seen = _seen[static_cast<std::size_t>(origin)].completions;
     return seat(origin, _own).completions.load(std::memory_order_acquire) > seen;
 }
 
@@ -365,7 +325,7 @@ void Exposure::await_completion(const int origin) {
             check_alive(origin, "before it was through with a window");
         }
     }
-    ++_parts[static_cast<std::size_t>(origin)].completions;
+    ++_seen[static_cast<std::size_t>(origin)].completions;
 }
 
 // ---- fences ---------------------------------------------------------------------------------------------------------

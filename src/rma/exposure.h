@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "node/parts.h"
 #include "node/segment.h"
 #include "transfer/location.h"
 
@@ -49,16 +50,16 @@ class Exposure {
     /// @param processes by member, its index in the segment.
     [[nodiscard]] static std::unique_ptr<Exposure> make(node::Segment& segment, std::vector<int> processes, int own,
                                                         Idle idle);
-    /// Lets go of all parts; the last member to do so gives their memory back.
+    /// Lets go of everything; the last member to do so gives the parts' memory back.
     ~Exposure();
     Exposure(const Exposure&) = delete;
     Exposure& operator=(const Exposure&) = delete;
 
-    [[nodiscard]] std::uint64_t own_offset() const noexcept;
+    [[nodiscard]] std::uint64_t own_offset() const noexcept { return _parts.own_offset(); }
     /// Maps the others' parts, whose offsets are given by member. False when one cannot be mapped: then only this
     /// member's own part may be used.
-    [[nodiscard]] bool connect(std::span<const std::uint64_t> offsets);
-    [[nodiscard]] int members() const noexcept { return static_cast<int>(_parts.size()); }
+    [[nodiscard]] bool connect(std::span<const std::uint64_t> offsets) { return _parts.connect(offsets); }
+    [[nodiscard]] int members() const noexcept { return _parts.members(); }
     [[nodiscard]] int own() const noexcept { return _own; }
     [[nodiscard]] int process_of(const int member) const noexcept {
         return _processes[static_cast<std::size_t>(member)];
@@ -115,11 +116,10 @@ class Exposure {
   private:
     struct Head;
     struct Seat;  ///< what a part has for each member
-    struct Part {
-        std::byte* base = nullptr;
-        std::uint64_t offset = 0;
-        std::uint64_t posts = 0;        ///< by it, that were waited for here
-        std::uint64_t completions = 0;  ///< the same
+    /// What this process has waited for, of a member.
+    struct Seen {
+        std::uint64_t posts = 0;
+        std::uint64_t completions = 0;
     };
     class Patience;
 
@@ -136,8 +136,8 @@ class Exposure {
     const std::vector<int> _processes;
     const int _own;
     const Idle _idle;
-    std::size_t _part_bytes;
-    std::vector<Part> _parts;
+    node::Parts _parts;
+    std::vector<Seen> _seen;                            ///< by member
     std::uint64_t _table_offset = 0, _table_bytes = 0;  ///< of this member's regions
 };
 
