@@ -77,7 +77,7 @@ def check(
     if name != "between_nodes":
         command = [part for part in command if not str(part).startswith("--distance")]
     # Messages of megabytes have hundreds of parts here, which is not what time limits of other tests were made for.
-    command.append("--step-seconds=9")
+    command.append(harness.PATIENT_STEPS)
     report = folder / "report.json"
     environment = {**settings, "AWAKEN_REPORT": str(report)}
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
@@ -158,9 +158,11 @@ def test_ranks_without_gpu(
 
 ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
 
-# Over TCP MPICH 5.0.2 hangs in the one without the layer, too; the other has another result in the second half of a run
-# there, and the same one when it runs alone.
-NATIVE_BUGS_OVER_TCP = ("in_order", "truncated")
+# Over TCP MPICH 5.0.2 loses messages that are received from MPI_ANY_SOURCE: a program of nothing but MPI_Isend and
+# MPI_Recv on host memory, without the layer, hangs there within a few rounds. What receives so is left out, and what has
+# another result in the second half of a run there, and the same one when it runs alone: what a message that is too long
+# leaves in its buffer depends on when it came.
+NATIVE_BUGS_OVER_TCP = ("from_anybody", "in_order", "truncated", "errors_in_statuses")
 
 
 @pytest.fixture
@@ -188,14 +190,39 @@ def network_spaces() -> Iterator[dict[str, str]]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=20, check=False)
 
 
+# (program, arguments, ranks on each node, path that calls must have taken)
+SpacesCase = tuple[str, tuple[str, ...], int, str]
+
+SPACES_DEFAULT: tuple[SpacesCase, ...] = (
+    ("between_nodes", ("--mix=device", harness.PATIENT_STEPS), 1, "pipelined"),
+    ("collective_sequences", (), 1, "staged"),
+    ("one_sided", ("--shadows", "--except=shared", "--mix=device"), 1, "staged"),
+)
+SPACES_LONG: tuple[SpacesCase, ...] = (
+    ("requests", (), 1, "pipelined"),
+    ("datatypes", (), 1, "staged"),
+    ("collective_types", (), 1, "staged"),
+    ("collectives", (), 1, "staged"),
+    ("collectives", (), 2, "direct"),
+    ("collective_sequences", (), 2, "direct"),
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*SPACES_DEFAULT, *(pytest.param(case, marks=pytest.mark.long) for case in SPACES_LONG)],
+    ids=lambda case: f"{case[0]}-{case[2]}",
+)
 def test_two_network_spaces(
+    case: SpacesCase,
     network_spaces: dict[str, str],
     tmp_path: Path,
     awaken_program: Path,
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    """One rank in each of two network namespaces, which to the launcher and to the MPI are two machines."""
+    """Ranks in each of two network namespaces, which to the launcher and to the MPI are two machines."""
+    program, arguments, on_each, path = case
     launcher = tmp_path / "launch"
     cases = "\n".join(f"    {address}) space={name} ;;" for address, name in network_spaces.items())
     launcher.write_text(
@@ -211,8 +238,8 @@ def test_two_network_spaces(
     report = tmp_path / "report.json"
     command = ["ip", "netns", "exec", space, str(mpi.mpiexec), "-launcher", "ssh", "-launcher-exec", str(launcher)]
     command += ["-disable-hostname-propagation", "-localhost", address, "-iface", space]
-    command += ["-hosts", ",".join(network_spaces), "-ppn", "1", "-n", "2", str(awaken_program), "exec", "--"]
-    command += [str(rank_program("mpich", "between_nodes")), "--gpu=cuda", "--mix=device", "--step-seconds=9"]
+    command += ["-hosts", ",".join(network_spaces), "-ppn", str(on_each), "-n", str(len(network_spaces) * on_each)]
+    command += [str(awaken_program), "exec", "--", str(rank_program("mpich", program)), "--gpu=cuda", *arguments]
     command += [f"--except={case}" for case in NATIVE_BUGS_OVER_TCP]
     environment = {
         **harness.clean_environment(),
@@ -222,8 +249,8 @@ def test_two_network_spaces(
         "AWAKEN_REPORT": str(report),
         "UCX_TLS": "tcp,self",  # or it finds out that the machine is one
     }
-    harness.run(command, environment, 120, foreign_files=mpi.foreign_files).check()
-    assert calls_by_path(report).get("pipelined", 0) > 0
+    harness.run(command, environment, 120 * on_each, foreign_files=mpi.foreign_files).check()
+    assert calls_by_path(report).get(path, 0) > 0
 
 
 @pytest.mark.sanitizer

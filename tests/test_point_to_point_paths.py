@@ -111,7 +111,7 @@ def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
             environment["AWAKEN_EMULATE_MEMORY"] = f"{CARD_MIB}M"
     elif ranks > (os.cpu_count() or 1):
         # Ranks that poll in turns on one processor wait for its scheduler's time slices.
-        arguments += ("--step-seconds=5",)
+        arguments += (harness.PATIENT_STEPS,)
     command = [program, gpu_option(emulate), *arguments]
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
     result.check()
@@ -164,7 +164,7 @@ def test_host_memory_is_fetched_into_device_memory(
     mpi, emulate, name, settings, mix, paths = case
     report = tmp_path / "report.json"
     environment = {"AWAKEN_TUNE_HOST_OFFER_BYTES": "1", "AWAKEN_REPORT": str(report), **settings}
-    command = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}", "--step-seconds=9"]
+    command = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}", harness.PATIENT_STEPS]
     result = harness.run_ranks(mpi_named(mpi), 2, command, emulate=emulate, environment=environment, timeout=240)
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
