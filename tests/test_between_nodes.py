@@ -159,9 +159,8 @@ def test_ranks_without_gpu(
 ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
 
 # Over TCP MPICH 5.0.2 loses messages that are received from MPI_ANY_SOURCE: a program of nothing but MPI_Isend and
-# MPI_Recv on host memory, without the layer, hangs there within a few rounds. What receives so is left out, and what has
-# another result in the second half of a run there, and the same one when it runs alone: what a message that is too long
-# leaves in its buffer depends on when it came.
+# MPI_Recv on host memory, without the layer, hangs there within a few rounds. What receives so is left out, and so is
+# what looks at the buffer of a message that was too long, where it leaves now this and now that.
 NATIVE_BUGS_OVER_TCP = ("from_anybody", "in_order", "truncated", "errors_in_statuses")
 
 
