@@ -172,6 +172,13 @@ def test_wrong_table(awaken_program: Path, rank_program: RankProgram, mpi_named:
 CHUNKS = {"AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "4K"}
 """Cuts from 1 KiB on, so that the cases that check everything else check this too."""
 
+CUT_WITH_BLOCKS = {
+    "alltoall": {"MPI_Alltoall"},
+    "scatter": {"MPI_Scatter", "MPI_Reduce_scatter_block"},
+    "gather": {"MPI_Gather", "MPI_Allgather"},
+}
+"""By filter: collectives with a block for each rank, of which a chunk takes the same part."""
+
 
 @pytest.mark.parametrize(
     ("mpi", "emulate", "ranks", "nodes", "filter"),
@@ -183,6 +190,9 @@ CHUNKS = {"AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "4K"}
         pytest.param("openmpi", "cuda:2", 2, 2, "reduce_", marks=pytest.mark.long),
         pytest.param("mpi5", "cuda:1", 3, 3, "one_rank_differs", marks=pytest.mark.long),
         ("mpich", "cuda:2", 3, 2, "sub_communicators"),
+        ("mpich", "hip:2", 3, 2, "alltoall"),
+        ("openmpi", "cuda:2", 2, 2, "scatter"),
+        pytest.param("mpich", "cuda:2", 4, 2, "gather", marks=pytest.mark.long),
         pytest.param("mpich", "cuda:2", 6, 3, "", marks=pytest.mark.long),
         pytest.param("openmpi", "hip:2", 8, 2, "", marks=pytest.mark.long),
     ],
@@ -208,7 +218,8 @@ def test_between_nodes(
         ranks=ranks,
         emulate=emulate,
     )
-    assert any(path == "pipelined" and count > 0 for (_, path), count in calls.items()), calls
+    pipelined = {function for (function, path), count in calls.items() if path == "pipelined" and count > 0}
+    assert pipelined >= CUT_WITH_BLOCKS.get(filter, set()) and pipelined, calls
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,17 @@ class Cut {
     MPI_Aint _extent = 0;
 };
 
+/// The data of a buffer whose elements lie one after another, as the bytes that members agree on whatever their types:
+/// null when it has gaps. MPI_IN_PLACE stays what it is.
+std::byte* bytes_at(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
+    auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
+    if (buffer == MPI_IN_PLACE) {
+        return begin;
+    }
+    const std::shared_ptr<const Datatype> datatype = layer().datatypes.find(type);
+    return datatype->layout.is_contiguous(count) ? begin + datatype->layout.true_begin() : nullptr;
+}
+
 // In levels: see levels.h. The parts are collectives as programs call them, on the communicators of the levels.
 [[nodiscard]] bool can_broadcast_in_levels(std::int64_t bytes, int root, MPI_Comm comm);
 int broadcast_in_levels(Call& call, std::byte* begin, int bytes, int root, MPI_Comm comm);
@@ -101,9 +112,8 @@ struct Broadcast {
         if constexpr (sizeof...(Tail) == 0) {
             // Members may describe the same bytes by different types, so it is bytes that are cut.
             if (InChunks chunks(call, comm, bytes_of(count, type), MPI_BYTE); !all_host && chunks) {
-                const std::shared_ptr<const Datatype> datatype = layer().datatypes.find(type);
-                auto* const begin = static_cast<std::byte*>(buffer) + datatype->layout.true_begin();
-                if (!datatype->layout.is_contiguous(count)) {
+                std::byte* const begin = bytes_at(buffer, count, type);
+                if (begin == nullptr) {
                     chunks.cannot();
                 } else if (group.is_root(root)) {
                     chunks.reads(begin);
@@ -141,6 +151,7 @@ struct Gather {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if constexpr (sizeof...(Tail) <= 1) {
             if (OnNode here(call, comm, Kind::gather, tail...); here) {
                 here.arguments.root = root;
@@ -159,12 +170,39 @@ struct Gather {
                 if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
+                all_host = here.all_host();
+            }
+        }
+        const Group group = group_of(comm);
+        const bool in_place = send_buffer == MPI_IN_PLACE;
+        if constexpr (sizeof...(Tail) == 0) {
+            const bool is_root = group.is_root(root);
+            const std::int64_t block =
+                in_place ? bytes_of(receive_count, receive_type) : bytes_of(send_count, send_type);
+            if (InChunks chunks(call, comm, block, MPI_BYTE, group.size); !group.between && !all_host && chunks) {
+                std::byte* const to =
+                    is_root ? bytes_at(receive_buffer, receive_count * std::int64_t{group.size}, receive_type)
+                            : nullptr;
+                const std::byte* const from = in_place ? to : bytes_at(send_buffer, send_count, send_type);
+                if ((is_root && to == nullptr) || from == nullptr) {
+                    chunks.cannot();
+                } else {
+                    chunks.reads(in_place ? from + block * root : from);
+                    if (is_root) {
+                        chunks.writes_blocks(to);
+                    }
+                }
+                chunks.keep_apart();
+                if (chunks.agreed(false) == InChunks::Way::chunks) {
+                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                        const auto part = static_cast<Count>(chunk.count);
+                        return below<function>()(chunk.image, part, MPI_BYTE, chunk.result, part, MPI_BYTE, root, comm);
+                    });
+                }
             }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
-        const bool in_place = send_buffer == MPI_IN_PLACE;
         Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
         Argument<Count> received{receive_buffer, receive_count, receive_type};
         if (!in_place && group.is_leaf(root)) {
@@ -237,6 +275,7 @@ struct Scatter {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if constexpr (sizeof...(Tail) <= 1) {
             if (OnNode here(call, comm, Kind::scatter, tail...); here) {
                 here.arguments.root = root;
@@ -255,11 +294,41 @@ struct Scatter {
                 if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
+                all_host = here.all_host();
+            }
+        }
+        const Group group = group_of(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            const bool is_root = group.is_root(root);
+            const bool in_place = receive_buffer == MPI_IN_PLACE;
+            const std::int64_t block =
+                in_place ? bytes_of(send_count, send_type) : bytes_of(receive_count, receive_type);
+            if (InChunks chunks(call, comm, block, MPI_BYTE, group.size); !group.between && !all_host && chunks) {
+                const std::byte* const from =
+                    is_root ? bytes_at(send_buffer, send_count * std::int64_t{group.size}, send_type) : nullptr;
+                std::byte* const to = bytes_at(receive_buffer, receive_count, receive_type);
+                if ((is_root && from == nullptr) || to == nullptr) {
+                    chunks.cannot();
+                } else {
+                    if (is_root) {
+                        chunks.reads_blocks(from);
+                    }
+                    if (!in_place) {
+                        chunks.writes(to);
+                    }
+                }
+                chunks.keep_apart();
+                if (chunks.agreed(false) == InChunks::Way::chunks) {
+                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                        const auto part = static_cast<Count>(chunk.count);
+                        void* const result = in_place ? receive_buffer : chunk.result;
+                        return below<function>()(chunk.image, part, MPI_BYTE, result, part, MPI_BYTE, root, comm);
+                    });
+                }
             }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
         Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
         Argument<Count> received{receive_buffer, receive_count, receive_type};
         if (group.is_root(root)) {
@@ -331,6 +400,7 @@ struct GatherAll {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if constexpr (sizeof...(Tail) <= 1) {
             if (OnNode here(call, comm, to_each ? Kind::alltoall : Kind::allgather, tail...); here) {
                 const std::int64_t all = static_cast<std::int64_t>(receive_count) * here.size();
@@ -348,12 +418,39 @@ struct GatherAll {
                 if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
+                all_host = here.all_host();
+            }
+        }
+        const Group group = group_of(comm);
+        const bool in_place = send_buffer == MPI_IN_PLACE;
+        if constexpr (sizeof...(Tail) == 0) {
+            const std::int64_t size = group.size;
+            const std::int64_t block = bytes_of(receive_count, receive_type);
+            if (InChunks chunks(call, comm, block, MPI_BYTE, size); !group.between && !all_host && chunks) {
+                std::byte* const to = bytes_at(receive_buffer, receive_count * size, receive_type);
+                const std::byte* const from =
+                    in_place ? to : bytes_at(send_buffer, send_count * (to_each ? size : 1), send_type);
+                if (to == nullptr || from == nullptr) {
+                    chunks.cannot();
+                } else {
+                    if (to_each) {
+                        chunks.reads_blocks(from);
+                    } else {
+                        chunks.reads(in_place ? to + block * group.rank : from);
+                    }
+                    chunks.writes_blocks(to);
+                }
+                chunks.keep_apart();
+                if (chunks.agreed(false) == InChunks::Way::chunks) {
+                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                        const auto part = static_cast<Count>(chunk.count);
+                        return below<function>()(chunk.image, part, MPI_BYTE, chunk.result, part, MPI_BYTE, comm);
+                    });
+                }
             }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
-        const bool in_place = send_buffer == MPI_IN_PLACE;
         Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
         if (!in_place) {
             sent = stage.buffer(Access::in, send_buffer, send_count, send_type,
@@ -670,6 +767,7 @@ struct ReduceScatterBlock {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count receive_count, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if constexpr (sizeof...(Tail) <= 1) {
             if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
                 const auto mine = static_cast<std::int64_t>(receive_count);
@@ -684,12 +782,27 @@ struct ReduceScatterBlock {
                 if (here.run(tail...)) {
                     return MPI_SUCCESS;
                 }
+                all_host = here.all_host();
+            }
+        }
+        int size = 0;
+        layer().real.Comm_size(comm, &size);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (InChunks chunks(call, comm, static_cast<std::int64_t>(receive_count), type, size);
+                !all_host && chunks) {
+                chunks.reads_blocks(send_buffer == MPI_IN_PLACE ? receive_buffer : send_buffer);
+                chunks.writes(receive_buffer);
+                chunks.keep_apart();
+                if (chunks.agreed(false) == InChunks::Way::chunks) {
+                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                        return below<function>()(chunk.image, chunk.result, static_cast<Count>(chunk.count), type, op,
+                                                 comm);
+                    });
+                }
             }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        int size = 0;
-        layer().real.Comm_size(comm, &size);
         const auto mine = static_cast<std::int64_t>(receive_count);
         return ReduceScatter::reduce_scatter<function>(stage, send_buffer, receive_buffer, receive_count, mine * size,
                                                        mine, type, op, comm, tail...);
@@ -811,10 +924,26 @@ int allreduce_in_levels(Call& call, const void* const send_buffer, void* const r
 
 Services voting_services() {
     return {
-        AWAKEN_SERVE(Bcast, Broadcast),    AWAKEN_SERVE(Bcast_c, Broadcast),   AWAKEN_SERVE(Reduce, Reduce),
-        AWAKEN_SERVE(Reduce_c, Reduce),    AWAKEN_SERVE(Allreduce, ReduceAll), AWAKEN_SERVE(Allreduce_c, ReduceAll),
-        AWAKEN_SERVE(Scan, ReduceAll),     AWAKEN_SERVE(Scan_c, ReduceAll),    AWAKEN_SERVE(Exscan, ReduceAll),
+        AWAKEN_SERVE(Bcast, Broadcast),
+        AWAKEN_SERVE(Bcast_c, Broadcast),
+        AWAKEN_SERVE(Reduce, Reduce),
+        AWAKEN_SERVE(Reduce_c, Reduce),
+        AWAKEN_SERVE(Allreduce, ReduceAll),
+        AWAKEN_SERVE(Allreduce_c, ReduceAll),
+        AWAKEN_SERVE(Scan, ReduceAll),
+        AWAKEN_SERVE(Scan_c, ReduceAll),
+        AWAKEN_SERVE(Exscan, ReduceAll),
         AWAKEN_SERVE(Exscan_c, ReduceAll),
+        AWAKEN_SERVE(Gather, Gather),
+        AWAKEN_SERVE(Gather_c, Gather),
+        AWAKEN_SERVE(Scatter, Scatter),
+        AWAKEN_SERVE(Scatter_c, Scatter),
+        AWAKEN_SERVE(Allgather, AllGather),
+        AWAKEN_SERVE(Allgather_c, AllGather),
+        AWAKEN_SERVE(Alltoall, AllToAll),
+        AWAKEN_SERVE(Alltoall_c, AllToAll),
+        AWAKEN_SERVE(Reduce_scatter_block, ReduceScatterBlock),
+        AWAKEN_SERVE(Reduce_scatter_block_c, ReduceScatterBlock),
     };
 }
 

@@ -31,22 +31,24 @@ const gpu::PointerInfo kHost{};
 
 }  // namespace
 
-InChunks::InChunks(Call& call, const MPI_Comm comm, const std::int64_t count, const MPI_Datatype type)
-    : _call(call), _communicator(comm), _count(count), _type(type) {}
+InChunks::InChunks(Call& call, const MPI_Comm comm, const std::int64_t count, const MPI_Datatype type,
+                   const std::int64_t blocks)
+    : _call(call), _communicator(comm), _count(count), _type(type), _blocks(blocks) {}
 
-void InChunks::look_at(Side& side, const void* const buffer) {
+void InChunks::look_at(Side& side, const void* const buffer, const std::int64_t rows) {
     Layer& owner = layer();
     const auto datatype = owner.datatypes.find(_type);
     const transfer::Layout& layout = datatype->layout;
     _element_bytes = layout.size();
     _lead = layout.true_begin();
-    if (!layout.is_contiguous(_count)) {
+    if (!layout.is_contiguous(_count * rows)) {
         _impossible = true;
         return;
     }
+    side.rows = rows;
     side.address = static_cast<std::byte*>(const_cast<void*>(buffer)) + _lead;
     const Stage stage(_call);
-    const Stage::Located located = stage.locate(buffer, _count, _type);
+    const Stage::Located located = stage.locate(buffer, _count * rows, _type);
     side.served = located.served;
     side.info = located.info;
     _impossible = _impossible || located.mixed;
@@ -65,10 +67,11 @@ InChunks::operator bool() {
     }
     const auto most = static_cast<std::int64_t>(_votes->chunk_bytes);
     const std::int64_t least = most / kFewest;
-    if (element > least || _count * element < 2 * least) {
+    const std::int64_t column = element * _blocks;  // a chunk has the same elements of all blocks
+    if (column > least || _count * column < 2 * least) {
         return false;
     }
-    _chunk_elements = std::clamp<std::int64_t>(_count * element / kFewest, least, most) / element;
+    _chunk_elements = std::clamp<std::int64_t>(_count * column / kFewest, least, most) / column;
     if (_votes->skip > 0) {
         --_votes->skip;
         return false;
@@ -104,34 +107,56 @@ InChunks::Way InChunks::agreed(const bool kernels) {
 void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
     Layer& owner = layer();
     std::byte* const address = side.address + piece.first * _element_bytes;
-    const auto bytes = static_cast<std::size_t>(piece.count * _element_bytes);
+    const std::int64_t width = piece.count * _element_bytes;
+    const std::int64_t pitch = _count * _element_bytes;
     const transfer::StagingBlock& place = !to_block && _apart ? piece.result : piece.block;
     if (!side.served) {
-        to_block ? std::memcpy(place.data(), address, bytes) : std::memcpy(address, place.data(), bytes);
+        for (std::int64_t row = 0; row < side.rows; ++row) {
+            std::byte* const user = address + row * pitch;
+            std::byte* const image = place.data() + row * width;
+            to_block ? std::memcpy(image, user, static_cast<std::size_t>(width))
+                     : std::memcpy(user, image, static_cast<std::size_t>(width));
+        }
         return;
     }
     int device = side.info.device;
     if (device < 0 && (!owner.gpu().current_device(device).ok() || device < 0)) {
         device = 0;
     }
-    const DeviceCopies::End block{place.data(), place.pinned() ? nullptr : &kHost};
-    const DeviceCopies::End user{address, &side.info};
-    // Out and in are lanes of their own: the two directions of a link do not share it.
-    piece.copy =
-        to_block ? _copies->start(device, 0, block, user, bytes) : _copies->start(device, 1, user, block, bytes);
+    const auto start = [&](const DeviceCopies::End& user, std::byte* const image, const std::int64_t bytes) {
+        const DeviceCopies::End block{image, place.pinned() ? nullptr : &kHost};
+        // Out and in are lanes of their own: the two directions of a link do not share it.
+        piece.copies.push_back(to_block ? _copies->start(device, 0, block, user, static_cast<std::size_t>(bytes))
+                                        : _copies->start(device, 1, user, block, static_cast<std::size_t>(bytes)));
+    };
+    if (side.rows > 1) {
+        const transfer::Strided rows{0, width, {side.rows, 1, 1, 1}, {pitch, 0, 0, 0}};
+        const auto together = std::make_shared<transfer::TypedMemory>(address, rows);
+        if (_copies->can_move(device, *together)) {
+            start({address, &side.info, together}, place.data(), width * side.rows);
+            return;
+        }
+    }
+    for (std::int64_t row = 0; row < side.rows; ++row) {
+        start({address + row * pitch, &side.info}, place.data() + row * width, width);
+    }
 }
 
 InChunks::Piece InChunks::load(const std::int64_t first) {
     Piece piece;
     piece.first = first;
     piece.count = std::min(_chunk_elements, _count - first);
-    if (!_from.served && !_to.served) {
+    if (!_from.served && !_to.served && _blocks == 1) {
         return piece;
     }
-    const auto bytes = static_cast<std::size_t>(piece.count * _element_bytes);
-    piece.block = layer().pool.acquire(layer().gpu(), bytes);
+    const auto room_for = [&](const std::int64_t rows) {
+        return rows == 0
+                   ? transfer::StagingBlock()
+                   : layer().pool.acquire(layer().gpu(), static_cast<std::size_t>(rows * piece.count * _element_bytes));
+    };
+    piece.block = room_for(_apart ? _from.rows : std::max(_from.rows, _to.rows));
     if (_apart) {
-        piece.result = layer().pool.acquire(layer().gpu(), bytes);
+        piece.result = room_for(_to.rows);
     }
     if (_from.address != nullptr && !_error) {
         try {
@@ -144,15 +169,18 @@ InChunks::Piece InChunks::load(const std::int64_t first) {
 }
 
 void InChunks::finish(Piece& piece) noexcept {
-    try {
-        piece.copy.wait();
-    } catch (const Error& error) {
-        _error = error;
+    for (DeviceCopies::Copy& copy : piece.copies) {
+        try {
+            copy.wait();
+        } catch (const Error& error) {
+            _error = error;
+        }
     }
+    piece.copies.clear();
 }
 
 void InChunks::store(Piece& piece) {
-    if (_to.address == nullptr || piece.block.data() == nullptr || _error) {
+    if (_to.address == nullptr || (_apart ? piece.result : piece.block).data() == nullptr || _error) {
         return;
     }
     try {
@@ -193,7 +221,8 @@ int InChunks::run(const std::function<int(const Chunk&)>& native) {
     if (_error && error == MPI_SUCCESS) {
         throw *_error;
     }
-    _call.account(_from.served || _to.served ? report::Path::pipelined : report::Path::native, _count * _element_bytes);
+    _call.account(_from.served || _to.served ? report::Path::pipelined : report::Path::native,
+                  _count * _element_bytes * std::max(_from.rows, _to.rows));
     return error;
 }
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "call/call.h"
@@ -20,15 +21,20 @@ namespace awaken::AWAKEN_ABI {
 
 class InChunks {
   public:
-    /// A collective of `count` elements of `type`, which is where it may be cut.
-    InChunks(Call& call, MPI_Comm comm, std::int64_t count, MPI_Datatype type);
+    /// A collective of `count` elements of `type`, which is where it may be cut. `blocks`: a block of so many elements
+    /// for each of so many members lies in some buffers, one after another. Each is then cut alike, and all members'
+    /// memory passes through images, where the pieces of one chunk lie together.
+    InChunks(Call& call, MPI_Comm comm, std::int64_t count, MPI_Datatype type, std::int64_t blocks = 1);
     /// False: it is too small, or there is no vote. All members come to the same answer. Not to be asked twice.
     [[nodiscard]] explicit operator bool();
 
     [[nodiscard]] std::int64_t size() const noexcept { return _count; }
     /// This member's buffers, as far as they count; both may be the same one.
-    void reads(const void* buffer) { look_at(_from, buffer); }
-    void writes(void* buffer) { look_at(_to, buffer); }
+    void reads(const void* buffer) { look_at(_from, buffer, 1); }
+    void writes(void* buffer) { look_at(_to, buffer, 1); }
+    /// The same of a buffer with a block for each member.
+    void reads_blocks(const void* buffer) { look_at(_from, buffer, _blocks); }
+    void writes_blocks(void* buffer) { look_at(_to, buffer, _blocks); }
 
     /// What is written comes from a place of its own, not from where was read: MPICH 4.0 crashes in MPI_Reduce of large
     /// data in place.
@@ -58,16 +64,17 @@ class InChunks {
   private:
     struct Side {
         std::byte* address = nullptr;  ///< of the first byte of data; null: there is none
+        std::int64_t rows = 0;         ///< blocks
         gpu::PointerInfo info;
         bool served = false;
     };
     struct Piece {
         std::int64_t first = 0, count = 0;
         transfer::StagingBlock block, result;
-        transfer::DeviceCopies::Copy copy;
+        std::vector<transfer::DeviceCopies::Copy> copies;
     };
 
-    void look_at(Side& side, const void* buffer);
+    void look_at(Side& side, const void* buffer, std::int64_t rows);
     [[nodiscard]] Piece load(std::int64_t first);
     void store(Piece& piece);
     void finish(Piece& piece) noexcept;
@@ -77,6 +84,7 @@ class InChunks {
     const MPI_Comm _communicator;
     const std::int64_t _count;
     const MPI_Datatype _type;
+    const std::int64_t _blocks;
     Neighbours::ChunkVotes* _votes = nullptr;
     std::int64_t _element_bytes = 0;
     std::int64_t _lead = 0;  ///< bytes between an element's address and its data
