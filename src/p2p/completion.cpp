@@ -615,17 +615,6 @@ struct Free {
     }
 };
 
-/// Calls that carry no buffer of ours, but in which the program waits for others: chances to complete freed operations,
-/// and to let others go on that wait for this process.
-struct Progress {
-    template <Function function, class... Arguments>
-    static int run(Call&, Arguments... arguments) {
-        layer().requests.advance_exchanges();
-        layer().requests.leave_exchanges();
-        return below<function>()(arguments...);
-    }
-};
-
 /// MPI_Probe and its relatives: a header has the size of the message that it stands for.
 struct Probe {
     template <Function function>
