@@ -138,6 +138,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 # --------------------------------------------------------------------------------------------------------------- probes
 
+SRUN_ADVICE = (
+    "; srun has to start ranks as their MPI expects it (srun --mpi=list tells what it knows): "
+    "--mpiexec 'srun --mpi=pmi2' for MPICH and its family, --mpiexec 'srun --mpi=pmix' for Open MPI"
+)
+
 
 def examine_facts(examination: Examination) -> None:
     """Which MPI, which GPUs, which libraries."""
@@ -146,7 +151,8 @@ def examine_facts(examination: Examination) -> None:
     ranks, mpi, libraries = only(records, "rank"), only(records, "mpi"), only(records, "libraries")
     if not mpi:
         problem = report["problems"][-1]["text"] if report["problems"] else "it told nothing"
-        raise JobFailed(f"no MPI job can be run with {shlex.join(examination.launcher.words)}: {problem}")
+        advice = SRUN_ADVICE if examination.launcher.family == "slurm" else ""
+        raise JobFailed(f"no MPI job can be run with {shlex.join(examination.launcher.words)}: {problem}{advice}")
     report["mpi"] = mpi[0]["mpi"]
     if mpi[0]["ranks"] < 2:
         raise JobFailed(

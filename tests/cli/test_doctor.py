@@ -328,6 +328,15 @@ def test_in_an_allocation_of_slurm_both_nodes_are_tried(mpi_named: Find, tmp_pat
     assert "two nodes" in result.out
 
 
+def test_srun_of_another_kind_than_the_mpi_expects(mpi_named: Find, tmp_path: Path) -> None:
+    (tmp_path / "srun").write_text("#!/bin/sh\necho unsupported PMI version PMIx >&2\nexit 16\n")
+    (tmp_path / "srun").chmod(0o755)
+    variables = child_jobs.environment(mpi_named("mpich"), tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin")
+    result = child_jobs.awaken(["doctor", "--mpiexec", "srun --mpi=pmix", "--emulate", "cuda:1"], variables)
+    assert result.status == 1, result
+    assert "unsupported PMI version PMIx" in result.err and "srun --mpi=pmi2" in result.err
+
+
 def test_no_mpi_is_said(tmp_path: Path) -> None:
     (tmp_path / "python3").symlink_to(sys.executable)
     prefix = tmp_path / "prefix"
