@@ -274,11 +274,7 @@ std::unique_ptr<xtx::Machine> make_machine(Where where, bool shows_products) {
 
 /// How many ranks of this node take their memory from the same place. Collective.
 std::size_t ranks_of_memory(const xtx::Machine& machine) {
-    MPI_Comm node = MPI_COMM_NULL;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-    int ranks = 1;
-    MPI_Comm_size(node, &ranks);
-    MPI_Comm_free(&node);
+    const int ranks = apps::ranks_of_node();
     int devices = 1;
     if (machine.communication_stream() != nullptr && hipGetDeviceCount(&devices) != hipSuccess) devices = 1;
     return static_cast<std::size_t>((ranks + devices - 1) / devices);
