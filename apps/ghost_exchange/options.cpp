@@ -114,6 +114,9 @@ void print_help(const std::string& program) {
         "  --link GB/S              bandwidth between neighbours, for the last line (default: that of the GPU's "
         "links)\n"
         "  --help                   print this and exit\n\n"
+        "All memories go with all exchanges, but ccl needs memory that the GPU can read, which host and staged are "
+        "not.\n"
+        "With these two, overlap computes and looks after messages by turns, and staged copies within host memory.\n\n"
         "K, M and G after a number multiply it by 1024, 1024^2 and 1024^3.\n",
         program.c_str(), program.c_str(), defaults.imax, defaults.jmax, defaults.nhalo, defaults.iterations,
         name_of(defaults.memory).c_str(), name_of(defaults.exchange).c_str());
