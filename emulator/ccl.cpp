@@ -429,6 +429,7 @@ Failure find_communicator(ncclComm_t handle, std::shared_ptr<Communicator>& comm
 Failure check_buffer(const Communicator& communicator, std::uintptr_t address, std::size_t bytes, const char* what) {
     if (bytes == 0) return {};
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+    if (allocation == nullptr && core().configuration().faults.pageable_memory) return {};
     if (allocation == nullptr || !allocation->contains(address, bytes)) {
         return invalid(std::string(what) + " is not memory that the GPU runtime knows, or ends before the data does");
     }

@@ -4,13 +4,13 @@
 // ranks. Two ways to write it, each timed in two ways:
 //   NCCL/RCCL      takes a stream and only queues its work, as kernels do;
 //   standard MPI   knows no streams: a GPU-aware one takes the device pointer, and MPI_Allreduce returns when the sum
-//   is
-//                  there. An MPI without GPU support crashes here; under `awaken exec` it runs.
+//                  is there. An MPI without GPU support crashes here; under `awaken exec` it runs;
 //   waited         each call is complete before the next begins, which is what one reduction costs;
 //   queued         the calls are started back to back and waited for together, which is what a pipeline of them costs.
+//
 // The first two lines of the result are those of the benchmark by which such codes have been judged, in its form:
-// NCCL's calls queued, MPI's waited for, total seconds of all calls. What follows them, marked #, puts like beside
-// like.
+// NCCL's calls queued, MPI's waited for, total seconds of all calls. What follows them, marked #, compares each library
+// in both modes.
 #include <cstdio>
 #include <functional>
 #include <vector>

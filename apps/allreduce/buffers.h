@@ -115,11 +115,7 @@ class Buffers {
 
     /// How many ranks of this node share a device, at most. Collective.
     static std::size_t ranks_of_device() {
-        MPI_Comm node = MPI_COMM_NULL;
-        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-        int ranks = 1;
-        MPI_Comm_size(node, &ranks);
-        MPI_Comm_free(&node);
+        const int ranks = apps::ranks_of_node();
         int devices = 1;
         HIP_CHECK(hipGetDeviceCount(&devices));
         return static_cast<std::size_t>((ranks + devices - 1) / devices);

@@ -9,11 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "program.h"
-
-#ifndef __HIP_PLATFORM_AMD__
-#include <gpu_runtime.h>
-#endif
+#include "device.h"
 
 namespace apps {
 
@@ -28,14 +24,6 @@ using Communicator = void*;
 struct UniqueId {
     std::array<char, 128> bytes;
 };
-
-bool runtime_is_amd() {
-#ifdef __HIP_PLATFORM_AMD__
-    return true;
-#else
-    return gpu_runtime_is_amd() != 0;
-#endif
-}
 
 /// Under which names the library is tried: as the loader finds it, then in the usual installations.
 std::vector<std::string> candidates(bool amd) {

@@ -7,6 +7,10 @@
 
 #include "program.h"
 
+#ifndef __HIP_PLATFORM_AMD__
+#include <gpu_runtime.h>
+#endif
+
 /// Ends the job with a message when a HIP call fails: one rank cannot go on without its GPU, and the others would wait
 /// for it.
 #define HIP_CHECK(call)                                                                                        \
@@ -20,6 +24,15 @@
     } while (false)
 
 namespace apps {
+
+/// Whether the GPU runtime in use is AMD's, and so the libraries that go with it.
+[[nodiscard]] inline bool runtime_is_amd() {
+#ifdef __HIP_PLATFORM_AMD__
+    return true;
+#else
+    return gpu_runtime_is_amd() != 0;
+#endif
+}
 
 /// Makes device `rank % count` this rank's device and returns its number. Ends all ranks with exit_misuse where a rank
 /// has no device. Collective.

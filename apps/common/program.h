@@ -201,6 +201,16 @@ inline void require_ranks(const std::string& program, int least, int most = INT_
     return text;
 }
 
+/// How many ranks are on this rank's node. Collective.
+[[nodiscard]] inline int ranks_of_node() {
+    MPI_Comm node = MPI_COMM_NULL;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    int ranks = 1;
+    MPI_Comm_size(node, &ranks);
+    MPI_Comm_free(&node);
+    return ranks;
+}
+
 /// The sum over all ranks, on all ranks. Collective.
 [[nodiscard]] inline long long sum_over_ranks(long long value) {
     MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);

@@ -27,7 +27,9 @@
 
 namespace apps {
 
-/// How one tool is told of ranges; both null where the tool is not there.
+/// How one tool is told of ranges; both null where the tool is not there. All three vendors' functions have these
+/// types: nvtxRangePushA and nvtxRangePop (nvToolsExt.h), roctxRangePushA and roctxRangePop (roctx.h of roctracer and
+/// of rocprofiler-sdk). They return the depth of the range, or a negative number, which nobody needs here.
 struct RangeTool {
     int (*push)(const char* name) = nullptr;
     int (*pop)() = nullptr;
@@ -177,9 +179,9 @@ class Ranges {
             _tools.push_back(tool);
         }
         if (tool.find(RTLD_DEFAULT, "roctxRangePushA", "roctxRangePop") ||
-            tool.find(
-                {"librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk-roctx.so", "libroctx64.so.4", "libroctx64.so"},
-                "roctxRangePushA", "roctxRangePop")) {
+            tool.find({"librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk-roctx.so.0", "librocprofiler-sdk-roctx.so",
+                       "libroctx64.so.4", "libroctx64.so"},
+                      "roctxRangePushA", "roctxRangePop")) {
             _tools.push_back(tool);
         }
         if (tool.find(RTLD_DEFAULT, "awaken_range_push", "awaken_range_pop")) _tools.push_back(tool);

@@ -1,4 +1,4 @@
-// What the four examples share: one option and one line of result.
+// What the examples share: one option and one line of result.
 #pragma once
 
 #include <cstdio>

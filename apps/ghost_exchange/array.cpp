@@ -82,6 +82,20 @@ void copy_to_host(Memory memory, double* target, const double* source, Index cel
     HIP_CHECK(hipMemcpy(target, source, bytes, hipMemcpyDeviceToHost));
 }
 
+void copy_rows(Memory memory, double* target, Index target_stride, const double* source, Index source_stride,
+               Index cells, Index rows) {
+    const auto bytes = [](Index count) { return static_cast<std::size_t>(count) * sizeof(double); };
+    if (!kernels_reach(memory)) {
+        for (Index row = 0; row < rows; ++row)
+            std::memcpy(target + row * target_stride, source + row * source_stride, bytes(cells));
+    } else if (rows == 1) {
+        HIP_CHECK(hipMemcpy(target, source, bytes(cells), hipMemcpyDefault));
+    } else {
+        HIP_CHECK(hipMemcpy2D(target, bytes(target_stride), source, bytes(source_stride), bytes(cells),
+                              static_cast<std::size_t>(rows), hipMemcpyDefault));
+    }
+}
+
 std::string problem_of(Memory memory, Exchange exchange, int device) {
     if (memory == Memory::system && !attribute(hipDeviceAttributePageableMemoryAccess, device)) {
         return "--memory system: kernels on this GPU cannot use memory from malloc (pageableMemoryAccess is 0); on AMD "

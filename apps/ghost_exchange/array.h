@@ -45,6 +45,12 @@ class Array {
 void copy_from_host(Memory memory, double* target, const double* source, Index cells);
 void copy_to_host(Memory memory, double* target, const double* source, Index cells);
 
+/// Copies rows of `cells` cells each, which begin `target_stride` and `source_stride` cells apart, between an array of
+/// that memory and one of the host's: by the GPU where kernels reach that memory, otherwise by the CPU. All work on
+/// either must be over; a copy to the GPU may still be on its way afterwards.
+void copy_rows(Memory memory, double* target, Index target_stride, const double* source, Index source_stride,
+               Index cells, Index rows);
+
 /// Why this rank's device cannot take memory of that kind, and how to go on; empty where it can.
 [[nodiscard]] std::string problem_of(Memory memory, Exchange exchange, int device);
 

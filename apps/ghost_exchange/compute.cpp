@@ -19,11 +19,12 @@ class HostCompute : public Compute {
         }
     }
 
-    void blur_frame(double* xnew, const double* x, const Region& inner) override {
-        blur(xnew, x, {0, _block.isize, 0, inner.jbegin});
-        blur(xnew, x, {0, _block.isize, inner.jend, _block.jsize});
-        blur(xnew, x, {0, inner.ibegin, inner.jbegin, inner.jend});
-        blur(xnew, x, {inner.iend, _block.isize, inner.jbegin, inner.jend});
+    /// Also where a GPU makes the rest of the step: there are few of these cells, and they are here already.
+    void blur_frame(double* xnew, const double* x, const Region& inner) final {
+        HostCompute::blur(xnew, x, {0, _block.isize, 0, inner.jbegin});
+        HostCompute::blur(xnew, x, {0, _block.isize, inner.jend, _block.jsize});
+        HostCompute::blur(xnew, x, {0, inner.ibegin, inner.jbegin, inner.jend});
+        HostCompute::blur(xnew, x, {inner.iend, _block.isize, inner.jbegin, inner.jend});
     }
 
     void boundary(double* x) override {
@@ -230,7 +231,11 @@ class StagedCompute final : public HostCompute {
     [[nodiscard]] const std::string& problem() const { return !_x.problem().empty() ? _x.problem() : _xnew.problem(); }
 
     void blur(double* xnew, const double* x, const Region& region) override {
-        copy_from_host(Memory::device, _x.data(), x, block().cells());
+        if (region.empty()) return;
+        // The region's rows and one more on each side. What else the halo has may be arriving just now.
+        const Index begin = block().at(region.jbegin - 1, -block().nhalo);
+        const Index end = block().at(region.jend + 1, -block().nhalo);
+        copy_from_host(Memory::device, _x.data() + begin, x + begin, end - begin);
         _device.blur(_xnew.data(), _x.data(), region);
         _device.wait();
         // Only the region: the halo of xnew is the host's business.

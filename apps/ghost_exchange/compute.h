@@ -45,8 +45,8 @@ class Compute {
 [[nodiscard]] std::unique_ptr<Compute> compute_on_host(const Block& block);
 /// Kernels compute on an array where it lies, in a stream of their own. An urgent one is served before others.
 [[nodiscard]] std::unique_ptr<Compute> compute_on_device(const Block& block, apps::Kernels& kernels, bool urgent);
-/// The array is in host memory; each step copies it to the device and the result back. Null, and what happened, where
-/// the device has no room for that.
+/// The array is in host memory; blur() copies what it needs to the device, and the result back. The CPU does the rest.
+/// `problem` says what happened where the device has no room for that.
 [[nodiscard]] std::unique_ptr<Compute> compute_staged(const Block& block, apps::Kernels& kernels, std::string& problem);
 
 /// The stream of what compute_on_device() made.

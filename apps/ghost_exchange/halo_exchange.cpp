@@ -8,7 +8,6 @@ std::unique_ptr<HaloExchange> make_exchange(const Options& options, const Block&
                                             const apps::Ccl* ccl) {
     switch (options.exchange) {
         case Exchange::packed:
-        case Exchange::overlap:
             return exchange_packed(options, block, compute);
         case Exchange::datatype:
             return exchange_datatype(block);
@@ -16,6 +15,8 @@ std::unique_ptr<HaloExchange> make_exchange(const Options& options, const Block&
             return exchange_neighbour(block);
         case Exchange::persistent:
             return exchange_persistent(options, block, compute);
+        case Exchange::overlap:
+            return exchange_overlap(options, block, compute);
         case Exchange::staged:
             return exchange_staged(options, block, compute);
         case Exchange::ccl:

@@ -34,6 +34,13 @@ class HaloExchange {
     /// Fills the halo of x where there are neighbours. All work on x is over before and after. Collective.
     virtual void update(double* x) = 0;
 
+    /// The same in parts, between which the CPU computes what reads no halo and writes nothing of x: begin() returns
+    /// when messages are under way, progress() does what has become possible since, finish() waits for the rest. An
+    /// exchange that has no parts is over when begin() returns. begin() and finish() are collective.
+    virtual void begin(double* x) { update(x); }
+    virtual void progress() {}
+    virtual void finish() {}
+
     /// What the buffers have cost so far.
     [[nodiscard]] virtual AllocationCosts allocation_costs() const { return {}; }
 };
@@ -42,13 +49,15 @@ class HaloExchange {
 [[nodiscard]] std::unique_ptr<HaloExchange> make_exchange(const Options& options, const Block& block, Compute& compute,
                                                           const apps::Ccl* ccl);
 
-// One for each way; halo_exchange_<way>.cpp. The overlap is in the order of the steps (simulation.cpp), not here.
+// One for each way; halo_exchange_<way>.cpp.
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_packed(const Options& options, const Block& block,
                                                             Compute& compute);
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_datatype(const Block& block);
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_neighbour(const Block& block);
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_persistent(const Options& options, const Block& block,
                                                                 Compute& compute);
+[[nodiscard]] std::unique_ptr<HaloExchange> exchange_overlap(const Options& options, const Block& block,
+                                                             Compute& compute);
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_staged(const Options& options, const Block& block,
                                                             Compute& compute);
 [[nodiscard]] std::unique_ptr<HaloExchange> exchange_ccl(const Options& options, const Block& block, Compute& compute,

@@ -73,22 +73,14 @@ std::string contradiction(const Options& options) {
     const std::string exchange = "--exchange " + name_of(options.exchange);
     const bool has_buffers = options.exchange != Exchange::datatype && options.exchange != Exchange::neighbour;
     if (!kernels_reach(options.memory)) {
-        if (options.exchange == Exchange::staged) {
-            return exchange + " copies GPU memory through the host, and with " + memory + " the field is there already";
-        }
-        if (options.exchange == Exchange::ccl)
-            return exchange + " needs a field on the GPU, which " + memory + " is not";
-        if (options.exchange == Exchange::overlap) {
-            return exchange + " lets the GPU compute while the CPU communicates; with " + memory +
-                   " the field is the CPU's";
+        if (options.exchange == Exchange::ccl) {
+            return exchange + ": NCCL and RCCL send what the GPU can read, which " + memory +
+                   " is not; use --memory device, managed, pinned or system";
         }
         if (options.first_touch == Processor::gpu) return "--first-touch gpu: no kernel reaches " + memory;
     }
     if (options.memory == Memory::device && options.first_touch == Processor::cpu) {
         return "--first-touch cpu: the CPU does not reach " + memory;
-    }
-    if (options.memory == Memory::system && options.exchange == Exchange::ccl) {
-        return exchange + " takes memory of the GPU runtime only, which " + memory + " is not";
     }
     if (options.buffers_per_call && !has_buffers) return "--buffers per-call: " + exchange + " has no buffers";
     if (options.buffers_per_call && options.exchange == Exchange::persistent) {
@@ -122,6 +114,9 @@ void print_help(const std::string& program) {
         "  --link GB/S              bandwidth between neighbours, for the last line (default: that of the GPU's "
         "links)\n"
         "  --help                   print this and exit\n\n"
+        "All memories go with all exchanges, but ccl needs memory that the GPU can read, which host and staged are "
+        "not.\n"
+        "With these two, overlap computes and looks after messages by turns, and staged copies within host memory.\n\n"
         "K, M and G after a number multiply it by 1024, 1024^2 and 1024^3.\n",
         program.c_str(), program.c_str(), defaults.imax, defaults.jmax, defaults.nhalo, defaults.iterations,
         name_of(defaults.memory).c_str(), name_of(defaults.exchange).c_str());

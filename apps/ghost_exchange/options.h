@@ -23,8 +23,8 @@ enum class Exchange {
     datatype,    ///< MPI_Type_vector describes the columns: nothing to pack in the program
     neighbour,   ///< the same types in MPI_Neighbor_alltoallw on a Cartesian communicator
     persistent,  ///< as packed, with requests that are made once and started each time
-    overlap,     ///< as packed, while the GPU computes the cells that need no halo
-    staged,      ///< as packed, copied through pinned host memory by hand: for an MPI without GPU support
+    overlap,     ///< as packed, while the cells that need no halo are computed
+    staged,      ///< as packed, copied to buffers of host memory by hand: for an MPI without GPU support
     ccl,         ///< as packed, by grouped sends and receives of NCCL or RCCL, in the order of a stream
 };
 

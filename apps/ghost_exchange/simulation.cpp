@@ -23,6 +23,26 @@ Region inner_region(const Block& block) {
     return inner.empty() ? Region{0, 0, 0, 0} : inner;
 }
 
+/// A region cut into pieces of some rows each, in order.
+std::vector<Region> pieces_of(const Region& region, Index count) {
+    std::vector<Region> pieces;
+    const Index rows = region.jend - region.jbegin;
+    for (Index piece = 0; piece < count; ++piece) {
+        Region part = region;
+        part.jbegin = region.jbegin + rows * piece / count;
+        part.jend = region.jbegin + rows * (piece + 1) / count;
+        if (!part.empty()) pieces.push_back(part);
+    }
+    return pieces;
+}
+
+/// Does some work and returns the seconds that it took.
+double seconds_of(const auto& work) {
+    const double start_time = MPI_Wtime();
+    work();
+    return MPI_Wtime() - start_time;
+}
+
 }  // namespace
 
 Simulation::Simulation(const std::string& program, const Options& options, const Block& block, const Machine& machine)
@@ -43,7 +63,8 @@ Simulation::Simulation(const std::string& program, const Options& options, const
                                       std::to_string(apps::rank_of_world()) + " (" + name_of(options.memory) + ": " +
                                       problem + "): use a smaller field or more ranks");
 
-    if (options.exchange == Exchange::overlap) _communication = compute_on_device(block, *machine.kernels(), true);
+    if (options.exchange == Exchange::overlap && kernels_reach(options.memory))
+        _communication = compute_on_device(block, *machine.kernels(), true);
     _exchange = make_exchange(options, block, _communication ? *_communication : *_compute, machine.ccl());
 }
 
@@ -78,15 +99,11 @@ void Simulation::boundary() {
 
 void Simulation::finish_boundary() {
     const apps::Range range("boundary");
-    const double start_time = MPI_Wtime();
-    _compute->wait();
-    _times.boundary += MPI_Wtime() - start_time;
+    _times.boundary += seconds_of([&] { _compute->wait(); });
 }
 
 void Simulation::exchange() {
-    const double start_time = MPI_Wtime();
-    _exchange->update(_x.data());
-    _times.ghost += MPI_Wtime() - start_time;
+    _times.ghost += seconds_of([&] { _exchange->update(_x.data()); });
 }
 
 void Simulation::update_halo() {
@@ -94,8 +111,7 @@ void Simulation::update_halo() {
     exchange();
 }
 
-void Simulation::count_step(double start_time, bool first) {
-    const double seconds = MPI_Wtime() - start_time;
+void Simulation::count_step(double seconds, bool first) {
     _times.stencil += seconds;
     if (first) _times.first_stencil = seconds;
     _times.kernels += _compute->blur_seconds();
@@ -105,37 +121,50 @@ void Simulation::count_step(double start_time, bool first) {
 void Simulation::step(bool first) {
     {
         const apps::Range range("stencil");
-        const double start_time = MPI_Wtime();
-        _compute->blur(_xnew.data(), _x.data(), {0, _block.isize, 0, _block.jsize});
-        // The GPU is not to wait for the CPU in between.
-        _compute->boundary(_xnew.data());
-        _compute->wait_for_blur();
-        count_step(start_time, first);
+        const double seconds = seconds_of([&] {
+            _compute->blur(_xnew.data(), _x.data(), {0, _block.isize, 0, _block.jsize});
+            // The GPU is not to wait for the CPU in between.
+            _compute->boundary(_xnew.data());
+            _compute->wait_for_blur();
+        });
+        count_step(seconds, first);
     }
     _x.swap(_xnew);
     finish_boundary();
     exchange();
 }
 
-/// The halo of the last step travels while the GPU makes this step where it needs no halo: what counts as the stencil's
-/// time is what the CPU still has to wait for it.
+/// The halo of the last step travels while this step is made where it needs no halo. What counts as the stencil's time
+/// is what the CPU spends on it, or waits for it.
 void Simulation::overlapped_step(bool first) {
-    double start_time = MPI_Wtime();
-    {
+    double seconds = 0;
+    const auto compute = [&](const auto& work) {
         const apps::Range range("stencil");
-        _compute->blur(_xnew.data(), _x.data(), inner_region(_block));
+        seconds += seconds_of(work);
+    };
+    const Region inner = inner_region(_block);
+    if (_communication) {
+        // The GPU goes on by itself while the CPU is in MPI.
+        compute([&] { _compute->blur(_xnew.data(), _x.data(), inner); });
+        exchange();
+    } else {
+        // The CPU does both in turns: many enough for messages that take a few calls of MPI, and few enough to cost
+        // nothing.
+        constexpr Index turns = 16;
+        _times.ghost += seconds_of([&] { _exchange->begin(_x.data()); });
+        for (const Region& piece : pieces_of(inner, turns)) {
+            compute([&] { _compute->blur(_xnew.data(), _x.data(), piece); });
+            _times.ghost += seconds_of([&] { _exchange->progress(); });
+        }
+        _times.ghost += seconds_of([&] { _exchange->finish(); });
     }
-    const double launched = MPI_Wtime() - start_time;
-    exchange();
-    {
-        const apps::Range range("stencil");
-        start_time = MPI_Wtime() - launched;
-        _compute->blur_frame(_xnew.data(), _x.data(), inner_region(_block));
+    compute([&] {
+        _compute->blur_frame(_xnew.data(), _x.data(), inner);
         // The GPU is not to wait for the CPU in between.
         _compute->boundary(_xnew.data());
         _compute->wait_for_blur();
-        count_step(start_time, first);
-    }
+    });
+    count_step(seconds, first);
     _x.swap(_xnew);
     finish_boundary();
 }

@@ -55,13 +55,14 @@ class Simulation {
     void exchange();
     void step(bool first);
     void overlapped_step(bool first);
-    void count_step(double start_time, bool first);
+    /// Counts a step that took so long.
+    void count_step(double seconds, bool first);
 
     const Options _options;
     const Block _block;
     Times _times;
     std::unique_ptr<Compute> _compute;
-    std::unique_ptr<Compute> _communication;  ///< packs and unpacks beside _compute; null: _compute does
+    std::unique_ptr<Compute> _communication;  ///< packs and unpacks while _compute is busy; null: _compute does
     std::unique_ptr<HaloExchange> _exchange;
     Array _x;
     Array _xnew;

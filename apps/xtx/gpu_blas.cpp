@@ -12,10 +12,6 @@
 
 #include "device.h"
 
-#ifndef __HIP_PLATFORM_AMD__
-#include <gpu_runtime.h>
-#endif
-
 namespace xtx {
 
 namespace {
@@ -29,14 +25,6 @@ struct Complex {
     Real re;
     Real im;
 };
-
-bool runtime_is_amd() {
-#ifdef __HIP_PLATFORM_AMD__
-    return true;
-#else
-    return gpu_runtime_is_amd() != 0;
-#endif
-}
 
 std::string folder_of_runtime() {
 #ifdef __HIP_PLATFORM_AMD__
@@ -150,8 +138,8 @@ struct GpuBlasFunctions {
     }
 };
 
-GpuBlas::GpuBlas() : _name(runtime_is_amd() ? "hipBLAS" : "cuBLAS") {
-    const bool amd = runtime_is_amd();
+GpuBlas::GpuBlas() : _name(apps::runtime_is_amd() ? "hipBLAS" : "cuBLAS") {
+    const bool amd = apps::runtime_is_amd();
     const std::vector<std::string> names = sonames(amd);
     std::string reason;
     for (const std::string& soname : names) {

@@ -131,9 +131,10 @@ class GpuMachine : public Machine {
             launch("xtx_fill_constant", count, X, numbers, filling.even, filling.odd);
         }
     }
-    void narrow(float* target, const double* source, std::size_t count) override {
+    void narrow(float* target, std::size_t count, const double* source, std::size_t source_count) override {
         const unsigned long long numbers = count;
-        launch("xtx_narrow", count, target, source, numbers);
+        const unsigned long long source_numbers = source_count;
+        launch("xtx_narrow", count, target, numbers, source, source_numbers);
     }
     void multiply(const Product& product) override { _blas->multiply(product); }
     void split(const Split& split) override {

@@ -50,10 +50,11 @@ class HostMachine : public Machine {
                 X[i] = filling(i);
         });
     }
-    void narrow(float* target, const double* source, std::size_t count) override {
+    void narrow(float* target, std::size_t count, const double* source, std::size_t source_count) override {
         _worker.submit([=] {
-            for (std::size_t i = 0; i < count; ++i)
+            for (std::size_t i = 0; i < source_count; ++i)
                 target[i] = static_cast<float>(source[i]);
+            std::fill(target + source_count, target + count, 0.0F);
         });
     }
     void multiply(const Product& product) override {

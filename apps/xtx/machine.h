@@ -59,7 +59,8 @@ class Machine {
 
     // ---- computing: queued
     virtual void fill(double* X, std::size_t count, const Filling& filling) = 0;
-    virtual void narrow(float* target, const double* source, std::size_t count) = 0;
+    /// target[i] = source[i] in FP32, and 0 from `source_count` on.
+    virtual void narrow(float* target, std::size_t count, const double* source, std::size_t source_count) = 0;
     virtual void multiply(const Product& product) = 0;
     virtual void split(const Split& split) = 0;
     /// Makes what begin_block() and end_block() take for this many blocks, outside of the timing.

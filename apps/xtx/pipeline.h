@@ -42,10 +42,11 @@ class Pipeline {
         allocate(sharers);
         if (!_refusal.empty()) return;
         const Filling filling(problem, input, rows);
-        const std::size_t count = numbers_of_X();
+        const std::size_t count = numbers_of(rows.count);
         _machine.fill(static_cast<double*>(_X), count, filling);
         if (_X_single != nullptr)
-            _machine.narrow(static_cast<float*>(_X_single), static_cast<const double*>(_X), count);
+            _machine.narrow(static_cast<float*>(_X_single), numbers_of(rows_in_single(rows)),
+                            static_cast<const double*>(_X), count);
         _machine.finish_computing();
         _machine.prepare(_blocks.size());
     }
@@ -81,30 +82,31 @@ class Pipeline {
   private:
     using Clock = std::chrono::steady_clock;
 
-    [[nodiscard]] std::size_t numbers_of_X() const {
-        return static_cast<std::size_t>(_rows.count) * static_cast<std::size_t>(_problem.vectors) *
+    /// In so many rows of X.
+    [[nodiscard]] std::size_t numbers_of(long long rows) const {
+        return static_cast<std::size_t>(rows) * static_cast<std::size_t>(_problem.vectors) *
                static_cast<std::size_t>(_problem.parts());
     }
 
     void allocate(std::size_t sharers) {
         // Sizes first, in a type that cannot overflow: N, B and M each fit into 2^62.
-        const auto numbers = static_cast<double>(_rows.count) * static_cast<double>(_problem.vectors) *
-                             static_cast<double>(_problem.parts());
+        const double row_numbers = static_cast<double>(_problem.vectors) * static_cast<double>(_problem.parts());
         const Block& largest = _blocks.front();
         const auto block_numbers = static_cast<double>(largest.height) * static_cast<double>(largest.width) *
                                    static_cast<double>(_problem.parts());
         const bool splits = _problem.precision == Precision::mixed_communication;
+        const long long single_rows = _problem.precision == Precision::mixed ? rows_in_single(_rows) : 0;
         const double needed =
-            numbers * (_problem.precision == Precision::mixed ? 12 : 8) + block_numbers * 8 * (splits ? 3 : 2);
+            row_numbers * (8 * static_cast<double>(_rows.count) + 4 * static_cast<double>(single_rows)) +
+            block_numbers * 8 * (splits ? 3 : 2);
         const auto available = static_cast<double>(_machine.free_bytes() / sharers);
         if (needed > available) return refuse(needed, available);
 
         constexpr std::size_t least = 256;  // a rank may have no rows
-        const std::size_t X_bytes = numbers_of_X() * sizeof(double);
-        _X = _machine.allocate(std::max(X_bytes, least));
+        _X = _machine.allocate(std::max(numbers_of(_rows.count) * sizeof(double), least));
         bool has_room = _X != nullptr;
         if (has_room && _problem.precision == Precision::mixed) {
-            _X_single = _machine.allocate(std::max(X_bytes / 2, least));
+            _X_single = _machine.allocate(std::max(numbers_of(single_rows) * sizeof(float), least));
             has_room = _X_single != nullptr;
         }
         if (has_room && splits) {
@@ -168,7 +170,7 @@ class Pipeline {
         product.is_complex = _problem.is_complex;
         product.m = rows;
         product.n = block.width;
-        product.k = _rows.count;
+        product.k = single ? rows_in_single(_rows) : _rows.count;
         product.a = X + static_cast<std::size_t>(block.first + first) * size;
         product.b = X + static_cast<std::size_t>(block.first) * size;
         product.leading = _problem.vectors;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -26,6 +27,33 @@ struct Problem {
     [[nodiscard]] int parts() const { return is_complex ? 2 : 1; }
     [[nodiscard]] bool is_mixed() const { return precision != Precision::double_precision; }
 };
+
+/// The smallest multiple of `unit` that is not below `count`.
+[[nodiscard]] inline long long rounded_up(long long count, long long unit) {
+    return (count + unit - 1) / unit * unit;
+}
+
+/// The block that DFT-FE chooses for N vectors on GPUs (initialisation in its src/dft/dft.cc): up to 100 vectors are
+/// one block; for more there are four sizes to try, and the first that needs the fewest vectors to fill up its last
+/// block is taken.
+[[nodiscard]] inline long long chosen_block(long long vectors) {
+    struct Choice {
+        long long most_vectors;
+        std::array<long long, 4> blocks;
+    };
+    constexpr std::array<Choice, 3> choices = {{
+        {600, {90, 100, 110, 120}},
+        {1000, {150, 160, 170, 180}},
+        {2000, {200, 220, 240, 260}},
+    }};
+    if (vectors <= 100) return vectors;
+    std::array<long long, 4> blocks = {360, 380, 400, 440};
+    const auto choice =
+        std::find_if(choices.begin(), choices.end(), [&](const Choice& c) { return vectors <= c.most_vectors; });
+    if (choice != choices.end()) blocks = choice->blocks;
+    return *std::min_element(blocks.begin(), blocks.end(),
+                             [&](long long a, long long b) { return rounded_up(vectors, a) < rounded_up(vectors, b); });
+}
 
 /// Columns [first, first + width) of S and, of those, the `height` = N - first rows from `first` on.
 struct Block {
@@ -80,6 +108,12 @@ struct Rows {
     const long long each = problem.dofs / ranks;
     const long long extra = problem.dofs % ranks;
     return {each * rank + std::min<long long>(rank, extra), each + (rank < extra ? 1 : 0)};
+}
+
+/// A rank's rows of the FP32 copy of X: rows of zeros fill it up to a multiple of 8, as in DFT-FE, because BLAS has its
+/// fastest kernels for such sizes.
+[[nodiscard]] inline long long rows_in_single(const Rows& rows) {
+    return rounded_up(rows.count, 8);
 }
 
 /// Floating-point operations of one block's products over `rows` rows: a multiplication and an addition for each, four

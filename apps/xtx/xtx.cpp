@@ -45,6 +45,8 @@ struct Options {
     long long part = 1LL << 30;
     long long product_ranges = 0;
     long long ranges = 0;
+    long long fills_blocks = 0;
+    long long vectors_wanted = 0;  ///< --vectors, before blocks were filled up
 };
 
 void print(const char* format, auto... values) {
@@ -172,6 +174,12 @@ class Benchmark {
         const auto bytes = static_cast<double>(doubles * sizeof(double) + floats * sizeof(float));
         print("#\n# blocks: %zu of %lld vectors, the last of %lld\n", blocks.size(), blocks.front().width,
               blocks.back().width);
+        if (problem().vectors != _options.vectors_wanted) {
+            print("# vectors that fill up the last block: %lld, beside the %lld asked for\n",
+                  problem().vectors - _options.vectors_wanted, _options.vectors_wanted);
+        }
+        if (problem().precision == xtx::Precision::mixed)
+            print("# rows at a rank in FP32: %lld, filled up with zeros\n", xtx::rows_in_single(rows));
         print("# bytes reduced: %.0f (%zu doubles, %zu floats), the largest block %zu, the smallest %zu\n", bytes,
               doubles, floats, xtx::layout_of(problem(), blocks.front()).payload_bytes(),
               xtx::layout_of(problem(), blocks.back()).payload_bytes());
@@ -266,14 +274,20 @@ std::unique_ptr<xtx::Machine> make_machine(Where where, bool shows_products) {
 
 /// How many ranks of this node take their memory from the same place. Collective.
 std::size_t ranks_of_memory(const xtx::Machine& machine) {
-    MPI_Comm node = MPI_COMM_NULL;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-    int ranks = 1;
-    MPI_Comm_size(node, &ranks);
-    MPI_Comm_free(&node);
+    const int ranks = apps::ranks_of_node();
     int devices = 1;
     if (machine.communication_stream() != nullptr && hipGetDeviceCount(&devices) != hipSuccess) devices = 1;
     return static_cast<std::size_t>((ranks + devices - 1) / devices);
+}
+
+/// Blocks of the width that was asked for, or of one that suits the vectors; and vectors that fill them, where they are
+/// to be full. In DFT-FE the additional ones are as good as the others: more states than were asked for.
+void fit_blocks(Options& options) {
+    xtx::Problem& problem = options.problem;
+    options.vectors_wanted = problem.vectors;
+    const bool chooses = problem.block == 0;
+    if (chooses) problem.block = xtx::chosen_block(problem.vectors);
+    if (chooses || options.fills_blocks != 0) problem.vectors = xtx::rounded_up(problem.vectors, problem.block);
 }
 
 /// Returns whether all results were right. Collective.
@@ -311,7 +325,8 @@ int main(int argc, char** argv) {
         argc, argv, "xtx: the matrix X^T X of vectors that are spread over all ranks, in blocks of columns.",
         {{"dofs", "rows of X, over all ranks", &options.problem.dofs, 1, most},
          {"vectors", "columns of X", &options.problem.vectors, 1, most},
-         {"block", "columns of a block", &options.problem.block, 1, most},
+         {"block", "columns of a block; 0: chosen, and filled up, as DFT-FE does", &options.problem.block, 0, most},
+         {"fill-blocks", "more vectors, until the last block is full", &options.fills_blocks, 0, 1, {}, true},
          {"reduce", "sum up by", &options.way, 0, 0, {"mpi", "mpi-nonblocking", "ccl", "staged"}},
          {"overlap", "products with reductions", &options.overlap, 0, 0, {"off", "on", "both"}},
          {"precision", "of products and sums", &options.precision, 0, 0, {"double", "mixed-communication", "mixed"}},
@@ -326,6 +341,7 @@ int main(int argc, char** argv) {
          {"product-ranges", "a thread shows tools when the GPU multiplies", &options.product_ranges, 0, 1, {}, true}});
     options.problem.precision = static_cast<xtx::Precision>(options.precision);
     options.problem.is_complex = options.is_complex != 0;
+    fit_blocks(options);
     const bool right = benchmark(options);
     if (options.ranges != 0) apps::print_ranges(program);
     MPI_Finalize();

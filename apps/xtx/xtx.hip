@@ -26,12 +26,13 @@ extern "C" __global__ void xtx_fill_constant(double* X, unsigned long long count
         X[i] = i % 2 == 0 ? even : odd;
 }
 
-/// target[i] = source[i], rounded
-extern "C" __global__ void xtx_narrow(float* target, const double* source, unsigned long long count) {
+/// target[i] = source[i], rounded, and 0 from `source_count` on
+extern "C" __global__ void xtx_narrow(float* target, unsigned long long count, const double* source,
+                                      unsigned long long source_count) {
     const unsigned long long step = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
     for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
          i += step)
-        target[i] = static_cast<float>(source[i]);
+        target[i] = i < source_count ? static_cast<float>(source[i]) : 0.0f;
 }
 
 /// Takes a block of `columns` columns of `height` numbers apart: the first `top` numbers of each column go to

@@ -14,6 +14,7 @@ import operator
 import os
 import re
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -218,6 +219,33 @@ def seconds_in(output: str, patterns: Sequence[str]) -> float | None:
     return None
 
 
+def said(text: str) -> str:
+    """What a failed run said of itself, in one line of up to 200 characters: its last words.
+
+    Open MPI's launcher puts what it has to say into a box of dashes, under the program's own words where there are any.
+    """
+    box = re.search(r"^-{20,}[ \t]*\n(.*?)(?:\n[ \t]*\n|\n-{20,}|\Z)", text, re.MULTILINE | re.DOTALL)
+    own = [line.strip() for line in text[: box.start() if box else None].splitlines() if re.search(r"\w", line)]
+    if own:
+        return own[-1][:200]
+    return " ".join(box.group(1).split())[:200] if box else ""
+
+
+def program_of(command: Sequence[str]) -> str:
+    """The name of the program that is measured: without `awaken exec` and its options, which end with -- or with a
+    word that is a program."""
+    words = list(command)
+    if Path(words[0]).name == "awaken" and words[1:2] == ["exec"]:
+        after = words[2:]
+        rest = after[after.index("--") + 1 :] if "--" in after else [word for word in after if shutil.which(word)]
+        words = rest or words
+    return Path(words[0]).name
+
+
+def ranks_text(ranks: int) -> str:
+    return f"{ranks} rank{'' if ranks == 1 else 's'}"
+
+
 def execute(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]) -> tuple[int, str, str]:
     """Exit status, stdout and stderr. The launcher and all that it started end with this call, however it ends."""
     with subprocess.Popen(
@@ -239,7 +267,7 @@ def execute(command: Sequence[str], timeout_s: float, environment: Mapping[str, 
 
 
 def run_once(run: Run, patterns: Sequence[str], timeout_s: float) -> None:
-    """Fills in the run's seconds, or its problem."""
+    """Fills in the run's seconds, or its problem. The programs that PATTERNS are for tell their time once."""
     try:
         status, out, err = execute(run.command, timeout_s, os.environ)
     except subprocess.TimeoutExpired:
@@ -248,8 +276,17 @@ def run_once(run: Run, patterns: Sequence[str], timeout_s: float) -> None:
     except OSError as error:
         raise ScaleError(f"{run.command[0]} cannot be started: {error.strerror}") from None
     if status != 0:
-        last = (err.strip() or out.strip()).splitlines()[-1:]
-        run.problem = f"exit status {status}" + (f": {last[0][:200]}" if last else "")
+        last = said(err) or said(out)
+        run.problem = f"exit status {status}" + (f": {last}" if last else "")
+        return
+    times = sum(
+        1 for pattern in PATTERNS.values() if pattern in patterns for _ in re.finditer(pattern, out, re.MULTILINE)
+    )
+    if times > 1 and times == run.ranks:
+        run.problem = (
+            f"it ran {times} times with one rank: this launcher belongs to another MPI than the program's; "
+            "name the right one with --launcher"
+        )
         return
     run.seconds = seconds_in(out, patterns)
     if run.seconds is None:
@@ -259,6 +296,10 @@ def run_once(run: Run, patterns: Sequence[str], timeout_s: float) -> None:
 # -------------------------------------------------------------------------------------------------------------- picture
 
 
+def _power_of_two(value: float) -> str:
+    return f"{value:g}" if value >= 1 else f"1/{1 / value:g}"
+
+
 def _log2_ticks(least: float, most: float) -> list[float]:
     return [2.0**power for power in range(math.floor(math.log2(least)), math.ceil(math.log2(most)) + 1)]
 
@@ -266,7 +307,7 @@ def _log2_ticks(least: float, most: float) -> list[float]:
 def draw(study: Study, title: str) -> svg.Drawing:
     """Speed-up on the left (both axes logarithmic), efficiency on the right, over the number of ranks."""
     points = study.points()
-    width, height, top, bottom = 1000.0, 400.0, 50.0, 50.0
+    width, height, top, bottom = 1000.0, 420.0, 60.0, 70.0
     drawing = svg.Drawing(width, height, title)
     drawing.text(width / 2, 22, title, size=14, anchor="middle", bold=True)
     ranks = [point.ranks for point in points]
@@ -276,12 +317,15 @@ def draw(study: Study, title: str) -> svg.Drawing:
         right = left + 400.0
 
         def x_of(count: float) -> float:
-            return left + math.log2(count / fewest) / math.log2(most / fewest) * (right - left - 20) + 10
+            # At the right there is room for a label.
+            return left + math.log2(count / fewest) / math.log2(most / fewest) * (right - left - 50) + 10
 
         drawing.line(left, height - bottom, right, height - bottom)
         drawing.line(left, top, left, height - bottom)
-        drawing.text((left + right) / 2, height - 12, "ranks", anchor="middle")
-        drawing.text(left - 40, top - 10, name, bold=True)
+        drawing.text((left + right) / 2, height - 34, "ranks", anchor="middle")
+        drawing.text(left - 40, top - 12, name, bold=True)
+        drawing.line(right - 62, top - 16, right - 36, top - 16, svg.PALETTE[-1], 1.5, "5 4")
+        drawing.text(right, top - 12, "ideal", anchor="end", colour="#60656e")
         for count in sorted(set(ranks)):
             drawing.text(x_of(count), height - bottom + 16, str(count), anchor="middle")
         return x_of, right
@@ -299,15 +343,16 @@ def draw(study: Study, title: str) -> svg.Drawing:
 
     for tick in _log2_ticks(low, high):
         drawing.line(70, y_of(tick), right, y_of(tick), svg.FAINT)
-        drawing.text(64, y_of(tick) + 4, f"{tick:g}", anchor="end")
+        drawing.text(64, y_of(tick) + 4, _power_of_two(tick), anchor="end")
     drawing.line(x_of(fewest), y_of(1), x_of(max(ranks)), y_of(max(ranks) / fewest), svg.PALETTE[-1], 1.5, "5 4")
-    drawing.text(x_of(max(ranks)) - 8, y_of(max(ranks) / fewest) + 14, "ideal", anchor="end", colour="#60656e")
     drawing.path([(x_of(point.ranks), y_of(point.speedup)) for point in points], svg.PALETTE[0])
     for point in points:
         x = x_of(point.ranks)
         drawing.line(x, y_of(point.speedup_range[0]), x, y_of(point.speedup_range[1]), svg.PALETTE[0], 1.5)
         spread = f"{svg.duration(min(point.seconds))} to {svg.duration(max(point.seconds))}"
-        drawing.dot(x, y_of(point.speedup), 4, svg.PALETTE[0], f"{point.ranks} ranks: {point.speedup:.3g} ({spread})")
+        drawing.dot(
+            x, y_of(point.speedup), 4, svg.PALETTE[0], f"{ranks_text(point.ranks)}: {point.speedup:.3g} ({spread})"
+        )
 
     # Efficiency.
     x_of, right = panel(570.0, "efficiency")
@@ -328,9 +373,16 @@ def draw(study: Study, title: str) -> svg.Drawing:
             x, level(point.speedup_range[0] / more), x, level(point.speedup_range[1] / more), svg.PALETTE[2], 1.5
         )
         drawing.dot(
-            x, level(point.efficiency), 4, svg.PALETTE[2], f"{point.ranks} ranks: {point.efficiency * 100:.1f} %"
+            x, level(point.efficiency), 4, svg.PALETTE[2], f"{ranks_text(point.ranks)}: {point.efficiency * 100:.1f} %"
         )
-        drawing.text(x, level(point.efficiency) - 9, f"{point.efficiency * 100:.0f} %", anchor="middle", size=10)
+    for point in points:
+        text = f"{point.efficiency * 100:.0f} %"
+        drawing.text(x_of(point.ranks) + 8, level(point.efficiency) - 5, text, size=10, halo=True)
+    runs = sorted({len(point.seconds) for point in points})
+    if runs != [1]:
+        number = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+        caption = f"dots: medians of {number} runs; upright lines: from the slowest run to the fastest"
+        drawing.text(width / 2, height - 10, caption, anchor="middle", colour="#60656e")
     return drawing
 
 
@@ -385,12 +437,19 @@ def _parser() -> argparse.ArgumentParser:
         prog="awaken scale",
         usage="awaken scale [OPTION...] -- PROGRAM [ARGUMENT...]",
         description="Runs a program at several numbers of ranks, and says how well it scales.",
-        epilog="{...} in a word of the launcher or the program is worked out for each number of ranks: {ranks}, "
-        "{1000*ranks}, {2000*sqrt(ranks)}. With --weak the problem has to grow that way. See docs/trace.md.",
+        epilog="""{...} in a word of the launcher or the program is worked out for each number of
+ranks: {ranks}, {1000*ranks}, {2000*sqrt(ranks)}. With --weak the problem has to
+grow that way. See docs/trace.md.
+
+  awaken scale -- awaken exec ./ghost_exchange -i 20000 -j 20000 -I 100
+  awaken scale --weak -- awaken exec ./ghost_exchange -i 20000 -j '{5000*ranks}' -I 100
+  awaken scale --weak -- awaken exec ./xtx --dofs '{50000*ranks}'
+""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--ranks", type=_counts, default=[1, 2, 4], metavar="LIST", help="default 1,2,4")
     parser.add_argument("--repeat", type=_positive, default=3, metavar="N", help="runs at each number; default 3")
-    parser.add_argument("--weak", action="store_true", help="every rank keeps its share of the problem, see below")
+    parser.add_argument("--weak", action="store_true", help="each rank keeps its share of the problem, see below")
     parser.add_argument(
         "--launcher",
         default="mpiexec -n {ranks}",
@@ -437,7 +496,7 @@ def _measure(study: Study, options: argparse.Namespace, patterns: Sequence[str],
             run_once(run, patterns, options.timeout)
             study.runs.append(run)
             outcome = run.problem or f"{run.seconds:.6g} s"
-            print(f"awaken: {len(study.runs)}/{total}: {ranks} ranks: {outcome}", file=sys.stderr, flush=True)
+            print(f"awaken: {len(study.runs)}/{total}: {ranks_text(ranks)}: {outcome}", file=sys.stderr, flush=True)
             _save(study, options, title)
 
 
@@ -461,7 +520,7 @@ def run(arguments: Sequence[str]) -> int:
         else [PATTERNS[n] for n in ([options.figure] if options.figure else AUTOMATIC)]
     )
     study = Study(list(command), options.weak, figure)
-    title = options.title or ("Weak" if options.weak else "Strong") + " scaling of " + Path(command[0]).name
+    title = options.title or ("Weak" if options.weak else "Strong") + " scaling of " + program_of(command)
     try:
         _measure(study, options, patterns, title)
     except ScaleError as error:

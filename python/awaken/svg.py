@@ -72,9 +72,13 @@ class Drawing:
         anchor: str = "start",
         colour: str = INK,
         bold: bool = False,
+        halo: bool = False,
     ) -> None:
-        """`anchor`: which part of the text is at x: start, middle or end. y is its base line."""
+        """`anchor`: which part of the text is at x: start, middle or end. y is its base line. `halo`: what was drawn
+        before stays clear of the letters."""
         weight = ' font-weight="bold"' if bold else ""
+        if halo:
+            weight += ' paint-order="stroke" stroke="#ffffff" stroke-width="4" stroke-linejoin="round"'
         self._parts.append(
             f'<text x="{_number(x)}" y="{_number(y)}" font-size="{_number(size)}" text-anchor="{anchor}"'
             f' fill="{colour}"{weight}>{_text(text)}</text>'

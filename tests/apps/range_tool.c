@@ -34,9 +34,21 @@ typedef struct {
     int (*module_table)(int module, Function*** table, unsigned* size);
 } Callbacks;
 
+typedef struct {
+    size_t struct_size;
+    uint32_t version;
+    uint32_t reserved;
+    void (*set_tool_version)(uint32_t version);
+} Version;
+
 int InitializeInjectionNvtx2(const void* (*export_table)(uint32_t)) {
     const Callbacks* const callbacks = export_table(1);
-    if (callbacks == NULL || callbacks->struct_size < sizeof *callbacks || export_table(3) == NULL) return 0;
+    const Version* const version = export_table(3);
+    if (callbacks == NULL || callbacks->struct_size < sizeof *callbacks) return 0;
+    if (version == NULL || version->struct_size < sizeof *version || version->version < 2) return 0;
+    version->set_tool_version(3);
+    // Neither 0, which is none, nor 2, which is reserved.
+    if (export_table(0) != NULL || export_table(2) != NULL || export_table(4) != NULL) return 0;
     // The tools fill in every module that they know.
     static const unsigned sizes[] = {0, 16, 9, 15, 7, 16, 7};
     for (int module = 1; module <= 6; ++module) {

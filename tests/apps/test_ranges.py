@@ -89,7 +89,7 @@ def test_a_tool_that_does_not_want_ranges_leaves_them_to_the_library(folder: Pat
     assert heard(run(folder, NVTX_INJECTION64_PATH="/nonexistent.so")) == {"library": EVERYTHING}
 
 
-@pytest.mark.parametrize("file", ["librocprofiler-sdk-roctx.so.1", "libroctx64.so.4"])
+@pytest.mark.parametrize("file", ["librocprofiler-sdk-roctx.so.1", "librocprofiler-sdk-roctx.so.0", "libroctx64.so.4"])
 def test_roctx_as_a_library(folder: Path, file: str) -> None:
     tool(folder, file, "roctx", *ROCTX)
     assert heard(run(folder)) == {"roctx": EVERYTHING}

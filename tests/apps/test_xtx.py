@@ -234,6 +234,33 @@ def test_odd_sizes(dofs: int, vectors: int, block: int, ranks: int, numbers: str
     check_run(result, dofs, vectors, block, ranks=ranks, parts=PARTS[numbers])
 
 
+@pytest.mark.parametrize(
+    ("vectors", "words", "blocks", "filled"),
+    [
+        (101, ("--block", "0"), (1, 110), 110),
+        (150, ("--block", "0"), (2, 90), 180),
+        (90, ("--block", "0"), (1, 90), 90),
+        (37, ("--block", "8", "--fill-blocks"), (5, 8), 40),
+        (40, ("--block", "8", "--fill-blocks"), (5, 8), 40),
+    ],
+)
+def test_blocks_can_be_filled_up(vectors: int, words: tuple[str, ...], blocks: tuple[int, int], filled: int) -> None:
+    result = on_cpu("mpich", "--dofs", "60", "--vectors", str(vectors), *words, "--input", "random", *FEW)
+    check_run(result, 60, filled, blocks[1], ranks=2)
+    assert figure(result.out, "blocks") == f"{blocks[0]} of {blocks[1]} vectors, the last of {blocks[1]}"
+    said = f"# vectors that fill up the last block: {filled - vectors}, beside the {vectors} asked for\n"
+    assert (said in result.out) == (filled != vectors)
+
+
+@pytest.mark.parametrize("numbers", ["real", "complex"])
+def test_rows_in_fp32_are_filled_up_with_zeros(numbers: str) -> None:
+    """Fresh memory that is not zero by itself, so that products of what is not filled up would be wrong."""
+    words = ["--precision", "mixed", "--input", "random", *FEW] + (["--complex"] if numbers == "complex" else [])
+    result = on_cpu("mpich", *sizes(27, 13, 4), *words, ranks=2, GLIBC_TUNABLES="glibc.malloc.perturb=90")
+    check_run(result, 27, 13, 4, ranks=2, parts=PARTS[numbers], mixed=True)
+    assert figure(result.out, "rows at a rank in FP32") == "16, filled up with zeros"
+
+
 @pytest.mark.parametrize("overlap", ["off", "on"])
 def test_one_mode_alone(overlap: str) -> None:
     result = on_cpu("openmpi", *sizes(60, 12, 5), *FEW, "--overlap", overlap, "--check", "samples")
@@ -354,7 +381,7 @@ def test_a_wrong_sum_on_a_gpus_host_copy_is_noticed(faulty_mpi: Path) -> None:
     [
         (["--dofs", "0"], "--dofs 0: out of range"),
         (["--vectors", "-1"], "--vectors -1: out of range"),
-        (["--block", "0"], "--block 0: out of range"),
+        (["--block", "-1"], "--block -1: out of range"),
         (["--reduce", "gossip"], "--reduce gossip: not one of mpi, mpi-nonblocking, ccl or staged"),
         (["--precision"], "--precision needs a value"),
         (["--complex=1"], "--complex takes no value"),

@@ -63,7 +63,7 @@ def test_strong_scaling(tmp_path: Path) -> None:
         "4 2 2.5 2.5 2.5 3.200 80.0 %",
     ]
     assert "6/6: 4 ranks: 2.5 s" in done.stderr
-    assert "1/6: 1 ranks: 8 s" in done.stderr
+    assert "1/6: 1 rank: 8 s" in done.stderr
 
 
 def test_weak_scaling() -> None:
@@ -191,11 +191,35 @@ def test_the_picture_shows_both_curves() -> None:
         assert 0 < float(dot.attrib["cy"]) < height
     curves = list(root.iter(f"{SVG}polyline"))
     assert len(curves) == 2
+    # Labels lie within the picture, with about 6 pixels a letter.
+    labels = [text for text in root.iter(f"{SVG}text") if text.attrib["text-anchor"] == "start"]
+    assert all(float(text.attrib["x"]) + 6 * len(text.text or "") < width for text in labels)
     # Speed-up rises on the page, efficiency falls.
     speedups = [float(point.split(",")[1]) for point in curves[0].attrib["points"].split()]
     assert speedups == sorted(speedups, reverse=True)
     efficiencies = [float(point.split(",")[1]) for point in curves[1].attrib["points"].split()]
     assert efficiencies[-1] > efficiencies[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["./app", "--", "x"], "app"),
+        (["bin/awaken", "exec", "--emulate", "cuda:2", "--", "./app", "-i", "9"], "app"),
+        (["awaken", "exec", "--report", "/bin/sh", "-c", "true"], "sh"),
+        (["awaken", "exec", "./none", "9"], "awaken"),
+    ],
+)
+def test_the_title_names_the_program(command: list[str], name: str) -> None:
+    assert scale.program_of(command) == name
+
+
+def test_the_picture_says_how_often_was_measured() -> None:
+    awaken("--ranks", "1,8", "--repeat", "2", *program("Time in seconds: {8*ranks}"))
+    texts = [text.text or "" for text in ElementTree.parse("scale.svg").getroot().iter(f"{SVG}text")]
+    assert any("medians of 2 runs" in text for text in texts)
+    # 8 times slower: an eighth.
+    assert "1/8" in texts
 
 
 def test_the_names_of_the_files_can_be_chosen() -> None:
@@ -217,6 +241,44 @@ def test_a_failing_run_does_not_end_the_others() -> None:
     assert [run["problem"] for run in runs] == ["", "exit status 3: no luck", ""]
     assert "2 ranks: exit status 3: no luck" in done.stderr
     assert "1 of 3 runs failed" in done.stderr
+
+
+DASHES = "-" * 74
+BOX = f"{DASHES}\nThere are not enough slots\navailable in the system:\n\n  app\n\nlaunch.\n{DASHES}\n \n"
+NOTE = f"{DASHES}\nprterun detected that one or more processes exited\n{DASHES}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("first\nno luck\n\n", "no luck"),
+        (BOX, "There are not enough slots available in the system:"),
+        (f"app: wrong option\n{NOTE}", "app: wrong option"),
+        (f"{DASHES}\nended here", "ended here"),
+        ("x" * 300, "x" * 200),
+        ("", ""),
+    ],
+)
+def test_the_last_words_are_told(text: str, words: str) -> None:
+    assert scale.said(text) == words
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_that_each_run_alone_are_noticed(ranks: int) -> None:
+    """As under the launcher of another MPI."""
+    script = "for rank in $(seq {ranks}); do echo Time in seconds: 1; done"
+    done = awaken("--ranks", f"1,{ranks}", "--repeat", "1", "--launcher", "", "--", "sh", "-c", script, status=1)
+    assert f"{ranks} ranks: it ran {ranks} times with one rank: this launcher belongs to another MPI" in done.stderr
+    points = study()["points"]
+    assert isinstance(points, list)
+    assert [point["ranks"] for point in points] == [1]
+
+
+def test_a_pattern_of_ones_own_may_match_often() -> None:
+    awaken("--ranks", "2", "--repeat", "1", "--pattern", r"step: (\S+)", *program("step: 3\nstep: 2"))
+    points = study()["points"]
+    assert isinstance(points, list)
+    assert points[0]["median_s"] == 2
 
 
 def test_a_run_without_a_time_is_a_failure() -> None:

@@ -79,6 +79,26 @@ TEST(XtxPlan, BlocksCoverTheColumnsOnce) {
     }
 }
 
+TEST(XtxPlan, BlocksAreChosenSoThatTheFewestVectorsFillThem) {
+    EXPECT_EQ(chosen_block(1), 1);
+    EXPECT_EQ(chosen_block(100), 100);
+    EXPECT_EQ(chosen_block(101), 110);   // 110 against 180, 200 and 120
+    EXPECT_EQ(chosen_block(180), 90);    // full as it is
+    EXPECT_EQ(chosen_block(600), 100);   // 600 also with 120: the first
+    EXPECT_EQ(chosen_block(601), 160);   // 640 against 750, 680 and 720
+    EXPECT_EQ(chosen_block(1001), 260);  // 1040 against 1200, 1100 and 1200
+    EXPECT_EQ(chosen_block(2000), 200);
+    EXPECT_EQ(chosen_block(36600), 360);  // 36720 against 36860, 36800 and 36960
+}
+
+TEST(XtxPlan, RoundingUpKeepsMultiples) {
+    EXPECT_EQ(rounded_up(0, 8), 0);
+    EXPECT_EQ(rounded_up(1, 8), 8);
+    EXPECT_EQ(rounded_up(8, 8), 8);
+    EXPECT_EQ(rounded_up((1LL << 40) - 1, 8), 1LL << 40);
+    EXPECT_EQ(rows_in_single({0, 17}), 24);
+}
+
 TEST(XtxPlan, RowsAreSpreadEvenly) {
     for (const long long dofs : {1, 2, 7, 8, 1000003}) {
         for (const int ranks : {1, 2, 3, 8}) {
