@@ -18,10 +18,15 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+Case = TypeVar("Case")
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
@@ -30,6 +35,7 @@ SHARED_MEMORY = Path("/dev/shm")
 #: For programs whose steps take long on a machine with fewer processors than ranks, where each message waits for the
 #: scheduler, or that have hundreds of parts. Still far from what a path that only gives up again and again would take.
 PATIENT_STEPS = "--step-seconds=25"
+SLOWNESS = 5  # of programs that a sanitizer watches; tests/ranks/support.h has the same for limits inside them
 
 
 def build_dir() -> Path:
@@ -49,6 +55,37 @@ def sanitizer() -> str:
         return ""
     found = re.search(r"^AWAKEN_SANITIZE:[A-Z]+=(.*)$", cache.read_text(), re.MULTILINE)
     return found.group(1) if found else ""
+
+
+def patient(seconds: float) -> float:
+    """A time limit made for an ordinary build, as it is for the build under test."""
+    return seconds * SLOWNESS if sanitizer() else seconds
+
+
+def sanitizer_environment() -> dict[str, str]:
+    """What instrumented programs need; empty for an ordinary build."""
+    if not sanitizer():
+        return {}
+    return {
+        # The library is preloaded before the sanitizer's, which instrumented programs are linked with: as it defines
+        # MPI's functions alone, nothing is kept from the sanitizer. The MPIs keep what they allocated; a leak of ours
+        # shows in the unit tests.
+        "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "TSAN_OPTIONS": f"suppressions={TESTS / 'tsan.supp'}",
+        # PMIx wants its shared memory at an address that the sanitizers' shadow memory takes.
+        "PMIX_MCA_gds": "hash",
+        # UCX's memory hooks run on threads whose sanitizer state is gone already.
+        "UCX_MEM_MMAP_HOOK_MODE": "none",
+    }
+
+
+def with_sanitizers(cases: Sequence[Case], chosen: Iterable[Case]) -> list[Any]:
+    """The cases, of which the chosen ones are run on builds with sanitizers, too."""
+    chosen = list(chosen)
+    unknown = [case for case in chosen if case not in cases]
+    assert not unknown, f"there are no such cases: {unknown}"
+    return [pytest.param(case, marks=pytest.mark.sanitizer) if case in chosen else case for case in cases]
 
 
 @dataclass(frozen=True)
@@ -158,9 +195,13 @@ class Result:
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours without what a surrounding MPI, a preload or the user's settings of Awaken would bring in."""
+    """Ours without what a surrounding MPI, a preload or the user's settings of Awaken would bring in.
+
+    With what sanitizers need, on a build with one.
+    """
     unwanted = ("AWAKEN", "LD_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "MPIR_", "MPICH_", "HYDRA_", "HYDI_", "TEST_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+    return {**kept, **sanitizer_environment()}
 
 
 def rank_command(
@@ -204,7 +245,7 @@ def run(
     cwd: Path | None = None,
     foreign_files: tuple[str, ...] = (),
 ) -> Result:
-    """Runs a command with the care described at the head of this file."""
+    """Runs a command with the care described at the head of this file; `timeout` is an ordinary build's."""
     mark = uuid.uuid4().hex
     # Open MPI builds socket names below TMPDIR, which must stay under 108 characters.
     with tempfile.TemporaryDirectory(prefix="aw", dir="/tmp", ignore_cleanup_errors=True) as folder:
@@ -224,7 +265,7 @@ def run(
                 start_new_session=True,
             )
         try:
-            problem = wait(process, output_file, start + timeout)
+            problem = wait(process, output_file, start + patient(timeout))
             if problem:
                 problems += [problem, stacks(mark, {process.pid})]
         finally:

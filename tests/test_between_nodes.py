@@ -39,6 +39,11 @@ DEFAULT: tuple[Case, ...] = (
     ("openmpi", "hip:2", "messages", 2, ("--mix=device",)),
 )
 
+FOR_SANITIZERS: tuple[Case, ...] = (
+    ("openmpi", "hip:2", "between_nodes", 2, ("--mix=device", "--threads")),
+    ("mpich", "cuda:2", "messages", 2, ("--mix=device",)),
+)
+
 LONG: tuple[Case, ...] = tuple(
     (mpi, emulate, program, ranks, ("--distance=2", *threads) if ranks == 4 and mpi != "openmpi" else threads)
     for mpi in ("mpich", "openmpi", "mpi5")
@@ -86,7 +91,7 @@ def check(
     return calls_by_path(report)
 
 
-@pytest.mark.parametrize("case", DEFAULT, ids=case_name)
+@pytest.mark.parametrize("case", harness.with_sanitizers(DEFAULT, FOR_SANITIZERS), ids=case_name)
 def test_between_nodes(
     case: Case,
     tmp_path: Path,
@@ -260,19 +265,13 @@ def test_between_nodes_linked(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    """Linked with the library instead of preloading it, which is also the form that sanitizers need."""
+    """Linked with the library instead of preloading it."""
     program = rank_program(mpi, "between_nodes_linked")
     emulator = program.parents[3] / "lib" / "awaken" / "emulator"
     environment = {**TWO_NODES, "LD_LIBRARY_PATH": str(emulator)}
-    if harness.sanitizer():
-        # For the reasons, see test_ranks.test_ranks_linked().
-        environment["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=0"
-        environment["TSAN_OPTIONS"] = f"suppressions={harness.TESTS / 'tsan.supp'}:halt_on_error=0"
-        environment["PMIX_MCA_gds"] = "hash"
-        environment["UCX_MEM_MMAP_HOOK_MODE"] = "none"
     gpu = "cuda" if emulate.startswith("cuda") else "hip"
-    command: list[str | Path] = [program, f"--gpu={gpu}", "--mix=device", "--step-seconds=30", "--watchdog=300"]
+    command: list[str | Path] = [program, f"--gpu={gpu}", "--mix=device", "--step-seconds=9"]
     result = harness.run_ranks(
-        mpi_named(mpi), 2, command, with_awaken=False, emulate=emulate, environment=environment, timeout=600
+        mpi_named(mpi), 2, command, with_awaken=False, emulate=emulate, environment=environment, timeout=240
     )
     result.check()

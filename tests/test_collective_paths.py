@@ -58,6 +58,7 @@ def run(*given: Any, **more: Any) -> tuple[Counter[tuple[str, str]], str]:
     return calls_of(report), " ".join(fallback["reason"] for fallback in report["fallbacks"])
 
 
+@pytest.mark.sanitizer
 @pytest.mark.parametrize(
     ("algorithm", "mpi", "emulate", "ranks", "path"),
     [
@@ -138,6 +139,7 @@ def test_faults(
     assert reason in reasons, reasons
 
 
+@pytest.mark.sanitizer
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
 def test_nonblocking_is_agreed_on(
     mpi: str,
@@ -186,7 +188,7 @@ CUT_WITH_BLOCKS = {
         ("mpich", "cuda:2", 2, 2, "bcast"),
         ("mpich", "hip:1", 2, 2, "reduce_sum_int"),
         ("openmpi", "cuda:2", 3, 2, "scan_"),
-        ("openmpi", "hip:2", 2, 2, "reduce_sum"),
+        pytest.param("openmpi", "hip:2", 2, 2, "reduce_sum", marks=pytest.mark.sanitizer),
         pytest.param("openmpi", "cuda:2", 2, 2, "reduce_", marks=pytest.mark.long),
         pytest.param("mpi5", "cuda:1", 3, 3, "one_rank_differs", marks=pytest.mark.long),
         ("mpich", "cuda:2", 3, 2, "sub_communicators"),
@@ -225,7 +227,7 @@ def test_between_nodes(
 @pytest.mark.parametrize(
     ("mpi", "emulate", "ranks", "columns", "filter"),
     [
-        ("mpich", "cuda:2", 4, 2, "bcast"),
+        pytest.param("mpich", "cuda:2", 4, 2, "bcast", marks=pytest.mark.sanitizer),
         ("openmpi", "hip:2", 3, 1, "bcast"),
         ("openmpi", "hip:2", 3, 1, "reduce_sum_double"),
         pytest.param("mpich", "hip:2", 4, 2, "reduce_sum_double", marks=pytest.mark.long),

@@ -25,7 +25,7 @@ def run(mpi: harness.Mpi, program: Path, mode: str, emulate: str | None, with_aw
 
 @pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
 @pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", harness.with_sanitizers(MODES, ("threads", "shared-threads")))
 def test_lifecycle(
     mode: str,
     mpi: str,

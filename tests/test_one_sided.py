@@ -37,6 +37,12 @@ DEFAULT: tuple[Case, ...] = (
     ("ring", "mpi5", "hip:2", 2, ("--mix=even-buffers",)),
     ("staged", "openmpi", "cuda:2", 2, ("--mix=even-ranks",)),
 )
+FOR_SANITIZERS: tuple[Case, ...] = (
+    ("direct", "mpich", "cuda:2", 2, ("--mix=even",)),
+    ("direct", "openmpi", "hip:2", 3, ("--mix=ranks",)),
+    ("nodes", "mpich", "hip:2", 3, ("--mix=even-ranks",)),
+    ("nodes", "openmpi", "cuda:2", 2, ("--mix=drawn-2",)),
+)
 LONG: tuple[Case, ...] = tuple(
     (path, mpi, emulate, ranks, ("--long", "--epochs=40"))
     for path in PATHS
@@ -63,7 +69,7 @@ def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
 
 
-@pytest.mark.parametrize("case", DEFAULT, ids=name)
+@pytest.mark.parametrize("case", harness.with_sanitizers(DEFAULT, FOR_SANITIZERS), ids=name)
 def test_one_sided(
     case: Case,
     awaken_program: Path,

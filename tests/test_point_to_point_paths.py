@@ -68,6 +68,9 @@ DEFAULT: tuple[Case, ...] = (
     ("auto", "openmpi", "hip:2", "messages", 2, ("--threads", "--filter=threads")),
 )
 
+# The ways that messages take only where they must, and calls on several threads.
+FOR_SANITIZERS = tuple(case for case in DEFAULT if case[0] != "auto" or "--threads" in case[5])
+
 LONG: tuple[Case, ...] = (
     *(
         (path, mpi, emulate, program, ranks, ("--rounds=400",) if program == "memory_churn" else threads)
@@ -120,7 +123,7 @@ def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
         assert "# several threads" in result.output, f"the MPI does not allow several threads\n{result.explain()}"
 
 
-@pytest.mark.parametrize("case", DEFAULT, ids=case_name)
+@pytest.mark.parametrize("case", harness.with_sanitizers(DEFAULT, FOR_SANITIZERS), ids=case_name)
 def test_paths(
     case: Case,
     awaken_program: Path,
@@ -178,7 +181,7 @@ def test_host_memory_is_fetched_into_device_memory(
 def test_paths_linked(
     mpi: str, program: str, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
 ) -> None:
-    """Linked with the library instead of preloading it, which is also the form that sanitizers need."""
+    """Linked with the library instead of preloading it."""
     test_ranks.test_ranks_linked(mpi, program, rank_program, mpi_named)
 
 

@@ -112,6 +112,7 @@ def test_random_programs(
     compare(mpi_named(mpi), emulate, ranks, program, [f"--first={first}", f"--count={count}"], 240)
 
 
+@pytest.mark.sanitizer
 @pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
 @pytest.mark.parametrize(("mpi", "ranks"), [("mpich", 2), ("openmpi", 3)])
 def test_kept_seeds(
@@ -139,6 +140,7 @@ def test_random_programs_long(
     compare(mpi_named(mpi), emulate, ranks, program, [f"--first={first}", f"--count={count}"], 3600)
 
 
+@pytest.mark.sanitizer
 @pytest.mark.parametrize("way", SETTINGS)
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
 def test_random_programs_by_other_ways(

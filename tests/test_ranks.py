@@ -124,33 +124,21 @@ def test_ranks_long(
 def test_ranks_linked(
     mpi: str, program: str, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
 ) -> None:
-    """Linked with the library instead of preloading it, which is also the form that sanitizers need."""
+    """Linked with the library instead of preloading it."""
     path = rank_program(mpi, f"{program}_linked")
-    environment = {"LD_LIBRARY_PATH": str(harness.build_dir() / "lib" / "awaken" / "emulator")}
-    if harness.sanitizer() == "address":
-        # The MPIs keep what they allocated; a leak of ours shows in the unit tests.
-        environment["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=0"
-    if harness.sanitizer() == "thread":
-        environment["TSAN_OPTIONS"] = f"suppressions={harness.TESTS / 'tsan.supp'}:halt_on_error=0"
-    if harness.sanitizer():
-        # PMIx wants its shared memory at an address that the sanitizers' shadow memory takes.
-        environment["PMIX_MCA_gds"] = "hash"
-        # UCX's memory hooks run on threads whose sanitizer state is gone already.
-        environment["UCX_MEM_MMAP_HOOK_MODE"] = "none"
-    timeout = 900 if harness.sanitizer() else 240
+    emulate = {"mpich": "cuda:2", "openmpi": "hip:2"}[mpi]
     result = harness.run_ranks(
         mpi_named(mpi),
         2,
         [
             path,
-            "--gpu=cuda",
+            f"--gpu={emulate.split(':')[0]}",
             # Cases that move much data run with the first two mixes only.
             "--mix=device" if program in COLLECTIVE_PROGRAMS else "--mix=drawn-1",
-            f"--watchdog={300 if harness.sanitizer() else 60}",
         ],
         with_awaken=False,
-        emulate="cuda:2",
-        environment=environment,
-        timeout=timeout,
+        emulate=emulate,
+        environment={"LD_LIBRARY_PATH": str(harness.build_dir() / "lib" / "awaken" / "emulator")},
+        timeout=240,
     )
     result.check()

@@ -80,7 +80,14 @@ CASES = (
 )
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1] or 'no_gpu'}-{case[2]}")
+FOR_SANITIZERS = (("mpich", "cuda:2", 2), ("openmpi", "hip:2", 3))
+
+
+@pytest.fixture(
+    scope="module",
+    params=harness.with_sanitizers(CASES, FOR_SANITIZERS),
+    ids=lambda case: f"{case[0]}-{case[1] or 'no_gpu'}-{case[2]}",
+)
 def case(request: pytest.FixtureRequest) -> tuple[str, str | None, int]:
     parameter: tuple[str, str | None, int] = request.param
     return parameter
@@ -384,6 +391,7 @@ def test_a_rank_that_aborts_leaves_what_there_is(mpich: harness.Mpi, tmp_path: P
     assert sum(e["name"] == "MPI_Abort" for e in trace["traceEvents"]) == 1
 
 
+@pytest.mark.sanitizer
 def test_threads_have_rows_of_their_own(mpich: harness.Mpi, tmp_path: Path) -> None:
     traced = run(mpich, 2, tmp_path, "threads", emulate=None)
     if "no MPI_THREAD_MULTIPLE" in traced.output:

@@ -24,10 +24,11 @@ def test_unit(program: Path, request: pytest.FixtureRequest) -> None:
     chosen = [] if request.config.getoption("--long") else [f"--gtest_filter=-{SLOW}"]
     done = subprocess.run(
         [str(program), "--gtest_brief=1", *chosen],
-        env=harness.clean_environment(),
+        # With the check for leaks that programs of MPI go without.
+        env={**harness.clean_environment(), "ASAN_OPTIONS": "detect_leaks=1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=harness.patient(300),
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]

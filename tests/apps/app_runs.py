@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import harness
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("TEST_BUILD_DIR", "build/release")).resolve()
 VENV = ROOT / ".venv"
@@ -40,6 +42,7 @@ def mpiexec(
         OMPI_ALLOW_RUN_AS_ROOT="1",
         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
         PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
+        **harness.sanitizer_environment(),
         **variables,
     )
     launcher = PREFIX_OF_ABI[abi] / "bin" / "mpiexec"
@@ -54,7 +57,7 @@ def mpiexec(
         start_new_session=True,
     ) as process:
         try:
-            out, err = process.communicate(timeout=TIMEOUT_S)
+            out, err = process.communicate(timeout=harness.patient(TIMEOUT_S))
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise

@@ -109,7 +109,17 @@ def check_way(memory: str, exchange: str, abi: str, kind: str, ranks: int, words
     check_result(result, int(sizes["i"]), int(sizes["j"]), iterations)
 
 
-@pytest.mark.parametrize(("number", "memory", "exchange"), [(n, *way) for n, way in enumerate(WAYS)])
+# Those on device memory, under the MPIs that builds with sanitizers are for.
+FOR_SANITIZERS = [n for n, way in enumerate(WAYS) if way[0] == "device" and PLACES[n % len(PLACES)][0] != "mpi5"]
+
+
+@pytest.mark.parametrize(
+    ("number", "memory", "exchange"),
+    [
+        pytest.param(number, *way, marks=[pytest.mark.sanitizer] if number in FOR_SANITIZERS else [])
+        for number, way in enumerate(WAYS)
+    ],
+)
 def test_each_way_gives_the_bits_of_one_rank(number: int, memory: str, exchange: str) -> None:
     """Each way once, the shapes and MPIs in turn; all of them with each other in the long tests."""
     ranks, words = SHAPES[number % len(SHAPES)]

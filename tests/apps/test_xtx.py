@@ -115,6 +115,7 @@ CASES = [
     ("openmpi", "hip:3", "staged", "double", "complex"),
     ("mpi5", "cuda:3", "ccl", "mixed", "complex"),
 ]
+FOR_SANITIZERS = (CASES[1], CASES[5])
 ALL_CASES = list(
     itertools.product(
         ("mpich", "openmpi"),
@@ -135,7 +136,10 @@ def check_on_gpus(abi: str, gpus: str, reduce: str, precision: str, numbers: str
     return result
 
 
-@pytest.mark.parametrize(("abi", "gpus", "reduce", "precision", "numbers"), CASES)
+@pytest.mark.parametrize(
+    ("abi", "gpus", "reduce", "precision", "numbers"),
+    [pytest.param(*case, marks=[pytest.mark.sanitizer] if case in FOR_SANITIZERS else []) for case in CASES],
+)
 def test_each_reduction_and_precision(abi: str, gpus: str, reduce: str, precision: str, numbers: str) -> None:
     result = check_on_gpus(abi, gpus, reduce, precision, numbers, ranks=3)
     library = "cuBLAS 1" if gpus.startswith("cuda") else "hipBLAS (libhipblas.so."

@@ -58,7 +58,7 @@ def assert_ran(contender: dict[str, Any], *, checked: bool = True) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine[1])
-@pytest.mark.parametrize("test", ["latency", "bw", "allreduce", "bcast"])
+@pytest.mark.parametrize("test", harness.with_sanitizers(["latency", "bw", "allreduce", "bcast"], ["bw", "allreduce"]))
 def test_each_contender_runs_and_checks_its_data(
     compare: Callable[..., dict[str, dict[str, Any]]], machine: Machine, test: str
 ) -> None:

@@ -107,7 +107,10 @@ def check_program(case: Case, program: Path, mpi: harness.Mpi) -> None:
         assert [row[-1] for row in rows_of(result.output)] == ["passed"] * len(sizes), result.explain()
 
 
-@pytest.mark.parametrize("case", DEFAULT, ids=name)
+FOR_SANITIZERS = [case for case in DEFAULT if case[0] in ("put_latency", "get_latency")]
+
+
+@pytest.mark.parametrize("case", harness.with_sanitizers(DEFAULT, FOR_SANITIZERS), ids=name)
 def test_one_sided(case: Case, awaken_program: Path, mpi_named: FindMpi) -> None:
     check_program(case, awaken_program, mpi_named(case[3][0]))
 

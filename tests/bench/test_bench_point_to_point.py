@@ -107,7 +107,10 @@ def name(case: Case) -> str:
     return "-".join(case).replace(":", "x")
 
 
-@pytest.mark.parametrize("case", DEFAULT, ids=name)
+FOR_SANITIZERS = tuple(case for case in DEFAULT if case[0] == "latency_mt")
+
+
+@pytest.mark.parametrize("case", harness.with_sanitizers(DEFAULT, FOR_SANITIZERS), ids=name)
 def test_device_memory(case: Case, bench_program: Path, mpi_named: FindMpi) -> None:
     check_program(case, bench_program, mpi_named(case[1]))
 

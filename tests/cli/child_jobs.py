@@ -59,7 +59,7 @@ def awaken(words: list[str], variables: dict[str, str], timeout: float = 300) ->
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=harness.patient(timeout),
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)

@@ -148,8 +148,8 @@ class Page(HTMLParser):
 @pytest.mark.parametrize(
     ("mpi", "emulate"),
     [
-        ("mpich", "cuda:2"),
-        ("openmpi", "hip:2"),
+        pytest.param("mpich", "cuda:2", marks=pytest.mark.sanitizer),
+        pytest.param("openmpi", "hip:2", marks=pytest.mark.sanitizer),
         pytest.param("mpich", "hip:2", marks=pytest.mark.long),
         pytest.param("openmpi", "cuda:2", marks=pytest.mark.long),
         pytest.param("debian-openmpi", "cuda:2", marks=pytest.mark.long),

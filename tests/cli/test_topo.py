@@ -172,6 +172,7 @@ def run_topo(
     return result, json.loads(file.read_text()) if file.exists() and file.read_text() else {}
 
 
+@pytest.mark.sanitizer
 @pytest.mark.parametrize(
     ("mpi", "emulate", "link"), [("mpich", "cuda:3", ("NVSwitch", 18, 2)), ("openmpi", "hip:2", ("XGMI", 4, 1))]
 )

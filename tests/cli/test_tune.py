@@ -36,10 +36,10 @@ def awaken(*words: str | Path, program: Path | None = None, **variables: str) ->
     environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     done = subprocess.run(
         [str(program or harness.awaken()), *map(str, words)],
-        env={**environment, **variables},
+        env={**environment, **harness.sanitizer_environment(), **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=harness.patient(120),
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)
@@ -62,6 +62,7 @@ def assignments(text: str) -> dict[str, str]:
 # ------------------------------------------------------------------------------------------------------- measuring
 
 
+@pytest.mark.sanitizer
 @pytest.mark.parametrize("emulate", ["cuda:2", "hip:2"])
 def test_it_measures_and_says_what_and_why(emulate: str, tmp_path: Path) -> None:
     file = tmp_path / "new" / "folder" / "tuning.conf"

@@ -814,7 +814,7 @@ int main(int argc, char** argv) {
         for (const std::uint64_t seed : seeds) {
             std::snprintf(detail::running_case, sizeof detail::running_case, "program %llu",
                           static_cast<unsigned long long>(seed));
-            alarm(watchdog_seconds);
+            alarm(kSlowness * watchdog_seconds);
             unsigned long long hash = 0;
             {
                 Program program(*gpu, seed, options);

@@ -34,18 +34,12 @@ inline std::optional<std::string> take_option(int& argc, char** argv, const std:
     return value;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr double kStepSeconds = 5;
-#else
-inline constexpr double kStepSeconds = 1;
-#endif
-
 /// What a step of a case may take. A message path that gets on only because somebody gave up waiting is found by this,
 /// long before the watch-dog speaks.
-inline double step_seconds = kStepSeconds;
+inline double step_seconds = kSlowness;
 
 inline void set_step_seconds(const std::optional<std::string>& text) {
-    if (text) step_seconds = std::stod(*text);
+    if (text) step_seconds = kSlowness * std::stod(*text);
 }
 
 /// A step that must be over soon: from the construction to the end of the scope.

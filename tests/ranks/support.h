@@ -479,6 +479,13 @@ enum class Weight {
     longer   ///< only with --long
 };
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/// How much longer things take where a sanitizer watches: every time limit is multiplied by it.
+inline constexpr unsigned kSlowness = 5;
+#else
+inline constexpr unsigned kSlowness = 1;
+#endif
+
 namespace detail {
 /// What the watch-dog prints; plain memory, because a signal handler reads it.
 inline char running_case[256] = "start";
@@ -602,7 +609,7 @@ class Suite {
     std::unique_ptr<Run> execute(const Case& test, const Mix* mix, std::uint64_t seed) {
         std::snprintf(detail::running_case, sizeof detail::running_case, "%s [%s]", test.name.c_str(),
                       mix == nullptr ? "reference" : mix->name.c_str());
-        alarm(_watchdog_seconds * (test.weight == Weight::normal ? 1 : 3));
+        alarm(kSlowness * _watchdog_seconds * (test.weight == Weight::normal ? 1 : 3));
         MPI_Comm comm = MPI_COMM_NULL;
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
