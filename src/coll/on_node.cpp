@@ -268,7 +268,7 @@ class CollectiveExchange final : public Exchange {
 
   private:
     const std::shared_ptr<RoundJob> _job;
-    Stage _stage;  ///< images of buffers with gaps
+    Stage _stage;  ///< images of buffers with gaps that the GPU cannot pack
     const MPI_Comm _communicator;
     bool _settled = false;
     int _error = MPI_SUCCESS;
@@ -307,45 +307,166 @@ void OnNode::reduces(const MPI_Op op, const MPI_Datatype type, const std::int64_
     }
 }
 
+void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part) {
+    Stage::Located located = _stage.locate(part.address, part.count, part.type);
+    if (located.type == nullptr) {
+        // Not looked at: this process uses no GPU.
+        if (bytes_of(part.count, part.type) != 0) {
+            all.state = coll::Buffer::State::host;
+        }
+        return;
+    }
+    const Datatype& type = *located.type;
+    if (part.count <= 0 || type.layout.size() == 0) {
+        return;
+    }
+    coll::Buffer::Piece piece;
+    piece.at = all.bytes;
+    piece.bytes = static_cast<std::uint64_t>(part.count) * static_cast<std::uint64_t>(type.layout.size());
+    piece.info = located.info;
+    piece.address = part.address + type.layout.span(part.count).begin;
+    const bool contiguous = !located.mixed && type.layout.is_contiguous(part.count);
+    bool known = contiguous;
+    if (!contiguous && located.served && !located.mixed &&
+        (all.info.device < 0 || located.info.device < 0 || all.info.device == located.info.device)) {
+        Layer& owner = layer();
+        int device = located.info.device;
+        if (device < 0 && (!owner.gpu().current_device(device).ok() || device < 0)) {
+            device = 0;
+        }
+        piece.typed = type.memory(part.address, part.count);
+        known = owner.neighbours.copies() != nullptr && owner.neighbours.copies()->can_move(device, *piece.typed);
+    }
+    bool is_device = located.served;
+    if (!known && arguments.compulsory) {
+        // Its packed image is what takes part, also where the CPU could reach it.
+        located.served = true;
+        const Argument<std::int64_t> image =
+            _stage.buffer(access, part.address, part.count, part.type, std::move(located));
+        piece.typed = nullptr;
+        piece.address = static_cast<std::byte*>(image.address);
+        piece.info = {};
+        is_device = false;
+    }
+    using State = coll::Buffer::State;
+    const State state = is_device ? State::device : State::host;
+    const bool joins = all.state == State::unused || all.state == state;
+    if (!arguments.compulsory && is_device && !known) {
+        all.state = State::other;
+        arguments.obstacle = "a rank's datatype has gaps that its GPU cannot pack";
+    } else if (!arguments.compulsory && !joins) {
+        all.state = State::other;
+        arguments.obstacle = "a rank's buffer is partly host memory";
+    } else if (joins || is_device) {
+        all.state = state;
+        if (all.pieces.empty() || !joins) {
+            all.address = piece.address;
+            all.info = piece.info;
+        }
+    }
+    all.bytes += piece.bytes;
+    all.gathered = all.gathered || !contiguous || !all.pieces.empty();
+    all.pieces.push_back(std::move(piece));
+}
+
 coll::Buffer OnNode::look_at(const Access access, const void* const buffer, const std::int64_t count,
                              const MPI_Datatype type) {
     coll::Buffer seen;
-    if (count <= 0) {
-        return seen;
+    if (count > 0) {
+        add_piece(seen, access, {static_cast<std::byte*>(const_cast<void*>(buffer)), count, type});
     }
-    const Stage::Located located = _stage.locate(buffer, count, type);
-    if (located.type == nullptr) {
-        // Not looked at: this process uses no GPU.
-        seen.state = bytes_of(count, type) != 0 ? coll::Buffer::State::host : coll::Buffer::State::unused;
-        return seen;
-    }
-    const transfer::Layout& layout = located.type->layout;
-    if (layout.size() == 0) {
-        return seen;
-    }
-    seen.info = located.info;
-    if (arguments.compulsory && (located.mixed || !layout.is_contiguous(count))) {
-        // Its packed image is what takes part, also where the CPU could reach it.
-        Stage::Located served = located;
-        served.served = true;
-        const Argument<std::int64_t> image = _stage.buffer(access, buffer, count, type, std::move(served));
-        seen.state = coll::Buffer::State::host;
-        seen.info = {};
-        seen.address = static_cast<std::byte*>(image.address);
-        seen.bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.size());
-    } else if (!located.served) {
-        seen.state = coll::Buffer::State::host;
-        seen.address = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.true_begin();
-        seen.bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.size());
-    } else if (located.mixed || !layout.is_contiguous(count)) {
-        seen.state = coll::Buffer::State::other;
-        arguments.obstacle = "a rank's datatype has gaps";
-    } else {
-        seen.state = coll::Buffer::State::device;
-        seen.address = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.true_begin();
-        seen.bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.size());
+    if (!seen.gathered) {
+        seen.pieces.clear();  // all of it
     }
     return seen;
+}
+
+/// Whether the parts of one type lie in one stretch of elements without gaps, those that belong to no part included.
+bool OnNode::is_one_stretch(const std::vector<Part>& parts, Part& stretch) const {
+    Layer& owner = layer();
+    if (owner.gpu().vendor() == gpu::Vendor::none) {
+        return false;
+    }
+    const auto type = owner.datatypes.find(parts.front().type);
+    const std::int64_t extent = type->layout.extent();
+    stretch = {nullptr, 0, parts.front().type};
+    const std::byte* end = nullptr;
+    for (const Part& part : parts) {
+        if (part.count > 0) {
+            stretch.address = end == nullptr ? part.address : std::min(stretch.address, part.address);
+            end = std::max<const std::byte*>(end, part.address + part.count * extent);
+        }
+    }
+    if (end == nullptr || extent <= 0) {
+        return false;
+    }
+    stretch.count = (end - stretch.address) / extent;
+    return type->layout.is_contiguous(stretch.count);
+}
+
+void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets,
+                           std::vector<std::uint64_t>* const bytes, const std::vector<Part>& parts,
+                           const bool one_type) {
+    arguments.varying = true;
+    offsets.assign(parts.size(), 0);
+    if (bytes != nullptr) {
+        bytes->assign(parts.size(), 0);
+    }
+    const Access access = bytes != nullptr ? Access::inout : Access::in;
+    for (const Part& part : parts) {
+        if (part.type == MPI_DATATYPE_NULL) {
+            arguments.obstacle = "a rank passes no datatype";
+            return;
+        }
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::uint64_t length = bytes_of(parts[i].count, parts[i].type);
+        arguments.bytes = std::max(arguments.bytes, length);
+        if (bytes != nullptr) {
+            (*bytes)[i] = length;
+        }
+    }
+    Part stretch{};
+    if (one_type && is_one_stretch(parts, stretch)) {
+        all = look_at(access, stretch.address, stretch.count, stretch.type);
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            if (parts[i].count <= 0) {
+                continue;
+            }
+            offsets[i] = static_cast<std::uint64_t>(parts[i].address - stretch.address);
+            // What lies between the parts belongs to the program.
+            const std::uint64_t length = bytes_of(parts[i].count, parts[i].type);
+            if (!all.pieces.empty() && all.pieces.back().at + all.pieces.back().bytes == offsets[i]) {
+                all.pieces.back().bytes += length;
+            } else {
+                all.pieces.push_back({all.address + offsets[i], all.info, offsets[i], length, nullptr});
+            }
+        }
+        return;
+    }
+    Part next{nullptr, 0, MPI_DATATYPE_NULL};
+    std::uint64_t end = 0;  ///< of the pieces so far, in what takes part
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const Part& part = parts[i];
+        offsets[i] = end;
+        if (part.count <= 0) {
+            continue;
+        }
+        end += bytes_of(part.count, part.type);
+        MPI_Aint lower_bound = 0, extent = 0;
+        layer().real.Type_get_extent(part.type, &lower_bound, &extent);
+        if (one_type && next.count != 0 && part.address == next.address + next.count * extent) {
+            next.count += part.count;  // goes on where the one before ends
+            continue;
+        }
+        if (next.count != 0) {
+            add_piece(all, access, next);
+        }
+        next = part;
+    }
+    if (next.count != 0) {
+        add_piece(all, access, next);
+    }
 }
 
 void OnNode::sends(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {

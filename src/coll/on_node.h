@@ -42,12 +42,13 @@ class OnNode {
     /// Buffers in parts: `counts` elements each, `displacements` extents of `type` from the buffer's begin.
     template <class Count, class Displacement>
     void sends_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
-        parts(arguments.send, _send_offsets, nullptr, buffer, counts, displacements, type);
+        look_at_parts(arguments.send, _send_offsets, nullptr, parts_of(buffer, counts, displacements, type), true);
         arguments.send_offsets = _send_offsets;
     }
     template <class Count, class Displacement>
     void receives_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
-        parts(arguments.receive, _receive_offsets, &_receive_bytes, buffer, counts, displacements, type);
+        look_at_parts(arguments.receive, _receive_offsets, &_receive_bytes,
+                      parts_of(buffer, counts, displacements, type), true);
         arguments.receive_offsets = _receive_offsets;
         arguments.bytes_from = _receive_bytes;
     }
@@ -73,9 +74,23 @@ class OnNode {
     void keep_mpi_going(unsigned turn);
     std::unique_ptr<coll::Round> finished_round();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
+
+    /// What goes to one member, or comes from it.
+    struct Part {
+        std::byte* address;
+        std::int64_t count;
+        MPI_Datatype type;
+    };
     template <class Count, class Displacement>
-    void parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
-               const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type);
+    [[nodiscard]] std::vector<Part> parts_of(const void* buffer, const Count* counts, const Displacement* displacements,
+                                             MPI_Datatype type) const;
+    /// A buffer in parts, by member. `offsets` receives where each lies in what takes part, `bytes` (if there) how long
+    /// each is. `one_type`: all have the same, and are a whole number of its extents apart.
+    void look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
+                       const std::vector<Part>& parts, bool one_type);
+    [[nodiscard]] bool is_one_stretch(const std::vector<Part>& parts, Part& stretch) const;
+    /// The buffer gets one more piece, behind those that it has.
+    void add_piece(coll::Buffer& all, Access access, const Part& part);
 
     Call& _call;
     MPI_Comm _communicator;
@@ -86,50 +101,19 @@ class OnNode {
 };
 
 template <class Count, class Displacement>
-void OnNode::parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* const bytes,
-                   const void* const buffer, const Count* const counts, const Displacement* const displacements,
-                   const MPI_Datatype type) {
-    const auto members = static_cast<std::size_t>(size());
-    arguments.varying = true;
-    offsets.assign(members, 0);
-    if (bytes != nullptr) {
-        bytes->assign(members, 0);
-    }
-    if (type == MPI_DATATYPE_NULL) {
-        arguments.obstacle = "a rank passes no datatype";
-        return;
-    }
+std::vector<OnNode::Part> OnNode::parts_of(const void* const buffer, const Count* const counts,
+                                           const Displacement* const displacements, const MPI_Datatype type) const {
     MPI_Aint lower_bound = 0, extent = 0;
-    layer().real.Type_get_extent(type, &lower_bound, &extent);
-    // One stretch from the first part to the end of the last: what lies between them belongs to the program.
-    std::int64_t begin = 0, end = 0;
-    bool any = false;
-    for (std::size_t i = 0; i < members; ++i) {
-        const auto count = static_cast<std::int64_t>(counts[i]);
-        if (count == 0) {
-            continue;
-        }
-        const auto at = static_cast<std::int64_t>(displacements[i]);
-        begin = any ? std::min(begin, at) : at;
-        end = any ? std::max(end, at + count) : at + count;
-        any = true;
+    if (type != MPI_DATATYPE_NULL) {
+        layer().real.Type_get_extent(type, &lower_bound, &extent);
     }
-    if (!any) {
-        return;
+    auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
+    std::vector<Part> parts;
+    for (int i = 0; i < size(); ++i) {
+        parts.push_back(
+            {begin + static_cast<std::int64_t>(displacements[i]) * extent, static_cast<std::int64_t>(counts[i]), type});
     }
-    all = look_at(bytes != nullptr ? Access::inout : Access::in, static_cast<const std::byte*>(buffer) + begin * extent,
-                  end - begin, type);
-    for (std::size_t i = 0; i < members; ++i) {
-        if (counts[i] == 0) {
-            continue;
-        }
-        offsets[i] = static_cast<std::uint64_t>((static_cast<std::int64_t>(displacements[i]) - begin) * extent);
-        const std::uint64_t part = bytes_of(static_cast<std::int64_t>(counts[i]), type);
-        arguments.bytes = std::max(arguments.bytes, part);
-        if (bytes != nullptr) {
-            (*bytes)[i] = part;
-        }
-    }
+    return parts;
 }
 
 }  // namespace awaken::AWAKEN_ABI

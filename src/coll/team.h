@@ -39,13 +39,25 @@ struct Buffer {
     enum class State : std::uint8_t {
         unused,  ///< not significant here, or of no bytes
         host,    ///< the CPU's
-        device,  ///< one run of bytes that a GPU reaches: device or managed memory
-        other    ///< device memory in another arrangement
+        device,  ///< what a GPU reaches: device or managed memory
+        other    ///< device memory in an arrangement that nothing here can move
+    };
+    /// Part of the program's memory that is data.
+    struct Piece {
+        std::byte* address = nullptr;
+        gpu::PointerInfo info;
+        std::uint64_t at = 0;  ///< where it lies in a copy of the buffer
+        std::uint64_t bytes = 0;
+        std::shared_ptr<const transfer::TypedMemory> typed;  ///< its bytes, if they have gaps between them
     };
     State state = State::unused;
     std::byte* address = nullptr;
     std::uint64_t bytes = 0;
     gpu::PointerInfo info;
+    /// The data, which is all that copies move; empty: all `bytes` bytes from `address` on.
+    std::vector<Piece> pieces;
+    /// The pieces do not lie at `address` as they do in the copy, so it is the copy that takes part.
+    bool gathered = false;
 };
 
 /// What a member passes to a collective.
@@ -96,6 +108,7 @@ class Round {
     /// Why it is staged.
     [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
     /// Some of this member's memory had to be copied, because IPC cannot export it or in place it would be overwritten.
+    /// Packing what has gaps is not counted as that.
     [[nodiscard]] bool copied() const noexcept { return _copied; }
     /// How it was done, if it was ours.
     [[nodiscard]] Algorithm algorithm() const noexcept { return _algorithm; }
@@ -133,7 +146,10 @@ class Round {
     bool step();
     void give_up() noexcept;
     void prepare();
+    [[nodiscard]] bool can_move(const Buffer& buffer) const;
     [[nodiscard]] bool show(const Buffer& buffer, Shown& shown, bool as_copy);
+    void copy_in(const Buffer& buffer, const Shown& shown);
+    void copy_out(const Buffer& buffer, const Shown& shown);
     void vote();
     [[nodiscard]] bool all_have_voted();
     void decide();
