@@ -193,6 +193,29 @@ def test_gaps(
     assert "pack" not in reasons and "memory left" not in reasons, reasons
 
 
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
+def test_reduce_local(
+    mpi: str,
+    emulate: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Reduced where the result lies; an operand elsewhere is copied there."""
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {},
+        "--mix=device",
+        "--filter=reduce_local_sum_int",
+        ranks=1,
+        emulate=emulate,
+    )
+    assert calls["MPI_Reduce_local", "direct"] > 0 and calls["MPI_Reduce_local", "copied"] > 0, calls
+
+
 @pytest.mark.parametrize(
     ("mpi", "emulate", "variable"), [("mpich", "hip:2", "PMI_RANK"), ("openmpi", "cuda:2", "OMPI_COMM_WORLD_RANK")]
 )

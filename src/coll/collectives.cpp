@@ -10,6 +10,7 @@
 #include "coll/in_chunks.h"
 #include "coll/levels.h"
 #include "coll/on_node.h"
+#include "coll/reduce_local.h"
 #include "coll/run.h"
 #include "entry/services.h"
 #include "rma/window.h"
@@ -699,6 +700,9 @@ struct ReduceScatterBlock {
 struct ReduceLocal {
     template <Function function, class Count>
     static int run(Call& call, const void* input, void* inout, Count count, MPI_Datatype type, MPI_Op op) {
+        if (reduce_on_gpu(call, input, inout, static_cast<std::int64_t>(count), type, op)) {
+            return MPI_SUCCESS;
+        }
         Stage stage(call);
         const auto left = stage.buffer(Access::in, input, count, type, -1, Form::mirror);
         const auto right = stage.buffer(Access::inout, inout, count, type, -1, Form::mirror);
