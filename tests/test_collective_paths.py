@@ -217,6 +217,40 @@ def test_reduce_local(
 
 
 @pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "nodes"),
+    [
+        ("mpich", "cuda:2", 2, 1),
+        ("openmpi", "hip:2", 3, 1),
+        ("openmpi", "cuda:2", 2, 2),
+        pytest.param("mpich", "hip:2", 4, 2, marks=pytest.mark.long),
+    ],
+)
+def test_persistent(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    nodes: int,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Started in an order of each rank's own; on one node each start is done by the GPUs, else as the MPI does it."""
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collective_sequences"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": str(nodes)},
+        "--mix=device",
+        "--filter=persistent",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    assert (calls["MPI_Start", "direct"] > 0) == (nodes == 1), calls
+    assert (calls["MPI_Startall", "direct"] > 0) == (nodes == 1), calls
+
+
+@pytest.mark.parametrize(
     ("mpi", "emulate", "variable"), [("mpich", "hip:2", "PMI_RANK"), ("openmpi", "cuda:2", "OMPI_COMM_WORLD_RANK")]
 )
 def test_one_rank_has_no_memory_to_pack_into(

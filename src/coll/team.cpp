@@ -382,6 +382,10 @@ void Round::prepare() {
         given.obstacle = "a rank's GPU cannot pack its datatype";
         return;
     }
+    if (given.asks) {
+        _takes_part = true;
+        return;
+    }
     gpu::Runtime& runtime = engine->runtime();
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
         if (is_device(*buffer)) {
@@ -428,7 +432,7 @@ void Round::vote() {
     const Arguments& given = _arguments;
     Board& board = *team._board;
     const int own = team.own();
-    if (_takes_part && _device >= 0) {
+    if (_takes_part && _device >= 0 && !given.asks) {
         // Others will read this memory, and write to it, in streams that know nothing of this process's own.
         if (const gpu::Status status = _engine->runtime().finish_default_stream(_device); !status.ok()) {
             throw Error("waiting for the default stream failed (" + status.message() + ")",
@@ -549,6 +553,14 @@ void Round::decide() {
         finish();
         return;
     }
+    if (_arguments.asks) {
+        if (!team._reachable && !team._tried) {
+            team._must_try = team._tried = true;
+        }
+        _decision = Decision::ours;
+        finish();
+        return;
+    }
     if (_algorithm == Algorithm::each && (any & reused) != 0) {
         _algorithm = Algorithm::one;  // a member would write over what another has yet to read
     }
@@ -570,7 +582,7 @@ void Round::decide() {
 /// Whether the table sends this to a library that this member could use for it.
 bool Round::may_use_ccl() const {
     const Arguments& given = _arguments;
-    if (!_takes_part || _device < 0 || given.varying || !given.even ||
+    if (!_takes_part || !_team._may_use_library || _device < 0 || given.varying || !given.even ||
         _team._selection.choose(given.kind, _team.members(), given.bytes) != Algorithm::ccl) {
         return false;
     }

@@ -82,6 +82,8 @@ struct Arguments {
     std::uint64_t in_place_offset = 0;
     /// A nonblocking collective of a kind that all have agreed on: whatever the buffers are, it is done here.
     bool compulsory = false;
+    /// Nothing is done: the members only find out whether this would be done here.
+    bool asks = false;
     /// Why this member cannot take part in anything but the MPI's own collective; null: it can. Static.
     const char* obstacle = nullptr;
 };
@@ -226,6 +228,11 @@ class Team : public std::enable_shared_from_this<Team> {
     /// Before that, they have to know that they reach each other's memory. True once, in all members, after the
     /// blocking collective with which it became worth trying: all then do an allgather of a few bytes of device memory.
     [[nodiscard]] bool must_try_reach() noexcept { return std::exchange(_must_try, false); }
+    /// What came of it; the same in all members.
+    [[nodiscard]] bool reachable() const noexcept { return _reachable; }
+
+    /// NCCL and RCCL are not used: each team would make a communicator of its own.
+    void do_without_library() noexcept { _may_use_library = false; }
 
     [[nodiscard]] int members() const noexcept { return _board->members(); }
     [[nodiscard]] int own() const noexcept { return _board->own(); }
@@ -252,6 +259,7 @@ class Team : public std::enable_shared_from_this<Team> {
     CclGroup _ccl;
     std::atomic<std::uint32_t> _seen{0};    ///< by kind, as a bit
     std::atomic<std::uint32_t> _agreed{0};  ///< the same in all members between two blocking collectives
+    bool _may_use_library = true;
     bool _must_try = false;
     bool _tried = false;
     bool _reachable = false;  ///< all members could map each other's memory
