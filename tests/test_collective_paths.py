@@ -190,6 +190,7 @@ def test_gaps(
         "Alltoallv",
     ):
         assert calls[f"MPI_{name}", "direct"] > 0 and calls[f"MPI_I{name.lower()}", "direct"] > 0, calls
+    assert calls["MPI_Alltoallw", "direct"] > 0 and calls["MPI_Ialltoallw", "direct"] > 0, calls
     assert "pack" not in reasons and "memory left" not in reasons, reasons
 
 

@@ -446,6 +446,18 @@ struct AllToAllW {
                    Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
                    Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
+            here.receives_typed_parts(receive_buffer, receive_counts, receive_displacements, receive_types);
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (here.arguments.in_place) {
+                here.sends_received_parts();
+            } else {
+                here.sends_typed_parts(send_buffer, send_counts, send_displacements, send_types);
+            }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);

@@ -445,9 +445,34 @@ void gaps(Run& run, Form form) {
         carry_out(
             run, form,
             FORMS(Scatterv, spread, parts.data(), out_at.data(), from.type, in, own_taken, to.type, root, run.comm));
+
+        // A layout for each peer; the first time all are without gaps.
+        std::vector<MPI_Datatype> out_types, in_types;
+        std::vector<int> typed_out_counts, typed_in_counts, out_bytes, in_bytes;
+        const int slot = 130 * 120 * static_cast<int>(sizeof(int));  // the widest
+        for (int rank = 0; rank < size; ++rank) {
+            const int number = (rank + run.rank) % 4 == 3 ? 0 : units;
+            const Layouts::Layout& there = layouts.pick(round == 0 ? 0 : round + rank + run.rank);
+            const Layouts::Layout& here = layouts.pick(round == 0 ? 0 : 1 + 3 * rank + 2 * run.rank);
+            out_types.push_back(there.type);
+            in_types.push_back(here.type);
+            typed_out_counts.push_back(there.count(number));
+            typed_in_counts.push_back(here.count(number));
+            out_bytes.push_back((size - 1 - rank) * slot);
+            in_bytes.push_back(rank * slot);
+        }
+        const auto all_slots = static_cast<std::size_t>(size * slot);
+        std::byte* typed_out = run.input(all_slots);
+        std::byte* typed_in = run.input(all_slots);
+        carry_out(run, form,
+                  FORMS(Alltoallw, typed_out, typed_out_counts.data(), out_bytes.data(), out_types.data(), typed_in,
+                        typed_in_counts.data(), in_bytes.data(), in_types.data(), run.comm));
 #ifdef OPEN_MPI  // Open MPI 5.0.11 has no nonblocking or persistent in-place form
         if (form != Form::blocking) continue;
 #endif
+        carry_out(run, form,
+                  FORMS(Alltoallw, MPI_IN_PLACE, nullptr, nullptr, nullptr, typed_in, typed_in_counts.data(),
+                        in_bytes.data(), in_types.data(), run.comm));
         in = next();
         carry_out(run, form, FORMS(Alltoall, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, in, taken, to.type, run.comm));
         in = wide();
