@@ -157,6 +157,134 @@ def test_nonblocking_is_agreed_on(
     assert any(function.startswith("MPI_I") and "send" not in function for function in direct), calls
 
 
+@pytest.mark.parametrize(("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 2), ("openmpi", "hip:2", 3)])
+def test_gaps(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Datatypes with gaps, another one on each rank and side, are packed by the GPUs and go the direct way."""
+    calls, reasons = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {},
+        "--mix=device",
+        "--filter=gaps",
+        "--except=user",
+        "--except=persistent",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    for name in (
+        "Bcast",
+        "Gather",
+        "Gatherv",
+        "Scatter",
+        "Scatterv",
+        "Allgather",
+        "Allgatherv",
+        "Alltoall",
+        "Alltoallv",
+    ):
+        assert calls[f"MPI_{name}", "direct"] > 0 and calls[f"MPI_I{name.lower()}", "direct"] > 0, calls
+    assert calls["MPI_Alltoallw", "direct"] > 0 and calls["MPI_Ialltoallw", "direct"] > 0, calls
+    assert "pack" not in reasons and "memory left" not in reasons, reasons
+
+
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
+def test_reduce_local(
+    mpi: str,
+    emulate: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Reduced where the result lies; an operand elsewhere is copied there."""
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {},
+        "--mix=device",
+        "--filter=reduce_local_sum_int",
+        ranks=1,
+        emulate=emulate,
+    )
+    assert calls["MPI_Reduce_local", "direct"] > 0 and calls["MPI_Reduce_local", "copied"] > 0, calls
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "nodes"),
+    [
+        ("mpich", "cuda:2", 2, 1),
+        ("openmpi", "hip:2", 3, 1),
+        ("openmpi", "cuda:2", 2, 2),
+        pytest.param("mpich", "hip:2", 4, 2, marks=pytest.mark.long),
+    ],
+)
+def test_persistent(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    nodes: int,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Started in an order of each rank's own; on one node each start is done by the GPUs, else as the MPI does it."""
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collective_sequences"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": str(nodes)},
+        "--mix=device",
+        "--filter=persistent",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    assert (calls["MPI_Start", "direct"] > 0) == (nodes == 1), calls
+    assert (calls["MPI_Startall", "direct"] > 0) == (nodes == 1), calls
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "variable"), [("mpich", "hip:2", "PMI_RANK"), ("openmpi", "cuda:2", "OMPI_COMM_WORLD_RANK")]
+)
+def test_one_rank_has_no_memory_to_pack_into(
+    mpi: str,
+    emulate: str,
+    variable: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """It says so in its vote, and all go through host memory together."""
+    file = tmp_path / "report.json"
+    one_differs = f'[ "${variable}" = 1 ] && export AWAKEN_EMULATE_FAULTS=ipc-export; exec "$@"'
+    gpu = emulate.split(":")[0]
+    program = [rank_program(mpi, "collectives"), f"--gpu={gpu}", "--mix=device", "--filter=gaps", "--except=user"]
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        ["/bin/sh", "-c", one_differs, "sh", *program],
+        emulate=emulate,
+        environment={"AWAKEN_REPORT": str(file)},
+        timeout=120,
+    )
+    result.check()
+    assert "\nok gaps" in result.output, result.explain()
+    report = json.loads(file.read_text())
+    calls = calls_of(report)
+    assert calls["MPI_Allgather", "staged"] > 0 and calls["MPI_Allgather", "direct"] == 0, calls
+
+
 def test_wrong_table(awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed) -> None:
     """Bad input ends the program before it starts, and says what is allowed."""
     result = harness.run_ranks(

@@ -454,17 +454,30 @@ void Neighbours::make_team(const MPI_Comm communicator, Members& members) {
         std::find(members.indices.begin(), members.indices.end(), -1) != members.indices.end()) {
         return;
     }
+    members.team = new_team(communicator, members.indices, true);
+}
+
+std::shared_ptr<coll::Team> Neighbours::make_persistent_team(const MPI_Comm communicator, const bool possible) {
+    std::shared_ptr<coll::Team> team = new_team(communicator, last_members(communicator)->indices, possible);
+    if (team != nullptr) {
+        team->do_without_library();
+    }
+    return team;
+}
+
+std::shared_ptr<coll::Team> Neighbours::new_team(const MPI_Comm communicator, const std::vector<int>& indices,
+                                                 const bool possible) {
     const Native& native = _owner.real;
     int own = 0;
     native.Comm_rank(communicator, &own);
-    const auto size = static_cast<int>(members.indices.size());
+    const auto size = static_cast<int>(indices.size());
     constexpr std::uint64_t kNothing = ~std::uint64_t{0};
-    std::unique_ptr<coll::Board> board = coll::Board::make(*_segment, size, own);
+    std::unique_ptr<coll::Board> board = possible ? coll::Board::make(*_segment, size, own) : nullptr;
     struct Mine {
         std::uint64_t offset, choices;
     };
     const Mine mine{board != nullptr ? board->own_offset() : kNothing, _selection.hash()};
-    std::vector<Mine> all(members.indices.size());
+    std::vector<Mine> all(indices.size());
     native.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, communicator);
     std::vector<std::uint64_t> offsets;
     std::string why_not;
@@ -486,10 +499,10 @@ void Neighbours::make_team(const MPI_Comm communicator, Members& members) {
     }
     if (!why_not.empty()) {
         _owner.ledger.add_fallback("collectives", "no direct paths: " + why_not);
-        return;
+        return nullptr;
     }
     _any_teams.store(true, std::memory_order_relaxed);
-    members.team = std::make_shared<coll::Team>(*_segment, std::move(board), members.indices, _selection, _engine);
+    return std::make_shared<coll::Team>(*_segment, std::move(board), indices, _selection, _engine);
 }
 
 int Neighbours::remote_of(const MPI_Comm communicator, const int rank) {

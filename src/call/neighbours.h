@@ -52,7 +52,11 @@ class Neighbours {
     /// How the members of the communicator do collectives themselves; null where they are not all on this node. The
     /// first call for a communicator is collective.
     [[nodiscard]] coll::Team* team_of(MPI_Comm communicator);
-    /// The same for a call that must not wait for others: null as long as there was no collective that may.
+    /// A team of its own for one persistent collective, whose starts need not come in the same order on all members.
+    /// Collective over the members, who all have a team already. Null in all of them when one cannot: it says
+    /// `possible` = false, or has no shared memory left.
+    [[nodiscard]] std::shared_ptr<coll::Team> make_persistent_team(MPI_Comm communicator, bool possible);
+    /// As team_of(), for a call that must not wait for others: null as long as there was no collective that may.
     [[nodiscard]] coll::Team* known_team_of(MPI_Comm communicator);
     /// What the members of a communicator know alike of each other, whatever each finds on its own: whether one may
     /// call a collective of the layer's own on it.
@@ -149,6 +153,8 @@ class Neighbours {
     [[nodiscard]] Members* last_members(MPI_Comm communicator);
     [[nodiscard]] Members* members_of(MPI_Comm communicator);
     void make_team(MPI_Comm communicator, Members& members);
+    [[nodiscard]] std::shared_ptr<coll::Team> new_team(MPI_Comm communicator, const std::vector<int>& indices,
+                                                       bool possible);
     [[nodiscard]] Members* make_members(MPI_Comm communicator) const;
     static int forget(MPI_Comm communicator, int key, void* members, void* self);
     static int copy_nothing(MPI_Comm communicator, int key, void* self, void* in, void* out, int* flag);

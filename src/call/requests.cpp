@@ -48,7 +48,7 @@ bool Operation::advance(const bool asked, const Ask ask) {
     }
     if (exchange->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
         if (_own_handle) {
-            layer().real.Grequest_complete(handle);
+            layer().real.Grequest_complete(carrier);
         }
         ready.store(true, std::memory_order_release);
     } else if (_arrived && !asked) {
@@ -88,10 +88,15 @@ void Operation::take_own_handle(MPI_Request* const request) {
     handle = carrier = *request;
 }
 
-int Operation::start_own_handle(MPI_Request* const request) {
-    const int error = layer().real.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, request);
+int Operation::start_own_carrier() {
+    const int error = layer().real.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, &carrier);
     _own_handle = error == MPI_SUCCESS;
-    handle = carrier = *request;
+    return error;
+}
+
+int Operation::start_own_handle(MPI_Request* const request) {
+    const int error = start_own_carrier();
+    handle = *request = carrier;
     return error;
 }
 

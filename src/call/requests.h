@@ -47,9 +47,9 @@ class Operation {
   public:
     enum class Kind : std::uint8_t {
         once,        ///< nonblocking: done when it completes
-        rebinding,   ///< persistent point-to-point: each start looks the buffer up and is carried by a native
-                     ///< nonblocking operation when it is device memory, or by the native persistent request itself
-        bound,       ///< persistent collective: the native request was initialised on the images
+        rebinding,   ///< persistent: each start looks the buffer up and is carried by a request of its own when that is
+                     ///< device memory, or by the native persistent request itself
+        bound,       ///< persistent collective of the MPI's: the native request was initialised on the images
         partitioned  ///< as bound, and copied partition by partition
     };
 
@@ -82,6 +82,8 @@ class Operation {
     void take_own_handle(MPI_Request* request);
     /// Starts with a request of its own: there is no native operation.
     [[nodiscard]] int start_own_handle(MPI_Request* request);
+    /// The same for one start of a persistent operation, whose handle stays.
+    [[nodiscard]] int start_own_carrier();
     /// Whom to ask for news of the native operation.
     enum class Ask : std::uint8_t {
         mpi,    ///< the MPI, which costs a tenth of a microsecond or two

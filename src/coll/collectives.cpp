@@ -10,6 +10,7 @@
 #include "coll/in_chunks.h"
 #include "coll/levels.h"
 #include "coll/on_node.h"
+#include "coll/reduce_local.h"
 #include "coll/run.h"
 #include "entry/services.h"
 #include "rma/window.h"
@@ -97,16 +98,14 @@ struct Broadcast {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         bool all_host = false;
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::broadcast, tail...); here) {
-                here.arguments.root = root;
-                here.arguments.elements = here.arguments.bytes = here.bytes_of(count, type);
-                here.is_root() ? here.sends(buffer, count, type) : here.receives(buffer, count, type);
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
-                all_host = here.all_host();
+        if (OnNode here(call, comm, Kind::broadcast, tail...); here) {
+            here.arguments.root = root;
+            here.arguments.elements = here.arguments.bytes = here.bytes_of(count, type);
+            here.is_root() ? here.sends(buffer, count, type) : here.receives(buffer, count, type);
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
             }
+            all_host = here.all_host();
         }
         const Group group = group_of(comm);
         if constexpr (sizeof...(Tail) == 0) {
@@ -152,26 +151,24 @@ struct Gather {
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         bool all_host = false;
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::gather, tail...); here) {
-                here.arguments.root = root;
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.sends(send_buffer, send_count, send_type);
-                    here.arguments.own_bytes = here.bytes_of(send_count, send_type);
-                }
-                if (here.is_root()) {
-                    here.receives(receive_buffer, static_cast<std::int64_t>(receive_count) * here.size(), receive_type);
-                    here.arguments.bytes = here.bytes_of(receive_count, receive_type);
-                } else {
-                    here.arguments.bytes = here.arguments.own_bytes;
-                }
-                here.arguments.block_bytes = here.arguments.bytes;
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
-                all_host = here.all_host();
+        if (OnNode here(call, comm, Kind::gather, tail...); here) {
+            here.arguments.root = root;
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (!here.arguments.in_place) {
+                here.sends(send_buffer, send_count, send_type);
+                here.arguments.own_bytes = here.bytes_of(send_count, send_type);
             }
+            if (here.is_root()) {
+                here.receives(receive_buffer, static_cast<std::int64_t>(receive_count) * here.size(), receive_type);
+                here.arguments.bytes = here.bytes_of(receive_count, receive_type);
+            } else {
+                here.arguments.bytes = here.arguments.own_bytes;
+            }
+            here.arguments.block_bytes = here.arguments.bytes;
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+            all_host = here.all_host();
         }
         const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
@@ -229,21 +226,19 @@ struct GatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, int root,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::gather, tail...); here) {
-                here.arguments.root = root;
-                here.arguments.varying = true;
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.sends(send_buffer, send_count, send_type);
-                    here.arguments.own_bytes = here.arguments.bytes = here.bytes_of(send_count, send_type);
-                }
-                if (here.is_root()) {
-                    here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
-                }
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
+        if (OnNode here(call, comm, Kind::gather, tail...); here) {
+            here.arguments.root = root;
+            here.arguments.varying = true;
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (!here.arguments.in_place) {
+                here.sends(send_buffer, send_count, send_type);
+                here.arguments.own_bytes = here.arguments.bytes = here.bytes_of(send_count, send_type);
+            }
+            if (here.is_root()) {
+                here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
+            }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
             }
         }
         Stage stage(call);
@@ -276,26 +271,24 @@ struct Scatter {
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         bool all_host = false;
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::scatter, tail...); here) {
-                here.arguments.root = root;
-                here.arguments.in_place = receive_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.receives(receive_buffer, receive_count, receive_type);
-                    here.arguments.own_bytes = here.bytes_of(receive_count, receive_type);
-                }
-                if (here.is_root()) {
-                    here.sends(send_buffer, static_cast<std::int64_t>(send_count) * here.size(), send_type);
-                    here.arguments.bytes = here.bytes_of(send_count, send_type);
-                } else {
-                    here.arguments.bytes = here.arguments.own_bytes;
-                }
-                here.arguments.block_bytes = here.arguments.bytes;
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
-                all_host = here.all_host();
+        if (OnNode here(call, comm, Kind::scatter, tail...); here) {
+            here.arguments.root = root;
+            here.arguments.in_place = receive_buffer == MPI_IN_PLACE;
+            if (!here.arguments.in_place) {
+                here.receives(receive_buffer, receive_count, receive_type);
+                here.arguments.own_bytes = here.bytes_of(receive_count, receive_type);
             }
+            if (here.is_root()) {
+                here.sends(send_buffer, static_cast<std::int64_t>(send_count) * here.size(), send_type);
+                here.arguments.bytes = here.bytes_of(send_count, send_type);
+            } else {
+                here.arguments.bytes = here.arguments.own_bytes;
+            }
+            here.arguments.block_bytes = here.arguments.bytes;
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+            all_host = here.all_host();
         }
         const Group group = group_of(comm);
         if constexpr (sizeof...(Tail) == 0) {
@@ -354,21 +347,19 @@ struct ScatterV {
                    MPI_Datatype send_type, void* receive_buffer, Count receive_count, MPI_Datatype receive_type,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::scatter, tail...); here) {
-                here.arguments.root = root;
-                here.arguments.varying = true;
-                here.arguments.in_place = receive_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.receives(receive_buffer, receive_count, receive_type);
-                    here.arguments.own_bytes = here.arguments.bytes = here.bytes_of(receive_count, receive_type);
-                }
-                if (here.is_root()) {
-                    here.sends_parts(send_buffer, send_counts, displacements, send_type);
-                }
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
+        if (OnNode here(call, comm, Kind::scatter, tail...); here) {
+            here.arguments.root = root;
+            here.arguments.varying = true;
+            here.arguments.in_place = receive_buffer == MPI_IN_PLACE;
+            if (!here.arguments.in_place) {
+                here.receives(receive_buffer, receive_count, receive_type);
+                here.arguments.own_bytes = here.arguments.bytes = here.bytes_of(receive_count, receive_type);
+            }
+            if (here.is_root()) {
+                here.sends_parts(send_buffer, send_counts, displacements, send_type);
+            }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
             }
         }
         Stage stage(call);
@@ -401,25 +392,21 @@ struct GatherAll {
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         bool all_host = false;
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, to_each ? Kind::alltoall : Kind::allgather, tail...); here) {
-                const std::int64_t all = static_cast<std::int64_t>(receive_count) * here.size();
-                here.receives(receive_buffer, all, receive_type);
-                here.arguments.bytes = here.arguments.block_bytes = here.arguments.own_bytes =
-                    here.bytes_of(receive_count, receive_type);
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.sends(send_buffer, static_cast<std::int64_t>(send_count) * (to_each ? here.size() : 1),
-                               send_type);
-                } else if (!to_each) {
-                    here.arguments.in_place_offset =
-                        here.arguments.block_bytes * static_cast<std::uint64_t>(here.rank());
-                }
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
-                all_host = here.all_host();
+        if (OnNode here(call, comm, to_each ? Kind::alltoall : Kind::allgather, tail...); here) {
+            const std::int64_t all = static_cast<std::int64_t>(receive_count) * here.size();
+            here.receives(receive_buffer, all, receive_type);
+            here.arguments.bytes = here.arguments.block_bytes = here.arguments.own_bytes =
+                here.bytes_of(receive_count, receive_type);
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (!here.arguments.in_place) {
+                here.sends(send_buffer, static_cast<std::int64_t>(send_count) * (to_each ? here.size() : 1), send_type);
+            } else if (!to_each) {
+                here.arguments.in_place_offset = here.arguments.block_bytes * static_cast<std::uint64_t>(here.rank());
             }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+            all_host = here.all_host();
         }
         const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
@@ -477,20 +464,18 @@ struct AllGatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
                    Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::allgather, tail...); here) {
-                here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
-                const auto own = static_cast<std::size_t>(here.rank());
-                here.arguments.own_bytes = here.arguments.bytes_from[own];
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (here.arguments.in_place) {
-                    here.arguments.in_place_offset = here.arguments.receive_offsets[own];
-                } else {
-                    here.sends(send_buffer, send_count, send_type);
-                }
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
+        if (OnNode here(call, comm, Kind::allgather, tail...); here) {
+            here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
+            const auto own = static_cast<std::size_t>(here.rank());
+            here.arguments.own_bytes = here.arguments.bytes_from[own];
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (here.arguments.in_place) {
+                here.arguments.in_place_offset = here.arguments.receive_offsets[own];
+            } else {
+                here.sends(send_buffer, send_count, send_type);
+            }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
             }
         }
         Stage stage(call);
@@ -519,18 +504,16 @@ struct AllToAllV {
                    MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
-                here.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (here.arguments.in_place) {
-                    here.arguments.send_offsets = here.arguments.receive_offsets;
-                } else {
-                    here.sends_parts(send_buffer, send_counts, send_displacements, send_type);
-                }
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
+        if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
+            here.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (here.arguments.in_place) {
+                here.sends_received_parts();
+            } else {
+                here.sends_parts(send_buffer, send_counts, send_displacements, send_type);
+            }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
             }
         }
         Stage stage(call);
@@ -560,6 +543,18 @@ struct AllToAllW {
                    Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
                    Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
+            here.receives_typed_parts(receive_buffer, receive_counts, receive_displacements, receive_types);
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (here.arguments.in_place) {
+                here.sends_received_parts();
+            } else {
+                here.sends_typed_parts(send_buffer, send_counts, send_displacements, send_types);
+            }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const Group group = group_of(comm);
@@ -587,22 +582,20 @@ struct Reduce {
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         bool all_host = false;
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::reduce, tail...); here) {
-                here.arguments.root = root;
-                here.reduces(op, type, static_cast<std::int64_t>(count));
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.sends(send_buffer, static_cast<std::int64_t>(count), type);
-                }
-                if (here.is_root()) {
-                    here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
-                }
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
-                all_host = here.all_host();
+        if (OnNode here(call, comm, Kind::reduce, tail...); here) {
+            here.arguments.root = root;
+            here.reduces(op, type, static_cast<std::int64_t>(count));
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (!here.arguments.in_place) {
+                here.sends(send_buffer, static_cast<std::int64_t>(count), type);
             }
+            if (here.is_root()) {
+                here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
+            }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+            all_host = here.all_host();
         }
         const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
@@ -652,7 +645,8 @@ struct ReduceAll {
         call.on(comm);
         bool all_host = false;
         if constexpr (function == Function::Allreduce || function == Function::Allreduce_c ||
-                      function == Function::Iallreduce || function == Function::Iallreduce_c) {
+                      function == Function::Iallreduce || function == Function::Iallreduce_c ||
+                      function == Function::Allreduce_init || function == Function::Allreduce_init_c) {
             if (OnNode here(call, comm, Kind::allreduce, tail...); here) {
                 here.reduces(op, type, static_cast<std::int64_t>(count));
                 here.arguments.in_place = send_buffer == MPI_IN_PLACE;
@@ -713,25 +707,22 @@ struct ReduceScatter {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Counts receive_counts, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
-                const auto begin = receive_counts + here.rank();
-                const auto total = std::accumulate(receive_counts, receive_counts + here.size(), std::int64_t{0});
-                const auto mine = static_cast<std::int64_t>(*begin);
-                here.reduces(op, type, mine);
-                const auto end = receive_counts + here.size();
-                here.arguments.bytes = here.bytes_of(*std::max_element(receive_counts, end), type);
-                here.arguments.even = std::all_of(receive_counts, end, [=](const auto each) { return each == *begin; });
-                here.arguments.own_offset =
-                    here.bytes_of(std::accumulate(receive_counts, begin, std::int64_t{0}), type);
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.sends(send_buffer, total, type);
-                }
-                here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
+        if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
+            const auto begin = receive_counts + here.rank();
+            const auto total = std::accumulate(receive_counts, receive_counts + here.size(), std::int64_t{0});
+            const auto mine = static_cast<std::int64_t>(*begin);
+            here.reduces(op, type, mine);
+            const auto end = receive_counts + here.size();
+            here.arguments.bytes = here.bytes_of(*std::max_element(receive_counts, end), type);
+            here.arguments.even = std::all_of(receive_counts, end, [=](const auto each) { return each == *begin; });
+            here.arguments.own_offset = here.bytes_of(std::accumulate(receive_counts, begin, std::int64_t{0}), type);
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (!here.arguments.in_place) {
+                here.sends(send_buffer, total, type);
+            }
+            here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
             }
         }
         Stage stage(call);
@@ -768,22 +759,20 @@ struct ReduceScatterBlock {
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         bool all_host = false;
-        if constexpr (sizeof...(Tail) <= 1) {
-            if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
-                const auto mine = static_cast<std::int64_t>(receive_count);
-                const std::int64_t total = mine * here.size();
-                here.reduces(op, type, mine);
-                here.arguments.own_offset = here.arguments.bytes * static_cast<std::uint64_t>(here.rank());
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.sends(send_buffer, total, type);
-                }
-                here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
-                all_host = here.all_host();
+        if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
+            const auto mine = static_cast<std::int64_t>(receive_count);
+            const std::int64_t total = mine * here.size();
+            here.reduces(op, type, mine);
+            here.arguments.own_offset = here.arguments.bytes * static_cast<std::uint64_t>(here.rank());
+            here.arguments.in_place = send_buffer == MPI_IN_PLACE;
+            if (!here.arguments.in_place) {
+                here.sends(send_buffer, total, type);
             }
+            here.receives(receive_buffer, here.arguments.in_place ? total : mine, type);
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+            all_host = here.all_host();
         }
         int size = 0;
         layer().real.Comm_size(comm, &size);
@@ -812,6 +801,9 @@ struct ReduceScatterBlock {
 struct ReduceLocal {
     template <Function function, class Count>
     static int run(Call& call, const void* input, void* inout, Count count, MPI_Datatype type, MPI_Op op) {
+        if (reduce_on_gpu(call, input, inout, static_cast<std::int64_t>(count), type, op)) {
+            return MPI_SUCCESS;
+        }
         Stage stage(call);
         const auto left = stage.buffer(Access::in, input, count, type, -1, Form::mirror);
         const auto right = stage.buffer(Access::inout, inout, count, type, -1, Form::mirror);

@@ -1,11 +1,15 @@
 #include "coll/engine.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "base/error.h"
+#include "base/relax.h"
 #include "gpu/kernels/codes.h"
 #include "gpu/kernels/texts.h"
 #include "gpu/wait.h"
@@ -223,6 +227,35 @@ Engine::Work Engine::reserve(Device& device, const gpu::StreamHandle stream) {
     work._counter = device.free_counters.back();
     device.free_counters.pop_back();
     return work;
+}
+
+void Engine::run(const int device, const Fold& fold) {
+    std::atomic<std::uint64_t>* const word = take_word();
+    if (word == nullptr) {
+        throw Error("no page-locked memory for a kernel's word",
+                    "free host memory, or raise the limit of locked memory");
+    }
+    struct GiveBack {
+        Engine& engine;
+        std::atomic<std::uint64_t>* word;
+        ~GiveBack() { engine.give_back_word(word); }
+    } const give_back{*this, word};
+    const std::uint64_t value = word->load(std::memory_order_relaxed) + 1;
+    Work work = start(device, {fold}, {}, *word, value);
+    constexpr std::chrono::microseconds kBetweenQueries{200};
+    auto asked = std::chrono::steady_clock::now();
+    for (unsigned turn = 1; word->load(std::memory_order_acquire) != value; ++turn) {
+        relax();
+        if (turn % 64 != 0) {
+            continue;
+        }
+        sched_yield();
+        if (const auto now = std::chrono::steady_clock::now(); now - asked > kBetweenQueries) {
+            asked = now;
+            static_cast<void>(work.query());  // throws if the kernel failed
+        }
+    }
+    work.finished();
 }
 
 Engine::Work Engine::start(const int device, const std::function<void(gpu::StreamHandle)>& issue,

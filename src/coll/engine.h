@@ -80,7 +80,11 @@ class Engine {
     [[nodiscard]] Work start(int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
                              std::atomic<std::uint64_t>& word, std::uint64_t value);
 
-    /// The same for what a library puts into a stream: `issue` is called with `device` current. Throws what it throws.
+    /// One fold, waited for.
+    void run(int device, const Fold& fold);
+
+    /// As start(), for what a library puts into a stream: `issue` is called with `device` current. Throws what it
+    /// throws.
     [[nodiscard]] Work start(int device, const std::function<void(gpu::StreamHandle)>& issue,
                              std::atomic<std::uint64_t>& word, std::uint64_t value);
 

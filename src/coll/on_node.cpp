@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "base/relax.h"
+#include "call/held_type.h"
 #include "gpu/kernels/codes.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -268,7 +269,7 @@ class CollectiveExchange final : public Exchange {
 
   private:
     const std::shared_ptr<RoundJob> _job;
-    Stage _stage;  ///< images of buffers with gaps
+    Stage _stage;  ///< images of buffers with gaps that the GPU cannot pack
     const MPI_Comm _communicator;
     bool _settled = false;
     int _error = MPI_SUCCESS;
@@ -307,53 +308,245 @@ void OnNode::reduces(const MPI_Op op, const MPI_Datatype type, const std::int64_
     }
 }
 
+void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part) {
+    Stage::Located located = _stage.locate(part.address, part.count, part.type);
+    if (located.type == nullptr) {
+        // Not looked at: this process uses no GPU.
+        if (bytes_of(part.count, part.type) != 0) {
+            all.state = coll::Buffer::State::host;
+        }
+        return;
+    }
+    const Datatype& type = *located.type;
+    if (part.count <= 0 || type.layout.size() == 0) {
+        return;
+    }
+    coll::Buffer::Piece piece;
+    piece.at = all.bytes;
+    piece.bytes = static_cast<std::uint64_t>(part.count) * static_cast<std::uint64_t>(type.layout.size());
+    piece.info = located.info;
+    piece.address = part.address + type.layout.span(part.count).begin;
+    const bool contiguous = !located.mixed && type.layout.is_contiguous(part.count);
+    bool known = contiguous;
+    if (!contiguous && located.served && !located.mixed &&
+        (all.info.device < 0 || located.info.device < 0 || all.info.device == located.info.device)) {
+        Layer& owner = layer();
+        int device = located.info.device;
+        if (device < 0 && (!owner.gpu().current_device(device).ok() || device < 0)) {
+            device = 0;
+        }
+        piece.typed = type.memory(part.address, part.count);
+        known = owner.neighbours.copies() != nullptr && owner.neighbours.copies()->can_move(device, *piece.typed);
+    }
+    bool is_device = located.served;
+    if (!known && arguments.compulsory) {
+        // Its packed image is what takes part, also where the CPU could reach it.
+        located.served = true;
+        const Argument<std::int64_t> image =
+            _stage.buffer(access, part.address, part.count, part.type, std::move(located));
+        piece.typed = nullptr;
+        piece.address = static_cast<std::byte*>(image.address);
+        piece.info = {};
+        is_device = false;
+    }
+    using State = coll::Buffer::State;
+    const State state = is_device ? State::device : State::host;
+    const bool joins = all.state == State::unused || all.state == state;
+    if (!arguments.compulsory && is_device && !known) {
+        all.state = State::other;
+        arguments.obstacle = "a rank's datatype has gaps that its GPU cannot pack";
+    } else if (!arguments.compulsory && !joins) {
+        all.state = State::other;
+        arguments.obstacle = "a rank's buffer is partly host memory";
+    } else if (joins || is_device) {
+        all.state = state;
+        if (all.pieces.empty() || !joins) {
+            all.address = piece.address;
+            all.info = piece.info;
+        }
+    }
+    all.bytes += piece.bytes;
+    all.gathered = all.gathered || !contiguous || !all.pieces.empty();
+    all.pieces.push_back(std::move(piece));
+}
+
 coll::Buffer OnNode::look_at(const Access access, const void* const buffer, const std::int64_t count,
                              const MPI_Datatype type) {
     coll::Buffer seen;
-    if (count <= 0) {
-        return seen;
+    if (count > 0) {
+        add_piece(seen, access, {static_cast<std::byte*>(const_cast<void*>(buffer)), count, type});
     }
-    const Stage::Located located = _stage.locate(buffer, count, type);
-    if (located.type == nullptr) {
-        // Not looked at: this process uses no GPU.
-        seen.state = bytes_of(count, type) != 0 ? coll::Buffer::State::host : coll::Buffer::State::unused;
-        return seen;
-    }
-    const transfer::Layout& layout = located.type->layout;
-    if (layout.size() == 0) {
-        return seen;
-    }
-    seen.info = located.info;
-    if (arguments.compulsory && (located.mixed || !layout.is_contiguous(count))) {
-        // Its packed image is what takes part, also where the CPU could reach it.
-        Stage::Located served = located;
-        served.served = true;
-        const Argument<std::int64_t> image = _stage.buffer(access, buffer, count, type, std::move(served));
-        seen.state = coll::Buffer::State::host;
-        seen.info = {};
-        seen.address = static_cast<std::byte*>(image.address);
-        seen.bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.size());
-    } else if (!located.served) {
-        seen.state = coll::Buffer::State::host;
-        seen.address = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.true_begin();
-        seen.bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.size());
-    } else if (located.mixed || !layout.is_contiguous(count)) {
-        seen.state = coll::Buffer::State::other;
-        arguments.obstacle = "a rank's datatype has gaps";
-    } else {
-        seen.state = coll::Buffer::State::device;
-        seen.address = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.true_begin();
-        seen.bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(layout.size());
+    if (!seen.gathered) {
+        seen.pieces.clear();  // all of it
     }
     return seen;
 }
 
+/// Whether the parts of one type lie in one stretch of elements without gaps, those that belong to no part included.
+bool OnNode::is_one_stretch(const std::vector<Part>& parts, Part& stretch) const {
+    Layer& owner = layer();
+    if (owner.gpu().vendor() == gpu::Vendor::none || parts.front().type == MPI_DATATYPE_NULL) {
+        return false;
+    }
+    const auto type = owner.datatypes.find(parts.front().type);
+    const std::int64_t extent = type->layout.extent();
+    stretch = {nullptr, 0, parts.front().type};
+    const std::byte* end = nullptr;
+    for (const Part& part : parts) {
+        if (part.count > 0) {
+            stretch.address = end == nullptr ? part.address : std::min(stretch.address, part.address);
+            end = std::max<const std::byte*>(end, part.address + part.count * extent);
+        }
+    }
+    if (end == nullptr || extent <= 0) {
+        return false;
+    }
+    stretch.count = (end - stretch.address) / extent;
+    return type->layout.is_contiguous(stretch.count);
+}
+
+/// Whether all parts are runs of bytes in one allocation, in which others can find them.
+bool OnNode::is_one_allocation(const std::vector<Part>& parts, coll::Buffer& all) const {
+    coll::Buffer seen;
+    const std::byte* end = nullptr;
+    for (const Part& part : parts) {
+        if (bytes_of(part.count, part.type) == 0) {
+            continue;
+        }
+        const Stage::Located located = _stage.locate(part.address, part.count, part.type);
+        if (located.type == nullptr || !located.served || located.mixed || located.info.base == 0 ||
+            !located.type->layout.is_contiguous(part.count) ||
+            (end != nullptr && located.info.base != seen.info.base)) {
+            return false;
+        }
+        std::byte* const begin = part.address + located.type->layout.true_begin();
+        seen.info = located.info;
+        seen.address = end == nullptr ? begin : std::min(seen.address, begin);
+        end = std::max<const std::byte*>(end, begin + part.count * located.type->layout.size());
+    }
+    if (end == nullptr) {
+        return false;
+    }
+    seen.state = coll::Buffer::State::device;
+    seen.bytes = static_cast<std::uint64_t>(end - seen.address);
+    all = std::move(seen);
+    return true;
+}
+
+void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets,
+                           std::vector<std::uint64_t>* const bytes, const Input& input) {
+    const std::vector<Part>& parts = input.parts;
+    const bool one_type = input.form == Input::Form::parts;
+    arguments.varying = true;
+    offsets.assign(parts.size(), 0);
+    if (bytes != nullptr) {
+        bytes->assign(parts.size(), 0);
+    }
+    const Access access = bytes != nullptr ? Access::inout : Access::in;
+    for (const Part& part : parts) {
+        if (part.type == MPI_DATATYPE_NULL && part.count > 0) {
+            arguments.obstacle = "a rank passes no datatype";
+            return;
+        }
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::uint64_t length = bytes_of(parts[i].count, parts[i].type);
+        arguments.bytes = std::max(arguments.bytes, length);
+        if (bytes != nullptr) {
+            (*bytes)[i] = length;
+        }
+    }
+    Part stretch{};
+    const bool stretched = one_type && is_one_stretch(parts, stretch);
+    if (stretched) {
+        all = look_at(access, stretch.address, stretch.count, stretch.type);
+    }
+    if (stretched || (!one_type && is_one_allocation(parts, all))) {
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            const std::uint64_t length = bytes_of(parts[i].count, parts[i].type);
+            if (length == 0) {
+                continue;
+            }
+            const std::int64_t lead = layer().datatypes.find(parts[i].type)->layout.true_begin();
+            offsets[i] = static_cast<std::uint64_t>(parts[i].address + lead - all.address);
+            // What lies between the parts belongs to the program.
+            if (!all.pieces.empty() && all.pieces.back().at + all.pieces.back().bytes == offsets[i]) {
+                all.pieces.back().bytes += length;
+            } else {
+                all.pieces.push_back({all.address + offsets[i], all.info, offsets[i], length, nullptr});
+            }
+        }
+        return;
+    }
+    Part next{nullptr, 0, MPI_DATATYPE_NULL};
+    std::uint64_t end = 0;  ///< of the pieces so far, in what takes part
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const Part& part = parts[i];
+        offsets[i] = end;
+        if (part.count <= 0) {
+            continue;
+        }
+        end += bytes_of(part.count, part.type);
+        MPI_Aint lower_bound = 0, extent = 0;
+        layer().real.Type_get_extent(part.type, &lower_bound, &extent);
+        if (one_type && next.count != 0 && part.address == next.address + next.count * extent) {
+            next.count += part.count;  // goes on where the one before ends
+            continue;
+        }
+        if (next.count != 0) {
+            add_piece(all, access, next);
+        }
+        next = part;
+    }
+    if (next.count != 0) {
+        add_piece(all, access, next);
+    }
+}
+
+void OnNode::sends(Input input) {
+    if (input.form == Input::Form::whole) {
+        arguments.send =
+            look_at(Access::in, input.parts.front().address, input.parts.front().count, input.parts.front().type);
+    } else {
+        look_at_parts(arguments.send, _send_offsets, nullptr, input);
+        arguments.send_offsets = _send_offsets;
+    }
+    if (_persistent) {
+        _sent = std::move(input);
+    }
+}
+
+void OnNode::receives(Input input) {
+    if (input.form == Input::Form::whole) {
+        arguments.receive =
+            look_at(Access::inout, input.parts.front().address, input.parts.front().count, input.parts.front().type);
+    } else {
+        look_at_parts(arguments.receive, _receive_offsets, &_receive_bytes, input);
+        arguments.receive_offsets = _receive_offsets;
+        arguments.bytes_from = _receive_bytes;
+        if (_sends_received_parts) {
+            arguments.send_offsets = _receive_offsets;
+        }
+    }
+    if (_persistent) {
+        _received = std::move(input);
+    }
+}
+
 void OnNode::sends(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
-    arguments.send = look_at(Access::in, buffer, count, type);
+    if (_persistent) {
+        sends(Input{{{static_cast<std::byte*>(const_cast<void*>(buffer)), count, type}}, Input::Form::whole});
+    } else {
+        arguments.send = look_at(Access::in, buffer, count, type);
+    }
 }
 
 void OnNode::receives(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
-    arguments.receive = look_at(Access::inout, buffer, count, type);
+    if (_persistent) {
+        receives(Input{{{static_cast<std::byte*>(const_cast<void*>(buffer)), count, type}}, Input::Form::whole});
+    } else {
+        arguments.receive = look_at(Access::inout, buffer, count, type);
+    }
 }
 
 void OnNode::leave_to_mpi_what_is_wrong() {
@@ -381,14 +574,144 @@ bool OnNode::run(MPI_Request* const request) {
     if (operation->start_own_handle(request) != MPI_SUCCESS) {
         throw Error("the MPI gives no request", "complete some of the program's requests first");
     }
+    owner.requests.add_exchange(operation, begin());
+    owner.requests.track(std::move(operation));
+    return true;
+}
+
+/// The round is begun, and goes on by itself.
+std::unique_ptr<Exchange> OnNode::begin() {
     _call.account(report::Path::direct,
                   static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
     auto exchange = std::make_unique<CollectiveExchange>(std::make_shared<RoundJob>(_team->begin(arguments)),
                                                          std::move(_stage), _communicator);
     exchange->leave();
-    owner.requests.add_exchange(operation, std::move(exchange));
+    return exchange;
+}
+
+/// What a persistent collective keeps of its initialisation. Each start is the nonblocking call with these arguments.
+class OnNode::Persistent {
+  public:
+    Persistent(const OnNode& made, std::shared_ptr<coll::Team> team)
+        : _communicator(made._communicator),
+          _team(std::move(team)),
+          _arguments(made.arguments),
+          _sent(made._sent),
+          _received(made._received),
+          _sends_received_parts(made._sends_received_parts) {
+        _arguments.send = _arguments.receive = {};
+        _arguments.bytes_from = _arguments.send_offsets = _arguments.receive_offsets = {};
+        _arguments.asks = false;
+        _arguments.compulsory = true;
+        for (Input* const input : {&_sent, &_received}) {
+            for (Part& part : input->parts) {
+                hold(part);
+            }
+        }
+    }
+    Persistent(const Persistent&) = delete;
+    Persistent& operator=(const Persistent&) = delete;
+
+    [[nodiscard]] int start(Call& call, const std::shared_ptr<Operation>& operation) const {
+        call.on(_communicator);
+        OnNode here(call, _communicator, _arguments.kind, _team.get());
+        here.arguments = _arguments;
+        here._sends_received_parts = _sends_received_parts;
+        try {
+            if (!_received.parts.empty()) {
+                here.receives(_received);
+            }
+            if (!_sent.parts.empty()) {
+                here.sends(_sent);
+            }
+            here._stage.load();
+        } catch (...) {
+            // The others have started, or will: they are to hear of it.
+            here.arguments.send = here.arguments.receive = {};
+            here.arguments.obstacle = "its start has failed";
+            static_cast<void>(here.begin());
+            throw;
+        }
+        if (const int error = operation->start_own_carrier(); error != MPI_SUCCESS) {
+            return error;
+        }
+        layer().requests.add_exchange(operation, here.begin());
+        return MPI_SUCCESS;
+    }
+
+  private:
+    /// The program may free a datatype before the start.
+    void hold(Part& part) {
+        if (part.type == MPI_DATATYPE_NULL) {
+            return;
+        }
+        for (const auto& [type, held] : _held) {
+            if (type == part.type) {
+                part.type = held->get();
+                return;
+            }
+        }
+        _held.emplace_back(part.type, std::make_unique<const HeldType>(part.type));
+        part.type = _held.back().second->get();
+    }
+
+    const MPI_Comm _communicator;
+    const std::shared_ptr<coll::Team> _team;
+    coll::Arguments _arguments;
+    Input _sent, _received;
+    const bool _sends_received_parts;
+    std::vector<std::pair<MPI_Datatype, std::unique_ptr<const HeldType>>> _held;
+};
+
+bool OnNode::run(MPI_Info, MPI_Request* const request) {
+    Layer& owner = layer();
+    leave_to_mpi_what_is_wrong();
+    if (!asks()) {
+        return false;
+    }
+    // The program's handle: persistent, and never started itself.
+    MPI_Request handle = MPI_REQUEST_NULL;
+    const int error = owner.real.Recv_init(nullptr, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, &handle);
+    std::shared_ptr<coll::Team> team =
+        owner.neighbours.make_persistent_team(_communicator, error == MPI_SUCCESS && handle != MPI_REQUEST_NULL);
+    if (team == nullptr) {
+        if (handle != MPI_REQUEST_NULL) {
+            owner.real.Request_free(&handle);
+        }
+        return false;
+    }
+    auto operation = std::make_shared<Operation>(Operation::Kind::rebinding);
+    operation->handle = operation->carrier = *request = handle;
+    operation->active = false;
+    operation->launch = [persistent = std::make_shared<const Persistent>(*this, std::move(team))](
+                            Call& start, const std::shared_ptr<Operation>& own, int& outcome) {
+        outcome = persistent->start(start, own);
+        return true;
+    };
     owner.requests.track(std::move(operation));
     return true;
+}
+
+/// Whether all members would do this here. What each passes now tells: later starts are done here whatever the buffers
+/// are by then.
+bool OnNode::asks() {
+    arguments.asks = true;
+    const coll::Arguments given = arguments;
+    const std::unique_ptr<coll::Round> round = finished_round();
+    if (_team->must_try_reach()) {
+        try_reach();
+        arguments = given;
+    }
+    if (round->decision() == coll::Round::Decision::ours && _team->reachable()) {
+        return true;
+    }
+    if (round->decision() != coll::Round::Decision::host && layer().settings.report) {
+        layer().ledger.add_fallback(
+            _call.name(), "staged: " + (round->reason().empty() ? std::string("ranks cannot reach each other's "
+                                                                              "memory")
+                                                                : round->reason()));
+    }
+    return false;
 }
 
 /// A few bytes from everybody to everybody: what fails of it says enough.

@@ -27,6 +27,9 @@ class OnNode {
         : OnNode(call, comm, kind, layer().neighbours.known_team_of(comm)) {
         arguments.compulsory = _team != nullptr && _team->agreed(kind);
     }
+    OnNode(Call& call, MPI_Comm comm, coll::Kind kind, MPI_Info, const MPI_Request*) : OnNode(call, comm, kind) {
+        _persistent = true;
+    }
 
     /// False: there is no team, and the rest of this must not be used.
     [[nodiscard]] explicit operator bool() const noexcept { return _team != nullptr; }
@@ -42,14 +45,27 @@ class OnNode {
     /// Buffers in parts: `counts` elements each, `displacements` extents of `type` from the buffer's begin.
     template <class Count, class Displacement>
     void sends_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
-        parts(arguments.send, _send_offsets, nullptr, buffer, counts, displacements, type);
-        arguments.send_offsets = _send_offsets;
+        sends(Input{parts_of(buffer, counts, displacements, type), Input::Form::parts});
     }
     template <class Count, class Displacement>
     void receives_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
-        parts(arguments.receive, _receive_offsets, &_receive_bytes, buffer, counts, displacements, type);
-        arguments.receive_offsets = _receive_offsets;
-        arguments.bytes_from = _receive_bytes;
+        receives(Input{parts_of(buffer, counts, displacements, type), Input::Form::parts});
+    }
+    /// The same with a type for each part, and displacements in bytes.
+    template <class Count, class Displacement>
+    void sends_typed_parts(const void* buffer, const Count* counts, const Displacement* displacements,
+                           const MPI_Datatype* types) {
+        sends(Input{parts_of(buffer, counts, displacements, types), Input::Form::typed_parts});
+    }
+    template <class Count, class Displacement>
+    void receives_typed_parts(const void* buffer, const Count* counts, const Displacement* displacements,
+                              const MPI_Datatype* types) {
+        receives(Input{parts_of(buffer, counts, displacements, types), Input::Form::typed_parts});
+    }
+    /// The parts that are sent lie where those that are received do.
+    void sends_received_parts() {
+        _sends_received_parts = true;
+        arguments.send_offsets = _receive_offsets;
     }
     /// Bytes of `count` elements.
     [[nodiscard]] std::uint64_t bytes_of(std::int64_t count, MPI_Datatype type) const;
@@ -65,6 +81,8 @@ class OnNode {
     void meet() { static_cast<void>(run()); }
     /// The nonblocking form: begins it. False: the MPI has to.
     [[nodiscard]] bool run(MPI_Request* request);
+    /// The persistent form: the members agree on whether the starts are to be rounds. False: the MPI has to.
+    [[nodiscard]] bool run(MPI_Info info, MPI_Request* request);
 
   private:
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, coll::Team* team);
@@ -73,9 +91,43 @@ class OnNode {
     void keep_mpi_going(unsigned turn);
     std::unique_ptr<coll::Round> finished_round();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
+
+    /// What goes to one member, or comes from it.
+    struct Part {
+        std::byte* address;
+        std::int64_t count;
+        MPI_Datatype type;
+    };
+    /// A buffer as the call describes it.
+    struct Input {
+        enum class Form : std::uint8_t {
+            whole,       ///< one part, for all members
+            parts,       ///< of one type, and a whole number of its extents apart
+            typed_parts  ///< of types of their own
+        };
+        std::vector<Part> parts;
+        Form form = Form::whole;
+    };
+    class Persistent;
+
+    void sends(Input input);
+    void receives(Input input);
+    [[nodiscard]] bool asks();
+    [[nodiscard]] std::unique_ptr<Exchange> begin();
     template <class Count, class Displacement>
-    void parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
-               const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type);
+    [[nodiscard]] std::vector<Part> parts_of(const void* buffer, const Count* counts, const Displacement* displacements,
+                                             MPI_Datatype type) const;
+    template <class Count, class Displacement>
+    [[nodiscard]] std::vector<Part> parts_of(const void* buffer, const Count* counts, const Displacement* displacements,
+                                             const MPI_Datatype* types) const;
+    /// A buffer in parts, by member. `offsets` receives where each lies in what takes part, `bytes` (if there) how long
+    /// each is.
+    void look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
+                       const Input& input);
+    [[nodiscard]] bool is_one_stretch(const std::vector<Part>& parts, Part& stretch) const;
+    [[nodiscard]] bool is_one_allocation(const std::vector<Part>& parts, coll::Buffer& all) const;
+    /// The buffer gets one more piece, behind those that it has.
+    void add_piece(coll::Buffer& all, Access access, const Part& part);
 
     Call& _call;
     MPI_Comm _communicator;
@@ -83,53 +135,37 @@ class OnNode {
     bool _all_host = false;
     Stage _stage;
     std::vector<std::uint64_t> _send_offsets, _receive_offsets, _receive_bytes;
+    bool _sends_received_parts = false;
+    bool _persistent = false;
+    Input _sent, _received;  ///< of the persistent form, which looks at them again at each start
 };
 
 template <class Count, class Displacement>
-void OnNode::parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* const bytes,
-                   const void* const buffer, const Count* const counts, const Displacement* const displacements,
-                   const MPI_Datatype type) {
-    const auto members = static_cast<std::size_t>(size());
-    arguments.varying = true;
-    offsets.assign(members, 0);
-    if (bytes != nullptr) {
-        bytes->assign(members, 0);
-    }
-    if (type == MPI_DATATYPE_NULL) {
-        arguments.obstacle = "a rank passes no datatype";
-        return;
-    }
+std::vector<OnNode::Part> OnNode::parts_of(const void* const buffer, const Count* const counts,
+                                           const Displacement* const displacements, const MPI_Datatype type) const {
     MPI_Aint lower_bound = 0, extent = 0;
-    layer().real.Type_get_extent(type, &lower_bound, &extent);
-    // One stretch from the first part to the end of the last: what lies between them belongs to the program.
-    std::int64_t begin = 0, end = 0;
-    bool any = false;
-    for (std::size_t i = 0; i < members; ++i) {
-        const auto count = static_cast<std::int64_t>(counts[i]);
-        if (count == 0) {
-            continue;
-        }
-        const auto at = static_cast<std::int64_t>(displacements[i]);
-        begin = any ? std::min(begin, at) : at;
-        end = any ? std::max(end, at + count) : at + count;
-        any = true;
+    if (type != MPI_DATATYPE_NULL) {
+        layer().real.Type_get_extent(type, &lower_bound, &extent);
     }
-    if (!any) {
-        return;
+    auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
+    std::vector<Part> parts;
+    for (int i = 0; i < size(); ++i) {
+        parts.push_back(
+            {begin + static_cast<std::int64_t>(displacements[i]) * extent, static_cast<std::int64_t>(counts[i]), type});
     }
-    all = look_at(bytes != nullptr ? Access::inout : Access::in, static_cast<const std::byte*>(buffer) + begin * extent,
-                  end - begin, type);
-    for (std::size_t i = 0; i < members; ++i) {
-        if (counts[i] == 0) {
-            continue;
-        }
-        offsets[i] = static_cast<std::uint64_t>((static_cast<std::int64_t>(displacements[i]) - begin) * extent);
-        const std::uint64_t part = bytes_of(static_cast<std::int64_t>(counts[i]), type);
-        arguments.bytes = std::max(arguments.bytes, part);
-        if (bytes != nullptr) {
-            (*bytes)[i] = part;
-        }
+    return parts;
+}
+
+template <class Count, class Displacement>
+std::vector<OnNode::Part> OnNode::parts_of(const void* const buffer, const Count* const counts,
+                                           const Displacement* const displacements,
+                                           const MPI_Datatype* const types) const {
+    auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
+    std::vector<Part> parts;
+    for (int i = 0; i < size(); ++i) {
+        parts.push_back({begin + displacements[i], static_cast<std::int64_t>(counts[i]), types[i]});
     }
+    return parts;
 }
 
 }  // namespace awaken::AWAKEN_ABI

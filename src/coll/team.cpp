@@ -250,10 +250,7 @@ bool Round::step() {
                 return false;
             }
             if (_receive.block) {
-                // Into the program's own buffer.
-                _copies.push_back(_engine->copies().start(_device, 0,
-                                                          {_arguments.receive.address, &_arguments.receive.info},
-                                                          {_receive.block.data(), nullptr}, _arguments.receive.bytes));
+                copy_out(_arguments.receive, _receive);
             }
             _state = State::copying_out;
             return true;
@@ -292,6 +289,39 @@ void Round::check_members(const char* const doing) {
     }
 }
 
+/// Whether this member's GPU can pack and unpack all of it.
+bool Round::can_move(const Buffer& buffer) const {
+    return std::all_of(buffer.pieces.begin(), buffer.pieces.end(), [this](const Buffer::Piece& piece) {
+        return piece.typed == nullptr || _engine->copies().can_move(_device, *piece.typed);
+    });
+}
+
+/// Starts filling the copy that is shown in the place of the buffer.
+void Round::copy_in(const Buffer& buffer, const Shown& shown) {
+    DeviceCopies& copies = _engine->copies();
+    if (buffer.pieces.empty()) {
+        _copies.push_back(
+            copies.start(_device, 0, {shown.block.data(), nullptr}, {buffer.address, &buffer.info}, buffer.bytes));
+    }
+    for (const Buffer::Piece& piece : buffer.pieces) {
+        _copies.push_back(copies.start(_device, 0, {shown.block.data() + piece.at, nullptr},
+                                       {piece.address, &piece.info, piece.typed}, piece.bytes));
+    }
+}
+
+/// Starts bringing the copy's data to where the program wants it, and nothing else: what lies between belongs to it.
+void Round::copy_out(const Buffer& buffer, const Shown& shown) {
+    DeviceCopies& copies = _engine->copies();
+    if (buffer.pieces.empty()) {
+        _copies.push_back(
+            copies.start(_device, 0, {buffer.address, &buffer.info}, {shown.block.data(), nullptr}, buffer.bytes));
+    }
+    for (const Buffer::Piece& piece : buffer.pieces) {
+        _copies.push_back(copies.start(_device, 0, {piece.address, &piece.info, piece.typed},
+                                       {shown.block.data() + piece.at, nullptr}, piece.bytes));
+    }
+}
+
 bool Round::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
     Engine& engine = *_engine;
     shown.needed = true;
@@ -299,7 +329,7 @@ bool Round::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
     const std::uint64_t alignment =
         _arguments.code != 0 ? kernels::element_alignment(kernels::type_of(_arguments.code)) : 1;
     const bool aligned = reinterpret_cast<std::uintptr_t>(buffer.address) % alignment == 0;
-    if (!as_copy && aligned && buffer.state == Buffer::State::device && buffer.info.ipc_capable &&
+    if (!as_copy && !buffer.gathered && aligned && buffer.state == Buffer::State::device && buffer.info.ipc_capable &&
         engine.exports().describe(buffer.address, buffer.info, shown.location).ok()) {
         return true;
     }
@@ -348,6 +378,14 @@ void Round::prepare() {
         given.obstacle = "a rank has no kernels for it";
         return;
     }
+    if (!can_move(given.send) || !can_move(given.receive)) {
+        given.obstacle = "a rank's GPU cannot pack its datatype";
+        return;
+    }
+    if (given.asks) {
+        _takes_part = true;
+        return;
+    }
     gpu::Runtime& runtime = engine->runtime();
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
         if (is_device(*buffer)) {
@@ -374,14 +412,11 @@ void Round::prepare() {
             return;
         }
         if (_send.block) {
-            _copies.push_back(engine->copies().start(_device, 0, {_send.block.data(), nullptr},
-                                                     {given.send.address, &given.send.info}, given.send.bytes));
+            copy_in(given.send, _send);
         }
     }
-    if (_receive.block && (given.varying || given.in_place)) {
-        // What lies between the parts, and what is sent from there, must be in the copy too.
-        _copies.push_back(engine->copies().start(_device, 0, {_receive.block.data(), nullptr},
-                                                 {given.receive.address, &given.receive.info}, given.receive.bytes));
+    if (_receive.block && given.in_place) {
+        copy_in(given.receive, _receive);  // what is sent from there, or stays there, must be in the copy too
     }
     if (sends_received && !overwritten) {
         _send.needed = true;
@@ -397,7 +432,7 @@ void Round::vote() {
     const Arguments& given = _arguments;
     Board& board = *team._board;
     const int own = team.own();
-    if (_takes_part && _device >= 0) {
+    if (_takes_part && _device >= 0 && !given.asks) {
         // Others will read this memory, and write to it, in streams that know nothing of this process's own.
         if (const gpu::Status status = _engine->runtime().finish_default_stream(_device); !status.ok()) {
             throw Error("waiting for the default stream failed (" + status.message() + ")",
@@ -518,6 +553,14 @@ void Round::decide() {
         finish();
         return;
     }
+    if (_arguments.asks) {
+        if (!team._reachable && !team._tried) {
+            team._must_try = team._tried = true;
+        }
+        _decision = Decision::ours;
+        finish();
+        return;
+    }
     if (_algorithm == Algorithm::each && (any & reused) != 0) {
         _algorithm = Algorithm::one;  // a member would write over what another has yet to read
     }
@@ -539,7 +582,7 @@ void Round::decide() {
 /// Whether the table sends this to a library that this member could use for it.
 bool Round::may_use_ccl() const {
     const Arguments& given = _arguments;
-    if (!_takes_part || _device < 0 || given.varying || !given.even ||
+    if (!_takes_part || !_team._may_use_library || _device < 0 || given.varying || !given.even ||
         _team._selection.choose(given.kind, _team.members(), given.bytes) != Algorithm::ccl) {
         return false;
     }
@@ -565,7 +608,7 @@ bool Round::wants_ccl() {
 void Round::take_part() {
     _decision = Decision::ours;
     _team._decided.store(_number, std::memory_order_release);
-    _copied = _send.block || _receive.block;
+    _copied = (_send.block && !_arguments.send.gathered) || (_receive.block && !_arguments.receive.gathered);
 }
 
 /// Two collectives of different communicators that wait for each other's GPUs would wait for ever: the members of one

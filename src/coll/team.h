@@ -39,13 +39,25 @@ struct Buffer {
     enum class State : std::uint8_t {
         unused,  ///< not significant here, or of no bytes
         host,    ///< the CPU's
-        device,  ///< one run of bytes that a GPU reaches: device or managed memory
-        other    ///< device memory in another arrangement
+        device,  ///< what a GPU reaches: device or managed memory
+        other    ///< device memory in an arrangement that nothing here can move
+    };
+    /// Part of the program's memory that is data.
+    struct Piece {
+        std::byte* address = nullptr;
+        gpu::PointerInfo info;
+        std::uint64_t at = 0;  ///< where it lies in a copy of the buffer
+        std::uint64_t bytes = 0;
+        std::shared_ptr<const transfer::TypedMemory> typed;  ///< its bytes, if they have gaps between them
     };
     State state = State::unused;
     std::byte* address = nullptr;
     std::uint64_t bytes = 0;
     gpu::PointerInfo info;
+    /// The data, which is all that copies move; empty: all `bytes` bytes from `address` on.
+    std::vector<Piece> pieces;
+    /// The pieces do not lie at `address` as they do in the copy, so it is the copy that takes part.
+    bool gathered = false;
 };
 
 /// What a member passes to a collective.
@@ -70,6 +82,8 @@ struct Arguments {
     std::uint64_t in_place_offset = 0;
     /// A nonblocking collective of a kind that all have agreed on: whatever the buffers are, it is done here.
     bool compulsory = false;
+    /// Nothing is done: the members only find out whether this would be done here.
+    bool asks = false;
     /// Why this member cannot take part in anything but the MPI's own collective; null: it can. Static.
     const char* obstacle = nullptr;
 };
@@ -96,6 +110,7 @@ class Round {
     /// Why it is staged.
     [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
     /// Some of this member's memory had to be copied, because IPC cannot export it or in place it would be overwritten.
+    /// Packing what has gaps is not counted as that.
     [[nodiscard]] bool copied() const noexcept { return _copied; }
     /// How it was done, if it was ours.
     [[nodiscard]] Algorithm algorithm() const noexcept { return _algorithm; }
@@ -133,7 +148,10 @@ class Round {
     bool step();
     void give_up() noexcept;
     void prepare();
+    [[nodiscard]] bool can_move(const Buffer& buffer) const;
     [[nodiscard]] bool show(const Buffer& buffer, Shown& shown, bool as_copy);
+    void copy_in(const Buffer& buffer, const Shown& shown);
+    void copy_out(const Buffer& buffer, const Shown& shown);
     void vote();
     [[nodiscard]] bool all_have_voted();
     void decide();
@@ -210,6 +228,11 @@ class Team : public std::enable_shared_from_this<Team> {
     /// Before that, they have to know that they reach each other's memory. True once, in all members, after the
     /// blocking collective with which it became worth trying: all then do an allgather of a few bytes of device memory.
     [[nodiscard]] bool must_try_reach() noexcept { return std::exchange(_must_try, false); }
+    /// What came of it; the same in all members.
+    [[nodiscard]] bool reachable() const noexcept { return _reachable; }
+
+    /// NCCL and RCCL are not used: each team would make a communicator of its own.
+    void do_without_library() noexcept { _may_use_library = false; }
 
     [[nodiscard]] int members() const noexcept { return _board->members(); }
     [[nodiscard]] int own() const noexcept { return _board->own(); }
@@ -236,6 +259,7 @@ class Team : public std::enable_shared_from_this<Team> {
     CclGroup _ccl;
     std::atomic<std::uint32_t> _seen{0};    ///< by kind, as a bit
     std::atomic<std::uint32_t> _agreed{0};  ///< the same in all members between two blocking collectives
+    bool _may_use_library = true;
     bool _must_try = false;
     bool _tried = false;
     bool _reachable = false;  ///< all members could map each other's memory

@@ -6,11 +6,9 @@
 #include "rma/accumulate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <climits>
 #include <cstring>
 
-#include "base/relax.h"
 #include "coll/on_node.h"
 #include "gpu/kernels/codes.h"
 #include "gpu/wait.h"
@@ -115,35 +113,6 @@ void combine(const MPI_Op op, const MPI_Datatype element, const std::byte* const
     }
 }
 
-/// A kernel's work, waited for.
-void run(Engine& engine, const int device, const Engine::Fold& fold) {
-    std::atomic<std::uint64_t>* const word = engine.take_word();
-    if (word == nullptr) {
-        throw Error("no pinned memory for a word", "free some");
-    }
-    struct GiveBack {
-        Engine& engine;
-        std::atomic<std::uint64_t>* word;
-        ~GiveBack() { engine.give_back_word(word); }
-    } const give_back{engine, word};
-    const std::uint64_t value = word->load(std::memory_order_relaxed) + 1;
-    Engine::Work work = engine.start(device, {fold}, {}, *word, value);
-    constexpr std::chrono::microseconds kBetweenQueries{200};
-    auto asked = std::chrono::steady_clock::now();
-    for (unsigned turn = 1; word->load(std::memory_order_acquire) != value; ++turn) {
-        relax();
-        if (turn % 64 != 0) {
-            continue;
-        }
-        sched_yield();
-        if (const auto now = std::chrono::steady_clock::now(); now - asked > kBetweenQueries) {
-            asked = now;
-            static_cast<void>(work.query());  // throws if the kernel failed
-        }
-    }
-    work.finished();
-}
-
 /// The origin's data where a kernel on `device` reaches it.
 class KernelSource {
   public:
@@ -227,7 +196,7 @@ bool accumulate_by_kernel(Window& window, const Local& origin, const Local* cons
                 read_target(found, target.count, before.data());
             }
         }
-        run(*engine, device, fold);
+        engine->run(device, fold);
     }
     if (!before.empty()) {
         result->unpack(before.data());

@@ -732,13 +732,18 @@ void persistent(Run& run) {
         } else {
             OK(MPI_Startall(number, requests.data()));
         }
-        complete(run, requests, static_cast<Completion>((round + run.rank) % 2), random, [&](std::size_t at) {
+        const auto completion = static_cast<Completion>((2 * round + run.rank) % static_cast<int>(Completion::count));
+        complete(run, requests, completion, random, [&](std::size_t at) {
             run.note_bytes(format("round %d, request %zu", round, at), ins[at], lengths[at] * sizeof(double));
         });
     }
     // A part of them once more, in an order that the requests were not made in.
     for (int at = number - 1; at >= 0; at -= 2)
         OK(MPI_Start(&requests[to_size(at)]));
+    OK(MPI_Waitall(number, requests.data(), MPI_STATUSES_IGNORE));
+    // Matched when they were made: each rank may start them in an order of its own.
+    for (int at = 0; at < number; ++at)
+        OK(MPI_Start(&requests[to_size((at * 5 + 3 * run.rank) % number)]));
     OK(MPI_Waitall(number, requests.data(), MPI_STATUSES_IGNORE));
     for (MPI_Request& request : requests)
         OK(MPI_Request_free(&request));

@@ -322,6 +322,166 @@ void alltoall_typed(Run& run, Form form) {
         FORMS(Alltoallw, MPI_IN_PLACE, nullptr, nullptr, nullptr, both, counts.data(), at.data(), types, run.comm));
 }
 
+/// Types whose elements have one signature, kUnit integers, and another layout each: none has gaps in common.
+class Layouts {
+  public:
+    static constexpr int kUnit = 24;
+    Layouts() {
+        const std::array<int, 3> sizes = {4, 5, 6}, parts = {2, 3, 4}, starts = {1, 1, 1};
+        const std::array<int, 5> lengths = {1, 5, 2, 9, 7}, places = {3, 5, 12, 20, 33};
+        const std::array<int, 3> eights = {8, 8, 8}, backwards = {40, 20, 0};
+        _list.push_back({MPI_INT, kUnit, 1});
+        add(48, [](MPI_Datatype* type) { return MPI_Type_vector(kUnit, 1, 2, MPI_INT, type); });
+        add(40, [](MPI_Datatype* type) { return MPI_Type_vector(4, 6, 10, MPI_INT, type); });
+        add(44, [&](MPI_Datatype* type) { return MPI_Type_indexed(5, lengths.data(), places.data(), MPI_INT, type); });
+        add(120, [&](MPI_Datatype* type) {
+            return MPI_Type_create_subarray(3, sizes.data(), parts.data(), starts.data(), MPI_ORDER_C, MPI_INT, type);
+        });
+        add(50,
+            [&](MPI_Datatype* type) { return MPI_Type_indexed(3, eights.data(), backwards.data(), MPI_INT, type); });
+    }
+    ~Layouts() {
+        for (std::size_t at = 1; at < _list.size(); ++at)
+            MPI_Type_free(&_list[at].type);
+    }
+    Layouts(const Layouts&) = delete;
+    Layouts& operator=(const Layouts&) = delete;
+
+    /// How a rank sees some units: `count(units)` elements of `type`, `room(units)` integers of memory.
+    struct Layout {
+        MPI_Datatype type;
+        int per_unit, extent;
+        [[nodiscard]] int count(int units) const { return units * per_unit; }
+        [[nodiscard]] std::size_t room(int units) const {
+            return static_cast<std::size_t>(units) * static_cast<std::size_t>(per_unit * extent);
+        }
+    };
+    [[nodiscard]] const Layout& pick(int number) const {
+        return _list[static_cast<std::size_t>(number) % _list.size()];
+    }
+    [[nodiscard]] int size() const { return static_cast<int>(_list.size()); }
+
+  private:
+    void add(int extent, const std::function<int(MPI_Datatype*)>& make) {
+        MPI_Datatype bare = MPI_DATATYPE_NULL, type = MPI_DATATYPE_NULL;
+        make(&bare);
+        MPI_Type_create_resized(bare, 0, extent * static_cast<MPI_Aint>(sizeof(int)), &type);
+        MPI_Type_commit(&type);
+        MPI_Type_free(&bare);
+        _list.push_back({type, 1, extent});
+    }
+    std::vector<Layout> _list;
+};
+
+/// Every rank sees what it sends, and what it receives, through a type of its own.
+void gaps(Run& run, Form form) {
+    const Layouts layouts;
+    constexpr int kUnits[] = {1, 4, 130};
+    for (int round = 0; round < layouts.size(); round += 2) {
+        const Layouts::Layout from = layouts.pick(round + run.rank), to = layouts.pick(round * 2 + 3 + 2 * run.rank);
+        const int units = kUnits[round / 2];
+        OK(MPI_Barrier(run.comm));  // from here on nonblocking collectives that were called may be the GPUs' own
+        const int root = round % run.size;
+        const bool is_root = run.rank == root;
+        const int size = run.size, sent = from.count(units), taken = to.count(units);
+
+        const Layouts::Layout mine = is_root ? from : to;
+        int* data = run.output<int>(mine.room(units));
+        const int length = mine.count(units);
+        carry_out(run, form, FORMS(Bcast, data, length, mine.type, root, run.comm));
+
+        int* out = run.output<int>(from.room(units));
+        int* outs = run.output<int>(from.room(units * size));
+        const auto next = [&] { return run.output<int>(to.room(units * size)); };
+        int* in = next();
+        carry_out(run, form, FORMS(Allgather, out, sent, from.type, in, taken, to.type, run.comm));
+        carry_out(run, form, FORMS(Allgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, in, taken, to.type, run.comm));
+        in = next();
+        carry_out(run, form, FORMS(Alltoall, outs, sent, from.type, in, taken, to.type, run.comm));
+        in = next();
+        void* source = is_root ? MPI_IN_PLACE : static_cast<void*>(out);
+        carry_out(run, form, FORMS(Gather, out, sent, from.type, in, taken, to.type, root, run.comm));
+        carry_out(run, form, FORMS(Gather, source, sent, from.type, in, taken, to.type, root, run.comm));
+        in = next();
+        void* target = is_root ? MPI_IN_PLACE : static_cast<void*>(in);
+        carry_out(run, form, FORMS(Scatter, outs, sent, from.type, in, taken, to.type, root, run.comm));
+        carry_out(run, form, FORMS(Scatter, outs, sent, from.type, target, taken, to.type, root, run.comm));
+
+        // Parts of different lengths, one of them empty, in the opposite order and with elements between them.
+        std::vector<int> out_counts, out_at, in_counts, in_at, all_counts;
+        for (int rank = 0; rank < size; ++rank) {
+            const int number = (rank + run.rank) % 3 * units;
+            out_counts.push_back(from.count(number));
+            in_counts.push_back(to.count(number));
+            all_counts.push_back(to.count(rank % 3 * units));
+            out_at.push_back(from.count((size - 1 - rank) * (2 * units + 1)));
+            in_at.push_back(to.count((size - 1 - rank) * (2 * units + 1)));
+        }
+        const int own = from.count(run.rank % 3 * units), own_taken = to.count(run.rank % 3 * units);
+        const int whole = size * (2 * units + 1);
+        int* spread = run.output<int>(from.room(whole));
+        const auto wide = [&] { return run.output<int>(to.room(whole)); };
+        in = wide();
+        carry_out(run, form,
+                  FORMS(Alltoallv, spread, out_counts.data(), out_at.data(), from.type, in, in_counts.data(),
+                        in_at.data(), to.type, run.comm));
+        in = wide();
+        carry_out(run, form,
+                  FORMS(Allgatherv, spread, own, from.type, in, all_counts.data(), in_at.data(), to.type, run.comm));
+        carry_out(run, form,
+                  FORMS(Allgatherv, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, in, all_counts.data(), in_at.data(), to.type,
+                        run.comm));
+        in = wide();
+        source = is_root ? MPI_IN_PLACE : static_cast<void*>(spread);
+        carry_out(run, form,
+                  FORMS(Gatherv, spread, own, from.type, in, all_counts.data(), in_at.data(), to.type, root, run.comm));
+        carry_out(run, form,
+                  FORMS(Gatherv, source, own, from.type, in, all_counts.data(), in_at.data(), to.type, root, run.comm));
+        in = wide();
+        // The root's parts, as it sends them; `out_counts` are its own row, so they are taken by rank.
+        std::vector<int> parts;
+        for (int rank = 0; rank < size; ++rank)
+            parts.push_back(from.count(rank % 3 * units));
+        carry_out(
+            run, form,
+            FORMS(Scatterv, spread, parts.data(), out_at.data(), from.type, in, own_taken, to.type, root, run.comm));
+
+        // A layout for each peer; the first time all are without gaps.
+        std::vector<MPI_Datatype> out_types, in_types;
+        std::vector<int> typed_out_counts, typed_in_counts, out_bytes, in_bytes;
+        const int slot = 130 * 120 * static_cast<int>(sizeof(int));  // the widest
+        for (int rank = 0; rank < size; ++rank) {
+            const int number = (rank + run.rank) % 4 == 3 ? 0 : units;
+            const Layouts::Layout& there = layouts.pick(round == 0 ? 0 : round + rank + run.rank);
+            const Layouts::Layout& here = layouts.pick(round == 0 ? 0 : 1 + 3 * rank + 2 * run.rank);
+            out_types.push_back(there.type);
+            in_types.push_back(here.type);
+            typed_out_counts.push_back(there.count(number));
+            typed_in_counts.push_back(here.count(number));
+            out_bytes.push_back((size - 1 - rank) * slot);
+            in_bytes.push_back(rank * slot);
+        }
+        const auto all_slots = static_cast<std::size_t>(size * slot);
+        std::byte* typed_out = run.input(all_slots);
+        std::byte* typed_in = run.input(all_slots);
+        carry_out(run, form,
+                  FORMS(Alltoallw, typed_out, typed_out_counts.data(), out_bytes.data(), out_types.data(), typed_in,
+                        typed_in_counts.data(), in_bytes.data(), in_types.data(), run.comm));
+#ifdef OPEN_MPI  // Open MPI 5.0.11 has no nonblocking or persistent in-place form
+        if (form != Form::blocking) continue;
+#endif
+        carry_out(run, form,
+                  FORMS(Alltoallw, MPI_IN_PLACE, nullptr, nullptr, nullptr, typed_in, typed_in_counts.data(),
+                        in_bytes.data(), in_types.data(), run.comm));
+        in = next();
+        carry_out(run, form, FORMS(Alltoall, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, in, taken, to.type, run.comm));
+        in = wide();
+        carry_out(run, form,
+                  FORMS(Alltoallv, MPI_IN_PLACE, nullptr, nullptr, MPI_DATATYPE_NULL, in, in_counts.data(),
+                        in_at.data(), to.type, run.comm));
+    }
+}
+
 /// sum over pairs (a, b): associative, not commutative (composition of x -> a x + b, modulo 2^32).
 struct Affine {
     unsigned a, b;
@@ -781,6 +941,7 @@ int main(int argc, char** argv) {
             suite.add("allgather" + ending, [form](Run& run) { allgather(run, form); });
             suite.add("alltoall" + ending, [form](Run& run) { alltoall(run, form); });
             suite.add("alltoallv" + ending, [form](Run& run) { alltoall_varying(run, form); });
+            suite.add("gaps" + ending, [form](Run& run) { gaps(run, form); }, 1);
             suite.add("alltoallw" + ending, [form](Run& run) { alltoall_typed(run, form); });
             suite.add("neighbours_ring" + ending, [form](Run& run) { neighbours(run, form, false); });
             suite.add("neighbours_graph" + ending, [form](Run& run) { neighbours(run, form, true); });
