@@ -308,7 +308,7 @@ void OnNode::reduces(const MPI_Op op, const MPI_Datatype type, const std::int64_
     }
 }
 
-void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part) {
+void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part, const bool alone) {
     Stage::Located located = _stage.locate(part.address, part.count, part.type);
     if (located.type == nullptr) {
         // Not looked at: this process uses no GPU.
@@ -366,18 +366,17 @@ void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part)
         }
     }
     all.bytes += piece.bytes;
-    all.gathered = all.gathered || !contiguous || !all.pieces.empty();
-    all.pieces.push_back(std::move(piece));
+    if (!alone || !contiguous) {
+        all.gathered = true;
+        all.pieces.push_back(std::move(piece));
+    }
 }
 
 coll::Buffer OnNode::look_at(const Access access, const void* const buffer, const std::int64_t count,
                              const MPI_Datatype type) {
     coll::Buffer seen;
     if (count > 0) {
-        add_piece(seen, access, {static_cast<std::byte*>(const_cast<void*>(buffer)), count, type});
-    }
-    if (!seen.gathered) {
-        seen.pieces.clear();  // all of it
+        add_piece(seen, access, {static_cast<std::byte*>(const_cast<void*>(buffer)), count, type}, true);
     }
     return seen;
 }
@@ -494,12 +493,12 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
             continue;
         }
         if (next.count != 0) {
-            add_piece(all, access, next);
+            add_piece(all, access, next, false);
         }
         next = part;
     }
     if (next.count != 0) {
-        add_piece(all, access, next);
+        add_piece(all, access, next, false);
     }
 }
 
@@ -669,9 +668,10 @@ bool OnNode::run(MPI_Info, MPI_Request* const request) {
     if (!asks()) {
         return false;
     }
-    // The program's handle: persistent, and never started itself.
+    // The program's handle: persistent, and never started itself. Not of MPI_PROC_NULL: in MPICH 4.0.2 a persistent
+    // collective hangs that gets the place of such a request, when that was freed.
     MPI_Request handle = MPI_REQUEST_NULL;
-    const int error = owner.real.Recv_init(nullptr, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_SELF, &handle);
+    const int error = owner.real.Recv_init(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_SELF, &handle);
     std::shared_ptr<coll::Team> team =
         owner.neighbours.make_persistent_team(_communicator, error == MPI_SUCCESS && handle != MPI_REQUEST_NULL);
     if (team == nullptr) {

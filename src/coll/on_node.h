@@ -126,8 +126,9 @@ class OnNode {
                        const Input& input);
     [[nodiscard]] bool is_one_stretch(const std::vector<Part>& parts, Part& stretch) const;
     [[nodiscard]] bool is_one_allocation(const std::vector<Part>& parts, coll::Buffer& all) const;
-    /// The buffer gets one more piece, behind those that it has.
-    void add_piece(coll::Buffer& all, Access access, const Part& part);
+    /// The buffer gets one more piece, behind those that it has. `alone`: it has no other, and needs no list of them
+    /// where it is a run of bytes.
+    void add_piece(coll::Buffer& all, Access access, const Part& part, bool alone);
 
     Call& _call;
     MPI_Comm _communicator;

@@ -839,6 +839,60 @@ void one_rank_differs(Run& run) {
     }
 }
 
+/// Nonblocking collectives of kinds that all ranks have come to do on the GPUs, when some pass host memory after all,
+/// with gaps and without.
+void host_after_all(Run& run) {
+    const Layouts layouts;
+    const auto size = static_cast<std::size_t>(run.size);
+    const auto wait = [&](const std::function<int(MPI_Request*)>& start) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        OK(start(&request));
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    };
+    for (int round = 0; round < 2 * layouts.size(); ++round) {
+        // The first time all pass device memory, and say so in the barrier.
+        const Kind kind = round == 0 || (round + run.rank) % 3 == 0 ? Kind::device : Kind::host;
+        const Layouts::Layout from = layouts.pick(round + run.rank), to = layouts.pick(3 * round + 2 * run.rank + 1);
+        const auto memory = [&](std::size_t ints) {
+            return reinterpret_cast<int*>(run.input_of(kind, ints * sizeof(int)));
+        };
+        constexpr int kUnits = 3;
+        const int sent = from.count(kUnits), taken = to.count(kUnits), root = round % run.size;
+        int* out = memory(from.room(kUnits * run.size));
+        int* in = memory(to.room(kUnits * run.size));
+        wait([&](MPI_Request* request) {
+            return MPI_Iallgather(out, sent, from.type, in, taken, to.type, run.comm, request);
+        });
+        int* exchanged = memory(to.room(kUnits * run.size));
+        wait([&](MPI_Request* request) {
+            return MPI_Ialltoall(out, sent, from.type, exchanged, taken, to.type, run.comm, request);
+        });
+        wait([&](MPI_Request* request) {
+            return MPI_Ibcast(run.rank == root ? out : in, run.rank == root ? sent : taken,
+                              run.rank == root ? from.type : to.type, root, run.comm, request);
+        });
+        std::vector<int> counts(size, to.count(1)), at(size), bytes(size);
+        std::vector<int> out_counts(size, from.count(1)), out_bytes(size);
+        const std::vector<MPI_Datatype> out_types(size, from.type), in_types(size, to.type);
+        for (std::size_t rank = 0; rank < size; ++rank) {
+            at[rank] = to.count(static_cast<int>(kUnits * (size - 1 - rank)));
+            bytes[rank] = static_cast<int>(to.room(static_cast<int>(kUnits * rank)) * sizeof(int));
+            out_bytes[rank] = static_cast<int>(from.room(static_cast<int>(kUnits * rank)) * sizeof(int));
+        }
+        int* spread = memory(to.room(kUnits * run.size));
+        wait([&](MPI_Request* request) {
+            return MPI_Iallgatherv(out, from.count(1), from.type, spread, counts.data(), at.data(), to.type, run.comm,
+                                   request);
+        });
+        int* typed = memory(to.room(kUnits * run.size));
+        wait([&](MPI_Request* request) {
+            return MPI_Ialltoallw(out, out_counts.data(), out_bytes.data(), out_types.data(), typed, counts.data(),
+                                  bytes.data(), in_types.data(), run.comm, request);
+        });
+        OK(MPI_Barrier(run.comm));
+    }
+}
+
 /// Several nonblocking collectives in flight with point-to-point among them, completed in another order.
 void overlapped(Run& run) {
     const Ring ring(run);
@@ -975,6 +1029,7 @@ int main(int argc, char** argv) {
             suite.add("reduce_local_" + test.name, [test](Run& run) { reduce_local(run, test); }, 1);
         }
         suite.add("one_rank_differs", one_rank_differs);
+        suite.add("host_after_all", host_after_all, 2, Weight::heavy);
         suite.add("overlapped", overlapped);
         suite.add("sub_communicators", sub_communicators);
 #if RANKS_HAVE_LARGE_COUNT
