@@ -165,7 +165,7 @@ void Neighbours::look_at_network() {
 
 void Neighbours::before_finalize() {
     {
-        const std::scoped_lock lock(_mutex);
+        const std::scoped_lock lock(_levels_mutex);
         for (Levels* const each : _levels) {
             each->give_up();
         }
@@ -246,7 +246,7 @@ int Neighbours::forget(MPI_Comm, int, void* const members, void* const self) {
     owner->_generation.fetch_add(1, std::memory_order_acq_rel);
     const std::unique_ptr<Members> gone(static_cast<Members*>(members));
     if (gone->levels != nullptr) {
-        const std::scoped_lock lock(owner->_mutex);
+        const std::scoped_lock lock(owner->_levels_mutex);
         std::erase(owner->_levels, gone->levels.get());
     }
     return MPI_SUCCESS;
@@ -294,6 +294,7 @@ Neighbours::Members* Neighbours::members_of(const MPI_Comm communicator) {
         native.Comm_get_attr(communicator, _key, static_cast<void*>(&known), &found);
         if (found == 0) {
             Members* const made = make_members(communicator);
+            _attached.fetch_add(1, std::memory_order_acq_rel);
             if (native.Comm_set_attr(communicator, _key, made) != MPI_SUCCESS) {
                 delete made;
                 return nullptr;
@@ -301,6 +302,9 @@ Neighbours::Members* Neighbours::members_of(const MPI_Comm communicator) {
             known = made;
         }
     }
+    // Another thread may have attached them. An MPI need not look up attributes under a lock, so what orders that
+    // thread's writing before this one's reading is ours: the later of two changes to one word sees the earlier.
+    _attached.fetch_add(0, std::memory_order_acq_rel);
     return static_cast<Members*>(known);
 }
 
@@ -390,7 +394,7 @@ Neighbours::ChunkVotes* Neighbours::chunk_votes_of(const MPI_Comm communicator) 
         members->votes_tried = true;
         if (company_of(communicator) != Company::strangers) {
             const transfer::Tuning tuning = _owner.tuning(_owner.gpu());
-            _chunk_window = tuning.network_window;
+            _chunk_window.store(tuning.network_window, std::memory_order_relaxed);
             const auto own = static_cast<std::uint64_t>(tuning.collective_chunk_bytes);
             std::uint64_t least = 0;
             if (_owner.real.Allreduce(&own, &least, 1, MPI_UINT64_T, MPI_MIN, communicator) == MPI_SUCCESS) {
@@ -420,7 +424,7 @@ Levels* Neighbours::levels_of(const MPI_Comm communicator) {
             int all_reach = 0;
             native.Allreduce(&reach, &all_reach, 1, MPI_INT, MPI_MIN, communicator);
             if (all_reach != 0) {
-                const std::scoped_lock lock(_mutex);
+                const std::scoped_lock lock(_levels_mutex);
                 _levels.push_back(made.get());
                 _columns.store(made->columns(), std::memory_order_relaxed);
                 members->levels = std::move(made);

@@ -88,7 +88,7 @@ class Neighbours {
     /// Copies between host memory and GPUs that go on by themselves; null where nothing was set up for them.
     [[nodiscard]] transfer::DeviceCopies* copies() const noexcept;
     /// Chunks that are under way at once.
-    [[nodiscard]] std::size_t chunk_window() const noexcept { return _chunk_window; }
+    [[nodiscard]] std::size_t chunk_window() const noexcept { return _chunk_window.load(std::memory_order_relaxed); }
     [[nodiscard]] bool any_teams() const noexcept { return _any_teams.load(std::memory_order_relaxed); }
     [[nodiscard]] const coll::Selection& selection() const noexcept { return _selection; }
 
@@ -176,12 +176,15 @@ class Neighbours {
     bool _used = false;
     bool _world_up = false;
     bool _knows_members = false;  ///< a rank without a GPU takes part in what spans nodes
-    std::size_t _chunk_window = 4;
+    std::atomic<std::size_t> _chunk_window{4};
     std::atomic<std::uint64_t> _chunk_bytes{0};  ///< 0: nothing was cut yet
     std::atomic<int> _columns{0};                ///< of the last communicator in levels
     MPI_Group _world = MPI_GROUP_NULL;
     int _key = MPI_KEYVAL_INVALID;
     std::mutex _mutex;
+    /// Members that were attached to communicators; who finds some sees what those who attached have written before.
+    std::atomic<std::uint64_t> _attached{0};
+    std::mutex _levels_mutex;      ///< taken where the MPI calls, which may hold a lock of its own then
     std::vector<Levels*> _levels;  ///< of all communicators
     std::atomic<std::uint64_t> _generation{1};
 

@@ -408,6 +408,12 @@ const std::byte* Arrival::received() const noexcept {
     }
 }
 
+std::array<std::byte, p2p::kLongestHeader> Arrival::received_header(const std::size_t length) const noexcept {
+    std::array<std::byte, p2p::kLongestHeader> message;
+    std::memcpy(message.data(), received(), length);
+    return message;
+}
+
 void Arrival::arrived(const MPI_Status& status) {
     if (!exchanging() || fetching() || _restored) {
         return;
@@ -420,8 +426,7 @@ void Arrival::arrived(const MPI_Status& status) {
     if (!near && (network == nullptr || !network->is_header(received(), length))) {
         return;
     }
-    std::array<std::byte, p2p::kLongestHeader> message;
-    std::memcpy(message.data(), received(), static_cast<std::size_t>(bytes));
+    const std::array<std::byte, p2p::kLongestHeader> message = received_header(length);
     if (_form == Form::in_place) {
         std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
     }

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -163,7 +164,6 @@ class CudaGpu : public Gpu {
         check(_retain(&context, device), "cuDevicePrimaryCtxRetain");
         check(_set_current(context), "cuCtxSetCurrent");
         _device = device;
-        _context = context;
     }
     void* allocate(Kind kind, std::size_t bytes) override {
         std::uint64_t device = 0;
@@ -250,8 +250,7 @@ class CudaGpu : public Gpu {
     }
     Library _library;
     int _devices = 0;
-    int _device = 0;
-    void* _context = nullptr;
+    std::atomic<int> _device{0};  // several threads may make the device current
     int (*_init)(unsigned) = nullptr;
     int (*_count)(int*) = nullptr;
     int (*_retain)(void**, int) = nullptr;
