@@ -69,7 +69,9 @@ DEFAULT: tuple[Case, ...] = (
 )
 
 # The ways that messages take only where they must, and calls on several threads.
-FOR_SANITIZERS = tuple(case for case in DEFAULT if case[0] != "auto" or "--threads" in case[5])
+FOR_SANITIZERS = tuple(
+    case for case in DEFAULT if (case[0] != "auto" and case[3] == "messages") or "--threads" in case[5]
+)
 
 LONG: tuple[Case, ...] = (
     *(

@@ -138,7 +138,7 @@ class Arrival {
     static void tell_link(int peer, std::int64_t bytes, bool to_device);
     [[nodiscard]] bool fetching() const noexcept { return _fetch != nullptr || _remote != nullptr; }
     [[nodiscard]] const std::byte* received() const noexcept;
-    /// A copy of the message that has come, which is `length` bytes of a header. Here tests/tsan.supp knows it by name.
+    /// A copy of the message that has come, `length` bytes of a header. By itself, so that tests/tsan.supp can name it.
     [[nodiscard]] std::array<std::byte, p2p::kLongestHeader> received_header(std::size_t length) const noexcept;
     [[nodiscard]] Posted as_bytes(void* address, std::int64_t bytes);
     [[nodiscard]] int raise(int error_class, const Error& error) const;
