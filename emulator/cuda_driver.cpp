@@ -747,6 +747,53 @@ AWAKEN_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext, CUd
                                          std::size_t bytes, CUstream stream) {
     return copy_later(destination, source, bytes, stream);
 }
+namespace {
+
+/// CUmemcpyAttributes. Batches are done in order here, which is one of the orders that they may be done in.
+struct BatchAttributes {
+    unsigned source_order;
+    CUmemLocation source, destination;
+    unsigned flags;
+};
+static_assert(sizeof(BatchAttributes) == 24);
+
+CUresult copy_batch(const CUdeviceptr* destinations, const CUdeviceptr* sources, const std::size_t* sizes,
+                    const std::size_t count, const BatchAttributes* attributes, const std::size_t* firsts,
+                    const std::size_t kinds, CUstream stream) {
+    constexpr unsigned kInvalidValue = 1;
+    constexpr unsigned kMostOrders = 3;
+    bool sound = destinations && sources && sizes && count != 0 && attributes && firsts && kinds != 0 &&
+                 kinds <= count && firsts[0] == 0 && stream != nullptr;  // not into the legacy default stream
+    for (std::size_t i = 0; sound && i < kinds; ++i) {
+        sound = attributes[i].source_order >= 1 && attributes[i].source_order <= kMostOrders && firsts[i] < count;
+    }
+    if (!sound) {
+        return static_cast<CUresult>(kInvalidValue);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        if (const CUresult result = copy_later(destinations[i], sources[i], sizes[i], stream); result != CUresult{}) {
+            return result;
+        }
+    }
+    return CUresult{};
+}
+
+}  // namespace
+
+AWAKEN_EXPORT CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* destinations, CUdeviceptr* sources, std::size_t* sizes,
+                                             std::size_t count, BatchAttributes* attributes, std::size_t* firsts,
+                                             std::size_t kinds, CUstream stream) {
+    return copy_batch(destinations, sources, sizes, count, attributes, firsts, kinds, stream);
+}
+AWAKEN_EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, std::size_t* sizes,
+                                          std::size_t count, BatchAttributes* attributes, std::size_t* firsts,
+                                          std::size_t kinds, std::size_t* failed, CUstream stream) {
+    const CUresult result = copy_batch(destinations, sources, sizes, count, attributes, firsts, kinds, stream);
+    if (result != CUresult{} && failed) {
+        *failed = SIZE_MAX;
+    }
+    return result;
+}
 AWAKEN_EXPORT CUresult cuMemcpy2D_v2(const Copy2DParameters* parameters) {
     return in_context([&](Context& context) { return copy_2d(parameters, context.legacy, Synchrony::host); });
 }

@@ -92,6 +92,16 @@ struct CuIpcMemHandle {
 };
 static_assert(sizeof(CuIpcMemHandle) == sizeof(IpcMemoryHandle));
 
+/// CUmemcpyAttributes.
+struct CuCopyAttributes {
+    unsigned source_order;
+    unsigned source_location[2];
+    unsigned destination_location[2];
+    unsigned flags;
+};
+static_assert(sizeof(CuCopyAttributes) == 24, "layout of CUmemcpyAttributes");
+constexpr unsigned kSourceInStreamOrder = 1;
+
 struct CuCopy2D {
     std::size_t source_x;
     std::size_t source_y;
@@ -152,6 +162,10 @@ constexpr int kOldestDriver = 11000;
     X(host_unregister, "cuMemHostUnregister", true, CuResult, void*)                                                 \
     X(copy_async, "cuMemcpyAsync", true, CuResult, CuAddress, CuAddress, std::size_t, CuStream)                      \
     X(copy_2d_async, "cuMemcpy2DAsync_v2", true, CuResult, const CuCopy2D*, CuStream)                                \
+    X(copy_batch_v2, "cuMemcpyBatchAsync_v2", false, CuResult, CuAddress*, CuAddress*, std::size_t*, std::size_t,    \
+      CuCopyAttributes*, std::size_t*, std::size_t, CuStream)                                                        \
+    X(copy_batch, "cuMemcpyBatchAsync", false, CuResult, CuAddress*, CuAddress*, std::size_t*, std::size_t,          \
+      CuCopyAttributes*, std::size_t*, std::size_t, std::size_t*, CuStream)                                          \
     X(fill_async, "cuMemsetD8Async", true, CuResult, CuAddress, unsigned char, std::size_t, CuStream)                \
     X(stream_priorities, "cuCtxGetStreamPriorityRange", true, CuResult, int*, int*)                                  \
     X(stream_create, "cuStreamCreateWithPriority", true, CuResult, CuStream*, unsigned, int)                         \
@@ -612,6 +626,41 @@ class Cuda final : public VendorRuntime {
                        "cuMemcpyAsync");
     }
 
+    Status copy_batch(std::span<const Copy1D> copies, StreamHandle stream) noexcept override {
+        const bool possible = _driver.copy_batch_v2 != nullptr || _driver.copy_batch != nullptr;
+        if (!possible || copies.size() < 2 || _batches_refused.load(std::memory_order_relaxed)) {
+            return Runtime::copy_batch(copies, stream);
+        }
+        const Current current(*this, stream.device);
+        if (!current.status().ok()) return current.status();
+        constexpr std::size_t kMost = 64;
+        std::array<CuAddress, kMost> destinations, sources;
+        std::array<std::size_t, kMost> sizes;
+        for (std::size_t at = 0; at < copies.size();) {
+            const std::span<const Copy1D> part = copies.subspan(at, std::min(kMost, copies.size() - at));
+            for (std::size_t i = 0; i < part.size(); ++i) {
+                destinations[i] = device_address(part[i].destination);
+                sources[i] = device_address(part[i].source);
+                sizes[i] = part[i].bytes;
+            }
+            CuCopyAttributes attributes{kSourceInStreamOrder, {}, {}, 0};
+            std::size_t first = 0, failed = 0;
+            const CuResult code = _driver.copy_batch_v2 != nullptr
+                                      ? _driver.copy_batch_v2(destinations.data(), sources.data(), sizes.data(),
+                                                              part.size(), &attributes, &first, 1, stream.value)
+                                      : _driver.copy_batch(destinations.data(), sources.data(), sizes.data(),
+                                                           part.size(), &attributes, &first, 1, &failed, stream.value);
+            if (code != kSuccess) {
+                // What a batch cannot take may be copied one by one, and a copy that was done may be done again. An
+                // error of the device comes out again.
+                _batches_refused.store(true, std::memory_order_relaxed);
+                return Runtime::copy_batch(copies.subspan(at), stream);
+            }
+            at += part.size();
+        }
+        return {};
+    }
+
     Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept override {
         if (copy.width == 0 || copy.rows == 0) return {};
         const Current current(*this, stream.device);
@@ -976,6 +1025,7 @@ class Cuda final : public VendorRuntime {
     int _devices = 0;
     int _version = 0;
     std::unique_ptr<std::atomic<CuContext>[]> _primary;
+    std::atomic<bool> _batches_refused{false};
     IdentityTable _ordered;  ///< allocations whose synchronous operations are synchronous
 
     std::mutex _compiler_mutex;

@@ -72,14 +72,22 @@ class Carriers {
     }
     /// Advances every exchange; true when all are over. What is posted first mostly arrives first, so the MPI is asked
     /// about one operation after the other until one has not arrived, and about one more that is another each time; a
-    /// look at memory has to do for the rest.
+    /// look at memory has to do for the next few, and the rest is left to later turns: of many operations each look
+    /// keeps those waiting that have arrived.
     [[nodiscard]] bool advance() {
+        constexpr std::size_t kLooks = 8;
         bool all = true;
         bool ask = true;
+        std::size_t not_arrived = 0;
         const std::size_t also = _operations.empty() ? 0 : _turn++ % _operations.size();
         for (std::size_t i = 0; i < _operations.size(); ++i) {
             const std::shared_ptr<Operation>& operation = _operations[i];
             if (operation == nullptr || !operation->active) {
+                continue;
+            }
+            if (operation->exchanging.load(std::memory_order_acquire) && !operation->has_arrived() &&
+                ++not_arrived > kLooks && i != also) {
+                all = false;
                 continue;
             }
             const bool over = operation->advance(true, ask || i == also ? Operation::Ask::mpi : Operation::Ask::memory);

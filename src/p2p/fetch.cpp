@@ -188,8 +188,11 @@ bool Fetch::step() {
         _claim.spilled ? std::min<std::size_t>(_claim.ready->load(std::memory_order_acquire), _wanted) : _wanted;
     if (there > _asked_for) {
         _copy = _link._copies.start(_device, static_cast<unsigned>(_peer), target().from(_asked_for),
-                                    _from.from(_asked_for), there - _asked_for);
+                                    _from.from(_asked_for), there - _asked_for, _start);
         _asked_for = there;
+        if (_start == DeviceCopies::Start::together) {
+            return false;  // asking about it now would let it go alone
+        }
         return _copy.poll() && _asked_for == _wanted;
     }
     if (_claim.lost->load(std::memory_order_acquire) != 0) {

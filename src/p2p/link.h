@@ -133,6 +133,8 @@ class Fetch final : public Job {
 
     /// True when it is over, well or not.
     [[nodiscard]] bool advance() noexcept;
+    /// Others are likely to be advanced next, and their copies to be given to the GPU along with this one's.
+    void join_others() noexcept { _start = transfer::DeviceCopies::Start::together; }
     bool pump() noexcept override { return advance(); }
     [[nodiscard]] Route route() const noexcept { return _route; }
     [[nodiscard]] int peer() const noexcept { return _peer; }
@@ -174,6 +176,7 @@ class Fetch final : public Job {
     gpu::PointerInfo _own_info;         ///< of a message to oneself
     int _device = -1;
     std::size_t _asked_for = 0;  ///< bytes whose copy was started
+    transfer::DeviceCopies::Start _start = transfer::DeviceCopies::Start::now;
     transfer::DeviceCopies::Copy _copy;
     std::byte* _mapped = nullptr;
     std::size_t _mapped_bytes = 0;

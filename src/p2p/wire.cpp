@@ -414,7 +414,7 @@ std::array<std::byte, p2p::kLongestHeader> Arrival::received_header(const std::s
     return message;
 }
 
-void Arrival::arrived(const MPI_Status& status) {
+void Arrival::arrived(const MPI_Status& status, const bool others) {
     if (!exchanging() || fetching() || _restored) {
         return;
     }
@@ -453,6 +453,9 @@ void Arrival::arrived(const MPI_Status& status) {
     const gpu::PointerInfo& info = _in_place ? _located.info : kHost;
     if (near) {
         _fetch = link->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
+        if (_fetch != nullptr && others) {
+            _fetch->join_others();
+        }
     } else {
         _remote = network->fetch(message.data(), to, info, static_cast<std::size_t>(_capacity), std::move(typed));
     }
@@ -583,7 +586,7 @@ bool WireExchange::advance(const MPI_Status* const arrived, const bool asked) {
     try {
         if (_arrival && arrived != nullptr && !_arrival_seen) {
             _arrival_seen = true;
-            _arrival->arrived(*arrived);
+            _arrival->arrived(*arrived, true);
         }
         const bool fetched = !_arrival || (_arrival_seen && _arrival->advance());
         if (_departure && !_departed) {

@@ -114,8 +114,9 @@ class Arrival {
 
     /// False while there is no header where one would land: nothing has come, or a message of another kind.
     [[nodiscard]] bool sees_header() const noexcept;
-    /// The native receive is complete with this status. Starts fetching when a header came.
-    void arrived(const MPI_Status& status);
+    /// The native receive is complete with this status. Starts fetching when a header came. `others`: it is one of
+    /// several, maybe, that are fetched at the same time.
+    void arrived(const MPI_Status& status, bool others = false);
     /// True when nothing remains to be fetched; after arrived().
     [[nodiscard]] bool advance() {
         return (_fetch == nullptr || _fetch->advance()) && (_remote == nullptr || _remote->advance());

@@ -24,6 +24,9 @@
 // that no marker covers yet is one recorded, at the lane's end. Sixty-four messages that are started and then asked
 // about thus cost sixty-four launches and one event.
 //
+// Copies that are started together are held back until somebody asks about one of them, and then given to the stream in
+// one call. A launch costs as much as 2.7 us, and one of sixty-four in a batch 0.7 us (H200, CUDA 13).
+//
 // Typed memory
 // ------------
 // Bytes of a datatype with gaps are moved by whatever Packer puts into the stream, mostly one kernel. What a kernel
@@ -41,6 +44,10 @@ namespace {
 
 /// Copies below this share the small lane. What takes longer would make the small ones wait.
 constexpr std::size_t kSmallCopyBytes = std::size_t{64} << 10;
+/// A longer copy is worth a launch of its own, and should begin at once.
+constexpr std::size_t kTogetherBytes = std::size_t{1} << 20;
+/// Copies that are held back at most.
+constexpr std::size_t kHeld = 64;
 /// Large copies of different peers overlap up to this number; a GPU has few copy engines for one direction.
 constexpr unsigned kLargeLanes = 4;
 /// Pinned blocks of a copy from or to ordinary host memory.
@@ -196,6 +203,22 @@ class DeviceCopies::State::Lane {
         return nullptr;
     }
 
+    /// Holds a copy back until somebody asks about one of the lane's. Null when it was refused.
+    [[nodiscard]] std::unique_ptr<Work> hold(const gpu::Copy1D& copy, gpu::Status& status) {
+        const std::lock_guard lock(_mutex);
+        _held.reserve(kHeld);
+        std::unique_ptr<Work> work = take();
+        status = _failure;
+        if (status.ok() && _held.size() == kHeld) status = give_held();
+        if (status.ok()) {
+            _held.push_back(copy);
+            work->position = ++_given;
+            return work;
+        }
+        put_back(std::move(work));
+        return nullptr;
+    }
+
     /// Gives the stream one operation more, with a marker after it.
     template <typename Give>
     gpu::Status submit_marked(const Give& give, std::uint64_t& position) noexcept {
@@ -257,6 +280,7 @@ class DeviceCopies::State::Lane {
     /// Waits until the stream is idle, and destroys it. The next copy makes another.
     void shut_down() noexcept {
         const std::lock_guard lock(_mutex);
+        static_cast<void>(give_held());
         if (_stream.value == nullptr) return;
         const int over = 1;
         static_cast<void>(gpu::poll_until_over([this] { return drained() ? over : 0; }, 0));
@@ -298,15 +322,31 @@ class DeviceCopies::State::Lane {
             delete std::exchange(item, item->next);
     }
 
+    [[nodiscard]] gpu::Status need_stream() noexcept {
+        if (_stream.value != nullptr) return {};
+        const gpu::Status status = _runtime.create_stream(_device, true, _stream);
+        if (!status.ok()) _stream = {};
+        return status;
+    }
+
+    /// Gives the stream what was held back. Positions were given out already, so a failure is the lane's.
+    gpu::Status give_held() noexcept {
+        if (_held.empty()) return _failure;
+        gpu::Status status = _failure;
+        if (status.ok()) status = need_stream();
+        if (status.ok()) {
+            status = _held.size() == 1 ? _runtime.copy(_held[0].destination, _held[0].source, _held[0].bytes, _stream)
+                                       : _runtime.copy_batch(_held, _stream);
+        }
+        _held.clear();
+        if (!status.ok() && _failure.ok()) break_down(status);
+        return status;
+    }
+
     template <typename Give>
     [[nodiscard]] gpu::Status submit(const Give& give, std::uint64_t& position) noexcept {
-        if (!_failure.ok()) return _failure;
-        if (_stream.value == nullptr) {
-            if (const gpu::Status status = _runtime.create_stream(_device, true, _stream); !status.ok()) {
-                _stream = {};
-                return status;
-            }
-        }
+        if (const gpu::Status status = give_held(); !status.ok()) return status;
+        if (const gpu::Status status = need_stream(); !status.ok()) return status;
         const gpu::Status status = give(_runtime, _stream);
         if (status.ok()) {
             position = ++_given;
@@ -318,6 +358,7 @@ class DeviceCopies::State::Lane {
 
     /// Puts a marker after all that was given. False when that failed.
     [[nodiscard]] bool mark() noexcept {
+        if (!give_held().ok()) return false;
         if (_spare_events.empty()) {
             try {
                 // Room for all events in both lists, so that moving one from here to there never fails.
@@ -363,6 +404,7 @@ class DeviceCopies::State::Lane {
     /// Whether the stream is idle. When it does not say, the device has stopped working on it, or the driver is gone.
     [[nodiscard]] bool drained() noexcept {
         if (_drained) return true;
+        if (_stream.value == nullptr) return true;  // it could not be made, and was given nothing
         bool done = false;
         if (const gpu::Status status = _runtime.query_stream(_stream, done); !status.ok()) {
             if (_failure.ok()) break_down(status);
@@ -396,7 +438,8 @@ class DeviceCopies::State::Lane {
     const int _device;
     std::mutex _mutex;
     gpu::StreamHandle _stream;  ///< made by the first copy
-    std::uint64_t _given = 0;   ///< operations that the stream was given
+    std::uint64_t _given = 0;   ///< operations that the stream was given, or is to be given
+    std::vector<gpu::Copy1D> _held;
     std::atomic<std::uint64_t> _finished{0};
     std::vector<Marker> _markers;  ///< not yet reached as far as we know; oldest first
     std::vector<gpu::EventHandle> _spare_events;
@@ -767,7 +810,7 @@ bool DeviceCopies::has_kernels(const int device) {
 }
 
 DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, const End& destination, const End& source,
-                                       const std::size_t bytes) {
+                                       const std::size_t bytes, const Start when) {
     Copy copy;
     if (bytes == 0) return copy;
     State& state = *_state;
@@ -840,6 +883,9 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
             },
             status);
         if (copy._work == nullptr) state.refuse_kernel(on, status.message());
+    }
+    if (copy._work == nullptr && when == Start::together && bytes <= kTogetherBytes) {
+        copy._work = state.lane(on, bytes, lane).hold({destination.address, source.address, bytes}, status);
     }
     if (copy._work == nullptr) {
         copy._work = state.lane(on, bytes, lane)

@@ -57,11 +57,18 @@ class DeviceCopies {
     /// Whether both ends may be.
     [[nodiscard]] bool has_kernels(int device);
 
+    /// When the GPU is given a copy.
+    enum class Start : std::uint8_t {
+        now,
+        together  ///< with others that are started meanwhile, when somebody asks about one of them: fit for short ones
+    };
+
     class Copy;
     /// Starts copying `bytes` bytes on `device`. `lane` keeps large copies of different peers apart (any number).
     /// Throws awaken::Error when the runtime refuses. At most one end is a list of pieces, and where both are typed the
     /// device reaches both.
-    [[nodiscard]] Copy start(int device, unsigned lane, const End& destination, const End& source, std::size_t bytes);
+    [[nodiscard]] Copy start(int device, unsigned lane, const End& destination, const End& source, std::size_t bytes,
+                             Start when = Start::now);
 
     /// Waits for what the GPU was given, and gives streams, events and kernels back; called while the runtime is still
     /// there, and while no copy is being started. Safe to call twice, and with copies alive; these must be gone before

@@ -43,6 +43,11 @@ struct Handle {
     unsigned char bytes[64];
 };
 
+/// CUmemcpyAttributes.
+struct CopyAttributes {
+    unsigned order, source[2], destination[2], flags;
+};
+
 /// CUDA_MEMCPY2D.
 struct Copy2D {
     std::size_t source_x, source_y;
@@ -90,6 +95,10 @@ struct Driver {
     int (*between)(Pointer, Pointer, std::size_t);
     int (*copy_async)(Pointer, Pointer, std::size_t, void*);
     int (*copy_2d)(const Copy2D*);
+    int (*copy_batch_v2)(Pointer*, Pointer*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t,
+                         void*);
+    int (*copy_batch)(Pointer*, Pointer*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t,
+                      std::size_t*, void*);
     int (*fill)(Pointer, unsigned char, std::size_t);
     int (*fill_async)(Pointer, unsigned char, std::size_t, void*);
     int (*attribute)(void*, int, Pointer);
@@ -145,6 +154,8 @@ struct Driver {
         library.bind(between, "cuMemcpyDtoD_v2");
         library.bind(copy_async, "cuMemcpyAsync");
         library.bind(copy_2d, "cuMemcpy2D_v2");
+        library.bind(copy_batch_v2, "cuMemcpyBatchAsync_v2");
+        library.bind(copy_batch, "cuMemcpyBatchAsync");
         library.bind(fill, "cuMemsetD8_v2");
         library.bind(fill_async, "cuMemsetD8Async");
         library.bind(attribute, "cuPointerGetAttribute");
@@ -470,6 +481,30 @@ TEST_F(EmulatedCuda, CopiesStayInsideTheirAllocations) {
     EXPECT_EQ(driver().fill(reinterpret_cast<Pointer>(host.data()), 0, 8), kInvalidValue) << "pageable memory";
     ASSERT_EQ(driver().free(address), kSuccess);
     EXPECT_EQ(driver().to_host(host.data(), address, 8), kInvalidValue) << "freed";
+}
+
+TEST_F(EmulatedCuda, CopiesInBatches) {
+    const Pointer address = allocate(64);
+    std::vector<char> host(32);
+    for (std::size_t i = 0; i < host.size(); ++i)
+        host[i] = static_cast<char>(i + 1);
+    ASSERT_EQ(driver().to_device(address, host.data(), 32), kSuccess);
+    void* stream = nullptr;
+    ASSERT_EQ(driver().stream_create(&stream, 0), kSuccess);
+    Pointer targets[] = {address + 32, address + 48}, origins[] = {address + 16, address};
+    std::size_t sizes[] = {16, 16}, at = 0, failed = 0;
+    CopyAttributes attributes{1, {}, {}, 0};
+    ASSERT_EQ(driver().copy_batch_v2(targets, origins, sizes, 2, &attributes, &at, 1, stream), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    EXPECT_EQ(byte_at(address + 32), 17);
+    EXPECT_EQ(byte_at(address + 63), 16);
+    EXPECT_EQ(driver().copy_batch_v2(targets, origins, sizes, 2, &attributes, &at, 1, nullptr), kInvalidValue)
+        << "default stream";
+    attributes.order = 0;
+    EXPECT_EQ(driver().copy_batch(targets, origins, sizes, 2, &attributes, &at, 1, &failed, stream), kInvalidValue);
+    EXPECT_EQ(failed, SIZE_MAX);
+    EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(driver().free(address), kSuccess);
 }
 
 TEST_F(EmulatedCuda, CopiesRowsWithPitches) {

@@ -285,6 +285,17 @@ class FakeGpu final : public gpu::Runtime {
         give(stream, [this, destination, source, bytes] { move(destination, source, bytes); });
         return {};
     }
+    gpu::Status copy_batch(const std::span<const gpu::Copy1D> copies,
+                           const gpu::StreamHandle stream) noexcept override {
+        const std::lock_guard lock(_mutex);
+        if (const gpu::Status status = enter("copy_batch"); !status.ok()) return status;
+        const std::vector<gpu::Copy1D> all(copies.begin(), copies.end());
+        give(stream, [this, all] {
+            for (const gpu::Copy1D& each : all)
+                move(each.destination, each.source, each.bytes);
+        });
+        return {};
+    }
     gpu::Status copy_2d(const gpu::Copy2D& rows, const gpu::StreamHandle stream) noexcept override {
         const std::lock_guard lock(_mutex);
         if (const gpu::Status status = enter("copy_2d"); !status.ok()) return status;

@@ -61,6 +61,71 @@ TEST_F(DeviceCopiesTest, SixtyFourSmallCopiesTakeOneEvent) {
     EXPECT_TRUE(same(destination.read(), content.data()));
 }
 
+TEST_F(DeviceCopiesTest, CopiesStartedTogetherAreGivenToTheGpuInOneCall) {
+    constexpr std::size_t kCopies = 64, kSize = 8;
+    constexpr auto kTogether = DeviceCopies::Start::together;
+    Buffer source(gpu, Place::device, (kCopies + 2) * kSize), destination(gpu, Place::device, (kCopies + 2) * kSize);
+    const Bytes content = fill(source, (kCopies + 2) * kSize);
+    gpu.reset_calls();
+    std::vector<DeviceCopies::Copy> started;
+    const auto start = [&](const DeviceCopies::Start when) {
+        const std::size_t at = started.size() * kSize;
+        started.push_back(copies.start(0, 0, destination.end(at), source.end(at), kSize, when));
+    };
+    while (started.size() < kCopies)
+        start(kTogether);
+    EXPECT_EQ(gpu.calls("copy") + gpu.calls("copy_batch"), 0) << "held back";
+    start(kTogether);
+    EXPECT_EQ(gpu.calls("copy_batch"), 1) << "no more than 64 are";
+    start(DeviceCopies::Start::now);
+    EXPECT_EQ(gpu.calls("copy"), 2) << "what was held back comes first, and one alone is no batch";
+    started.back().wait();
+    for (DeviceCopies::Copy& copy : started)
+        EXPECT_TRUE(copy.poll());
+    EXPECT_EQ(gpu.calls("copy_batch"), 1);
+    EXPECT_EQ(gpu.calls("record_event"), 1);
+    EXPECT_TRUE(same(destination.read(), content.data()));
+}
+
+TEST_F(DeviceCopiesTest, WhatIsHeldBackIsDoneWhenItIsAskedForOrDropped) {
+    constexpr auto kTogether = DeviceCopies::Start::together;
+    Buffer source(gpu, Place::device, 24), destination(gpu, Place::device, 24);
+    const Bytes content = fill(source, 24);
+    DeviceCopies::Copy first = copies.start(0, 0, destination.end(), source.end(), 8, kTogether);
+    DeviceCopies::Copy second = copies.start(0, 0, destination.end(8), source.end(8), 8, kTogether);
+    DeviceCopies::Copy third = copies.start(0, 0, destination.end(16), source.end(16), 8, kTogether);
+    first.wait();
+    EXPECT_EQ(gpu.calls("copy_batch"), 1);
+    EXPECT_TRUE(second.poll());
+    third = {};
+    EXPECT_TRUE(same(destination.read(), content.data()));
+    DeviceCopies::Copy left = copies.start(0, 0, destination.end(), source.end(8), 8, kTogether);
+    copies.shut_down();
+    EXPECT_TRUE(left.poll());
+    EXPECT_TRUE(same(destination.read(), Bytes(content.begin() + 8, content.begin() + 16).data()));
+}
+
+TEST_F(DeviceCopiesTest, ALongCopyIsNotHeldBack) {
+    constexpr std::size_t kSize = (std::size_t{1} << 20) + 1;
+    Buffer source(gpu, Place::device, kSize), destination(gpu, Place::device, kSize);
+    DeviceCopies::Copy copy = copies.start(0, 0, destination.end(), source.end(), kSize, DeviceCopies::Start::together);
+    EXPECT_EQ(gpu.calls("copy"), 1);
+    copy.wait();
+}
+
+TEST_F(DeviceCopiesTest, ABatchThatIsRefusedFailsAllOfIts) {
+    constexpr auto kTogether = DeviceCopies::Start::together;
+    Buffer source(gpu, Place::device, 16), destination(gpu, Place::device, 16);
+    const Bytes content = fill(source, 16);
+    gpu.fail("copy_batch");
+    DeviceCopies::Copy first = copies.start(0, 0, destination.end(), source.end(), 8, kTogether);
+    DeviceCopies::Copy second = copies.start(0, 0, destination.end(8), source.end(8), 8, kTogether);
+    EXPECT_THROW(second.wait(), Error);
+    EXPECT_THROW(first.wait(), Error);
+    copies.start(0, 0, destination.end(), source.end(), 16).wait();
+    EXPECT_TRUE(same(destination.read(), content.data())) << "another stream serves after that";
+}
+
 TEST_F(DeviceCopiesTest, ACopyStartedAfterAMarkerNeedsAnother) {
     Buffer source(gpu, Place::device, 16), destination(gpu, Place::device, 16);
     const Bytes content = fill(source, 16);
