@@ -31,7 +31,10 @@ struct WaitingEntry<function, int (*)(Arguments...)> {
 }  // namespace
 
 // generate_functions.py reads the names below.
-#define AWAKEN_WAITS(function) loader::Service{Function::function, WaitingEntry<Function::function>::address()}
+#define AWAKEN_WAITS(function)                                          \
+    loader::Service {                                                   \
+        Function::function, WaitingEntry<Function::function>::address() \
+    }
 
 Services waiting_services() {
     return {

@@ -95,13 +95,14 @@ class Lane {
         const std::scoped_lock lock(_mutex);
         return Clock::now() - _progress > time;
     }
-    /// The receiver does not come, and somebody waits: twice the window, and when nothing happens for that time again,
-    /// twice as much again. As soon as a chunk arrives, the window is what it was.
+    /// Somebody waits, and the receiver has not come for so long: twice the window, and twice as much again whenever as
+    /// long again passes as it took to come to that. As soon as a chunk arrives, the window is what it was. So what is
+    /// copied for a receiver that is only late, or a network that is slow, is in proportion to the delay.
     void grow_if_still(const Clock::duration time, const std::size_t window) noexcept {
         const std::scoped_lock lock(_mutex);
-        if (const Clock::time_point now = Clock::now(); now - _progress > time) {
-            _grown = 2 * std::max(window, _grown);
-            _progress = now;
+        const std::size_t grown = std::max(window, _grown);
+        if (Clock::now() - _progress > time * (grown / std::max<std::size_t>(window, 1))) {
+            _grown = 2 * grown;
         }
     }
 

@@ -12,8 +12,8 @@
 // memory, gives it to the MPI and is done. A nonblocking message goes on in later calls of its process; when one of
 // these is about to wait in the MPI itself, the rest is copied out first (call/waiting.h).
 //
-// Messages of a pair share one window (p2p/lane.h). A receiver that has found a header says so (come), since it need not
-// take messages in the order in which they were sent.
+// Messages of a pair share one window (p2p/lane.h). A receiver that has found a header says so (come), since it need
+// not take messages in the order in which they were sent.
 //
 // A probe sees nothing of a header but its length, which therefore says which message it is (as in p2p/offers.h), and
 // the sender tells the size beforehand (announce). A message that happens to have such a length is told as well
@@ -338,8 +338,8 @@ class Network {
     std::atomic<bool> _passes_through{false};
     std::atomic<std::size_t> _unfinished{0};  ///< shipments of which the MPI has not all
     std::atomic<std::size_t> _fetching{0};    ///< fetches that are not over
-    bool _alone = false;     ///< not every rank runs the layer
-    bool _nameless = false;  ///< has no secret
+    bool _alone = false;                      ///< not every rank runs the layer
+    bool _nameless = false;                   ///< has no secret
     gpu::Runtime* _runtime = nullptr;
     transfer::Tuning _tuning;
     std::unique_ptr<transfer::DeviceCopies> _copies;

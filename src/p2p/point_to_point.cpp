@@ -299,8 +299,8 @@ struct MatchedReceive {
         int error = MPI_SUCCESS;
         if (owes) {
             MPI_Request request = MPI_REQUEST_NULL;
-            error = below<nonblocking_form(function)>()(received.address, received.count, received.type, message,
-                                                        &request);
+            error =
+                below<nonblocking_form(function)>()(received.address, received.count, received.type, message, &request);
             if (error == MPI_SUCCESS) {
                 error = wait_for(request, own);
             }
@@ -502,8 +502,8 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
     }
     layer().requests.add_exchange(
         operation,
-        std::make_unique<WireExchange>(std::move(departure),
-                                       nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)), comm));
+        std::make_unique<WireExchange>(
+            std::move(departure), nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)), comm));
     operation->leave();
     layer().requests.track(std::move(operation));
     return error;

@@ -40,8 +40,8 @@ class StagingBlock {
 
 /// Thread-safe. Blocks are powers of two from 4 KiB; free ones are kept for reuse while the sum of all pinned blocks,
 /// lent and free, stays within the limit. A request that does not fit (after free blocks of other sizes were given back
-/// to the system) is served with mapped memory. Of that, too, as much as the limit is kept for reuse, because fresh pages
-/// cost more than the copy into them; the rest goes back to the system on release.
+/// to the system) is served with mapped memory. Of that, too, as much as the limit is kept for reuse, because fresh
+/// pages cost more than the copy into them; the rest goes back to the system on release.
 class PinnedPool {
   public:
     struct Statistics {

@@ -244,7 +244,8 @@ std::vector<Elsewhere> places() {
              OK(MPI_Mrecv(nullptr, 0, MPI_BYTE, &message, MPI_STATUS_IGNORE));
          },
          give_token},
-        {"ssend", [](Run& run, const Pair& pair) { OK(MPI_Ssend(nullptr, 0, MPI_BYTE, pair.peer, kHostTag, run.comm)); },
+        {"ssend",
+         [](Run& run, const Pair& pair) { OK(MPI_Ssend(nullptr, 0, MPI_BYTE, pair.peer, kHostTag, run.comm)); },
          [](Run& run, const Pair& pair) { await_token(run, pair.peer, kHostTag); }},
         {"send",
          [](Run& run, const Pair& pair) {
@@ -253,9 +254,7 @@ std::vector<Elsewhere> places() {
          },
          take_large},
         {"device_ssend",
-         [](Run& run, const Pair& pair) {
-             OK(MPI_Ssend(run.input(64), 64, MPI_BYTE, pair.peer, kHostTag, run.comm));
-         },
+         [](Run& run, const Pair& pair) { OK(MPI_Ssend(run.input(64), 64, MPI_BYTE, pair.peer, kHostTag, run.comm)); },
          [](Run& run, const Pair& pair) {
              OK(MPI_Recv(run.input(64), 64, MPI_BYTE, pair.peer, kHostTag, run.comm, MPI_STATUS_IGNORE));
          }},
@@ -408,12 +407,10 @@ void while_another_waits(Run& run, const bool in_barrier) {
 }
 
 void add_cases(Suite& suite) {
-    const std::vector<std::pair<std::string, Complete>> ways = {{"waitall", await_all},
-                                                                {"wait_backwards", by_wait_backwards},
-                                                                {"waitany", by_waitany},
-                                                                {"waitsome", by_waitsome},
-                                                                {"testsome", by_testsome},
-                                                                {"test_backwards", by_test_backwards}};
+    const std::vector<std::pair<std::string, Complete>> ways = {
+        {"waitall", await_all},    {"wait_backwards", by_wait_backwards},
+        {"waitany", by_waitany},   {"waitsome", by_waitsome},
+        {"testsome", by_testsome}, {"test_backwards", by_test_backwards}};
     for (const auto& [name, complete] : ways) {
         suite.add("both_ways_" + name, [complete = complete](Run& run) { both_ways(run, complete); });
         suite.add("in_order_" + name, [complete = complete](Run& run) { one_way(run, complete, false); });
