@@ -222,10 +222,11 @@ void RemoteShipment::leave() noexcept {
             const transfer::PinnedPool& pool = _network._owner.pool;
             const std::size_t half = pool.limit_bytes() / 2;
             const std::size_t window = _network._tuning.network_window;
-            do {
-                const bool spare = pool.spare_bytes() >= half + _chunk_bytes;
-                step(spare ? std::max(window, half / _chunk_bytes) : window);
-            } while (_copied < _chunks.size());
+            const bool spare = pool.spare_bytes() >= half + _chunk_bytes;
+            step(spare ? std::max(window, half / _chunk_bytes) : window);
+            while (_copied < _chunks.size()) {
+                step(0);  // nothing more, or this call would last as long as the message does
+            }
         }
         _left = true;
         step(0);
