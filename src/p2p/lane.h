@@ -95,14 +95,21 @@ class Lane {
         const std::scoped_lock lock(_mutex);
         return Clock::now() - _progress > time;
     }
-    /// Somebody waits, and the receiver has not come for so long: twice the window, and twice as much again whenever as
-    /// long again passes as it took to come to that. As soon as a chunk arrives, the window is what it was. So what is
-    /// copied for a receiver that is only late, or a network that is slow, is in proportion to the delay.
+    /// Somebody waits, and the receiver has not come for so long: twice the window, after twice that time twice as much
+    /// again, and so on, so that what is copied for a receiver that is only late, or a network that is slow, is in
+    /// proportion to the delay. One that has come for the next message, and mostly is still there, is given longer. As
+    /// soon as a chunk arrives, the window is what it was.
     void grow_if_still(const Clock::duration time, const std::size_t window) noexcept {
+        constexpr int kPatience = 4;
         const std::scoped_lock lock(_mutex);
         const std::size_t grown = std::max(window, _grown);
-        if (Clock::now() - _progress > time * (grown / std::max<std::size_t>(window, 1))) {
+        const bool wanted = !_line.empty() && _line.front().wanted;
+        const Clock::time_point now = Clock::now();
+        // Counted from the last time, so that a process that was not looking for long takes one step and not many.
+        const Clock::time_point since = std::max(_progress, _last_growth);
+        if (now - since > time * (grown / std::max<std::size_t>(window, 1)) * (wanted ? kPatience : 1)) {
             _grown = 2 * grown;
+            _last_growth = now;
         }
     }
 
@@ -131,7 +138,7 @@ class Lane {
     std::size_t _wanted = 0;   ///< chunks under way of messages that the receiver has come for
     std::size_t _ahead = 0;    ///< and of others, when they were started
     std::size_t _grown = 0;    ///< larger window, 0: as given
-    Clock::time_point _progress{};
+    Clock::time_point _progress{}, _last_growth{};
 };
 
 }  // namespace awaken::p2p
