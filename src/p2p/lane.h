@@ -95,19 +95,21 @@ class Lane {
         const std::scoped_lock lock(_mutex);
         return Clock::now() - _progress > time;
     }
-    /// Somebody waits, and the receiver has not come for so long: twice the window, after twice that time twice as much
-    /// again, and so on, so that what is copied for a receiver that is only late, or a network that is slow, is in
-    /// proportion to the delay. One that has come for the next message, and mostly is still there, is given longer. As
-    /// soon as a chunk arrives, the window is what it was.
+    /// Somebody waits, and the receiver has not come for so long: twice the window, after some time twice as much
+    /// again, and so on, so that little is copied for a receiver that is only late, or a network that is slow. One that
+    /// has come for the next message, and mostly is still there, is given longer first. As soon as a chunk arrives, the
+    /// window is what it was.
     void grow_if_still(const Clock::duration time, const std::size_t window) noexcept {
-        constexpr int kPatience = 4;
+        constexpr std::size_t kMostPatience = 4;
         const std::scoped_lock lock(_mutex);
-        const std::size_t grown = std::max(window, _grown);
         const bool wanted = !_line.empty() && _line.front().wanted;
+        const std::size_t grown = std::max(window, _grown);
+        const std::size_t patience = wanted && grown == window
+                                         ? kMostPatience
+                                         : std::min(grown / std::max<std::size_t>(window, 1), kMostPatience);
         const Clock::time_point now = Clock::now();
         // Counted from the last time, so that a process that was not looking for long takes one step and not many.
-        const Clock::time_point since = std::max(_progress, _last_growth);
-        if (now - since > time * (grown / std::max<std::size_t>(window, 1)) * (wanted ? kPatience : 1)) {
+        if (now - std::max(_progress, _last_growth) > time * patience) {
             _grown = 2 * grown;
             _last_growth = now;
         }
