@@ -1,4 +1,5 @@
-"""Messages between processes of different nodes: tests/ranks/between_nodes.cpp, and what MPI promises of all messages.
+"""Messages between processes of different nodes: tests/ranks/between_nodes.cpp, many of them at once
+(tests/ranks/message_windows.cpp), and what MPI promises of all messages.
 
 One machine pretends to be two nodes (AWAKEN_PRETEND_NODES), and messages are cut into parts from a few KiB on, so that
 the programs of tests/test_point_to_point_paths.py meet that too. A report says whether messages really were cut.
@@ -24,6 +25,9 @@ TWO_NODES: Mapping[str, str] = {
     "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": str(CHUNK),
 }
 
+# So little pinned memory that a few messages of message_windows.cpp fill it.
+SMALL_POOL: Mapping[str, str] = {**TWO_NODES, "AWAKEN_PINNED_POOL": "256K"}
+
 # (MPI, emulated runtime, program, ranks, more arguments)
 Case = tuple[str, str, str, int, tuple[str, ...]]
 
@@ -37,6 +41,19 @@ DEFAULT: tuple[Case, ...] = (
     ("openmpi", "cuda:2", "completion", 2, ("--mix=device",)),
     ("mpich", "cuda:2", "messages", 2, ("--mix=device",)),
     ("openmpi", "hip:2", "messages", 2, ("--mix=device",)),
+)
+
+WINDOWS_DEFAULT: tuple[Case, ...] = (
+    ("mpich", "cuda:2", "message_windows", 2, ("--mix=device", "--threads")),
+    ("openmpi", "hip:2", "message_windows", 2, ("--mix=device",)),
+)
+
+WINDOWS_LONG: tuple[Case, ...] = tuple(
+    (mpi, emulate, "message_windows", ranks, threads)
+    for mpi in ("mpich", "openmpi", "mpi5")
+    for emulate in ("cuda:2", "hip:2", "hip5:1")
+    for ranks in (2, 4)
+    for threads in ((), ("--threads",))
 )
 
 FOR_SANITIZERS: tuple[Case, ...] = (
@@ -113,6 +130,22 @@ def test_between_nodes_long(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     calls = check(case, rank_program(case[0], case[2]), mpi_named(case[0]), tmp_path, 900)
+    assert calls.get("pipelined", 0) > 0, calls
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*WINDOWS_DEFAULT, *(pytest.param(case, marks=pytest.mark.long) for case in WINDOWS_LONG)],
+    ids=case_name,
+)
+def test_message_windows(
+    case: Case,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    calls = check(case, rank_program(case[0], case[2]), mpi_named(case[0]), tmp_path, 300, SMALL_POOL)
     assert calls.get("pipelined", 0) > 0, calls
 
 

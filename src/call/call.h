@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "call/layer.h"
 #include "call/traced_requests.h"
+#include "call/waiting.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -131,6 +132,7 @@ struct Entry<function, Operation, int (*)(Arguments...)> {
         }
         Call call(function);
         try {
+            const WaitingCall<where_it_waits(function)> waiting(layer());
             TracedRequests<function, Arguments...> requests(call.traced(), arguments...);
             const int error = Operation::template run<function>(call, arguments...);
             call.returned(error);

@@ -10,6 +10,7 @@
 
 #include "base/doctor_notes.h"
 #include "base/error.h"
+#include "p2p/network.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -147,7 +148,25 @@ int Layer::error_code(const int error_class, const Error& error) {
     return code;
 }
 
+bool Layer::owes_chunks() const noexcept {
+    const Network* const network = neighbours.network();
+    return network != nullptr && network->owes_chunks();
+}
+
+bool Layer::moves_chunks() const noexcept {
+    const Network* const network = neighbours.network();
+    return network != nullptr && network->moves_chunks();
+}
+
 void Layer::mpi_started(const bool world_model) {
+    // A session's thread level is its own, and nobody else's to ask for.
+    int level = MPI_THREAD_MULTIPLE;
+    if (world_model) {
+        real.Query_thread(&level);
+    }
+    if (level == MPI_THREAD_MULTIPLE) {
+        _several_threads.store(true, std::memory_order_relaxed);
+    }
     const std::scoped_lock lock(_mutex);
     ++_open_models;
     if (world_model) {

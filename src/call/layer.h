@@ -61,6 +61,13 @@ class Layer {
     /// Whether the MPI takes device memory by itself. Asked for when MPI is up and a GPU was found; looked into once.
     [[nodiscard]] bool mpi_takes_device_memory() { return native_gpu_support().works; }
 
+    /// There are messages that go on only in calls of this process's: see call/waiting.h.
+    [[nodiscard]] bool owes_chunks() const noexcept;
+    /// The same, or messages that come in only in calls of this process's.
+    [[nodiscard]] bool moves_chunks() const noexcept;
+    /// Threads may be in the MPI at the same time.
+    [[nodiscard]] bool several_threads() const noexcept { return _several_threads.load(std::memory_order_relaxed); }
+
     /// The figures for this GPU.
     [[nodiscard]] transfer::Tuning tuning(gpu::Runtime& runtime) const;
 
@@ -86,6 +93,7 @@ class Layer {
     [[nodiscard]] report::Identity identity() const;
 
     std::atomic<gpu::Runtime*> _gpu{nullptr};
+    std::atomic<bool> _several_threads{false};
     std::once_flag _packer_once, _copier_once, _native_gpu_once;
     NativeGpuSupport _native_gpu;
     std::unique_ptr<transfer::Packer> _packer;

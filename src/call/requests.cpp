@@ -118,6 +118,14 @@ void Operation::leave() {
     }
 }
 
+bool Operation::hand_over() {
+    if (!exchanging.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
+        return true;
+    }
+    const std::unique_lock lock(exchange_mutex, std::try_to_lock);
+    return lock.owns_lock() && (exchange == nullptr || exchange->hand_over());  // else another thread is at it
+}
+
 void Operation::store(MPI_Status& status, const int error) {
     if (exchanging.load(std::memory_order_acquire)) {
         const std::scoped_lock lock(exchange_mutex);
@@ -205,6 +213,37 @@ void Requests::leave_exchanges() {
     }
     for (const std::shared_ptr<Operation>& operation : exchanges()) {
         operation->leave();
+    }
+}
+
+void Requests::hand_over_exchanges() {
+    constexpr unsigned kEager = 2000;
+    for (unsigned turn = 0;; ++turn) {
+        bool all = true;
+        for (const std::shared_ptr<Operation>& operation : exchanges()) {
+            all = operation->hand_over() && all;
+        }
+        if (all) {
+            return;
+        }
+        advance_exchanges();
+        if (turn > kEager) {
+            sched_yield();
+        }
+    }
+}
+
+void Requests::await_native(MPI_Request request) {
+    constexpr unsigned kEager = 2000;
+    for (unsigned turn = 0; request != MPI_REQUEST_NULL; ++turn) {
+        int done = 0;
+        if (_native.Request_get_status(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0) {
+            return;
+        }
+        advance_exchanges();
+        if (turn > kEager) {
+            sched_yield();
+        }
     }
 }
 

@@ -37,6 +37,11 @@ class Exchange {
     virtual void settle(MPI_Status& status, int& error) = 0;
     /// The call ends and the operation goes on.
     virtual void leave() = 0;
+    /// The operation must go on without any call of this process's: to be called until it returns true.
+    [[nodiscard]] virtual bool hand_over() {
+        leave();
+        return true;
+    }
     /// False when a look at memory says that a header, which is what mostly comes, has not come yet.
     [[nodiscard]] virtual bool may_have_arrived() const = 0;
 };
@@ -96,6 +101,8 @@ class Operation {
     [[nodiscard]] bool has_arrived() const noexcept { return _seen.load(std::memory_order_relaxed); }
     /// The call ends without completing the operation.
     void leave();
+    /// True when it goes on without calls of this process's, as far as it is this process's to do something.
+    [[nodiscard]] bool hand_over();
     /// Some buffer has an image.
     [[nodiscard]] bool has_images() const noexcept { return stage && stage->active(); }
     /// What remains to be done once the native request has completed with this status; `error` is the native outcome.
@@ -131,6 +138,21 @@ class Requests {
     void advance_exchanges();
     /// The thread is about to wait for something else: what remains of them goes on without it.
     void leave_exchanges();
+    /// The same where it waits in the MPI itself, and nobody calls here meanwhile: see call/waiting.h.
+    void hand_over_exchanges();
+    /// Waits for a native request while everything goes on, without completing it.
+    void await_native(MPI_Request request);
+    /// A thread comes to where it may wait in the MPI, or is back.
+    void enter_waiting() noexcept {
+        ++_own_waiting;
+        _waiting.fetch_add(1);
+    }
+    void leave_waiting() noexcept {
+        --_own_waiting;
+        _waiting.fetch_sub(1);
+    }
+    /// Some other thread may be there.
+    [[nodiscard]] bool others_wait() const noexcept { return _waiting.load() != _own_waiting; }
     [[nodiscard]] bool any_exchanges() const noexcept { return _exchange_count.load(std::memory_order_acquire) != 0; }
     /// An exchange begins or has ended.
     void add_exchange(const std::shared_ptr<Operation>& operation, std::unique_ptr<Exchange> exchange);
@@ -156,6 +178,8 @@ class Requests {
     /// Those under way, to be looked at without the lock.
     [[nodiscard]] std::vector<std::shared_ptr<Operation>> exchanges();
 
+    std::atomic<int> _waiting{0};  ///< calls that may wait, of a program that has several threads in the MPI
+    static inline thread_local int _own_waiting = 0;
     std::mutex _exchanges_mutex;
     std::atomic<std::size_t> _exchange_count{0};
     std::vector<std::shared_ptr<Operation>> _exchanges;

@@ -33,11 +33,12 @@ CALLED = {"Type_get_envelope_c", "Type_get_contents_c"}
 
 
 def served(sources: Path) -> set[str]:
-    """Names in the AWAKEN_SERVE lines of the sources."""
+    """Names in the AWAKEN_SERVE and AWAKEN_WAITS lines of the sources."""
     names: set[str] = set()
     for source in sorted(sources.rglob("*.cpp")):
         text = source.read_text(encoding="utf-8")
         names |= set(re.findall(r"AWAKEN_SERVE\((\w+),", text))
+        names |= set(re.findall(r"^ +AWAKEN_WAITS\((\w+)\)", text, re.MULTILINE))
         for blocking, nonblocking in re.findall(r"AWAKEN_SERVE_COLLECTIVE\((\w+), (\w+),", text):
             for name in (blocking, nonblocking, f"{blocking}_init"):
                 names |= {name, f"{name}_c"}

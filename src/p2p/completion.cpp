@@ -62,8 +62,17 @@ class Carriers {
     }
 
     /// False when the program's own array serves as well.
-    [[nodiscard]] bool any() const noexcept { return _any; }
+    [[nodiscard]] bool any() const noexcept { return _any || layer().owes_chunks(); }
     [[nodiscard]] bool exchanging() const noexcept { return _exchanging; }
+    /// Waits until the MPI has nothing more to wait for, if something else must go on meanwhile.
+    void await_native() const {
+        for (const MPI_Request carrier : _carriers) {
+            if (!layer().owes_chunks()) {
+                return;
+            }
+            layer().requests.await_native(carrier);
+        }
+    }
     [[nodiscard]] MPI_Request* data() noexcept { return _carriers.data(); }
 
     [[nodiscard]] bool ready(const std::size_t i) {
@@ -169,14 +178,20 @@ class Carriers {
     bool _exchanging = false;
 };
 
+/// Whether there is more to do while a call waits than to leave it to the MPI.
+[[nodiscard]] bool concerned() noexcept {
+    return layer().requests.any() || layer().owes_chunks();
+}
+
 struct Wait {
     template <Function function>
     static int run(Call&, MPI_Request* request, MPI_Status* status) {
         const UnpreparedWatch watch(1, request);
-        if (layer().requests.any() && request != nullptr) {
+        if (concerned() && request != nullptr) {
             Carriers carriers(1, request);
             if (carriers.any()) {
                 carriers.settle();
+                carriers.await_native();
                 MPI_Status own{};
                 int error = below<function>()(carriers.data(), &own);
                 carriers.complete(0, own, error);
@@ -284,10 +299,11 @@ struct WaitAll {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], MPI_Status* statuses) {
         const UnpreparedWatch watch(count, requests);
-        if (layer().requests.any() && count > 0) {
+        if (concerned() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
                 carriers.settle();
+                carriers.await_native();
                 Statuses own(count, statuses);
                 const int error = below<function>()(count, carriers.data(), own.data());
                 return complete_all(carriers, count, error, own.data());
@@ -338,11 +354,28 @@ bool test_any(Carriers& carriers, const int count, int* const index, int* const 
     return false;
 }
 
+/// Where nothing of ours is waited for, though something may have to go on meanwhile.
+template <Function function>
+int wait_for_any(Carriers& carriers, const int count, int* const index, MPI_Status& status) {
+    if (!layer().owes_chunks()) {
+        return below<function>()(count, carriers.data(), index, &status);
+    }
+    for (;;) {
+        int flag = 0;
+        *index = MPI_UNDEFINED;
+        const int error = layer().below.Testany(count, carriers.data(), index, &flag, &status);
+        if (flag != 0 || error != MPI_SUCCESS) {
+            return error;
+        }
+        layer().requests.advance_exchanges();
+    }
+}
+
 struct WaitAny {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* index, MPI_Status* status) {
         const UnpreparedWatch watch(count, requests);
-        if (layer().requests.any() && count > 0) {
+        if (concerned() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
                 MPI_Status own{};
@@ -354,7 +387,7 @@ struct WaitAny {
                     }
                     carriers.leave();
                 } else {
-                    error = below<function>()(count, carriers.data(), index, &own);
+                    error = wait_for_any<function>(carriers, count, index, own);
                     if (*index != MPI_UNDEFINED) {
                         carriers.complete(*index, own, error);
                     }
@@ -399,12 +432,26 @@ struct TestAny {
     }
 };
 
+/// As wait_for_any().
+template <Function function>
+int complete_some(Carriers& carriers, const int count, int* const completed, int* const indices,
+                  MPI_Status* const statuses) {
+    while (function == Function::Waitsome && layer().owes_chunks()) {
+        const int error = layer().below.Testsome(count, carriers.data(), completed, indices, statuses);
+        if (*completed != 0 || error != MPI_SUCCESS) {
+            return error;
+        }
+        layer().requests.advance_exchanges();
+    }
+    return below<function>()(count, carriers.data(), completed, indices, statuses);
+}
+
 /// MPI_Waitsome and MPI_Testsome.
 struct CompleteSome {
     template <Function function>
     static int run(Call&, int count, MPI_Request requests[], int* completed, int indices[], MPI_Status* statuses) {
         const UnpreparedWatch watch(count, requests);
-        if (layer().requests.any() && count > 0) {
+        if (concerned() && count > 0) {
             Carriers carriers(count, requests);
             if (carriers.any()) {
                 Statuses own(count, statuses);
@@ -422,7 +469,7 @@ struct CompleteSome {
                         }
                     } while (kWaits && *completed == 0 && error == MPI_SUCCESS);
                 } else {
-                    error = below<function>()(count, carriers.data(), completed, indices, own.data());
+                    error = complete_some<function>(carriers, count, completed, indices, own.data());
                 }
                 int result = error;
                 if (*completed != MPI_UNDEFINED) {
@@ -627,7 +674,17 @@ struct Free {
 struct Probe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Status* status) {
-        return corrected(comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, own); });
+        return corrected(comm, status, [&](MPI_Status* own) {
+            while (layer().owes_chunks()) {
+                int found = 0;
+                const int error = layer().below.Iprobe(source, tag, comm, &found, own);
+                if (found != 0 || error != MPI_SUCCESS) {
+                    return error;
+                }
+                layer().requests.advance_exchanges();
+            }
+            return below<function>()(source, tag, comm, own);
+        });
     }
 
     template <class Find>
@@ -654,8 +711,17 @@ struct NonblockingProbe {
 struct MatchedProbe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
-        return Probe::corrected(comm, status,
-                                [&](MPI_Status* own) { return below<function>()(source, tag, comm, message, own); });
+        return Probe::corrected(comm, status, [&](MPI_Status* own) {
+            while (layer().owes_chunks()) {
+                int found = 0;
+                const int error = layer().below.Improbe(source, tag, comm, &found, message, own);
+                if (found != 0 || error != MPI_SUCCESS) {
+                    return error;
+                }
+                layer().requests.advance_exchanges();
+            }
+            return below<function>()(source, tag, comm, message, own);
+        });
     }
 };
 

@@ -55,10 +55,11 @@ const gpu::PointerInfo kHost{};
 
 // ---- the message on its way out -------------------------------------------------------------------------------------
 
-RemoteShipment::RemoteShipment(Network& network, const int peer, const std::uint32_t id, const void* const buffer,
-                               const gpu::PointerInfo& info, const std::size_t bytes, const std::size_t chunk_bytes,
-                               std::shared_ptr<const transfer::TypedMemory> typed)
+RemoteShipment::RemoteShipment(Network& network, p2p::Lane& lane, const int peer, const std::uint32_t id,
+                               const void* const buffer, const gpu::PointerInfo& info, const std::size_t bytes,
+                               const std::size_t chunk_bytes, std::shared_ptr<const transfer::TypedMemory> typed)
     : _network(network),
+      _lane(lane),
       _peer(peer),
       _id(id),
       _buffer(static_cast<std::byte*>(const_cast<void*>(buffer))),
@@ -66,12 +67,16 @@ RemoteShipment::RemoteShipment(Network& network, const int peer, const std::uint
       _typed(std::move(typed)),
       _bytes(bytes),
       _chunk_bytes(chunk_bytes),
-      _progress(Clock::now()) {}
+      _progress(Clock::now()) {
+    _lane.join(_id);
+    _network._unfinished.fetch_add(1);
+}
 
 RemoteShipment::~RemoteShipment() {
     if (_posted && !_free) {
         lose();
     }
+    end();
     // What the MPI reads outlives this object; copies that nobody wants are waited for by their own ends.
     while (_chunks.size() > _sent) {
         _chunks.pop_back();
@@ -79,11 +84,13 @@ RemoteShipment::~RemoteShipment() {
     _network.keep(std::move(_chunks));
 }
 
-void RemoteShipment::start_chunk() {
+void RemoteShipment::start_chunk(p2p::Lane::Share share, const bool pinned) {
+    transfer::PinnedPool& pool = _network._owner.pool;
     Chunk chunk;
+    chunk.share = std::move(share);
     chunk.at = _started;
     chunk.bytes = std::min(_chunk_bytes, _bytes - _started);
-    chunk.block = _network._owner.pool.acquire(*_network._runtime, chunk.bytes);
+    chunk.block = pinned ? pool.acquire(*_network._runtime, chunk.bytes) : pool.acquire_ordinary(chunk.bytes);
     chunk.place = chunk.block.data();
     if (_info.kind == gpu::MemoryKind::host) {
         std::memcpy(chunk.place, _buffer + chunk.at, chunk.bytes);
@@ -94,9 +101,13 @@ void RemoteShipment::start_chunk() {
     }
     _started += chunk.bytes;
     _chunks.push_back(std::move(chunk));
+    if (_started == _bytes) {
+        _lane.leave(_id);
+    }
 }
 
-void RemoteShipment::step() {
+/// Does what can be done now. `window`: chunks of all messages to the receiver that may be under way.
+void RemoteShipment::step(const std::size_t window) {
     bool got_on = false;
     for (; _copied < _chunks.size() && _chunks[_copied].copy.poll(); ++_copied) {
         got_on = true;
@@ -112,8 +123,13 @@ void RemoteShipment::step() {
         --_copied;
         got_on = true;
     }
-    while (_started < _bytes && (_leaving || _chunks.size() < _network._tuning.network_window)) {
-        start_chunk();
+    while (_started < _bytes) {
+        p2p::Lane::Share share = _lane.take(_id, window);
+        if (!share) {
+            _network.tick();  // perhaps the receiver has said that it wants this message before others
+            break;
+        }
+        start_chunk(std::move(share));
         got_on = true;
     }
     if (got_on) {
@@ -121,49 +137,76 @@ void RemoteShipment::step() {
     }
 }
 
+/// Starts copying all that remains: to pinned memory as far as some can be spared, since whatever goes to ordinary
+/// memory passes through pinned blocks as well.
+void RemoteShipment::copy_rest_out() {
+    const transfer::PinnedPool& pool = _network._owner.pool;
+    while (_started < _bytes) {
+        start_chunk(_lane.force(), pool.spare_bytes() >= pool.limit_bytes() / 4 + _chunk_bytes);
+    }
+}
+
 void RemoteShipment::copy_out() {
-    _leaving = true;
+    copy_rest_out();
     while (!all_copied()) {
-        step();
+        step(0);
     }
 }
 
 void RemoteShipment::posted() {
     _posted = true;
-    static_cast<void>(advance());
+    static_cast<void>(advance(false));
 }
 
 void RemoteShipment::withdraw() noexcept {
     _free = true;
+    end();
     _network.give_back(_peer, _id);
 }
 
-bool RemoteShipment::advance() {
+/// It needs no calls any more.
+void RemoteShipment::end() noexcept {
+    if (!std::exchange(_ended, true)) {
+        _lane.leave(_id);
+        _network._unfinished.fetch_sub(1);
+    }
+}
+
+/// The MPI has all of it.
+void RemoteShipment::finish() noexcept {
+    _free = true;
+    end();
+    _network.keep(std::exchange(_chunks, {}));
+    _sent = _copied = 0;
+}
+
+void RemoteShipment::fail(Error error) noexcept {
+    _error = std::move(error);
+    lose();
+}
+
+bool RemoteShipment::advance(const bool asked) {
     if (_error) {
         throw *_error;
     }
     if (_free) {
         return true;
     }
+    const std::size_t window = _network._tuning.network_window;
+    const auto watch = _network._tuning.large_watch;
     try {
-        step();
+        step(window);
     } catch (const Error& error) {
-        _error = error;
-        lose();
+        fail(error);
         throw;
     }
-    if (!_posted || !all_copied() || _sent != _chunks.size()) {
-        // The chunks that the MPI has are for the receiver to take. When it does not come, there will be no more.
-        if (_posted && _sent == _network._tuning.network_window &&
-            Clock::now() - _progress > _network._tuning.large_watch) {
-            _leaving = true;
+    if (all_sent()) {
+        if (_chunks.empty() || Clock::now() - _progress > watch) {
+            finish();
         }
-        return false;
-    }
-    if (_chunks.empty() || _leaving || Clock::now() - _progress > _network._tuning.large_watch) {
-        _free = true;
-        _network.keep(std::exchange(_chunks, {}));
-        _sent = _copied = 0;
+    } else if (asked && _posted && _started < _bytes) {
+        // The chunks that the MPI has are for the receiver to take. When it does not come, there will be no more.
+        _lane.grow_if_still(watch, window);
     }
     return _free;
 }
@@ -173,19 +216,57 @@ void RemoteShipment::leave() noexcept {
         return;
     }
     try {
-        copy_out();
-        static_cast<void>(advance());
+        if (_network._owner.requests.others_wait()) {
+            copy_out();
+        } else if (!_left) {
+            const transfer::PinnedPool& pool = _network._owner.pool;
+            const std::size_t half = pool.limit_bytes() / 2;
+            const std::size_t window = _network._tuning.network_window;
+            const bool spare = pool.spare_bytes() >= half + _chunk_bytes;
+            step(spare ? std::max(window, half / _chunk_bytes) : window);
+            while (_copied < _chunks.size()) {
+                step(0);  // nothing more, or this call would last as long as the message does
+            }
+        }
+        _left = true;
+        step(0);
+        if (all_sent()) {
+            finish();
+        }
     } catch (const Error& error) {
-        _error = error;
-        lose();
+        fail(error);
     } catch (const std::bad_alloc&) {
-        _error = Error("out of host memory while a message was copied out", "free memory, or send smaller messages");
-        lose();
+        fail(Error("out of host memory while a message was copied out", "free memory, or send smaller messages"));
     }
+}
+
+bool RemoteShipment::hand_over() noexcept {
+    if (_free || _error) {
+        return true;
+    }
+    try {
+        const transfer::PinnedPool& pool = _network._owner.pool;
+        while (_started < _bytes && pool.spare_bytes() >= pool.limit_bytes() / 4 + _chunk_bytes) {
+            start_chunk(_lane.force());
+        }
+        if (_lane.stands_still(_network._tuning.large_watch)) {
+            copy_rest_out();
+        }
+        step(0);
+        if (all_sent()) {
+            finish();
+        }
+    } catch (const Error& error) {
+        fail(error);
+    } catch (const std::bad_alloc&) {
+        fail(Error("out of host memory while a message was copied out", "free memory, or send smaller messages"));
+    }
+    return _free || _error;
 }
 
 /// The receiver waits for a chunk that will not come: one without content tells it so.
 void RemoteShipment::lose() noexcept {
+    end();
     if (!_posted || _free) {
         return;
     }
@@ -205,10 +286,12 @@ void RemoteShipment::lose() noexcept {
 
 // ---- the message on its way in --------------------------------------------------------------------------------------
 
-RemoteFetch::RemoteFetch(Network& network, const int peer, const std::uint32_t id, const std::size_t size,
-                         const std::size_t chunk_bytes, void* const buffer, const gpu::PointerInfo& info,
-                         const std::size_t capacity, std::shared_ptr<const transfer::TypedMemory> typed)
+RemoteFetch::RemoteFetch(Network& network, p2p::Lane& lane, const int peer, const std::uint32_t id,
+                         const std::size_t size, const std::size_t chunk_bytes, void* const buffer,
+                         const gpu::PointerInfo& info, const std::size_t capacity,
+                         std::shared_ptr<const transfer::TypedMemory> typed)
     : _network(network),
+      _lane(lane),
       _peer(peer),
       _id(id),
       _size(size),
@@ -216,9 +299,19 @@ RemoteFetch::RemoteFetch(Network& network, const int peer, const std::uint32_t i
       _buffer(static_cast<std::byte*>(buffer)),
       _info(info),
       _typed(std::move(typed)),
-      _wanted(std::min(size, capacity)) {}
+      _wanted(std::min(size, capacity)) {
+    _network._fetching.fetch_add(1);
+}
+
+void RemoteFetch::end() noexcept {
+    if (!std::exchange(_over, true)) {
+        _lane.leave(_id);
+        _network._fetching.fetch_sub(1);
+    }
+}
 
 RemoteFetch::~RemoteFetch() {
+    end();
     // Receives that nobody wants any more are taken back. One that can no longer be completes at once instead.
     const Native& native = _network._owner.real;
     for (Chunk& chunk : _receiving) {
@@ -229,8 +322,9 @@ RemoteFetch::~RemoteFetch() {
     }
 }
 
-void RemoteFetch::receive_chunk() {
+void RemoteFetch::receive_chunk(p2p::Lane::Share share) {
     Chunk chunk;
+    chunk.share = std::move(share);
     chunk.at = _asked_for;
     chunk.bytes = std::min(_chunk_bytes, _size - _asked_for);
     if (_info.host_accessible() && chunk.at + chunk.bytes <= _wanted) {
@@ -242,6 +336,9 @@ void RemoteFetch::receive_chunk() {
     _network.receive_chunk(_peer, _id, chunk);
     _asked_for += chunk.bytes;
     _receiving.push_back(std::move(chunk));
+    if (_asked_for == _size) {
+        _lane.leave(_id);
+    }
 }
 
 void RemoteFetch::arrived(Chunk chunk, const MPI_Status& status) {
@@ -277,8 +374,16 @@ void RemoteFetch::step() {
         status = MPI_Status{};
         _refused = true;
     }
-    while (_asked_for < _size && _receiving.size() + _copying.size() < _network._tuning.network_window) {
-        receive_chunk();
+    // What is small was sent as a whole, and must not wait for its turn behind what its sender has yet to send.
+    if (_asked_for == 0 && _size <= p2p::kLongestHeader) {
+        receive_chunk(_lane.force());
+    }
+    while (_asked_for < _size) {
+        p2p::Lane::Share share = _lane.take(_id, _network._tuning.network_window);
+        if (!share) {
+            break;
+        }
+        receive_chunk(std::move(share));
     }
     _refused = false;
 }
@@ -297,9 +402,9 @@ bool RemoteFetch::advance() noexcept {
         _refused = true;
     }
     if (_refused) {
-        _over = true;  // the id stays in use for ever, since nobody knows what still comes with it
+        end();  // the id stays in use for ever, since nobody knows what still comes with it
     } else if (_asked_for == _size && _receiving.empty() && _copying.empty()) {
-        _over = true;
+        end();
         _network.taken(_peer, _id);
     }
     return _over;
@@ -463,6 +568,9 @@ void Network::hear(const int peer, const Notice& notice) {
         case Notice::plain:
             set(_receiving[peer].plain, notice.id);
             break;
+        case Notice::come:
+            _sending[peer].lane.come_for(notice.id);
+            break;
         case Notice::taken:
             clear(_sending[peer].under_way, notice.id);
             break;
@@ -545,8 +653,8 @@ std::shared_ptr<RemoteShipment> Network::make(const int peer, const void* const 
     if (!free) {
         return nullptr;
     }
-    auto shipment =
-        std::make_shared<RemoteShipment>(*this, peer, *free, buffer, info, bytes, chunk_bytes, std::move(typed));
+    auto shipment = std::make_shared<RemoteShipment>(*this, sending.lane, peer, *free, buffer, info, bytes, chunk_bytes,
+                                                     std::move(typed));
     sending.next = *free + 1;
     set(sending.under_way, *free);
     ++sending.generation;
@@ -591,7 +699,7 @@ std::shared_ptr<RemoteShipment> Network::ship(const int peer, const void* const 
     }
     if (shipment != nullptr) {
         try {
-            shipment->step();  // the first chunks are copied while the header leaves
+            shipment->step(_tuning.network_window);  // the first chunks are copied while the header leaves
         } catch (const Error&) {
             shipment->withdraw();
             throw;
@@ -678,16 +786,22 @@ std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, void
         return nullptr;
     }
     const int peer = static_cast<int>(header.sender);
-    {
-        const std::scoped_lock lock(_mutex);
-        Receiving::Announced& announced = _receiving[peer].announced[header.id];
-        if (header.generation <= announced.taken) {
-            return nullptr;
-        }
-        announced.taken = header.generation;
+    const std::scoped_lock lock(_mutex);
+    Receiving& receiving = _receiving[peer];
+    Receiving::Announced& announced = receiving.announced[header.id];
+    if (header.generation <= announced.taken) {
+        return nullptr;
     }
-    return std::make_shared<RemoteFetch>(*this, peer, header.id, header.bytes, header.chunk_bytes, buffer, info,
-                                         capacity, std::move(typed));
+    announced.taken = header.generation;
+    auto fetch = std::make_shared<RemoteFetch>(*this, receiving.lane, peer, header.id, header.bytes, header.chunk_bytes,
+                                               buffer, info, capacity, std::move(typed));
+    // With the lock held, so that the sender hears of messages in the order in which they stand in line here.
+    receiving.lane.join(header.id, true);
+    Notice notice{};
+    notice.kind = Notice::come;
+    notice.id = header.id;
+    tell(peer, notice);
+    return fetch;
 }
 
 std::optional<std::uint64_t> Network::size_of(const int peer, const std::size_t length) {

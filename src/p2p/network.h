@@ -9,8 +9,11 @@
 // wherever anything is missing, messages travel as without this.
 //
 // Nothing here waits for layer code at the other side: a sender whose chunks do not get away copies the rest to host
-// memory, gives it to the MPI and is done, and so does at once the sender of a nonblocking message, whose program may
-// wait in calls that the layer does not see.
+// memory, gives it to the MPI and is done. A nonblocking message goes on in later calls of its process; when one of
+// these is about to wait in the MPI itself, the rest is copied out first (call/waiting.h).
+//
+// Messages of a pair share one window (p2p/lane.h). A receiver that has found a header says so (come), since it need
+// not take messages in the order in which they were sent.
 //
 // A probe sees nothing of a header but its length, which therefore says which message it is (as in p2p/offers.h), and
 // the sender tells the size beforehand (announce). A message that happens to have such a length is told as well
@@ -34,6 +37,7 @@
 #include "base/error.h"
 #include "gpu/gpu.h"
 #include "mpi/native.h"
+#include "p2p/lane.h"
 #include "p2p/offers.h"
 #include "trace/trace.h"
 #include "transfer/device_copies.h"
@@ -49,6 +53,7 @@ class Network;
 struct Chunk {
     std::size_t at = 0;  ///< in the message
     std::size_t bytes = 0;
+    p2p::Lane::Share share;
     transfer::StagingBlock block;
     std::byte* place = nullptr;  ///< in the block, or in a receiver's own host memory
     transfer::DeviceCopies::Copy copy;
@@ -59,8 +64,9 @@ struct Chunk {
 /// A message on its way to another node. Used by one thread at a time, in calls of the program's.
 class RemoteShipment {
   public:
-    RemoteShipment(Network& network, int peer, std::uint32_t id, const void* buffer, const gpu::PointerInfo& info,
-                   std::size_t bytes, std::size_t chunk_bytes, std::shared_ptr<const transfer::TypedMemory> typed);
+    RemoteShipment(Network& network, p2p::Lane& lane, int peer, std::uint32_t id, const void* buffer,
+                   const gpu::PointerInfo& info, std::size_t bytes, std::size_t chunk_bytes,
+                   std::shared_ptr<const transfer::TypedMemory> typed);
     ~RemoteShipment();
     RemoteShipment(const RemoteShipment&) = delete;
     RemoteShipment& operator=(const RemoteShipment&) = delete;
@@ -73,21 +79,31 @@ class RemoteShipment {
     void posted();
     /// The header could not be sent.
     void withdraw() noexcept;
-    /// True when the buffer may be given back. For whoever waits: after tuning.large_watch without progress what
-    /// remains is copied out. Throws Error when copying failed.
-    [[nodiscard]] bool advance();
-    /// The call ends: from now on the MPI must be able to go on alone. Errors come out of advance().
+    /// True when the buffer may be given back. `asked`: somebody waits for that. Then, after tuning.large_watch without
+    /// progress, more and more of what remains is copied out. Throws Error when copying failed.
+    [[nodiscard]] bool advance(bool asked);
+    /// The call ends. When it is the one that has started the message, as much is given to the MPI as pinned memory can
+    /// be spared for, which mostly is all. Errors come out of advance().
     void leave() noexcept;
+    /// The MPI must be able to go on alone: to be called until it returns true. While chunks get away, and there is no
+    /// pinned memory for the next, that is waited for, rather than ordinary memory taken. Errors come out of advance().
+    [[nodiscard]] bool hand_over() noexcept;
 
   private:
     friend class Network;
     using Clock = std::chrono::steady_clock;
-    void step();
-    void start_chunk();
+    void step(std::size_t window);
+    void start_chunk(p2p::Lane::Share share, bool pinned = true);
+    void copy_rest_out();
+    void finish() noexcept;
+    void end() noexcept;
+    void fail(Error error) noexcept;
     void lose() noexcept;
     [[nodiscard]] bool all_copied() const noexcept { return _started == _bytes && _copied == _chunks.size(); }
+    [[nodiscard]] bool all_sent() const noexcept { return _posted && all_copied() && _sent == _chunks.size(); }
 
     Network& _network;
+    p2p::Lane& _lane;
     const int _peer;
     const std::uint32_t _id;
     std::byte* const _buffer;
@@ -101,8 +117,9 @@ class RemoteShipment {
     std::size_t _copied = 0;    ///< chunks of _chunks that are in host memory
     std::size_t _sent = 0;      ///< and that the MPI was given
     bool _posted = false;
-    bool _leaving = false;  ///< no longer bound to the window
+    bool _left = false;  ///< the call that has started it is over
     bool _free = false;
+    bool _ended = false;
     std::optional<Error> _error;
     Clock::time_point _progress{};
 };
@@ -110,8 +127,10 @@ class RemoteShipment {
 /// A message on its way from another node. Used by one thread at a time, in calls of the program's.
 class RemoteFetch {
   public:
-    RemoteFetch(Network& network, int peer, std::uint32_t id, std::size_t size, std::size_t chunk_bytes, void* buffer,
-                const gpu::PointerInfo& info, std::size_t capacity, std::shared_ptr<const transfer::TypedMemory> typed);
+    /// Stands in the lane already.
+    RemoteFetch(Network& network, p2p::Lane& lane, int peer, std::uint32_t id, std::size_t size,
+                std::size_t chunk_bytes, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
+                std::shared_ptr<const transfer::TypedMemory> typed);
     ~RemoteFetch();
     RemoteFetch(const RemoteFetch&) = delete;
     RemoteFetch& operator=(const RemoteFetch&) = delete;
@@ -125,10 +144,12 @@ class RemoteFetch {
 
   private:
     void step();
-    void receive_chunk();
+    void end() noexcept;
+    void receive_chunk(p2p::Lane::Share share);
     void arrived(Chunk chunk, const MPI_Status& status);
 
     Network& _network;
+    p2p::Lane& _lane;
     const int _peer;
     const std::uint32_t _id;
     const std::size_t _size, _chunk_bytes;
@@ -161,6 +182,10 @@ class Network {
     [[nodiscard]] transfer::DeviceCopies* copies() const noexcept {
         return _has_gpu.load(std::memory_order_acquire) ? _copies.get() : nullptr;
     }
+    /// There are messages that only calls of this process give to the MPI.
+    [[nodiscard]] bool owes_chunks() const noexcept { return _unfinished.load() != 0; }
+    /// There are such messages, or some that only calls of this process take from the MPI.
+    [[nodiscard]] bool moves_chunks() const noexcept { return owes_chunks() || _fetching.load() != 0; }
     /// Every receive of this process is prepared for a header.
     void open() noexcept { _open.store(true, std::memory_order_release); }
     /// Before the MPI's finalisation: ends what goes on by itself, and takes part in ending it everywhere.
@@ -224,7 +249,8 @@ class Network {
             ready,     ///< you may; show this secret (words)
             announce,  ///< the next message of length `id` is a header, for so many bytes
             plain,     ///< messages of length `id` never are
-            taken      ///< I have the message `id`
+            come,      ///< I am receiving the message `id`
+            taken      ///< I have it
         };
         std::uint32_t kind;
         std::uint32_t id;
@@ -250,6 +276,7 @@ class Network {
 
     /// One side of the traffic with another process.
     struct Sending {
+        p2p::Lane lane;
         bool asked = false, ready = false;
         Secret secret{};
         Bits plain{};      ///< lengths of messages that were sent as they were
@@ -263,6 +290,7 @@ class Network {
             std::uint64_t taken = 0;       ///< of the newest one whose header was received
             std::uint64_t bytes = 0;
         };
+        p2p::Lane lane;
         Bits plain{};
         bool answered = false;
         std::unordered_map<std::uint32_t, Announced> announced;
@@ -308,8 +336,10 @@ class Network {
     std::atomic<bool> _has_gpu{false};
     std::atomic<bool> _open{false};
     std::atomic<bool> _passes_through{false};
-    bool _alone = false;     ///< not every rank runs the layer
-    bool _nameless = false;  ///< has no secret
+    std::atomic<std::size_t> _unfinished{0};  ///< shipments of which the MPI has not all
+    std::atomic<std::size_t> _fetching{0};    ///< fetches that are not over
+    bool _alone = false;                      ///< not every rank runs the layer
+    bool _nameless = false;                   ///< has no secret
     gpu::Runtime* _runtime = nullptr;
     transfer::Tuning _tuning;
     std::unique_ptr<transfer::DeviceCopies> _copies;

@@ -26,6 +26,31 @@ constexpr Mode mode_of() {
     return buffered ? Mode::plain : Mode::offered;
 }
 
+constexpr Function nonblocking_form(const Function blocking) {
+    switch (blocking) {
+        case Function::Send_c:
+            return Function::Isend_c;
+        case Function::Ssend:
+            return Function::Issend;
+        case Function::Ssend_c:
+            return Function::Issend_c;
+        case Function::Rsend:
+            return Function::Irsend;
+        case Function::Rsend_c:
+            return Function::Irsend_c;
+        case Function::Bsend:
+            return Function::Ibsend;
+        case Function::Bsend_c:
+            return Function::Ibsend_c;
+        case Function::Mrecv:
+            return Function::Imrecv;
+        case Function::Mrecv_c:
+            return Function::Imrecv_c;
+        default:
+            return Function::Isend;
+    }
+}
+
 /// Starts tracking a nonblocking operation; the program's request is the native one.
 void track(std::optional<Departure> departure, std::optional<Arrival> arrival, MPI_Request* const request,
            const MPI_Comm comm) {
@@ -43,9 +68,9 @@ void track(std::optional<Departure> departure, std::optional<Arrival> arrival, M
         if (!arrives) {
             operation->take_own_handle(request);
         }
-        auto exchange = std::make_unique<WireExchange>(std::move(departure), std::move(arrival), comm);
-        exchange->leave();
-        owner.requests.add_exchange(operation, std::move(exchange));
+        owner.requests.add_exchange(operation,
+                                    std::make_unique<WireExchange>(std::move(departure), std::move(arrival), comm));
+        operation->leave();
         owner.requests.track(std::move(operation));
         return;
     }
@@ -150,7 +175,19 @@ struct BlockingSend {
             return send_buffered_header(departure, posted, destination, tag, comm);
         }
         const auto sent = posted.as<Count>();
-        const int error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm);
+        int error = MPI_SUCCESS;
+        if (mode_of<function>() == Mode::offered && layer().owes_chunks()) {
+            // The receiver may be waiting for what this process has started before.
+            MPI_Request request = MPI_REQUEST_NULL;
+            MPI_Status ignored{};
+            error = below<nonblocking_form(function)>()(sent.address, sent.count, sent.type, destination, tag, comm,
+                                                        &request);
+            if (error == MPI_SUCCESS) {
+                error = wait_for(request, ignored);
+            }
+        } else {
+            error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm);
+        }
         departure.posted(error);
         departure.finish();
         return error;
@@ -195,7 +232,7 @@ struct Receive {
         const Neighbours::Unprepared unprepared(owner.neighbours);
         Arrival arrival(call);
         const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
-        if (!arrival.active()) {
+        if (!arrival.active() && !owner.owes_chunks()) {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
         MPI_Status own{};
@@ -254,11 +291,22 @@ struct MatchedReceive {
         const Posted posted =
             arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, MPI_COMM_SELF);
         const auto received = posted.as<Count>();
-        if (!arrival.active()) {
+        const bool owes = layer().owes_chunks();
+        if (!arrival.active() && !owes) {
             return below<function>()(buffer, count, type, message, status);
         }
         MPI_Status own{};
-        int error = below<function>()(received.address, received.count, received.type, message, &own);
+        int error = MPI_SUCCESS;
+        if (owes) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            error =
+                below<nonblocking_form(function)>()(received.address, received.count, received.type, message, &request);
+            if (error == MPI_SUCCESS) {
+                error = wait_for(request, own);
+            }
+        } else {
+            error = below<function>()(received.address, received.count, received.type, message, &own);
+        }
         error = conclude(arrival, own, error);
         if (status != MPI_STATUS_IGNORE) {
             *status = own;
@@ -350,7 +398,7 @@ struct SendReceive {
         }
         MPI_Status own{};
         int error = MPI_SUCCESS;
-        if (arrival.exchanging() || departure.exchanging()) {
+        if (arrival.exchanging() || departure.exchanging() || layer().owes_chunks()) {
             error = exchange_both<Count>(departure, sent, destination, send_tag, arrival, received, source, receive_tag,
                                          comm, own);
         } else {
@@ -392,6 +440,7 @@ struct SendReceiveReplace {
         } else {
             Stage stage(call);
             const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);
+            layer().requests.hand_over_exchanges();
             if (!stage.active()) {
                 return below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, status);
             }
@@ -451,10 +500,11 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
     if (nothing_comes) {
         operation->take_own_handle(request);
     }
-    auto exchange = std::make_unique<WireExchange>(
-        std::move(departure), nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)), comm);
-    exchange->leave();
-    layer().requests.add_exchange(operation, std::move(exchange));
+    layer().requests.add_exchange(
+        operation,
+        std::make_unique<WireExchange>(
+            std::move(departure), nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)), comm));
+    operation->leave();
     layer().requests.track(std::move(operation));
     return error;
 }

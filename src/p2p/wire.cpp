@@ -274,7 +274,8 @@ bool Departure::advance(const Shipment::Patience patience) {
             return false;
         }
     }
-    return (_shipment == nullptr || _shipment->advance(patience)) && (_remote == nullptr || _remote->advance());
+    return (_shipment == nullptr || _shipment->advance(patience)) &&
+           (_remote == nullptr || _remote->advance(patience != Shipment::Patience::endless));
 }
 
 void Departure::finish() {
@@ -302,6 +303,11 @@ void Departure::leave() {
     if (_remote != nullptr) {
         _remote->leave();
     }
+}
+
+bool Departure::hand_over() {
+    leave();
+    return _remote == nullptr || _remote->hand_over();
 }
 
 void Departure::end() {
@@ -621,6 +627,11 @@ void WireExchange::leave() {
     if (_departure && !_departed) {
         _departure->leave();
     }
+}
+
+bool WireExchange::hand_over() {
+    leave();
+    return !_departure || _departed || _failure || _departure->hand_over();
 }
 
 void correct_probed(const MPI_Comm communicator, MPI_Status& status) {

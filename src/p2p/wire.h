@@ -61,6 +61,8 @@ class Departure {
     /// Waits for that, keeping other operations going.
     void finish();
     void leave();
+    /// See Exchange::hand_over().
+    [[nodiscard]] bool hand_over();
     /// The operation is complete.
     void end();
     [[nodiscard]] Stage take_stage() { return std::move(_stage); }
@@ -180,6 +182,7 @@ class WireExchange final : public Exchange {
     [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override;
     void settle(MPI_Status& status, int& error) override;
     void leave() override;
+    [[nodiscard]] bool hand_over() override;
     [[nodiscard]] bool may_have_arrived() const override { return !_arrival || _arrival->sees_header(); }
 
   private:

@@ -90,6 +90,7 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
                 if (free_blocks != _free.end() && !free_blocks->second.empty()) {
                     block._data = free_blocks->second.back();
                     free_blocks->second.pop_back();
+                    _free_pinned_bytes -= capacity;
                 } else {
                     const std::size_t pinned = static_cast<std::size_t>(_statistics.pinned_bytes);
                     if (pinned > _limit - capacity) free_unused(pinned - (_limit - capacity));
@@ -119,11 +120,18 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
         }
     }
 
+    return acquire_ordinary(bytes);
+}
+
+StagingBlock PinnedPool::acquire_ordinary(const std::size_t bytes) {
+    StagingBlock block;
+    block._size = bytes;
     const std::size_t mapped = mapped_capacity(bytes);
-    void* const pointer =
-        mapped == 0 ? MAP_FAILED
-                    : mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pointer == MAP_FAILED) {
+    void* pointer = take_ordinary(mapped);
+    if (pointer == nullptr && mapped != 0) {
+        pointer = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    if (pointer == nullptr || pointer == MAP_FAILED) {
         throw Error(
             "no host memory for a staging buffer of " + std::to_string(bytes) + " bytes",
             "send less at a time, raise the memory limit of the process (ulimit -v, the batch system's), or run "
@@ -141,6 +149,22 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
     return block;
 }
 
+void* PinnedPool::take_ordinary(const std::size_t capacity) noexcept {
+    const std::lock_guard lock(_mutex);
+    const auto found = _free_ordinary.find(capacity);
+    if (found == _free_ordinary.end()) return nullptr;
+    void* const pointer = found->second.back();
+    found->second.pop_back();
+    if (found->second.empty()) _free_ordinary.erase(found);
+    _free_ordinary_bytes -= capacity;
+    return pointer;
+}
+
+std::size_t PinnedPool::spare_bytes() const {
+    const std::lock_guard lock(_mutex);
+    return _limit - static_cast<std::size_t>(_statistics.pinned_bytes - _free_pinned_bytes);
+}
+
 PinnedPool::Statistics PinnedPool::statistics() const {
     const std::lock_guard lock(_mutex);
     return _statistics;
@@ -149,6 +173,11 @@ PinnedPool::Statistics PinnedPool::statistics() const {
 void PinnedPool::trim() {
     const std::lock_guard lock(_mutex);
     free_unused(std::numeric_limits<std::size_t>::max());
+    for (const auto& [capacity, blocks] : std::exchange(_free_ordinary, {})) {
+        for (std::byte* const block : blocks)
+            munmap(block, capacity);
+    }
+    _free_ordinary_bytes = 0;
 }
 
 void PinnedPool::free_unused(const std::size_t wanted) noexcept {
@@ -161,22 +190,35 @@ void PinnedPool::free_unused(const std::size_t wanted) noexcept {
             (void)_runtime->free_pinned(largest->second.back()).ok();
             largest->second.pop_back();
             _statistics.pinned_bytes -= largest->first;
+            _free_pinned_bytes -= largest->first;
             freed += largest->first;
         }
         if (largest->second.empty()) _free.erase(largest);
     }
 }
 
+bool PinnedPool::keep_ordinary(const StagingBlock& block) noexcept {
+    const std::lock_guard lock(_mutex);
+    _overflow_now -= block._capacity;
+    if (block._capacity > _limit - std::min(_limit, _free_ordinary_bytes)) return false;
+    try {
+        _free_ordinary[block._capacity].push_back(block._data);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    _free_ordinary_bytes += block._capacity;
+    return true;
+}
+
 void PinnedPool::give_back(StagingBlock& block) noexcept {
     if (!block._pinned) {
-        munmap(block._data, block._capacity);
-        const std::lock_guard lock(_mutex);
-        _overflow_now -= block._capacity;
+        if (!keep_ordinary(block)) munmap(block._data, block._capacity);
         return;
     }
     const std::lock_guard lock(_mutex);
     try {
         _free[block._capacity].push_back(block._data);
+        _free_pinned_bytes += block._capacity;
     } catch (const std::bad_alloc&) {
         (void)_runtime->free_pinned(block._data).ok();
         _statistics.pinned_bytes -= block._capacity;

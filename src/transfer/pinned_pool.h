@@ -40,7 +40,8 @@ class StagingBlock {
 
 /// Thread-safe. Blocks are powers of two from 4 KiB; free ones are kept for reuse while the sum of all pinned blocks,
 /// lent and free, stays within the limit. A request that does not fit (after free blocks of other sizes were given back
-/// to the system) is served with mapped memory that goes back to the system on release.
+/// to the system) is served with mapped memory. Of that, too, as much as the limit is kept for reuse, because fresh
+/// pages cost more than the copy into them; the rest goes back to the system on release.
 class PinnedPool {
   public:
     struct Statistics {
@@ -59,6 +60,11 @@ class PinnedPool {
     /// At least `bytes` bytes, aligned to 64. Throws awaken::Error when the system has no memory at all. With a runtime
     /// that cannot pin (none, shut down) the memory is ordinary.
     [[nodiscard]] StagingBlock acquire(gpu::Runtime& runtime, std::size_t bytes);
+    /// Ordinary memory, though pinned memory may be left. Throws as acquire() does.
+    [[nodiscard]] StagingBlock acquire_ordinary(std::size_t bytes);
+    [[nodiscard]] std::size_t limit_bytes() const noexcept { return _limit; }
+    /// Pinned memory that could still be lent.
+    [[nodiscard]] std::size_t spare_bytes() const;
     [[nodiscard]] Statistics statistics() const;
     /// Gives free blocks back to the runtime; called before the runtime goes away. Safe to call twice.
     void trim();
@@ -68,6 +74,9 @@ class PinnedPool {
     void give_back(StagingBlock& block) noexcept;
     /// Returns free blocks to the runtime until `wanted` bytes are back or none is left. Needs the lock.
     void free_unused(std::size_t wanted) noexcept;
+    /// A free block of ordinary memory; null when there is none of that capacity.
+    [[nodiscard]] void* take_ordinary(std::size_t capacity) noexcept;
+    [[nodiscard]] bool keep_ordinary(const StagingBlock& block) noexcept;
 
     const std::size_t _limit;
     mutable std::mutex _mutex;
@@ -75,6 +84,9 @@ class PinnedPool {
     std::map<std::size_t, std::vector<std::byte*>> _free;  ///< capacity -> blocks
     Statistics _statistics;
     std::uint64_t _overflow_now = 0;
+    std::uint64_t _free_pinned_bytes = 0;
+    std::map<std::size_t, std::vector<std::byte*>> _free_ordinary;  ///< capacity -> blocks
+    std::size_t _free_ordinary_bytes = 0;
 };
 
 }  // namespace awaken::transfer

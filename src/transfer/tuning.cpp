@@ -59,7 +59,7 @@ constexpr std::array kFigures = {
     TuningFigure{"network_chunk_bytes", Unit::bytes, kLeastChunk, kGiB, &Tuning::network_chunk_bytes,
                  "chunks of such a message", kNotMeasured},
     TuningFigure{"network_window", Unit::count, 1, kMostChunks, &Tuning::network_window,
-                 "chunks of such a message that are under way at once", kNotMeasured},
+                 "chunks of all such messages from one process to another that are under way at once", kNotMeasured},
     TuningFigure{"kernel_copy_bytes", Unit::bytes, 0, kAnySize, &Tuning::kernel_copy_bytes,
                  "copies between GPUs up to this size are done by a kernel; 0: none", kNotMeasured},
     TuningFigure{"cpu_copy_bytes", Unit::bytes, 0, kAnySize, &Tuning::cpu_copy_bytes,

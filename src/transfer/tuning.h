@@ -38,7 +38,8 @@ struct Tuning {
     std::size_t rings = 4;
     /// Messages from host memory are offered from this size on to receivers in device memory.
     std::size_t host_offer_bytes = std::size_t{256} << 10;
-    /// Between nodes: messages from `network_bytes` on travel in chunks, `network_window` of them under way.
+    /// Between nodes: messages from `network_bytes` on travel in chunks, `network_window` of them under way from
+    /// one process to another.
     std::size_t network_bytes = std::size_t{256} << 10;
     std::size_t network_chunk_bytes = std::size_t{2} << 20;
     std::size_t network_window = 4;

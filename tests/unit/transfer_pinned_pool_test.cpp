@@ -89,6 +89,43 @@ TEST(PinnedPool, BlocksStayWithinTheLimitWhateverIsAskedFor) {
     pool.trim();
 }
 
+TEST(PinnedPool, KnowsWhatItCouldStillLend) {
+    FakeGpu gpu;
+    PinnedPool pool(16384);
+    EXPECT_EQ(pool.limit_bytes(), 16384U);
+    EXPECT_EQ(pool.spare_bytes(), 16384U);
+    StagingBlock a = pool.acquire(gpu, 8192);
+    const StagingBlock ordinary = pool.acquire_ordinary(8192);
+    EXPECT_FALSE(ordinary.pinned());
+    EXPECT_EQ(pool.spare_bytes(), 8192U);
+    a.release();
+    EXPECT_EQ(pool.spare_bytes(), 16384U) << "a free block can be lent again";
+    const StagingBlock b = pool.acquire(gpu, 16384);
+    EXPECT_TRUE(b.pinned());
+    EXPECT_EQ(pool.spare_bytes(), 0U);
+}
+
+TEST(PinnedPool, KeepsAsMuchOrdinaryMemoryAsItMayPin) {
+    FakeGpu gpu;
+    PinnedPool pool(16384);
+    std::vector<StagingBlock> lent;
+    for (int i = 0; i < 3; ++i) {
+        lent.push_back(pool.acquire_ordinary(8192));
+        std::memset(lent.back().data(), 1 + i, 8192);
+    }
+    std::byte* const first = lent[0].data();
+    std::byte* const second = lent[1].data();
+    lent.clear();  // the third one is too much
+    const StagingBlock again = pool.acquire_ordinary(8000);
+    const StagingBlock another = pool.acquire_ordinary(8192);
+    EXPECT_TRUE((again.data() == first && another.data() == second) ||
+                (again.data() == second && another.data() == first));
+    EXPECT_TRUE(again.data()[0] == std::byte{1} || again.data()[0] == std::byte{2}) << "fresh pages";
+    const StagingBlock other_size = pool.acquire_ordinary(100);
+    EXPECT_NE(other_size.data(), nullptr);
+    EXPECT_EQ(pool.statistics().overflow_blocks, 6U);
+}
+
 TEST(PinnedPool, RefusedPinningIsServedFromOrdinaryMemory) {
     FakeGpu gpu;
     PinnedPool pool(1 << 20);

@@ -1,0 +1,128 @@
+// Functions that need no service of the layer's, but may wait in the MPI for other processes: what those may be waiting
+// for in turn is handed over first (call/waiting.h). All that is collective, connects processes, or waits until
+// messages are delivered. What else waits is an extension of the MPI's own (MPIX_), which does not pass through here.
+//
+// While calls are traced, observed.cpp has these functions with all others.
+
+#include "call/call.h"
+#include "entry/services.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+template <Function function, class Type = typename NativeMember<function>::Type>
+struct WaitingEntry {
+    static constexpr void* address() { return nullptr; }  // this ABI has no such function
+};
+template <Function function, class... Arguments>
+struct WaitingEntry<function, int (*)(Arguments...)> {
+    static int enter(Arguments... arguments) {
+        const void* const caller = __builtin_return_address(0);
+        if (loader::from_inside_mpi(layer().binding, caller) || (Call::depth > 0 && loader::from_tool(caller))) {
+            return NativeMember<function>::of(layer().real)(arguments...);
+        }
+        const WaitingCall<Waits::in_the_mpi> waiting(layer());
+        return below<function>()(arguments...);
+    }
+    static void* address() { return reinterpret_cast<void*>(&enter); }
+};
+
+}  // namespace
+
+// generate_functions.py reads the names below.
+#define AWAKEN_WAITS(function)                                          \
+    loader::Service {                                                   \
+        Function::function, WaitingEntry<Function::function>::address() \
+    }
+
+Services waiting_services() {
+    return {
+        AWAKEN_WAITS(Barrier_init),
+        AWAKEN_WAITS(Buffer_detach),
+        AWAKEN_WAITS(Buffer_detach_c),
+        AWAKEN_WAITS(Buffer_flush),
+        AWAKEN_WAITS(Comm_detach_buffer),
+        AWAKEN_WAITS(Comm_detach_buffer_c),
+        AWAKEN_WAITS(Comm_flush_buffer),
+        AWAKEN_WAITS(Session_detach_buffer),
+        AWAKEN_WAITS(Session_detach_buffer_c),
+        AWAKEN_WAITS(Session_flush_buffer),
+        AWAKEN_WAITS(Cart_create),
+        AWAKEN_WAITS(Cart_map),
+        AWAKEN_WAITS(Cart_sub),
+        AWAKEN_WAITS(Comm_accept),
+        AWAKEN_WAITS(Comm_connect),
+        AWAKEN_WAITS(Comm_create),
+        AWAKEN_WAITS(Comm_create_from_group),
+        AWAKEN_WAITS(Comm_create_group),
+        AWAKEN_WAITS(Comm_disconnect),
+        AWAKEN_WAITS(Comm_dup),
+        AWAKEN_WAITS(Comm_dup_with_info),
+        AWAKEN_WAITS(Comm_free),
+        AWAKEN_WAITS(Comm_join),
+        AWAKEN_WAITS(Comm_set_info),
+        AWAKEN_WAITS(Comm_spawn),
+        AWAKEN_WAITS(Comm_spawn_multiple),
+        AWAKEN_WAITS(Comm_split),
+        AWAKEN_WAITS(Comm_split_type),
+        AWAKEN_WAITS(Dist_graph_create),
+        AWAKEN_WAITS(Dist_graph_create_adjacent),
+        AWAKEN_WAITS(Graph_create),
+        AWAKEN_WAITS(Graph_map),
+        AWAKEN_WAITS(Intercomm_create),
+        AWAKEN_WAITS(Intercomm_create_from_groups),
+        AWAKEN_WAITS(Intercomm_merge),
+        AWAKEN_WAITS(Lookup_name),
+        AWAKEN_WAITS(Publish_name),
+        AWAKEN_WAITS(Unpublish_name),
+        AWAKEN_WAITS(Win_set_info),
+        AWAKEN_WAITS(File_close),
+        AWAKEN_WAITS(File_open),
+        AWAKEN_WAITS(File_preallocate),
+        AWAKEN_WAITS(File_read_all),
+        AWAKEN_WAITS(File_read_all_begin),
+        AWAKEN_WAITS(File_read_all_begin_c),
+        AWAKEN_WAITS(File_read_all_c),
+        AWAKEN_WAITS(File_read_all_end),
+        AWAKEN_WAITS(File_read_at_all),
+        AWAKEN_WAITS(File_read_at_all_begin),
+        AWAKEN_WAITS(File_read_at_all_begin_c),
+        AWAKEN_WAITS(File_read_at_all_c),
+        AWAKEN_WAITS(File_read_at_all_end),
+        AWAKEN_WAITS(File_read_ordered),
+        AWAKEN_WAITS(File_read_ordered_begin),
+        AWAKEN_WAITS(File_read_ordered_begin_c),
+        AWAKEN_WAITS(File_read_ordered_c),
+        AWAKEN_WAITS(File_read_ordered_end),
+        AWAKEN_WAITS(File_read_shared),
+        AWAKEN_WAITS(File_read_shared_c),
+        AWAKEN_WAITS(File_seek_shared),
+        AWAKEN_WAITS(File_set_atomicity),
+        AWAKEN_WAITS(File_set_info),
+        AWAKEN_WAITS(File_set_size),
+        AWAKEN_WAITS(File_set_view),
+        AWAKEN_WAITS(File_sync),
+        AWAKEN_WAITS(File_write_all),
+        AWAKEN_WAITS(File_write_all_begin),
+        AWAKEN_WAITS(File_write_all_begin_c),
+        AWAKEN_WAITS(File_write_all_c),
+        AWAKEN_WAITS(File_write_all_end),
+        AWAKEN_WAITS(File_write_at_all),
+        AWAKEN_WAITS(File_write_at_all_begin),
+        AWAKEN_WAITS(File_write_at_all_begin_c),
+        AWAKEN_WAITS(File_write_at_all_c),
+        AWAKEN_WAITS(File_write_at_all_end),
+        AWAKEN_WAITS(File_write_ordered),
+        AWAKEN_WAITS(File_write_ordered_begin),
+        AWAKEN_WAITS(File_write_ordered_begin_c),
+        AWAKEN_WAITS(File_write_ordered_c),
+        AWAKEN_WAITS(File_write_ordered_end),
+        AWAKEN_WAITS(File_write_shared),
+        AWAKEN_WAITS(File_write_shared_c),
+    };
+}
+
+#undef AWAKEN_WAITS
+
+}  // namespace awaken::AWAKEN_ABI
