@@ -25,6 +25,8 @@ TWO_NODES: Mapping[str, str] = {
     "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": str(CHUNK),
 }
 
+# Threads of message_windows.cpp, with time for a sanitizer's build.
+PATIENT_THREADS = (harness.PATIENT_STEPS, "--threads")
 # So little pinned memory that a few messages of message_windows.cpp fill it.
 SMALL_POOL: Mapping[str, str] = {**TWO_NODES, "AWAKEN_PINNED_POOL": "256K"}
 
@@ -291,19 +293,29 @@ def test_two_network_spaces(
 
 
 @pytest.mark.sanitizer
-@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "name", "options"),
+    [
+        ("mpich", "cuda:2", "between_nodes", ("--step-seconds=9",)),
+        ("openmpi", "hip:2", "between_nodes", ("--step-seconds=9",)),
+        pytest.param("mpich", "cuda:2", "message_windows", PATIENT_THREADS, marks=pytest.mark.long),
+        pytest.param("openmpi", "hip:2", "message_windows", PATIENT_THREADS, marks=pytest.mark.long),
+    ],
+)
 def test_between_nodes_linked(
     mpi: str,
     emulate: str,
+    name: str,
+    options: tuple[str, ...],
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     """Linked with the library instead of preloading it."""
-    program = rank_program(mpi, "between_nodes_linked")
+    program = rank_program(mpi, f"{name}_linked")
     emulator = program.parents[3] / "lib" / "awaken" / "emulator"
     environment = {**TWO_NODES, "LD_LIBRARY_PATH": str(emulator)}
     gpu = "cuda" if emulate.startswith("cuda") else "hip"
-    command: list[str | Path] = [program, f"--gpu={gpu}", "--mix=device", "--step-seconds=9"]
+    command: list[str | Path] = [program, f"--gpu={gpu}", "--mix=device", *options]
     result = harness.run_ranks(
         mpi_named(mpi), 2, command, with_awaken=False, emulate=emulate, environment=environment, timeout=240
     )
