@@ -223,7 +223,7 @@ std::vector<Family> families() {
                     true});
     list.push_back(
         {"other_names_of_integers",
-         {integer<signed char>("signed_char", MPI_SIGNED_CHAR),
+         {integer<char>("char", MPI_CHAR), integer<signed char>("signed_char", MPI_SIGNED_CHAR),
           integer<unsigned char>("unsigned_char", MPI_UNSIGNED_CHAR), integer<short>("short", MPI_SHORT),
           integer<unsigned short>("unsigned_short", MPI_UNSIGNED_SHORT), integer<int>("int", MPI_INT),
           integer<unsigned>("unsigned", MPI_UNSIGNED), integer<long>("long", MPI_LONG),

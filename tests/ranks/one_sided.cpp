@@ -342,6 +342,7 @@ void accumulate_type(Run& run, MPI_Datatype type, std::vector<MPI_Op> ops, int m
 void accumulate_integers(Run& run) {
     const std::vector<MPI_Op> ops{MPI_SUM,  MPI_PROD, MPI_MIN, MPI_MAX,  MPI_LAND,    MPI_LOR,
                                   MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_REPLACE, MPI_NO_OP};
+    accumulate_type<char>(run, MPI_CHAR, ops);
     accumulate_type<signed char>(run, MPI_SIGNED_CHAR, ops);
     accumulate_type<unsigned short>(run, MPI_UNSIGNED_SHORT, ops);
     accumulate_type<int>(run, MPI_INT, ops);
