@@ -44,7 +44,7 @@ ElementType integer_of(const std::size_t bytes, const bool is_signed) {
 class ElementTypes {
   public:
     ElementTypes() {
-        // Not a type to be added, says the standard; every MPI adds it, and OSU's benchmarks do.
+        // Not a type to be added, says the standard; MPICH and Open MPI add it, and OSU's benchmarks do.
         add_integer<char>(MPI_CHAR);
         add_integer<signed char>(MPI_SIGNED_CHAR);
         add_integer<unsigned char>(MPI_UNSIGNED_CHAR);

@@ -211,11 +211,27 @@ bool RemoteShipment::advance(const bool asked) {
     return _free;
 }
 
+/// Copies out what `copy` says, and gives the MPI what is there. Errors come out of advance().
+template <class Copy>
+void RemoteShipment::give_to_mpi(const Copy& copy) noexcept {
+    try {
+        copy();
+        step(0);
+        if (all_sent()) {
+            finish();
+        }
+    } catch (const Error& error) {
+        fail(error);
+    } catch (const std::bad_alloc&) {
+        fail(Error("out of host memory while a message was copied out", "free memory, or send smaller messages"));
+    }
+}
+
 void RemoteShipment::leave() noexcept {
     if (_free || _error) {
         return;
     }
-    try {
+    give_to_mpi([this] {
         if (_network._owner.requests.others_wait()) {
             copy_out();
         } else if (!_left) {
@@ -229,22 +245,14 @@ void RemoteShipment::leave() noexcept {
             }
         }
         _left = true;
-        step(0);
-        if (all_sent()) {
-            finish();
-        }
-    } catch (const Error& error) {
-        fail(error);
-    } catch (const std::bad_alloc&) {
-        fail(Error("out of host memory while a message was copied out", "free memory, or send smaller messages"));
-    }
+    });
 }
 
 bool RemoteShipment::hand_over() noexcept {
     if (_free || _error) {
         return true;
     }
-    try {
+    give_to_mpi([this] {
         const transfer::PinnedPool& pool = _network._owner.pool;
         while (_started < _bytes && pool.spare_bytes() >= pool.limit_bytes() / 4 + _chunk_bytes) {
             start_chunk(_lane.force());
@@ -252,15 +260,7 @@ bool RemoteShipment::hand_over() noexcept {
         if (_lane.stands_still(_network._tuning.large_watch)) {
             copy_rest_out();
         }
-        step(0);
-        if (all_sent()) {
-            finish();
-        }
-    } catch (const Error& error) {
-        fail(error);
-    } catch (const std::bad_alloc&) {
-        fail(Error("out of host memory while a message was copied out", "free memory, or send smaller messages"));
-    }
+    });
     return _free || _error;
 }
 

@@ -95,6 +95,8 @@ class RemoteShipment {
     void step(std::size_t window);
     void start_chunk(p2p::Lane::Share share, bool pinned = true);
     void copy_rest_out();
+    template <class Copy>
+    void give_to_mpi(const Copy& copy) noexcept;
     void finish() noexcept;
     void end() noexcept;
     void fail(Error error) noexcept;

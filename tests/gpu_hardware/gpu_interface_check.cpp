@@ -335,6 +335,25 @@ class Checks {
         std::fill_n(filled.begin() + 1, 1000, static_cast<unsigned char>(0x5A));
         _table.check("fill of 1000 bytes at an odd address", same && download(other, kBytes) == filled);
 
+        // More than the driver is given at a time, some from pinned memory.
+        std::vector<gpu::Copy1D> batch;
+        std::vector<unsigned char> scattered = filled;
+        for (std::size_t i = 0; i < 150; ++i) {
+            const bool from_host = i % 3 == 0;
+            batch.push_back({shifted(other, i * 128 + 1), shifted(from_host ? _pinned : _device, i * 64), 37});
+            std::copy_n(from_host ? static_cast<const unsigned char*>(_pinned) + i * 64 : data.data() + i * 64, 37,
+                        scattered.begin() + static_cast<std::ptrdiff_t>(i * 128 + 1));
+        }
+        same = _gpu.copy_batch(batch, _stream).ok() && waited(_stream);
+        _table.check("a batch of 150 copies", same && download(other, kBytes) == scattered);
+        const gpu::Copy1D beyond[] = {{other, _device, 8}, {_device, other, std::size_t{1} << 50}};
+        const gpu::Status refused = _gpu.copy_batch(beyond, _stream);
+        _table.check("a batch with a copy beyond all memory is refused", !refused.ok(), refused.message());
+        same = _gpu.copy_batch(batch, _stream).ok() && waited(_stream);
+        const std::vector<unsigned char> again = download(other, kBytes);
+        _table.check("a batch after one that was refused",
+                     same && std::equal(scattered.begin() + 1, scattered.end(), again.begin() + 1, again.end()));
+
         // Rows of 100 bytes, 256 apart in device memory.
         const gpu::Copy2D out{_pinned, 100, shifted(_device, 7), 256, 100, 1000};
         same = _gpu.copy_2d(out, _stream).ok() && waited(_stream);
