@@ -651,10 +651,11 @@ class Cuda final : public VendorRuntime {
                                       : _driver.copy_batch(destinations.data(), sources.data(), sizes.data(),
                                                            part.size(), &attributes, &first, 1, &failed, stream.value);
             if (code != kSuccess) {
-                // What a batch cannot take may be copied one by one, and a copy that was done may be done again. An
-                // error of the device comes out again.
-                _batches_refused.store(true, std::memory_order_relaxed);
-                return Runtime::copy_batch(copies.subspan(at), stream);
+                // A copy that was done may be done again. What goes one by one tells that batches are no use here; what
+                // does not is the copy's own fault.
+                const Status status = Runtime::copy_batch(copies.subspan(at), stream);
+                if (status.ok()) _batches_refused.store(true, std::memory_order_relaxed);
+                return status;
             }
             at += part.size();
         }
