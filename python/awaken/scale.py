@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
 import math
 import operator
@@ -28,6 +29,8 @@ from awaken import svg
 
 USAGE_ERROR = 2
 FAILED = 1
+#: How long a killed launcher's children may take to die before its output is given up.
+KILLED_S = 10.0
 
 NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 _GHOST = r"Timing is stencil {0} boundary condition {1} ghost cell {2} total {3}"
@@ -262,6 +265,10 @@ def execute(command: Sequence[str], timeout_s: float, environment: Mapping[str, 
             out, err = process.communicate(timeout=timeout_s)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
+            # A killed process runs for an instant longer. Its end of the pipes is closed when it is over; what left the
+            # group may hold them for ever.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=KILLED_S)
             raise
     return process.returncode, out, err
 
