@@ -86,6 +86,11 @@ NativeGpu parse_native_gpu(const std::string& name, const std::string& value) {
                                  {{"auto", NativeGpu::automatic}, {"yes", NativeGpu::yes}, {"no", NativeGpu::no}});
 }
 
+DefaultStream parse_default_stream(const std::string& name, const std::string& value) {
+    return parse_word<DefaultStream>(name, value, "a way to treat the default stream",
+                                     {{"wait", DefaultStream::wait}, {"trust", DefaultStream::trust}});
+}
+
 int parse_nodes(const std::string& name, const std::string& value) {
     int nodes = 0;
     const char* const end = value.data() + value.size();
@@ -173,6 +178,9 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "process's memory, staged does neither"},
         {"AWAKEN_COPY", "auto | engine | kernel", "auto",
          "what copies between GPUs: the copy engines, a kernel, or whichever was measured to be faster at that size"},
+        {"AWAKEN_DEFAULT_STREAM", "wait | trust", "wait",
+         "whether MPI calls wait for kernels in the default stream of a buffer's GPU; trust, for programs that "
+         "synchronise before they call MPI, makes small messages faster"},
         {"AWAKEN_CPU_COPY", "1 | 0", "1", "0 keeps the CPU from copying small messages where it reaches device memory"},
         {"AWAKEN_NODES", "1 | 0", "1",
          "0 stages messages between nodes instead of pipelining them; needed when some ranks run without Awaken"},
@@ -248,6 +256,8 @@ Settings Settings::from_environment(char** environment) {
             settings.path = parse_path(name, value);
         } else if (name == "AWAKEN_COPY") {
             settings.copy = parse_copy(name, value);
+        } else if (name == "AWAKEN_DEFAULT_STREAM") {
+            settings.default_stream = parse_default_stream(name, value);
         } else if (name == "AWAKEN_CPU_COPY") {
             settings.cpu_copy = parse_switch(name, value);
         } else if (name == "AWAKEN_NODES") {

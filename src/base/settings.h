@@ -41,6 +41,12 @@ enum class NativeGpu : std::uint8_t {
     no
 };
 
+/// What the layer does about work in the program's default stream.
+enum class DefaultStream : std::uint8_t {
+    wait,  ///< messages wait for it, as programs expect that launch kernels and call MPI without synchronising
+    trust  ///< the program synchronises before it calls MPI, and nothing is asked
+};
+
 /// How the names of the variables begin that set one figure of transfer::Tuning.
 inline constexpr std::string_view kTuningPrefix = "AWAKEN_TUNE_";
 
@@ -56,13 +62,14 @@ struct Settings {
     std::string mpi_library;  ///< AWAKEN_MPI: the libmpi to use when the program opened none
     std::string job;          ///< AWAKEN_JOB: the job's name where no launcher tells; empty: ask the launcher
     int pretended_nodes = 1;  ///< AWAKEN_PRETEND_NODES: the ranks of one node behave as if they were on this many
-    NodePath path = NodePath::automatic;          ///< AWAKEN_PATH
-    CopyEngine copy = CopyEngine::automatic;      ///< AWAKEN_COPY
-    bool cpu_copy = true;                         ///< AWAKEN_CPU_COPY: the CPU may copy small messages by itself
-    bool nodes = true;                            ///< AWAKEN_NODES: pipelined messages between nodes
-    NativeGpu native_gpu = NativeGpu::automatic;  ///< AWAKEN_NATIVE_GPU
-    std::string collectives;                      ///< AWAKEN_COLLECTIVES, as it is: see coll::Selection
-    std::string tuning_file;                      ///< AWAKEN_TUNING; empty: the user's own, if there is one
+    NodePath path = NodePath::automatic;                 ///< AWAKEN_PATH
+    CopyEngine copy = CopyEngine::automatic;             ///< AWAKEN_COPY
+    DefaultStream default_stream = DefaultStream::wait;  ///< AWAKEN_DEFAULT_STREAM
+    bool cpu_copy = true;                                ///< AWAKEN_CPU_COPY: the CPU may copy small messages by itself
+    bool nodes = true;                                   ///< AWAKEN_NODES: pipelined messages between nodes
+    NativeGpu native_gpu = NativeGpu::automatic;         ///< AWAKEN_NATIVE_GPU
+    std::string collectives;                             ///< AWAKEN_COLLECTIVES, as it is: see coll::Selection
+    std::string tuning_file;                             ///< AWAKEN_TUNING; empty: the user's own, if there is one
 
     /// Reads AWAKEN_* from the environment. Throws Error naming the variable, its value and what is allowed; an unknown
     /// AWAKEN_ variable is an error too (it is most often a misspelling), with the nearest known name in the remedy.

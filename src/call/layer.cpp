@@ -44,6 +44,9 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
 gpu::Runtime& Layer::look_for_gpu() {
     gpu::Runtime& runtime = gpu::find(settings.gpu);
     if (runtime.vendor() != gpu::Vendor::none) {
+        if (settings.default_stream == DefaultStream::trust) {
+            runtime.trust_default_stream();
+        }
         _gpu.store(&runtime, std::memory_order_release);
         neighbours.use(runtime);
     }

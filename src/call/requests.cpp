@@ -260,7 +260,10 @@ std::shared_ptr<Operation> Requests::find(const MPI_Request request) const {
     }
     const std::scoped_lock lock(_mutex);
     const auto found = _operations.find(request);
-    return found == _operations.end() ? nullptr : found->second;
+    if (found == _operations.end() || found->second->completing.load(std::memory_order_acquire)) {
+        return nullptr;
+    }
+    return found->second;
 }
 
 void Requests::track(std::shared_ptr<Operation> operation) {
@@ -286,7 +289,12 @@ void Requests::adopt(std::shared_ptr<Operation> operation) {
 }
 
 void Requests::progress_adopted() noexcept {
-    std::vector<std::shared_ptr<Operation>> done;
+    struct Done {
+        std::shared_ptr<Operation> operation;
+        MPI_Status status;
+        int error;
+    };
+    std::vector<Done> done;
     {
         const std::scoped_lock lock(_adopted_mutex);
         for (std::size_t i = 0; i < _adopted.size();) {
@@ -298,22 +306,23 @@ void Requests::progress_adopted() noexcept {
                 ++i;
                 continue;
             }
-            int error = _native.Test(&operation.carrier, &flag, &status);
+            const int error = _native.Test(&operation.carrier, &flag, &status);
             if (flag == 0 && error == MPI_SUCCESS) {
                 ++i;
                 continue;
             }
-            try {
-                operation.complete(status, error);
-            } catch (const std::exception& failure) {
-                fprintf(stderr, "awaken: a freed request could not be completed: %s\n", failure.what());
-            }
-            done.push_back(std::move(_adopted[i]));
+            done.push_back({std::move(_adopted[i]), status, error});
             _adopted.erase(_adopted.begin() + static_cast<std::ptrdiff_t>(i));
         }
         _adopted_count.store(_adopted.size(), std::memory_order_release);
     }
-    for (const auto& operation : done) {
+    // Without the lock: an error goes to the program's error handler, which may call MPI.
+    for (auto& [operation, status, error] : done) {
+        try {
+            operation->complete(status, error);
+        } catch (const std::exception& failure) {
+            fprintf(stderr, "awaken: a freed request could not be completed: %s\n", failure.what());
+        }
         // A persistent request still exists after its completion.
         if (operation->kind != Operation::Kind::once && operation->carrier != MPI_REQUEST_NULL) {
             _native.Request_free(&operation->carrier);

@@ -78,7 +78,10 @@ class Operation {
     std::mutex exchange_mutex;
     std::atomic<bool> exchanging{false};  ///< there is an exchange
     std::atomic<bool> ready{false};       ///< it is over: the native request may be completed
-    bool unprepared = false;              ///< persistent: started natively, and counted as not ready for a header
+    /// A call is completing it. Its handle is the MPI's to give out again before the call comes back to the table, so
+    /// nobody may find the operation by the handle from then on.
+    std::atomic<bool> completing{false};
+    bool unprepared = false;  ///< persistent: started natively, and counted as not ready for a header
 
     /// Gives it an exchange, which goes on until complete().
     void begin(std::unique_ptr<Exchange> what);
@@ -127,6 +130,7 @@ class Requests {
 
     /// False, at the cost of one load, as long as nothing is tracked.
     [[nodiscard]] bool any() const noexcept { return _tracked.load(std::memory_order_acquire) != 0; }
+    /// Null as well for one that a call is completing: the handle may stand for another operation by now.
     [[nodiscard]] std::shared_ptr<Operation> find(MPI_Request request) const;
     /// Starts tracking `operation` under operation->handle.
     void track(std::shared_ptr<Operation> operation);

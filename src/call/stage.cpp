@@ -244,21 +244,33 @@ Stage::Placed Stage::place(const Access access, const void* const address, const
 bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, const bool one_type,
                          std::vector<std::int64_t>& offsets, std::vector<std::shared_ptr<const Datatype>>& types,
                          std::byte*& base) {
-    // Blocks of one type belong to one buffer: when its lowest and highest block are host memory, so are the others.
     if (one_type) {
-        const Block* lowest = nullptr;
-        const Block* highest = nullptr;
+        // What follows a block without a gap is in the same memory; beyond a gap may be another allocation.
+        const Block* first = nullptr;
+        const std::byte* end = nullptr;
+        bool served = false;
+        std::shared_ptr<const Datatype> type;
         for (const Block& block : blocks) {
-            if (block.count > 0) {
-                lowest = lowest == nullptr || block.user < lowest->user ? &block : lowest;
-                highest = highest == nullptr || block.user > highest->user ? &block : highest;
+            if (block.count <= 0) {
+                continue;
             }
+            if (first == nullptr) {
+                first = &block;
+                type = _layer->datatypes.find(block.type);
+            }
+            if (block.user != end && locate(block.user, block.count, type).served) {
+                served = true;
+                break;
+            }
+            end = block.user + block.count * type->layout.extent();
         }
-        if (lowest == nullptr ||
-            (!locate(lowest->user, lowest->count, lowest->type).served &&
-             (lowest == highest || !locate(highest->user, highest->count, highest->type).served))) {
-            if (_watching && lowest != nullptr) {
-                _watched.push_back({lowest->user, lowest->count, _layer->datatypes.find(lowest->type)});
+        if (!served) {
+            if (_watching && first != nullptr) {
+                for (const Block& block : blocks) {
+                    if (block.count > 0) {
+                        _watched.push_back({block.user, block.count, type});
+                    }
+                }
             }
             for (const Block& block : blocks) {
                 account_native(block.count, block.type);

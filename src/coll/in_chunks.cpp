@@ -120,8 +120,8 @@ void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
         return;
     }
     int device = side.info.device;
-    if (device < 0 && (!owner.gpu().current_device(device).ok() || device < 0)) {
-        device = 0;
+    if (device < 0) {
+        device = owner.gpu().device_to_use();
     }
     const auto start = [&](const DeviceCopies::End& user, std::byte* const image, const std::int64_t bytes) {
         const DeviceCopies::End block{image, place.pinned() ? nullptr : &kHost};

@@ -334,8 +334,8 @@ void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part,
         (all.info.device < 0 || located.info.device < 0 || all.info.device == located.info.device)) {
         Layer& owner = layer();
         int device = located.info.device;
-        if (device < 0 && (!owner.gpu().current_device(device).ok() || device < 0)) {
-            device = 0;
+        if (device < 0) {
+            device = owner.gpu().device_to_use();
         }
         piece.typed = type.memory(part.address, part.count);
         known = owner.neighbours.copies() != nullptr && owner.neighbours.copies()->can_move(device, *piece.typed);
@@ -406,6 +406,23 @@ bool OnNode::is_one_stretch(const std::vector<Part>& parts, Part& stretch) const
     return type->layout.is_contiguous(stretch.count);
 }
 
+/// Whether the parts of a stretch, of which the first byte was looked at, are in one kind of memory and one allocation.
+/// With absolute displacements from MPI_BOTTOM they need not be.
+bool OnNode::is_one_memory(const coll::Buffer& stretch, const std::vector<Part>& parts) const {
+    if (stretch.state != coll::Buffer::State::host) {
+        const gpu::PointerInfo& info = stretch.info;
+        const auto begin = reinterpret_cast<std::uintptr_t>(stretch.address);
+        return info.base == 0 || (begin >= info.base && begin + stretch.bytes <= info.base + info.size);
+    }
+    std::uint64_t bytes = 0;
+    for (const Part& part : parts) {
+        bytes += bytes_of(part.count, part.type);
+    }
+    return bytes >= stretch.bytes || std::none_of(parts.begin(), parts.end(), [&](const Part& part) {
+               return part.count > 0 && _stage.locate(part.address, part.count, part.type).served;
+           });
+}
+
 /// Whether all parts are runs of bytes in one allocation, in which others can find them.
 bool OnNode::is_one_allocation(const std::vector<Part>& parts, coll::Buffer& all) const {
     coll::Buffer seen;
@@ -458,9 +475,13 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
         }
     }
     Part stretch{};
-    const bool stretched = one_type && is_one_stretch(parts, stretch);
+    bool stretched = one_type && is_one_stretch(parts, stretch);
     if (stretched) {
-        all = look_at(access, stretch.address, stretch.count, stretch.type);
+        coll::Buffer whole = look_at(access, stretch.address, stretch.count, stretch.type);
+        stretched = is_one_memory(whole, parts);
+        if (stretched) {
+            all = std::move(whole);
+        }
     }
     if (stretched || (!one_type && is_one_allocation(parts, all))) {
         for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -728,10 +749,8 @@ void OnNode::try_reach() {
     arguments.bytes = arguments.own_bytes = arguments.block_bytes = bytes;
     transfer::ExportedPool::Block block;
     int device = -1;
-    if (link != nullptr && (!runtime.current_device(device).ok() || device < 0)) {
-        device = 0;
-    }
     if (link != nullptr) {
+        device = runtime.device_to_use();
         block = link->exported().acquire(device, bytes * (members + 1));
     }
     if (!block) {

@@ -125,6 +125,7 @@ class OnNode {
     void look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
                        const Input& input);
     [[nodiscard]] bool is_one_stretch(const std::vector<Part>& parts, Part& stretch) const;
+    [[nodiscard]] bool is_one_memory(const coll::Buffer& stretch, const std::vector<Part>& parts) const;
     [[nodiscard]] bool is_one_allocation(const std::vector<Part>& parts, coll::Buffer& all) const;
     /// The buffer gets one more piece, behind those that it has. `alone`: it has no other, and needs no list of them
     /// where it is a run of bytes.

@@ -59,8 +59,8 @@ bool reduce_on_gpu(Call& call, const void* const input, void* const inout, const
         return false;
     }
     int device = to.located.info.device;
-    if (device < 0 && (!owner.gpu().current_device(device).ok() || device < 0)) {
-        device = 0;
+    if (device < 0) {
+        device = owner.gpu().device_to_use();
     }
     if (!engine->prepare(device, code)) {
         return false;

@@ -370,8 +370,8 @@ void Round::prepare() {
         _takes_part = true;
         return;
     }
-    if (_device < 0 && (!engine->runtime().current_device(_device).ok() || _device < 0)) {
-        _device = 0;
+    if (_device < 0) {
+        _device = engine->runtime().device_to_use();
     }
     const std::uint32_t code = given.code != 0 ? given.code : copy_code(16);
     if (!engine->prepare(_device, code) || (given.code == 0 && !engine->prepare(_device, copy_code(1)))) {
@@ -607,7 +607,10 @@ bool Round::wants_ccl() {
 /// The round is ours for certain.
 void Round::take_part() {
     _decision = Decision::ours;
-    _team._decided.store(_number, std::memory_order_release);
+    {
+        const std::scoped_lock lock(_team._mutex);
+        _team.no_more_to_decide(_number);
+    }
     _copied = (_send.block && !_arguments.send.gathered) || (_receive.block && !_arguments.receive.gathered);
 }
 
@@ -910,6 +913,22 @@ void Round::mark_done(const Outcome outcome) noexcept {
     _team._board->done(_team.own(), _number).value.store(mark_of(_number, outcome), std::memory_order_release);
 }
 
+/// Rounds are decided in their order; one that failed before its turn is passed over when that comes. Under the lock.
+void Team::no_more_to_decide(const std::uint64_t number) {
+    std::uint64_t decided = _decided.load(std::memory_order_relaxed);
+    if (number <= decided) {
+        return;
+    }
+    if (number != decided + 1) {
+        _decided_early.insert(number);
+        return;
+    }
+    for (decided = number; !_decided_early.empty() && *_decided_early.begin() == decided + 1; ++decided) {
+        _decided_early.erase(_decided_early.begin());
+    }
+    _decided.store(decided, std::memory_order_release);
+}
+
 /// This member looks at nobody's memory any more.
 void Round::finish() noexcept {
     Team& team = _team;
@@ -922,9 +941,7 @@ void Round::finish() noexcept {
         _engine->give_back_word(std::exchange(_word, nullptr));
     }
     const std::scoped_lock lock(team._mutex);
-    if (team._decided.load(std::memory_order_relaxed) < _number) {
-        team._decided.store(_number, std::memory_order_release);
-    }
+    team.no_more_to_decide(_number);
     if (team._finished_here + 1 != _number) {
         team._finished_early.insert(_number);
         return;

@@ -241,6 +241,7 @@ class Team : public std::enable_shared_from_this<Team> {
     friend class Round;
     [[nodiscard]] bool is_known(int member, const Side& side) const noexcept;
     void learn(int member, const Side& side);
+    void no_more_to_decide(std::uint64_t number);
     /// Whether kernels may write to this member's part of the board.
     [[nodiscard]] bool registered(Engine& engine);
 
@@ -253,6 +254,7 @@ class Team : public std::enable_shared_from_this<Team> {
     std::uint64_t _number = 0;  ///< of the last round
     /// Rounds up to this one need no decision any more.
     std::atomic<std::uint64_t> _decided{0};
+    std::set<std::uint64_t> _decided_early;          ///< those after it that need none, since they failed
     std::atomic<std::uint64_t> _finished_by_all{0};  ///< as far as it was looked
     std::uint64_t _finished_here = 0;
     std::set<std::uint64_t> _finished_early;  ///< own rounds that overtook another

@@ -4,12 +4,23 @@
 //
 // While calls are traced, observed.cpp has these functions with all others.
 
+#include <new>
+
 #include "call/call.h"
 #include "entry/services.h"
 
 namespace awaken::AWAKEN_ABI {
 
 namespace {
+
+/// So that what a tool below calls in the course of the call goes to the MPI, and not to the tool again.
+class Inside {
+  public:
+    Inside() noexcept { ++Call::depth; }
+    ~Inside() { --Call::depth; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+};
 
 template <Function function, class Type = typename NativeMember<function>::Type>
 struct WaitingEntry {
@@ -22,8 +33,18 @@ struct WaitingEntry<function, int (*)(Arguments...)> {
         if (loader::from_inside_mpi(layer().binding, caller) || (Call::depth > 0 && loader::from_tool(caller))) {
             return NativeMember<function>::of(layer().real)(arguments...);
         }
-        const WaitingCall<Waits::in_the_mpi> waiting(layer());
-        return below<function>()(arguments...);
+        const Inside inside;
+        try {
+            const WaitingCall<Waits::in_the_mpi> waiting(layer());
+            return below<function>()(arguments...);
+        } catch (const std::bad_alloc&) {
+            Layer& owner = layer();
+            const int code = owner.error_code(
+                MPI_ERR_NO_MEM,
+                Error("out of host memory while messages were handed over", "free memory, or send smaller messages"));
+            owner.real.Comm_call_errhandler(MPI_COMM_SELF, code);
+            return code;
+        }
     }
     static void* address() { return reinterpret_cast<void*>(&enter); }
 };

@@ -391,6 +391,11 @@ class Cuda final : public VendorRuntime {
         return outcome(code, "cuCtxGetDevice");
     }
 
+    int device_to_use() noexcept override {
+        CuDevice handle = 0;
+        return _driver.context_device(&handle) == kSuccess && handle >= 0 ? handle : device_in_use();
+    }
+
     Status run_on(int device, const std::function<void()>& work) override {
         const Current current(*this, device);
         if (current.status().ok()) work();
@@ -436,6 +441,7 @@ class Cuda final : public VendorRuntime {
 
         const IdentityTable::Mark known = _ordered.find(info.id);
         if (known == IdentityTable::Mark::set) return {};
+        if (known == IdentityTable::Mark::refused && trusts_default_stream()) return {};
         const Current current(*this, pointer, info.device);
         if (!current.status().ok()) return current.status();
         if (known == IdentityTable::Mark::absent) {
@@ -451,11 +457,13 @@ class Cuda final : public VendorRuntime {
             // Managed and pool memory refuse the attribute; they will do so again.
             _ordered.insert(info.id, IdentityTable::Mark::refused);
         }
+        if (trusts_default_stream()) return {};
         const CuResult code = poll_until_over([this] { return _driver.stream_query(legacy_stream()); }, kErrorNotReady);
         return outcome(code, "cuStreamQuery");
     }
 
     Status finish_default_stream(int device) noexcept override {
+        if (trusts_default_stream()) return {};
         const Current current(*this, device);
         if (!current.status().ok()) return current.status();
         const CuResult code = poll_until_over([this] { return _driver.stream_query(legacy_stream()); }, kErrorNotReady);

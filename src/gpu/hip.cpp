@@ -265,6 +265,13 @@ class Hip final : public VendorRuntime {
         return scope.end(code, "hipGetDevice");
     }
 
+    int device_to_use() noexcept override {
+        // Every thread has a current device, which is the first one until the thread says otherwise.
+        int current = 0;
+        const int seen = _device_seen.load(std::memory_order_relaxed);
+        return current_device(current).ok() && current > 0 ? current : seen >= 0 ? seen : 0;
+    }
+
     Status run_on(int device, const std::function<void()>& work) override {
         const Scope scope(*this, device);
         if (scope.status().ok()) work();
@@ -309,6 +316,7 @@ class Hip final : public VendorRuntime {
     }
 
     Status finish_default_stream(int device) noexcept override {
+        if (trusts_default_stream()) return {};
         // The null stream of a device that is current is its legacy default stream. (A program compiled for per-thread
         // default streams orders its own work, as it has to for every other thread.)
         Scope scope(*this, device);
@@ -722,6 +730,9 @@ class Hip final : public VendorRuntime {
         }
         if (kind == MemoryKind::pinned) return info;
         info.device = attributes.device;
+        if (info.device >= 0 && _device_seen.load(std::memory_order_relaxed) < 0) {
+            _device_seen.store(info.device, std::memory_order_relaxed);
+        }
         // An identity is 32 or 64 bits wide, depending on the version; on a little-endian machine a zeroed word reads
         // both.
         std::uint64_t id = 0;
@@ -812,6 +823,7 @@ class Hip final : public VendorRuntime {
     int _version = 0;
     int _major = 0;
     mutable std::atomic<bool> _knows_ipc_capable{true};
+    mutable std::atomic<int> _device_seen{-1};  ///< where memory of the program's was seen first
 
     std::mutex _compiler_mutex;
     std::unique_ptr<RuntimeCompiler> _compiler;

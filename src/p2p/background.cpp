@@ -1,10 +1,12 @@
 #include "p2p/background.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <system_error>
 #include <utility>
 
 namespace awaken::p2p {
@@ -40,14 +42,19 @@ void Background::start() {
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    _thread = std::thread([this] { run(); });
+    try {
+        _thread = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+        // No thread to be had (ulimit -u, or the limit of a container). Calls do what there is to do, as far as the
+        // program makes some, and the next job tries again.
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Background::keep_house() {
     {
         const std::scoped_lock lock(_mutex);
-        if (_stopping || _house) {
+        if (_stopping || (_house && _thread.joinable())) {
             return;
         }
         _house = true;
@@ -100,14 +107,23 @@ void Background::run() {
 
 void Background::stop() noexcept {
     std::thread thread;
+    std::vector<std::shared_ptr<Job>> without_thread;
     {
         const std::scoped_lock lock(_mutex);
         _stopping = true;
         thread = std::move(_thread);
+        if (!thread.joinable()) {
+            without_thread.swap(_jobs);
+        }
     }
     _wake.notify_all();
     if (thread.joinable()) {
         thread.join();
+    }
+    for (const std::shared_ptr<Job>& job : without_thread) {
+        while (!job->pump()) {
+            sched_yield();
+        }
     }
 }
 

@@ -53,10 +53,21 @@ class Carriers {
                 // Between its completions a persistent operation is inactive, and so is its native handle.
                 _carriers[i] = operation->active ? operation->carrier : operation->handle;
                 if (operation->active) {
+                    operation->completing.store(operation->kind == Operation::Kind::once, std::memory_order_release);
                     _any = true;
                     _exchanging = _exchanging || operation->exchanging.load(std::memory_order_acquire);
                 }
                 _operations[i] = std::move(operation);
+            }
+        }
+    }
+
+    Carriers(const Carriers&) = delete;
+    Carriers& operator=(const Carriers&) = delete;
+    ~Carriers() {
+        for (const std::shared_ptr<Operation>& operation : _operations) {
+            if (operation != nullptr) {
+                operation->completing.store(false, std::memory_order_release);
             }
         }
     }
@@ -156,19 +167,30 @@ class Carriers {
             layer().requests.forget(*operation);
             _requests[at] = MPI_REQUEST_NULL;
         }
+        Call& call = *Call::current;
         if (!layer().tracing) [[likely]] {
-            operation->complete(status, error);
+            deliver(*operation, call, status, error);
             return;
         }
-        Call& call = *Call::current;
         static_cast<void>(call.take_part());
-        operation->complete(status, error);
+        deliver(*operation, call, status, error);
         if (const Call::Part part = call.take_part(); part.bytes > 0) {
             layer().trace.operations.learned(handle, part.path, static_cast<std::uint64_t>(part.bytes));
         }
     }
 
   private:
+    /// What fails is this operation's outcome: those after it have been completed by the MPI as well.
+    static void deliver(Operation& operation, Call& call, MPI_Status& status, int& error) {
+        try {
+            operation.complete(status, error);
+        } catch (const ClassedError& failure) {
+            error = call.fail(failure.error_class, failure);
+        } catch (const Error& failure) {
+            error = call.fail(MPI_ERR_OTHER, failure);
+        }
+    }
+
     MPI_Request* const _requests;
     std::vector<MPI_Request> _carriers;
     std::vector<MPI_Request> _masked;

@@ -100,8 +100,7 @@ void Link::received_from_host(const int peer, const std::int64_t bytes, const bo
 }
 
 int Link::any_device() const noexcept {
-    int device = -1;
-    return _runtime.current_device(device).ok() && device >= 0 ? device : 0;
+    return _runtime.device_to_use();
 }
 
 bool Link::seems_gone(const int peer, std::chrono::steady_clock::time_point& looked) const {

@@ -153,9 +153,17 @@ void RemoteShipment::copy_out() {
     }
 }
 
-void RemoteShipment::posted() {
+void RemoteShipment::posted() noexcept {
     _posted = true;
-    static_cast<void>(advance(false));
+    try_to_advance(false);
+}
+
+void RemoteShipment::try_to_advance(const bool asked) noexcept {
+    try {
+        static_cast<void>(advance(asked));
+    } catch (const Error&) {
+        // Remembered, for advance().
+    }
 }
 
 void RemoteShipment::withdraw() noexcept {
@@ -167,7 +175,9 @@ void RemoteShipment::withdraw() noexcept {
 /// It needs no calls any more.
 void RemoteShipment::end() noexcept {
     if (!std::exchange(_ended, true)) {
-        _lane.leave(_id);
+        if (_started < _bytes) {
+            _lane.leave(_id);  // else it has left, and the id may be another message's by now
+        }
         _network._unfinished.fetch_sub(1);
     }
 }
@@ -199,6 +209,9 @@ bool RemoteShipment::advance(const bool asked) {
     } catch (const Error& error) {
         fail(error);
         throw;
+    } catch (const std::bad_alloc&) {
+        fail(Error("out of host memory while a message was sent", "free memory, or send smaller messages"));
+        throw *_error;
     }
     if (all_sent()) {
         if (_chunks.empty() || Clock::now() - _progress > watch) {
@@ -329,9 +342,13 @@ void RemoteFetch::receive_chunk(p2p::Lane::Share share) {
     chunk.bytes = std::min(_chunk_bytes, _size - _asked_for);
     if (_info.host_accessible() && chunk.at + chunk.bytes <= _wanted) {
         chunk.place = _buffer + chunk.at;
-    } else {
-        chunk.block = _network._owner.pool.acquire(*_network._runtime, chunk.bytes);
-        chunk.place = chunk.block.data();
+    } else if (!_error) {
+        try {
+            chunk.block = _network._owner.pool.acquire(*_network._runtime, chunk.bytes);
+            chunk.place = chunk.block.data();
+        } catch (const std::exception&) {
+            _error = Error("out of host memory while a message was received", "free memory, or send smaller messages");
+        }
     }
     _network.receive_chunk(_peer, _id, chunk);
     _asked_for += chunk.bytes;
@@ -342,6 +359,9 @@ void RemoteFetch::receive_chunk(p2p::Lane::Share share) {
 }
 
 void RemoteFetch::arrived(Chunk chunk, const MPI_Status& status) {
+    if (chunk.place == nullptr) {
+        return;  // it was only taken from its sender
+    }
     if (static_cast<std::size_t>(received_bytes(status)) != chunk.bytes) {
         _refused = true;
         throw Error("the sender of a message could not finish its copy", "look at the sender's own error");
@@ -842,8 +862,8 @@ void Network::send_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
 
 void Network::receive_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
     chunk.traced.begin(trace::Kind::background, "chunk received", chunk.bytes, -1, peer);
-    if (_owner.real.Irecv(chunk.place, static_cast<int>(chunk.bytes), MPI_BYTE, peer, chunk_tag(id), _comm,
-                          &chunk.request) != MPI_SUCCESS) {
+    const int bytes = chunk.place != nullptr ? static_cast<int>(chunk.bytes) : 0;
+    if (_owner.real.Irecv(chunk.place, bytes, MPI_BYTE, peer, chunk_tag(id), _comm, &chunk.request) != MPI_SUCCESS) {
         throw Error("the MPI refused part of a message from rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
                     "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
     }
@@ -852,6 +872,9 @@ void Network::receive_chunk(const int peer, const std::uint32_t id, Chunk& chunk
 bool Network::is_complete(Chunk& chunk, MPI_Status& status) const {
     int done = 0;
     if (_owner.real.Test(&chunk.request, &done, &status) != MPI_SUCCESS) {
+        if (chunk.place == nullptr) {
+            return true;  // cut off, as it was to be
+        }
         throw Error("the MPI could not carry part of a message between nodes",
                     "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
     }
@@ -895,8 +918,8 @@ DeviceCopies::End Network::end_of(const Chunk& chunk) const noexcept {
 
 int Network::device_for(const gpu::PointerInfo& info) const noexcept {
     int device = info.device;
-    if (device < 0 && (!_runtime->current_device(device).ok() || device < 0)) {
-        device = 0;
+    if (device < 0) {
+        device = _runtime->device_to_use();
     }
     return device;
 }

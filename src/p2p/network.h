@@ -55,7 +55,8 @@ struct Chunk {
     std::size_t bytes = 0;
     p2p::Lane::Share share;
     transfer::StagingBlock block;
-    std::byte* place = nullptr;  ///< in the block, or in a receiver's own host memory
+    /// In the block, or in a receiver's own host memory; null: nobody wants the bytes.
+    std::byte* place = nullptr;
     transfer::DeviceCopies::Copy copy;
     MPI_Request request = MPI_REQUEST_NULL;
     trace::Stretch traced;  ///< while the MPI has it
@@ -76,12 +77,14 @@ class RemoteShipment {
     /// Copies all of the message to memory of the layer's own: the buffer is free when this returns. Throws Error.
     void copy_out();
     /// The header is on its way: chunks may follow.
-    void posted();
+    void posted() noexcept;
     /// The header could not be sent.
     void withdraw() noexcept;
     /// True when the buffer may be given back. `asked`: somebody waits for that. Then, after tuning.large_watch without
     /// progress, more and more of what remains is copied out. Throws Error when copying failed.
     [[nodiscard]] bool advance(bool asked);
+    /// The same, with errors kept for the next call of that.
+    void try_to_advance(bool asked) noexcept;
     /// The call ends. When it is the one that has started the message, as much is given to the MPI as pinned memory can
     /// be spared for, which mostly is all. Errors come out of advance().
     void leave() noexcept;

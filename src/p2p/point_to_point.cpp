@@ -7,6 +7,8 @@
 
 #include <sched.h>
 
+#include <optional>
+
 #include "call/call.h"
 #include "call/stage.h"
 #include "entry/services.h"
@@ -74,6 +76,12 @@ void track(std::optional<Departure> departure, std::optional<Arrival> arrival, M
         owner.requests.track(std::move(operation));
         return;
     }
+    // MPIs hand out one and the same request for all sends that are over when they return. Such a handle tells nothing
+    // of whose it is, and its image has been sent.
+    int done = 0;
+    if (!arrives && owner.real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
+        return;
+    }
     auto operation =
         std::make_shared<Operation>(Operation::Kind::once, arrives ? arrival->take_stage() : departure->take_stage());
     operation->handle = operation->carrier = *request;
@@ -81,13 +89,16 @@ void track(std::optional<Departure> departure, std::optional<Arrival> arrival, M
     owner.requests.track(std::move(operation));
 }
 
-/// Completes a native request of ours while other operations go on.
-int wait_for(MPI_Request& request, MPI_Status& status) {
+/// Completes a native request of ours while other operations go on. `departure`: of the message that it announces.
+int wait_for(MPI_Request& request, MPI_Status& status, Departure* const departure = nullptr) {
     Layer& owner = layer();
     for (int done = 0;;) {
         const int error = owner.real.Test(&request, &done, &status);
         if (error != MPI_SUCCESS || done != 0) {
             return error;
+        }
+        if (departure != nullptr) {
+            departure->send_chunks();
         }
         owner.requests.advance_exchanges();
     }
@@ -111,7 +122,9 @@ int start_halves(Departure& departure, const Posted& sent, const int destination
                  const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
                  MPI_Request& receiving, MPI_Request& sending) {
     int error = start_receive<Count>(received, source, receive_tag, comm, &receiving);
-    if (error == MPI_SUCCESS) {
+    if (error != MPI_SUCCESS) {
+        departure.posted(error);  // what it has on offer, nobody will hear of
+    } else {
         const auto out = sent.as<Count>();
         if constexpr (sizeof(Count) > sizeof(int)) {
             error = below<Function::Isend_c>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
@@ -182,13 +195,16 @@ struct BlockingSend {
             MPI_Status ignored{};
             error = below<nonblocking_form(function)>()(sent.address, sent.count, sent.type, destination, tag, comm,
                                                         &request);
+            departure.posted(error);
             if (error == MPI_SUCCESS) {
-                error = wait_for(request, ignored);
+                // Its own chunks go on meanwhile: those of messages behind it, whose receivers may not be so late,
+                // wait for theirs.
+                error = wait_for(request, ignored, &departure);
             }
         } else {
             error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm);
+            departure.posted(error);
         }
-        departure.posted(error);
         departure.finish();
         return error;
     }
@@ -351,6 +367,18 @@ int exchange_both(Departure& departure, const Posted& sent, const int destinatio
     MPI_Status ignored{};
     int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
     bool departed = false, concluded = false, arrived = false;
+    // Whichever half fails, the other goes on to its end: its peer may be at the program's buffer.
+    std::optional<Error> failure;
+    const auto attempt = [&](const auto& step) {
+        try {
+            return step();
+        } catch (const Error& problem) {
+            if (!failure) {
+                failure = problem;
+            }
+            return true;
+        }
+    };
     while (!departed || !concluded) {
         int done = 0;
         if (sending != MPI_REQUEST_NULL) {
@@ -360,21 +388,28 @@ int exchange_both(Departure& departure, const Posted& sent, const int destinatio
             }
         }
         if (!departed) {
-            departed = departure.advance(Shipment::Patience::short_) && (sending == MPI_REQUEST_NULL);
+            departed =
+                attempt([&] { return departure.advance(Shipment::Patience::short_); }) && (sending == MPI_REQUEST_NULL);
         }
         if (!arrived) {
             received_error = owner.real.Test(&receiving, &done, &status);
             arrived = done != 0 || received_error != MPI_SUCCESS;
             if (arrived && received_error == MPI_SUCCESS) {
-                arrival.arrived(status);
+                concluded = attempt([&] {
+                    arrival.arrived(status);
+                    return false;
+                });
             }
         }
         if (arrived && !concluded) {
-            concluded = arrival.advance();
+            concluded = attempt([&] { return arrival.advance(); });
         }
         if (!departed || !concluded) {
             owner.requests.advance_exchanges();
         }
+    }
+    if (failure) {
+        throw *failure;
     }
     arrival.settle(status, received_error);
     return received_error != MPI_SUCCESS ? received_error : sent_error;
@@ -484,6 +519,9 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
                                           receiving, sending);
     if (error != MPI_SUCCESS) {
         return error;
+    }
+    if (source != MPI_PROC_NULL) {
+        unprepared.continues(receiving);
     }
     // A receive from nobody gives a request that is not unique in all MPIs: then the send stands for both.
     const bool nothing_comes = source == MPI_PROC_NULL;

@@ -36,8 +36,9 @@ void Shipment::settle_source() {
     const gpu::Status status = _link._runtime.finish_default_stream(device);
     _link._outbox.settle(_ticket);
     if (!status.ok()) {
-        throw Error("waiting for earlier work on a GPU buffer failed (" + status.message() + ")",
-                    "an error of an earlier kernel of the program comes out here");
+        const std::scoped_lock lock(_mutex);
+        _error = Error("waiting for earlier work on a GPU buffer failed (" + status.message() + ")",
+                       "an error of an earlier kernel of the program comes out here");
     }
 }
 
@@ -234,22 +235,27 @@ void Shipment::start_copying_out(const bool to_host) {
             return;
         }
     }
-    const auto offset = _link._segment.allocate(_bytes);
-    if (offset) {
-        _shared_offset = *offset;
-        _shared_bytes = _bytes;
-        _shared = _link._segment.map(*offset, _bytes);
-        if (_shared != nullptr) {
-            _copy_location = {};
-            _copy_location.kind = Location::Kind::shared;
-            _copy_location.offset = *offset;
-            _copy_location.allocation_bytes = _bytes;
-            _copy_info = {};
-            start_parts(_shared, &_copy_info);
-            _copying = Copying::to_host;
-            return;
+    // A copy that was made while the receiver tried to read the original, and could not, has its place already.
+    if (_shared == nullptr) {
+        if (const auto offset = _link._segment.allocate(_bytes)) {
+            _shared = _link._segment.map(*offset, _bytes);
+            if (_shared != nullptr) {
+                _shared_offset = *offset;
+                _shared_bytes = _bytes;
+            } else {
+                _link._segment.release(*offset, _bytes);
+            }
         }
-        _link._segment.release(*offset, _bytes);
+    }
+    if (_shared != nullptr) {
+        _copy_location = {};
+        _copy_location.kind = Location::Kind::shared;
+        _copy_location.offset = _shared_offset;
+        _copy_location.allocation_bytes = _bytes;
+        _copy_info = {};
+        start_parts(_shared, &_copy_info);
+        _copying = Copying::to_host;
+        return;
     }
     // No memory for a copy anywhere: this message, and only such a one, waits for its receiver.
     _link.note_once("no memory for a copy of a message whose receiver did not come for it: the sender waited");

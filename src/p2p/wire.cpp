@@ -238,6 +238,7 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
 }
 
 void Departure::posted(const int error) {
+    _posted = true;
     if (_remote != nullptr) {
         if (error != MPI_SUCCESS) {
             _remote->withdraw();
@@ -278,6 +279,12 @@ bool Departure::advance(const Shipment::Patience patience) {
            (_remote == nullptr || _remote->advance(patience != Shipment::Patience::endless));
 }
 
+void Departure::send_chunks() noexcept {
+    if (_remote != nullptr) {
+        _remote->try_to_advance(true);
+    }
+}
+
 void Departure::finish() {
     if (!exchanging()) {
         return;
@@ -311,6 +318,9 @@ bool Departure::hand_over() {
 }
 
 void Departure::end() {
+    if (!_posted) {
+        posted(MPI_ERR_OTHER);  // something failed before the header could leave: nobody will ever come for the message
+    }
     _remote.reset();
     if (_shipment != nullptr) {
         layer().neighbours.link()->retire(std::move(_shipment));
@@ -399,6 +409,9 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
 }
 
 bool Arrival::sees_header() const noexcept {
+    if (!exchanging()) {
+        return true;  // nothing says what has come, but the MPI
+    }
     const p2p::Link* const link = layer().neighbours.link();
     return link == nullptr || link->begins_like_header(received());
 }
@@ -586,23 +599,30 @@ void Arrival::settle(MPI_Status& status, int& error) {
 // ---- both -----------------------------------------------------------------------------------------------------------
 
 bool WireExchange::advance(const MPI_Status* const arrived, const bool asked) {
-    if (_failure) {
-        return true;
-    }
-    try {
-        if (_arrival && arrived != nullptr && !_arrival_seen) {
-            _arrival_seen = true;
-            _arrival->arrived(*arrived, true);
+    bool fetched = true;
+    if (_arrival && !_failure) {
+        try {
+            if (arrived != nullptr && !_arrival_seen) {
+                _arrival_seen = true;
+                _arrival->arrived(*arrived, true);
+            }
+            fetched = _arrival_seen && _arrival->advance();
+        } catch (const Error& error) {
+            _failure = error;
         }
-        const bool fetched = !_arrival || (_arrival_seen && _arrival->advance());
-        if (_departure && !_departed) {
+    }
+    // What is sent goes on in any case: its receiver may be reading the program's buffer.
+    if (_departure && !_departed) {
+        try {
             _departed = _departure->advance(asked ? Shipment::Patience::long_ : Shipment::Patience::endless);
+        } catch (const Error& error) {
+            _departed = true;
+            if (!_failure) {
+                _failure = error;
+            }
         }
-        return fetched && (!_departure || _departed);
-    } catch (const Error& error) {
-        _failure = error;
-        return true;
     }
+    return fetched && (!_departure || _departed);
 }
 
 void WireExchange::settle(MPI_Status& status, int& error) {
@@ -631,7 +651,7 @@ void WireExchange::leave() {
 
 bool WireExchange::hand_over() {
     leave();
-    return !_departure || _departed || _failure || _departure->hand_over();
+    return !_departure || _departed || _departure->hand_over();
 }
 
 void correct_probed(const MPI_Comm communicator, MPI_Status& status) {

@@ -49,7 +49,7 @@ class Departure {
     /// Looks at the buffer and says what to send. `destination` in `communicator`, which may be MPI_PROC_NULL.
     [[nodiscard]] Posted prepare(Mode mode, const void* buffer, std::int64_t count, MPI_Datatype type, int destination,
                                  MPI_Comm communicator);
-    /// The native function has returned.
+    /// The native function has returned. What fails comes out of advance(): the message is on its way.
     void posted(int error);
     /// True when there is something to keep until the operation completes.
     [[nodiscard]] bool active() const noexcept { return exchanging() || _stage.active(); }
@@ -58,6 +58,8 @@ class Departure {
     void carry(const MPI_Request request) noexcept { _carrier = request; }
     /// True when the buffer is free as far as the other process goes.
     [[nodiscard]] bool advance(Shipment::Patience patience);
+    /// Of a message to another node: sends what can be sent. What fails comes out of advance().
+    void send_chunks() noexcept;
     /// Waits for that, keeping other operations going.
     void finish();
     void leave();
@@ -80,6 +82,7 @@ class Departure {
     Stage _stage;
     std::vector<std::byte> _copy;  ///< of a host buffer
     MPI_Request _carrier = MPI_REQUEST_NULL;
+    bool _posted = false;  ///< the native function has been called, for what is on offer
     std::shared_ptr<Shipment> _shipment;
     bool _left = false;                       ///< the background has it, too
     std::shared_ptr<RemoteShipment> _remote;  ///< instead of it, to another node

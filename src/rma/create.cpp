@@ -68,11 +68,6 @@ std::string reason_of(const std::uint32_t said, const bool same_node) {
     throw ClassedError(MPI_ERR_NO_MEM, std::string(call.name()) + ": " + why, "free some, or make a smaller window");
 }
 
-int current_device() {
-    int device = -1;
-    return layer().gpu().current_device(device).ok() && device >= 0 ? device : 0;
-}
-
 std::uint32_t obstacles() {
     const Layer& owner = layer();
     std::uint32_t said = 0;
@@ -129,7 +124,7 @@ int make_ours(Share share, const MPI_Comm comm, MPI_Win* const window, std::stri
     owner.real.Comm_rank(comm, &own);
     owner.real.Comm_size(comm, &size);
     if (share.made.device < 0) {
-        share.made.device = current_device();
+        share.made.device = layer().gpu().device_to_use();
     }
     std::unique_ptr<Exposure> exposure =
         Exposure::make(*owner.neighbours.segment(), owner.neighbours.indices_of(comm), own, keep_going);
@@ -363,7 +358,7 @@ std::shared_ptr<void> allocate(const bool device, const MPI_Aint bytes) {
     void* memory = nullptr;
     if (device) {
         gpu::Runtime& runtime = layer().gpu();
-        if (!runtime.allocate(current_device(), static_cast<std::size_t>(bytes), memory).ok()) {
+        if (!runtime.allocate(layer().gpu().device_to_use(), static_cast<std::size_t>(bytes), memory).ok()) {
             return nullptr;
         }
         return {memory, [&runtime](void* gone) { static_cast<void>(runtime.free(gone)); }};
@@ -498,7 +493,7 @@ class SharedAllocation {
         p2p::Link* const link = layer().neighbours.link();
         gpu::Status status;
         auto use = std::make_shared<transfer::Mappings::Use>(link->mappings().open(
-            layer().neighbours.indices_of(_comm).front(), region.location, current_device(), status));
+            layer().neighbours.indices_of(_comm).front(), region.location, layer().gpu().device_to_use(), status));
         works = static_cast<bool>(*use);
         std::byte* const mapped = works ? use->data() : nullptr;
         _memory = std::move(use);

@@ -281,7 +281,7 @@ class Copier::State::Session {
         int device = wanted;
         // Managed memory of some runtimes has no owner; any device can copy it, the caller's own is the likeliest to
         // hold it.
-        if (device < 0 && (!_runtime.current_device(device).ok() || device < 0)) device = 0;
+        if (device < 0) device = _runtime.device_to_use();
         for (const std::unique_ptr<Lane>& known : _lanes) {
             if (known->device == device) return *known;
         }

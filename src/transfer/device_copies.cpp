@@ -207,6 +207,7 @@ class DeviceCopies::State::Lane {
     [[nodiscard]] std::unique_ptr<Work> hold(const gpu::Copy1D& copy, gpu::Status& status) {
         const std::lock_guard lock(_mutex);
         _held.reserve(kHeld);
+        _refused.reserve(_refused.size() + kHeld);
         std::unique_ptr<Work> work = take();
         status = _failure;
         if (status.ok() && _held.size() == kHeld) status = give_held();
@@ -232,11 +233,13 @@ class DeviceCopies::State::Lane {
     /// How things stand with what was submitted as `position`. When it failed, `why` receives the reason, and the GPU
     /// no longer works on anything in the lane.
     [[nodiscard]] Progress ask(const std::uint64_t position, gpu::Status& why) noexcept {
-        if (position <= _finished.load(std::memory_order_acquire)) return Progress::arrived;
+        if (position <= _finished.load(std::memory_order_acquire) && !_any_refused.load(std::memory_order_acquire)) {
+            return Progress::arrived;
+        }
         // Who asks at the same time asks for us as well.
         const std::unique_lock lock(_mutex, std::try_to_lock);
         if (!lock.owns_lock()) return Progress::under_way;
-        if (position <= _finished.load(std::memory_order_relaxed)) return Progress::arrived;
+        if (position <= _finished.load(std::memory_order_relaxed)) return outcome(position, why);
         if (_failure.ok()) {
             if (_markers.empty() || _markers.back().covers < position) {
                 if (!mark()) return after_failure(why);
@@ -249,7 +252,7 @@ class DeviceCopies::State::Lane {
             if (status.ok()) {
                 if (!done) return Progress::under_way;
                 retire(static_cast<std::size_t>(marker - _markers.begin()) + 1);
-                return Progress::arrived;
+                return outcome(position, why);
             }
             break_down(status);
         }
@@ -273,6 +276,8 @@ class DeviceCopies::State::Lane {
         _finished.store(_given, std::memory_order_release);
         _failure = {};
         _drained = false;
+        _refused.clear();
+        _any_refused.store(false, std::memory_order_release);
         _broken.store(false, std::memory_order_release);
         return true;
     }
@@ -292,6 +297,10 @@ class DeviceCopies::State::Lane {
     void retire_from_use() noexcept { _broken.store(true, std::memory_order_release); }
 
   private:
+    struct Refused {
+        std::uint64_t position;
+        gpu::Status why;
+    };
     struct Marker {
         gpu::EventHandle event;
         std::uint64_t covers = 0;  ///< the last position before it
@@ -329,18 +338,41 @@ class DeviceCopies::State::Lane {
         return status;
     }
 
-    /// Gives the stream what was held back. Positions were given out already, so a failure is the lane's.
+    /// Gives the stream what was held back. Positions were given out already, so a copy that is refused is remembered
+    /// by its own; what fails for all of them is the lane's failure.
     gpu::Status give_held() noexcept {
         if (_held.empty()) return _failure;
         gpu::Status status = _failure;
         if (status.ok()) status = need_stream();
-        if (status.ok()) {
-            status = _held.size() == 1 ? _runtime.copy(_held[0].destination, _held[0].source, _held[0].bytes, _stream)
-                                       : _runtime.copy_batch(_held, _stream);
+        if (!status.ok()) {
+            _held.clear();
+            if (_failure.ok()) break_down(status);
+            return status;
+        }
+        if (_held.size() == 1 || !_runtime.copy_batch(_held, _stream).ok()) {
+            // One bad copy makes the driver refuse a batch, of which it may have begun some: those are done twice.
+            for (std::size_t i = 0; i < _held.size(); ++i) {
+                const gpu::Copy1D& copy = _held[i];
+                status = _runtime.copy(copy.destination, copy.source, copy.bytes, _stream);
+                if (status.ok()) continue;
+                _refused.push_back({_given - (_held.size() - 1 - i), status});
+                _any_refused.store(true, std::memory_order_release);
+                retire_from_use();
+            }
         }
         _held.clear();
-        if (!status.ok() && _failure.ok()) break_down(status);
-        return status;
+        return {};
+    }
+
+    /// Of a copy that the stream is through with.
+    [[nodiscard]] Progress outcome(const std::uint64_t position, gpu::Status& why) const noexcept {
+        for (const Refused& refused : _refused) {
+            if (refused.position == position) {
+                why = refused.why;
+                return Progress::failed;
+            }
+        }
+        return Progress::arrived;
     }
 
     template <typename Give>
@@ -440,6 +472,8 @@ class DeviceCopies::State::Lane {
     gpu::StreamHandle _stream;  ///< made by the first copy
     std::uint64_t _given = 0;   ///< operations that the stream was given, or is to be given
     std::vector<gpu::Copy1D> _held;
+    std::vector<Refused> _refused;  ///< of those that were held; the lane takes no new ones then
+    std::atomic<bool> _any_refused{false};
     std::atomic<std::uint64_t> _finished{0};
     std::vector<Marker> _markers;  ///< not yet reached as far as we know; oldest first
     std::vector<gpu::EventHandle> _spare_events;
@@ -480,7 +514,7 @@ DeviceCopies::State::Device& DeviceCopies::State::device(const int wanted) {
     int number = wanted;
     // Managed memory of some runtimes has no owner; any device can copy it, the caller's own is the likeliest to hold
     // it.
-    if (number < 0 && (!runtime.current_device(number).ok() || number < 0)) number = 0;
+    if (number < 0) number = runtime.device_to_use();
     const auto known = [&]() -> Device* {
         for (Device* item = devices.load(std::memory_order_acquire); item != nullptr; item = item->next) {
             if (item->number == number) return item;

@@ -35,7 +35,8 @@ class ExportedPool {
   public:
     struct Limits {
         std::size_t bytes = std::size_t{1} << 30;  ///< of all blocks of the process, lent and free
-        std::chrono::milliseconds idle{500};       ///< free blocks go back to the GPU after so long
+        /// Free blocks go back to the GPU after so long, which is longer than peers keep mappings of them.
+        std::chrono::milliseconds idle{6000};
     };
     struct Statistics {
         std::uint64_t lent_bytes = 0, free_bytes = 0, refused = 0, allocated = 0;

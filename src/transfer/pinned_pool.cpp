@@ -152,7 +152,7 @@ StagingBlock PinnedPool::acquire_ordinary(const std::size_t bytes) {
 void* PinnedPool::take_ordinary(const std::size_t capacity) noexcept {
     const std::lock_guard lock(_mutex);
     const auto found = _free_ordinary.find(capacity);
-    if (found == _free_ordinary.end()) return nullptr;
+    if (found == _free_ordinary.end() || found->second.empty()) return nullptr;
     void* const pointer = found->second.back();
     found->second.pop_back();
     if (found->second.empty()) _free_ordinary.erase(found);

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -406,6 +407,86 @@ void while_another_waits(Run& run, const bool in_barrier) {
     OK(MPI_Comm_free(&other));
 }
 
+/// MPIs give a request's handle out again as soon as the request is complete: to another thread, whose operation must
+/// not be taken for the one before.
+void handles_of_another_thread(Run& run) {
+    if (!several_threads) return;
+    const Pair pair(run);
+    if (!pair.active) return;
+    constexpr int kRounds = 20;
+    Window window(run, 0, 32);
+    std::array<MPI_Comm, 2> comms{};
+    for (MPI_Comm& comm : comms)
+        OK(MPI_Comm_split(run.comm, run.rank / 2, run.rank, &comm));
+    const Step step(run, "all");
+    run.watch_current(false);
+    const int peer = pair.lower ? 1 : 0;
+    std::vector<std::byte> host(to_size(130 * chunk_bytes));
+    int error = MPI_SUCCESS;
+    // Until the lower rank says that it is the last message: in the first byte.
+    bool over = false;
+    std::atomic<bool> last{false};
+    std::thread other([&] {
+        while (error == MPI_SUCCESS && !over) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            const int bytes = static_cast<int>(host.size());
+            if (pair.lower) {
+                error = MPI_Irecv(host.data(), bytes, MPI_BYTE, peer, kHostTag, comms[1], &request);
+            } else {
+                host[0] = last.load() ? std::byte{1} : std::byte{0};
+                error = MPI_Isend(host.data(), bytes, MPI_BYTE, peer, kHostTag, comms[1], &request);
+            }
+            error = error == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : error;
+            over = host[0] == std::byte{1};
+        }
+    });
+    for (int round = 0; round < kRounds; ++round) {
+        std::vector<MPI_Request> requests = pair.lower ? window.send(pair.peer) : window.receive(pair.peer);
+        await_all(run, requests);
+        if (pair.lower && round + 1 < kRounds) window.refill();
+        OK(MPI_Barrier(comms[0]));
+    }
+    last = true;
+    other.join();
+    run.expect(error == MPI_SUCCESS, "the messages of the other thread");
+    run.watch_current(true);
+    for (MPI_Comm& comm : comms)
+        OK(MPI_Comm_free(&comm));
+}
+
+/// A synchronous send whose receiver does not come yet keeps back no message of another thread that is expected.
+void behind_a_synchronous_send(Run& run) {
+    if (!several_threads) return;
+    const Pair pair(run);
+    if (!pair.active) return;
+    const int bytes = 300 * chunk_bytes;
+    std::array<std::byte*, 2> buffers{run.input(to_size(bytes)), run.input(to_size(bytes))};
+    std::array<MPI_Comm, 2> comms{};
+    for (MPI_Comm& comm : comms)
+        OK(MPI_Comm_split(run.comm, run.rank / 2, run.rank, &comm));
+    const Step step(run, "all");
+    run.watch_current(false);
+    const int peer = pair.lower ? 1 : 0;
+    int error = MPI_SUCCESS;
+    if (pair.lower) {
+        std::thread synchronous([&] { error = MPI_Ssend(buffers[0], bytes, MPI_BYTE, peer, 1, comms[0]); });
+        compute(10);  // mostly it is under way by then, and otherwise it comes later: both must do
+        OK(MPI_Send(buffers[1], bytes, MPI_BYTE, peer, 2, comms[1]));
+        OK(MPI_Barrier(comms[1]));
+        synchronous.join();
+    } else {
+        MPI_Request request = MPI_REQUEST_NULL;
+        OK(MPI_Irecv(buffers[1], bytes, MPI_BYTE, peer, 2, comms[1], &request));
+        OK(MPI_Barrier(comms[1]));
+        OK(MPI_Recv(buffers[0], bytes, MPI_BYTE, peer, 1, comms[0], MPI_STATUS_IGNORE));
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    }
+    run.expect(error == MPI_SUCCESS, "the synchronous send");
+    run.watch_current(true);
+    for (MPI_Comm& comm : comms)
+        OK(MPI_Comm_free(&comm));
+}
+
 void add_cases(Suite& suite) {
     const std::vector<std::pair<std::string, Complete>> ways = {
         {"waitall", await_all},    {"wait_backwards", by_wait_backwards},
@@ -426,6 +507,8 @@ void add_cases(Suite& suite) {
     suite.add("given_away", given_away);
     suite.add("beside_barrier", [](Run& run) { while_another_waits(run, true); });
     suite.add("beside_recv", [](Run& run) { while_another_waits(run, false); });
+    suite.add("behind_a_synchronous_send", behind_a_synchronous_send);
+    suite.add("handles_of_another_thread", handles_of_another_thread);
 }
 
 /// The program ends while messages are under way that it has given away. True when they came.

@@ -37,6 +37,22 @@ Batch start_batch(Run& run, int rounds) {
     return batch;
 }
 
+#if RANKS_HAVE_MPI4
+/// Several at once, and before any other call on device memory.
+void exchanges_before_all_others(Run& run) {
+    const Ring ring(run);
+    constexpr int kBytes = 300000, kCount = 3;
+    std::vector<MPI_Request> requests(kCount);
+    for (int at = 0; at < kCount; ++at) {
+        std::byte* out = run.input(kBytes);
+        std::byte* in = run.input(kBytes);
+        OK(MPI_Isendrecv(out, kBytes, MPI_BYTE, ring.next, kTag + at, in, kBytes, MPI_BYTE, ring.previous, kTag + at,
+                         run.comm, &requests[static_cast<std::size_t>(at)]));
+    }
+    OK(MPI_Waitall(kCount, requests.data(), MPI_STATUSES_IGNORE));
+}
+#endif
+
 void note_receive(Run& run, const Batch& batch, std::size_t index, const MPI_Status& status) {
     if (batch.receives[index]) run.note_status(format("request %zu", index), status, MPI_BYTE);
 }
@@ -593,6 +609,9 @@ void partitioned(Run& run, int send_parts, int receive_parts) {
 int main(int argc, char** argv) {
     Suite suite(argc, argv);
     MPI_Init(&argc, &argv);
+#if RANKS_HAVE_MPI4
+    suite.add("exchanges_before_all_others", exchanges_before_all_others);
+#endif
     suite.add("wait_each", wait_each);
     suite.add("test_each", test_each);
     suite.add("wait_any", wait_any);

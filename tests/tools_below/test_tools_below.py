@@ -43,9 +43,9 @@ def test_tool_below(mpi: str, tmp_path: Path, awaken_program: Path, mpi_named: C
     result = harness.run_ranks(chosen, 2, command, emulate="cuda:1", environment=environment, timeout=60)
     result.check()
     assert "ok plugin" in result.output, result.explain()
-    counted = {int(rank): (int(sends), int(size)) for rank, sends, size in
-               re.findall(r"tool: rank (\d+) sends (\d+) bytes (\d+)", result.output)}  # fmt: skip
-    assert counted == {0: (7, 7 * 4000), 1: (0, 0)}, result.explain()
+    said = re.findall(r"tool: rank (\d+) sends (\d+) bytes (\d+) duplicates (\d+)", result.output)
+    counted = {int(rank): tuple(map(int, counts)) for rank, *counts in said}
+    assert counted == {0: (7, 7 * 4000, 1), 1: (0, 0, 1)}, result.explain()
 
 
 @pytest.mark.parametrize("mpi", MPIS)

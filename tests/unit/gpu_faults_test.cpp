@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -178,6 +179,37 @@ TEST_P(FaultTest, TheProgramsPendingErrorIsNeitherMadeNorSwallowed) {
         EXPECT_TRUE(runtime.enable_peer_access(1, 0).ok());
         EXPECT_EQ(get(), failure);
     });
+}
+
+TEST_P(FaultTest, ATrustedDefaultStreamIsNotWaitedFor) {
+    // Longer than the test may take, if anything waited for it.
+    ::setenv("AWAKEN_EMULATE_DELAY_US", "60000000", 1);
+    with_faults("", [](Runtime& runtime) {
+        void* memory = nullptr;
+        ASSERT_TRUE(runtime.allocate(0, kBytes, memory).ok());
+        void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+        ASSERT_NE(library, nullptr);
+        const auto work_in_default_stream = [&] {
+            if (cuda()) {
+                using Memset = int (*)(std::uintptr_t, unsigned char, std::size_t);
+                return reinterpret_cast<Memset>(dlsym(library, "cuMemsetD8_v2"))(
+                    reinterpret_cast<std::uintptr_t>(memory), 1, kBytes);
+            }
+            return reinterpret_cast<int (*)(void*, int, std::size_t)>(dlsym(library, "hipMemset"))(memory, 1, kBytes);
+        };
+        EXPECT_EQ(runtime.run_on(0, [&] { EXPECT_EQ(work_in_default_stream(), 0); }).code, 0);
+        bool over = true;
+        const StreamHandle default_stream{nullptr, 0};
+        ASSERT_TRUE(runtime.query_stream(default_stream, over).ok());
+        ASSERT_FALSE(over);
+
+        runtime.trust_default_stream();
+        EXPECT_TRUE(runtime.finish_default_stream(0).ok());
+        over = true;
+        EXPECT_TRUE(runtime.query_stream(default_stream, over).ok());
+        EXPECT_FALSE(over);
+    });
+    ::unsetenv("AWAKEN_EMULATE_DELAY_US");
 }
 
 TEST(Fault, TheUserChoosesARuntimeWithoutDevices) {

@@ -45,6 +45,7 @@ TEST(Settings, DefaultsWhenNothingIsSet) {
         EXPECT_EQ(settings.path, NodePath::automatic);
         EXPECT_EQ(settings.copy, CopyEngine::automatic);
         EXPECT_TRUE(settings.cpu_copy);
+        EXPECT_EQ(settings.default_stream, DefaultStream::wait);
         EXPECT_TRUE(settings.nodes);
         EXPECT_EQ(settings.native_gpu, NativeGpu::automatic);
         EXPECT_EQ(settings.tuning_file, "");
@@ -57,7 +58,9 @@ TEST(Settings, ReadsEachVariable) {
         read({"AWAKEN=0", "AWAKEN_GPU=hip", "AWAKEN_PINNED_POOL=3M", "AWAKEN_REPORT=a=b.json", "AWAKEN_CHECK=1",
               "AWAKEN_MPI=/opt/mpi/lib/libmpi.so", "AWAKEN_JOB=run 7", "AWAKEN_PRETEND_NODES=2", "AWAKEN_PATH=ring",
               "AWAKEN_COPY=kernel", "AWAKEN_CPU_COPY=0", "AWAKEN_NODES=0", "AWAKEN_NATIVE_GPU=no",
-              "AWAKEN_TUNING=/etc/tuning.conf", "AWAKEN_TRACE=run/1", "AWAKEN_TRACE_LIMIT=2G"});
+              "AWAKEN_TUNING=/etc/tuning.conf", "AWAKEN_TRACE=run/1", "AWAKEN_TRACE_LIMIT=2G",
+              "AWAKEN_DEFAULT_STREAM=trust"});
+    EXPECT_EQ(settings.default_stream, DefaultStream::trust);
     EXPECT_EQ(settings.trace_folder, "run/1");
     EXPECT_EQ(settings.trace_limit_bytes, std::size_t{2} << 30);
     EXPECT_EQ(settings.job, "run 7");
@@ -98,6 +101,9 @@ TEST(Settings, WordsOfThePaths) {
     EXPECT_EQ(read({"AWAKEN_NATIVE_GPU=auto"}).native_gpu, NativeGpu::automatic);
     EXPECT_EQ(refusal("AWAKEN_NATIVE_GPU=1"),
               "AWAKEN_NATIVE_GPU=1 is not an answer to whether the MPI takes device memory: use auto, yes or no");
+    EXPECT_EQ(read({"AWAKEN_DEFAULT_STREAM=wait"}).default_stream, DefaultStream::wait);
+    EXPECT_EQ(refusal("AWAKEN_DEFAULT_STREAM=off"),
+              "AWAKEN_DEFAULT_STREAM=off is not a way to treat the default stream: use wait or trust");
     EXPECT_EQ(refusal("AWAKEN_NODES=2"), "AWAKEN_NODES=2 is neither on nor off: use 1 or 0");
     EXPECT_EQ(refusal("AWAKEN_CPU_COPY=x"), "AWAKEN_CPU_COPY=x is neither on nor off: use 1 or 0");
 }
@@ -184,6 +190,7 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
                                    "AWAKEN_PATH",
                                    "AWAKEN_COPY",
                                    "AWAKEN_CPU_COPY",
+                                   "AWAKEN_DEFAULT_STREAM",
                                    "AWAKEN_NODES",
                                    "AWAKEN_COLLECTIVES",
                                    "AWAKEN_NATIVE_GPU",
