@@ -38,6 +38,14 @@ endif()
 
 find_package(Threads REQUIRED)
 
+# awaken_several_files_at_once(TARGET...): with AWAKEN_UNITY, several files of these targets are compiled as one. That
+# halves the time of a build from nothing, which spends most of it on headers, and doubles that of a small change.
+function(awaken_several_files_at_once)
+    if(AWAKEN_UNITY)
+        set_target_properties(${ARGV} PROPERTIES UNITY_BUILD ON)
+    endif()
+endfunction()
+
 # awaken_defaults: warnings and sanitizers. Every target of ours links it PRIVATE.
 add_library(awaken_defaults INTERFACE)
 target_compile_options(awaken_defaults INTERFACE

@@ -163,7 +163,7 @@ void print_notes(const Options& options, const int rank) {
     }
 }
 
-std::optional<Error> attempt(const auto& work) {
+std::optional<Error> attempt_all(const auto& work) {
     try {
         work();
     } catch (const Error& error) {
@@ -189,7 +189,7 @@ int run(const int count, char** const words) {
     // What goes wrong before MPI is up is kept until the ranks can agree on who says it.
     CommandLine command_line;
     Placement placement;
-    std::optional<Error> problem = attempt([&] {
+    std::optional<Error> problem = attempt_all([&] {
         command_line = parse_command_line({words, static_cast<std::size_t>(count)});
         if (command_line.options.session) {
             MpiRuntime::require_sessions();
@@ -207,12 +207,12 @@ int run(const int count, char** const words) {
         try {
             status = kUsageError;
             agree(mpi.communicator(), problem ? &*problem : nullptr);
-            problem = attempt([&] {
+            problem = attempt_all([&] {
                 check_ranks(*command_line.test, command_line.options, ranks);
                 make_log_folder(command_line.options.validation_log, rank);
             });
             agree(mpi.communicator(), problem ? &*problem : nullptr);
-            problem = attempt([&] { verify_placement(placement, command_line.options, mpi.communicator()); });
+            problem = attempt_all([&] { verify_placement(placement, command_line.options, mpi.communicator()); });
             agree(mpi.communicator(), problem ? &*problem : nullptr);
             print_notes(command_line.options, rank);
             status = kFailure;

@@ -15,7 +15,7 @@
 namespace awaken::bench {
 namespace {
 
-constexpr const char* kLeaveOut = "leave raw out of --compare";
+constexpr const char* kLeaveOutRaw = "leave raw out of --compare";
 
 /// What a rank tells the others of its buffer; travels as bytes.
 struct Offer {
@@ -124,7 +124,7 @@ class IpcCopy final : public RawCopy {
         }
         std::size_t offset = 0;
         if (const gpu::Status status = _gpu.ipc_export(offered.data(), mine.handle, offset); !status.ok()) {
-            return Error("a buffer cannot be shared with other processes: " + status.message(), kLeaveOut);
+            return Error("a buffer cannot be shared with other processes: " + status.message(), kLeaveOutRaw);
         }
         mine.offset = offset;
         mine.address = reinterpret_cast<std::uintptr_t>(offered.data());
@@ -141,7 +141,7 @@ class IpcCopy final : public RawCopy {
             if (theirs.system != mine.system) {
                 return Error(
                     "rank " + std::to_string(rank) + " is on another machine, whose memory no GPU here can read",
-                    kLeaveOut);
+                    kLeaveOutRaw);
             }
             if (theirs.process == mine.process) {
                 peer.data = reinterpret_cast<void*>(static_cast<std::uintptr_t>(theirs.address));
@@ -149,7 +149,7 @@ class IpcCopy final : public RawCopy {
             }
             if (const gpu::Status status = _gpu.ipc_open(theirs.handle, _device, peer.mapping); !status.ok()) {
                 return Error("the buffer of rank " + std::to_string(rank) + " cannot be mapped: " + status.message(),
-                             kLeaveOut);
+                             kLeaveOutRaw);
             }
             peer.data = static_cast<std::byte*>(peer.mapping) + theirs.offset;
         }

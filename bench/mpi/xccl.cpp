@@ -15,7 +15,7 @@
 namespace awaken::bench {
 namespace {
 
-constexpr const char* kLeaveOut = "leave xccl out of --compare";
+constexpr const char* kLeaveOutXccl = "leave xccl out of --compare";
 
 /// What of MPI's types has a counterpart; the others are derived types or MPI's own.
 std::optional<ccl::Type> counterpart(MPI_Datatype type) noexcept {
@@ -169,7 +169,7 @@ class Xccl final : public Communication {
     [[nodiscard]] std::unique_ptr<Window> open_window(const WindowRequest& /* request */) override {
         throw Unavailable(
             std::string(_library->name()) + " has no call that works in the memory of another rank by itself",
-            kLeaveOut);
+            kLeaveOutXccl);
     }
 
     void wait(Operations& operations, const std::size_t first, const std::size_t count) override {
@@ -202,7 +202,7 @@ class Xccl final : public Communication {
 
     static void refuse_threads(const TestInfo& test) {
         if (test.family == Family::threaded_latency || test.family == Family::process_latency) {
-            throw Unavailable("a communicator of NCCL and RCCL serves one thread of one process", kLeaveOut);
+            throw Unavailable("a communicator of NCCL and RCCL serves one thread of one process", kLeaveOutXccl);
         }
     }
 
@@ -215,7 +215,8 @@ class Xccl final : public Communication {
         if (_library == nullptr) {
             // "what happened: what to do (details)"
             const std::size_t colon = why_not.find(": ");
-            return Error(why_not.substr(0, colon), colon == std::string::npos ? kLeaveOut : why_not.substr(colon + 2));
+            return Error(why_not.substr(0, colon),
+                         colon == std::string::npos ? kLeaveOutXccl : why_not.substr(colon + 2));
         }
         return std::nullopt;
     }
@@ -270,7 +271,8 @@ class Xccl final : public Communication {
 
     void check(const ccl::Status& status) const {
         if (status.ok()) return;
-        if (status.code == ccl::kUnsupported) throw Unavailable(_library->title() + ": " + status.message(), kLeaveOut);
+        if (status.code == ccl::kUnsupported)
+            throw Unavailable(_library->title() + ": " + status.message(), kLeaveOutXccl);
         throw Error(_library->explain(status, _communicator), "see NCCL_DEBUG=WARN");
     }
     static void check(const gpu::Status& status) {
@@ -282,7 +284,7 @@ class Xccl final : public Communication {
     void check_communicator(MPI_Comm communicator) const {
         if (communicator != _mpi_communicator) {
             throw Unavailable(std::string(_library->name()) + " runs on the communicator of all ranks alone",
-                              kLeaveOut);
+                              kLeaveOutXccl);
         }
     }
     [[nodiscard]] ccl::Type type_of(MPI_Datatype type) const {
@@ -291,20 +293,21 @@ class Xccl final : public Communication {
             throw Unavailable(std::string(_library->name()) +
                                   " has no counterpart of the MPI datatype (derived types do "
                                   "not exist there)",
-                              kLeaveOut);
+                              kLeaveOutXccl);
         }
         if (!_library->supports(*found)) {
-            throw Unavailable(_library->title() + " does not know " + to_string(*found), kLeaveOut);
+            throw Unavailable(_library->title() + " does not know " + to_string(*found), kLeaveOutXccl);
         }
         return *found;
     }
     [[nodiscard]] ccl::Operation operation_of(MPI_Op operation) const {
         const std::optional<ccl::Operation> found = counterpart_of_operation(operation);
-        if (!found) throw Unavailable(std::string(_library->name()) + " does not know the MPI operation", kLeaveOut);
+        if (!found)
+            throw Unavailable(std::string(_library->name()) + " does not know the MPI operation", kLeaveOutXccl);
         return *found;
     }
     [[noreturn]] void lacks(const std::string& what) const {
-        throw Unavailable(std::string(_library->name()) + " has no " + what, kLeaveOut);
+        throw Unavailable(std::string(_library->name()) + " has no " + what, kLeaveOutXccl);
     }
 
     // ---- the stream -------------------------------------------------------------------------------------------------

@@ -201,6 +201,9 @@ report::Identity Layer::identity() const {
         return identity;
     }
     identity.gpu = runtime->versions().description;
+    if (settings.default_stream == DefaultStream::trust) {
+        identity.gpu += "; kernels in the default stream are not waited for (AWAKEN_DEFAULT_STREAM=trust)";
+    }
     for (int device = 0; device < runtime->device_count(); ++device) {
         gpu::DeviceInfo info;
         if (runtime->device_info(device, info).ok()) {

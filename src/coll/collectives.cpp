@@ -21,15 +21,6 @@ namespace {
 
 using coll::Kind;
 
-/// Bytes of `count` elements; 0 where that cannot be said.
-std::int64_t bytes_of(const std::int64_t count, const MPI_Datatype type) {
-    MPI_Count bytes = 0;
-    if (count <= 0 || type == MPI_DATATYPE_NULL || layer().real.Type_size_x(type, &bytes) != MPI_SUCCESS) {
-        return 0;
-    }
-    return count * static_cast<std::int64_t>(bytes);
-}
-
 /// A buffer argument of which the MPI gets one part after another.
 class Cut {
   public:
@@ -110,7 +101,7 @@ struct Broadcast {
         const Group group = group_of(comm);
         if constexpr (sizeof...(Tail) == 0) {
             // Members may describe the same bytes by different types, so it is bytes that are cut.
-            if (InChunks chunks(call, comm, bytes_of(count, type), MPI_BYTE); !all_host && chunks) {
+            if (InChunks chunks(call, comm, bytes_of(layer().real, count, type), MPI_BYTE); !all_host && chunks) {
                 std::byte* const begin = bytes_at(buffer, count, type);
                 if (begin == nullptr) {
                     chunks.cannot();
@@ -174,8 +165,8 @@ struct Gather {
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             const bool is_root = group.is_root(root);
-            const std::int64_t block =
-                in_place ? bytes_of(receive_count, receive_type) : bytes_of(send_count, send_type);
+            const std::int64_t block = in_place ? bytes_of(layer().real, receive_count, receive_type)
+                                                : bytes_of(layer().real, send_count, send_type);
             if (InChunks chunks(call, comm, block, MPI_BYTE, group.size); !group.between && !all_host && chunks) {
                 std::byte* const to =
                     is_root ? bytes_at(receive_buffer, receive_count * std::int64_t{group.size}, receive_type)
@@ -294,8 +285,8 @@ struct Scatter {
         if constexpr (sizeof...(Tail) == 0) {
             const bool is_root = group.is_root(root);
             const bool in_place = receive_buffer == MPI_IN_PLACE;
-            const std::int64_t block =
-                in_place ? bytes_of(send_count, send_type) : bytes_of(receive_count, receive_type);
+            const std::int64_t block = in_place ? bytes_of(layer().real, send_count, send_type)
+                                                : bytes_of(layer().real, receive_count, receive_type);
             if (InChunks chunks(call, comm, block, MPI_BYTE, group.size); !group.between && !all_host && chunks) {
                 const std::byte* const from =
                     is_root ? bytes_at(send_buffer, send_count * std::int64_t{group.size}, send_type) : nullptr;
@@ -412,7 +403,7 @@ struct GatherAll {
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             const std::int64_t size = group.size;
-            const std::int64_t block = bytes_of(receive_count, receive_type);
+            const std::int64_t block = bytes_of(layer().real, receive_count, receive_type);
             if (InChunks chunks(call, comm, block, MPI_BYTE, size); !group.between && !all_host && chunks) {
                 std::byte* const to = bytes_at(receive_buffer, receive_count * size, receive_type);
                 const std::byte* const from =
@@ -866,7 +857,7 @@ int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, con
 /// shares together again.
 int allreduce_in_levels(Call& call, const void* const send_buffer, void* const receive_buffer, const int count,
                         const MPI_Datatype type, const MPI_Op op, const MPI_Comm comm) {
-    const std::int64_t bytes = bytes_of(count, type);
+    const std::int64_t bytes = bytes_of(layer().real, count, type);
     const InLevels in(call, comm, bytes);
     const int columns = in.levels.columns();
     std::vector<int> counts(static_cast<std::size_t>(in.levels.size_of_node())), displacements(counts.size());
@@ -882,7 +873,7 @@ int allreduce_in_levels(Call& call, const void* const send_buffer, void* const r
     transfer::ExportedPool::Block exported;
     transfer::StagingBlock staging;
     if (in_place && counts[own] > 0) {
-        const auto room = static_cast<std::size_t>(bytes_of(counts[own], type));
+        const auto room = static_cast<std::size_t>(bytes_of(layer().real, counts[own], type));
         gpu::Runtime& runtime = layer().gpu();
         gpu::PointerInfo info;
         runtime.classify({&share, 1}, &info);

@@ -12,14 +12,14 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-struct Neighbours {
+struct NeighbourCounts {
     int sources = 0;
     int destinations = 0;
 };
 
-Neighbours neighbours_of(const MPI_Comm comm) {
+NeighbourCounts neighbours_of(const MPI_Comm comm) {
     const Native& native = layer().real;
-    Neighbours neighbours;
+    NeighbourCounts neighbours;
     int topology = MPI_UNDEFINED;
     native.Topo_test(comm, &topology);
     if (topology == MPI_CART) {
@@ -47,7 +47,7 @@ struct Regular {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
-        const Neighbours neighbours = neighbours_of(comm);
+        const NeighbourCounts neighbours = neighbours_of(comm);
         const auto sent = stage.buffer(Access::in, send_buffer, send_count, send_type,
                                        static_cast<std::int64_t>(send_count) * (to_each ? neighbours.destinations : 1));
         const auto received = stage.buffer(Access::inout, receive_buffer, receive_count, receive_type,
@@ -72,7 +72,7 @@ struct AllGatherV {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
-        const Neighbours neighbours = neighbours_of(comm);
+        const NeighbourCounts neighbours = neighbours_of(comm);
         const auto sent = stage.buffer(Access::in, send_buffer, send_count, send_type);
         const auto received = stage.blocks(Access::inout, receive_buffer, receive_counts, displacements, receive_type,
                                            neighbours.sources);
@@ -94,7 +94,7 @@ struct AllToAllV {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
-        const Neighbours neighbours = neighbours_of(comm);
+        const NeighbourCounts neighbours = neighbours_of(comm);
         const auto sent =
             stage.blocks(Access::in, send_buffer, send_counts, send_displacements, send_type, neighbours.destinations);
         const auto received = stage.blocks(Access::inout, receive_buffer, receive_counts, receive_displacements,
@@ -117,7 +117,7 @@ struct AllToAllW {
         call.on(comm);
         Stage stage(call);
         prepare(stage, tail...);
-        const Neighbours neighbours = neighbours_of(comm);
+        const NeighbourCounts neighbours = neighbours_of(comm);
         const auto sent = stage.typed_blocks(Access::in, send_buffer, send_counts, send_displacements, send_types,
                                              neighbours.destinations);
         const auto received = stage.typed_blocks(Access::inout, receive_buffer, receive_counts, receive_displacements,

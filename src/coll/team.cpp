@@ -204,6 +204,9 @@ bool Round::step() {
                 }
             }
             _copies.clear();
+            if (!default_stream_is_over()) {
+                return false;
+            }
             vote();
             _state = State::voting;
             return true;
@@ -427,18 +430,25 @@ void Round::prepare() {
     _takes_part = true;
 }
 
+/// Others will read this memory, and write to it, in streams that know nothing of this process's own. Asks only once
+/// each time, since the thread that asks may be the one that everything in the background depends on.
+bool Round::default_stream_is_over() {
+    if (!_takes_part || _device < 0 || _arguments.asks) {
+        return true;
+    }
+    bool over = false;
+    if (const gpu::Status status = _engine->runtime().query_default_stream(_device, over); !status.ok()) {
+        throw Error("waiting for the default stream failed (" + status.message() + ")",
+                    "an error of an earlier kernel of the program also comes out here");
+    }
+    return over;
+}
+
 void Round::vote() {
     Team& team = _team;
     const Arguments& given = _arguments;
     Board& board = *team._board;
     const int own = team.own();
-    if (_takes_part && _device >= 0 && !given.asks) {
-        // Others will read this memory, and write to it, in streams that know nothing of this process's own.
-        if (const gpu::Status status = _engine->runtime().finish_default_stream(_device); !status.ok()) {
-            throw Error("waiting for the default stream failed (" + status.message() + ")",
-                        "an error of an earlier kernel of the program also comes out here");
-        }
-    }
     Vote& vote = board.vote(own, _number);
     vote.flags = _takes_part ? std::uint32_t{takes} : 0;
     if (_reused) {

@@ -152,6 +152,7 @@ class Round {
     [[nodiscard]] bool show(const Buffer& buffer, Shown& shown, bool as_copy);
     void copy_in(const Buffer& buffer, const Shown& shown);
     void copy_out(const Buffer& buffer, const Shown& shown);
+    [[nodiscard]] bool default_stream_is_over();
     void vote();
     [[nodiscard]] bool all_have_voted();
     void decide();

@@ -470,6 +470,14 @@ class Cuda final : public VendorRuntime {
         return outcome(code, "cuStreamQuery");
     }
 
+    Status query_default_stream(int device, bool& over) noexcept override {
+        over = true;
+        if (trusts_default_stream()) return {};
+        const Current current(*this, device);
+        if (!current.status().ok()) return current.status();
+        return answer(_driver.stream_query(legacy_stream()), "cuStreamQuery", over);
+    }
+
     // ---- memory -----------------------------------------------------------------------------------------------------
 
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {

@@ -331,6 +331,14 @@ class Hip final : public VendorRuntime {
         return scope.end(code, "hipStreamQuery");
     }
 
+    Status query_default_stream(int device, bool& over) noexcept override {
+        over = true;
+        if (trusts_default_stream()) return {};
+        Scope scope(*this, device);
+        if (!scope.status().ok()) return scope.status();
+        return scope.answer(_hip.stream_query(nullptr), "hipStreamQuery", over);
+    }
+
     // ---- memory -----------------------------------------------------------------------------------------------------
 
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {

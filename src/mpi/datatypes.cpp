@@ -497,6 +497,14 @@ std::shared_ptr<const Datatype> Datatypes::decode(const MPI_Datatype type) const
     return std::make_shared<const Datatype>(_native, std::move(decoded.layout), packed, owned, decoded.scattered);
 }
 
+std::int64_t bytes_of(const Native& native, const std::int64_t count, const MPI_Datatype type) {
+    MPI_Count size = 0;
+    if (count <= 0 || type == MPI_DATATYPE_NULL || native.Type_size_x(type, &size) != MPI_SUCCESS) {
+        return 0;
+    }
+    return count * static_cast<std::int64_t>(size);
+}
+
 MPI_Datatype element_of(const Native& native, const MPI_Datatype type) {
     if (is_predefined(combiner_of(native, type))) {
         return type;

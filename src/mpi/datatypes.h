@@ -57,6 +57,9 @@ class Datatype : public std::enable_shared_from_this<Datatype> {
 /// type without data.
 [[nodiscard]] MPI_Datatype element_of(const Native& native, MPI_Datatype type);
 
+/// Bytes of `count` elements; 0 where that cannot be said.
+[[nodiscard]] std::int64_t bytes_of(const Native& native, std::int64_t count, MPI_Datatype type);
+
 /// The datatypes seen so far. A datatype is decoded once, when it is first used with a buffer that needs service, and
 /// is forgotten when the program frees its handle. Thread-safe.
 class Datatypes {

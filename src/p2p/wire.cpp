@@ -38,15 +38,6 @@ void account(const report::Path path, const std::int64_t bytes) noexcept {
     }
 }
 
-/// Bytes of a message that was not looked at: no GPU was found yet, or nothing travels.
-std::int64_t bytes_of(const std::int64_t count, const MPI_Datatype type) {
-    MPI_Count size = 0;
-    if (count <= 0 || type == MPI_DATATYPE_NULL || layer().real.Type_size_x(type, &size) != MPI_SUCCESS) {
-        return 0;
-    }
-    return count * static_cast<std::int64_t>(size);
-}
-
 /// The buffer as what moves datatypes with gaps takes it; null when it is one run of bytes.
 std::shared_ptr<const transfer::TypedMemory> memory_with_gaps(const Stage::Located& located, const void* const buffer,
                                                               const std::int64_t count) {
@@ -159,7 +150,7 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
         bytes = count * located.type->layout.size();
     } else if (network != nullptr ||
                (owner.neighbours.joined() && (count & 1) != 0 && count <= std::int64_t{p2p::kLongestHeader})) {
-        bytes = bytes_of(count, type);  // a header's length is odd, and so must the count be
+        bytes = bytes_of(owner.real, count, type);  // a header's length is odd, and so must the count be
     }
     // A host message is of interest when it is large enough for a receiver in device memory to want to fetch it, or
     // when its length could be taken for a header's.

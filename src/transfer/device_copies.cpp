@@ -62,14 +62,14 @@ constexpr std::size_t kKernelBytesPerBlock = std::size_t{kKernelThreads} * 4 * 1
 
 enum class Progress : std::uint8_t { under_way, arrived, failed };
 
-[[noreturn]] void fail(const std::string& doing, const gpu::Status& status) {
+[[noreturn]] void fail_on_gpu(const std::string& doing, const gpu::Status& status) {
     throw Error(doing + " failed (" + status.message() + ")",
                 "an error of an earlier kernel of the program also comes out here; run with AWAKEN_CHECK=1 to see "
                 "whether the buffer was freed or is too short");
 }
 
 [[noreturn]] void fail_copy(const std::size_t bytes, const int device, const gpu::Status& status) {
-    fail("copying " + std::to_string(bytes) + " bytes with GPU " + std::to_string(device), status);
+    fail_on_gpu("copying " + std::to_string(bytes) + " bytes with GPU " + std::to_string(device), status);
 }
 
 bool is_pageable(const DeviceCopies::End& end) noexcept {
@@ -571,7 +571,7 @@ bool DeviceCopies::State::cpu_reaches_both(const End& destination, const End& so
 void DeviceCopies::State::order(const End& end) {
     if (end.info == nullptr || end.info->host_accessible()) return;
     const gpu::Status status = runtime.order_after_default_stream(end.address, *end.info);
-    if (!status.ok()) fail("waiting for earlier work on a GPU buffer", status);
+    if (!status.ok()) fail_on_gpu("waiting for earlier work on a GPU buffer", status);
 }
 
 // A kernel copies with multiprocessors that the program's own kernels could use: where communication and computation

@@ -203,7 +203,12 @@ TEST_P(FaultTest, ATrustedDefaultStreamIsNotWaitedFor) {
         ASSERT_TRUE(runtime.query_stream(default_stream, over).ok());
         ASSERT_FALSE(over);
 
+        EXPECT_TRUE(runtime.query_default_stream(0, over).ok());
+        ASSERT_FALSE(over);
+
         runtime.trust_default_stream();
+        EXPECT_TRUE(runtime.query_default_stream(0, over).ok());
+        EXPECT_TRUE(over);
         EXPECT_TRUE(runtime.finish_default_stream(0).ok());
         over = true;
         EXPECT_TRUE(runtime.query_stream(default_stream, over).ok());
