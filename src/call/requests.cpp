@@ -133,20 +133,16 @@ void Operation::store(MPI_Status& status, const int error) {
         exchange->settle(status, outcome);
         return;
     }
-    if (stored) {
-        return;
-    }
-    stored = true;
     int error_class = error;
     if (error != MPI_SUCCESS) {
         layer().real.Error_class(error, &error_class);
     }
-    if (error == MPI_SUCCESS || (receives && error_class == MPI_ERR_TRUNCATE)) {
-        const std::scoped_lock lock(mutex);
-        if (stage) {
-            stage->store(receives ? received_bytes(status) : -1);
-        }
+    // A flush of a window stores for its requests too, in whatever thread.
+    const std::scoped_lock lock(mutex);
+    if (!stored && (error == MPI_SUCCESS || (receives && error_class == MPI_ERR_TRUNCATE)) && stage) {
+        stage->store(receives ? received_bytes(status) : -1);
     }
+    stored = true;
 }
 
 void Operation::complete(MPI_Status& status, int& error) {
@@ -164,6 +160,7 @@ void Operation::complete(MPI_Status& status, int& error) {
         layer().neighbours.ended_unprepared();
     }
     store(status, error);
+    const std::scoped_lock lock(mutex);
     if (stage && (kind == Kind::once || kind == Kind::rebinding)) {
         stage->release();
     }

@@ -652,7 +652,7 @@ struct ReduceAll {
             }
         }
         const bool in_place = send_buffer == MPI_IN_PLACE;
-        // MPI_Exscan leaves the first rank's buffer alone, so what was there must come back.
+        // MPI_Exscan leaves the first rank's buffer alone.
         constexpr bool partial = function == Function::Exscan || function == Function::Iexscan ||
                                  function == Function::Exscan_c || function == Function::Iexscan_c ||
                                  function == Function::Exscan_init || function == Function::Exscan_init_c;
@@ -685,8 +685,14 @@ struct ReduceAll {
         if (!in_place) {
             sent = stage.buffer(Access::in, send_buffer, count, type, -1, Form::mirror);
         }
-        const Argument<Count> received = stage.buffer(in_place || partial ? Access::inout : Access::out, receive_buffer,
-                                                      count, type, -1, Form::mirror);
+        // There the first rank's buffer is input only, or nothing at all: it may be shorter, or no address.
+        Argument<Count> received{receive_buffer, count, type};
+        if (!partial || group_of(comm).rank != 0) {
+            received =
+                stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Form::mirror);
+        } else if (in_place) {
+            received = stage.buffer(Access::in, receive_buffer, count, type, -1, Form::mirror);
+        }
         return carry_out(
             stage, [&] { return below<function>()(sent.address, received.address, count, type, op, comm, tail...); },
             tail...);

@@ -157,7 +157,8 @@ bool Round::advance() {
 /// Ends it here, and lets the others know.
 void Round::give_up() noexcept {
     _copies.clear();  // waits, as _work does
-    if (_algorithm == Algorithm::ccl && static_cast<bool>(_work)) {
+    const bool started = static_cast<bool>(_work) || _state == State::taking_turn || _state == State::working;
+    if (_algorithm == Algorithm::ccl && started) {
         _team._ccl.abort();  // or it might wait for a member that is gone
     }
     _work = {};
@@ -896,6 +897,7 @@ bool Round::work_is_done() {
                     static_cast<void>(_work.query());  // throws if the kernel failed
                     if (_algorithm == Algorithm::ccl) {
                         team._ccl.check();
+                        look_for_failed_members();
                     }
                 }
             }
@@ -905,15 +907,21 @@ bool Round::work_is_done() {
     _seen = 0;
     give_turn_back();
     _work.finished();
+    look_for_failed_members();
+    return true;
+}
+
+/// The library waits for all members, and knows nothing of one whose call was refused.
+void Round::look_for_failed_members() const {
+    const Board& board = *_team._board;
     for (int member = 0; member < board.members(); ++member) {
-        if (board.done(member, _number).value.load(std::memory_order_relaxed) != mark_of(_number, Outcome::done)) {
-            const int process = team._processes[static_cast<std::size_t>(member)];
-            throw Error("rank " + std::to_string(team._segment.process(process).world_rank) +
+        if (board.done(member, _number).value.load(std::memory_order_acquire) == mark_of(_number, Outcome::failed)) {
+            const int process = _team._processes[static_cast<std::size_t>(member)];
+            throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
                             " of MPI_COMM_WORLD could not do its part of a collective",
                         "look at that rank's own output for the reason");
         }
     }
-    return true;
 }
 
 void Round::mark_done(const Outcome outcome) noexcept {

@@ -153,6 +153,7 @@ class Round {
     void copy_in(const Buffer& buffer, const Shown& shown);
     void copy_out(const Buffer& buffer, const Shown& shown);
     [[nodiscard]] bool default_stream_is_over();
+    void look_for_failed_members() const;
     void vote();
     [[nodiscard]] bool all_have_voted();
     void decide();

@@ -72,11 +72,24 @@ struct Finalize {
     }
 };
 
+struct TypeFree {
+    template <Function function>
+    static int run(Call&, MPI_Datatype* type) {
+        if (type != nullptr) {
+            layer().datatypes.forget(*type);
+        }
+        return below<function>()(type);
+    }
+};
+
 /// The ranks of a job of several nodes end together what they began together, those without a GPU too; and they answer
 /// those with one who ask whether somebody passes device memory.
 void serve_what_needs_all() {
     void* const entry = Entry<Function::Finalize, Finalize>::address();
     loader::set_slot(Function::Finalize, entry, entry);
+    // What they know of a datatype must not outlive it: the MPI gives the handle out again.
+    void* const free = Entry<Function::Type_free, TypeFree>::address();
+    loader::set_slot(Function::Type_free, free, free);
     for (const Services& services : {window_agreement_services(), voting_services()}) {
         for (const loader::Service& service : services) {
             if (service.entry != nullptr && layer().binding.symbol(loader::name_of(service.function)) != nullptr) {
@@ -93,16 +106,6 @@ struct SessionFinalize {
         const int error = below<function>()(session);
         layer().mpi_stopped();
         return error;
-    }
-};
-
-struct TypeFree {
-    template <Function function>
-    static int run(Call&, MPI_Datatype* type) {
-        if (type != nullptr) {
-            layer().datatypes.forget(*type);
-        }
-        return below<function>()(type);
     }
 };
 

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -83,11 +84,41 @@ unsigned long long start_time_of(const int pid) {
     return at != nullptr ? std::strtoull(at + 1, nullptr, 10) : 0;
 }
 
+/// "4(x2),3" -> 4 for nodes 0 and 1, 3 for node 2, as Slurm counts a step's tasks by node; -1 for anything else.
+int tasks_of_node(const char* text, int node) {
+    while (text != nullptr && *text != '\0') {
+        const char* const end = text + std::strlen(text);
+        int tasks = -1, nodes = 1;
+        auto [stop, error] = std::from_chars(text, end, tasks);
+        if (error != std::errc() || tasks < 0) {
+            return -1;
+        }
+        if (std::strncmp(stop, "(x", 2) == 0) {
+            const auto repeat = std::from_chars(stop + 2, end, nodes);
+            if (repeat.ec != std::errc() || *repeat.ptr != ')' || nodes < 1) {
+                return -1;
+            }
+            stop = repeat.ptr + 1;
+        }
+        if (*stop != ',' && *stop != '\0') {
+            return -1;
+        }
+        if (node < nodes) {
+            return tasks;
+        }
+        node -= nodes;
+        text = *stop == ',' ? stop + 1 : stop;
+    }
+    return -1;
+}
+
 Job find_job(const std::string& chosen_name, const int pretended_nodes) {
     Job job;
     job.world_rank = number({"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID"});
-    const int local =
-        number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"});
+    int local = number({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"});
+    if (local < 0) {
+        local = tasks_of_node(variable("SLURM_STEP_TASKS_PER_NODE"), std::max(number({"SLURM_NODEID"}), 0));
+    }
     const int local_rank =
         number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "SLURM_LOCALID"});
     job.local_ranks = local > 0 ? local : 0;

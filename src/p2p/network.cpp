@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -473,8 +474,16 @@ bool Network::everybody_has_the_layer() {
     if (_alone || _usable.load(std::memory_order_acquire)) {
         return !_alone;
     }
-    // Who has been answered knows that all have asked: then the answer is on its way to everybody else.
-    _alone = _duplicating == MPI_REQUEST_NULL || !wait_for(_duplicating, kAtEnd);
+    // Without a limit: whoever gave up here would do alone what the others, once they are answered, do together.
+    _alone = _duplicating == MPI_REQUEST_NULL;
+    for (bool said = false; !_alone && !wait_for(_duplicating, kAtEnd);) {
+        if (!std::exchange(said, true)) {
+            std::fprintf(stderr,
+                         "awaken: rank %d waits for the other ranks to get as far as it has. If some of them run "
+                         "without Awaken, set AWAKEN_NODES=0\n",
+                         _rank);
+        }
+    }
     if (!_alone) {
         _owner.real.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
         _usable.store(true, std::memory_order_release);

@@ -175,6 +175,10 @@ bool accumulate_by_kernel(Window& window, const Local& origin, const Local* cons
     if (!source.prepare(origin, device, alignment)) {
         return false;
     }
+    if (found.reached.is_own && !owner.gpu().finish_default_stream(device).ok()) {
+        throw Error("waiting for earlier work on a window's memory failed",
+                    "an error of an earlier kernel of the program also comes out here");
+    }
     Engine::Fold fold;
     fold.code = code;
     fold.sources = {reinterpret_cast<std::uint64_t>(place), reinterpret_cast<std::uint64_t>(source.address())};

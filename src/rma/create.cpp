@@ -69,7 +69,8 @@ std::string reason_of(const std::uint32_t said, const bool same_node) {
 }
 
 std::uint32_t obstacles() {
-    const Layer& owner = layer();
+    Layer& owner = layer();
+    static_cast<void>(owner.gpu());  // a GPU that was not used yet brings the link up
     std::uint32_t said = 0;
     if (owner.neighbours.link() == nullptr || owner.neighbours.engine() == nullptr) {
         said |= has_no_link;

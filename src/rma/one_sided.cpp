@@ -108,12 +108,13 @@ int natively(const Call& call, Stage stage, const TargetBuffer& target, const MP
 
 /// Where the MPI is to put a result: the program's buffer, or the shadow of that.
 template <class... Request>
-void* result_of(Call& call, const MPI_Win handle, void* const result, const std::int64_t count, const MPI_Datatype type,
-                Request...) {
+void* result_of(Call& call, const MPI_Win handle, const int target, void* const result, const std::int64_t count,
+                const MPI_Datatype type, Request...) {
     // With a request the program may look at the result before it synchronises.
     if constexpr (sizeof...(Request) == 0) {
-        if (const std::shared_ptr<Window> window = windows().find(handle); window != nullptr && window->is_shadowed()) {
-            if (void* const shadow = window->shadow_of_result(call, result, count, type)) {
+        if (const std::shared_ptr<Window> window = windows().find(handle);
+            window != nullptr && window->is_shadowed() && window->has(target)) {
+            if (void* const shadow = window->shadow_of_result(call, target, result, count, type)) {
                 return shadow;
             }
         }
@@ -194,7 +195,7 @@ struct PutOrGet {
         const Count counted = target == MPI_PROC_NULL ? Count{0} : count;
         const void* buffer = origin;
         if constexpr (gets) {
-            buffer = result_of(call, handle, origin, counted, type, request...);
+            buffer = result_of(call, handle, target, origin, counted, type, request...);
         }
         Argument<Count> local = stage.buffer(gets ? Access::out : Access::in, buffer, counted, type);
         local.count = count;
@@ -261,7 +262,7 @@ struct GetAccumulate {
         Argument<Count> from =
             stage.buffer(Access::in, origin, nowhere || !has_origin ? Count{0} : count, type, -1, Form::mirror);
         const Count results = nowhere ? Count{0} : result_count;
-        void* const place = result_of(call, handle, result, results, result_type, request...);
+        void* const place = result_of(call, handle, target, result, results, result_type, request...);
         Argument<Count> to = stage.buffer(Access::out, place, results, result_type, -1, Form::mirror);
         from.count = count;
         to.count = result_count;
@@ -293,7 +294,7 @@ struct FetchAndOp {
         Stage stage(call);
         const int one = target == MPI_PROC_NULL ? 0 : 1;
         const Argument<int> from = stage.buffer(Access::in, origin, op == MPI_NO_OP ? 0 : one, type, -1, Form::mirror);
-        void* const place = result_of(call, handle, result, one, type);
+        void* const place = result_of(call, handle, target, result, one, type);
         const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Form::mirror);
         return natively(call, std::move(stage), {target, displacement, 1, type}, handle, [&] {
             return below<function>()(from.address, to.address, type, target, displacement, op, handle);
@@ -318,7 +319,7 @@ struct CompareAndSwap {
         const int one = target == MPI_PROC_NULL ? 0 : 1;
         const Argument<int> from = stage.buffer(Access::in, origin, one, type, -1, Form::mirror);
         const Argument<int> expected = stage.buffer(Access::in, compare, one, type, -1, Form::mirror);
-        void* const place = result_of(call, handle, result, one, type);
+        void* const place = result_of(call, handle, target, result, one, type);
         const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Form::mirror);
         return natively(call, std::move(stage), {target, displacement, 1, type}, handle, [&] {
             return below<function>()(from.address, expected.address, to.address, type, target, displacement, handle);

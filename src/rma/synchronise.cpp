@@ -14,14 +14,7 @@ namespace {
 /// others wait for it.
 template <class Native>
 int close_epoch(Window& window, const Native& native) {
-    std::optional<Error> failure;
-    if (window.is_ours()) {
-        try {
-            window.settle_own_memory();
-        } catch (const Error& error) {
-            failure = error;
-        }
-    }
+    const std::optional<Error> failure = window.is_ours() ? window.try_to_settle_own_memory() : std::nullopt;
     const int error = window.settle(-1, native);
     if (failure) {
         throw Error(*failure);
@@ -34,9 +27,10 @@ int close_epoch(Window& window, const Native& native) {
 /// changed its shadow.
 enum Reconciling : unsigned { if_changed = 0, before = 1, after = 2 };
 
-/// The MPI's part of a synchronisation of a window that is the MPI's. That is done whatever fails.
+/// The MPI's part of a synchronisation of a window that is the MPI's, with one target or all (-1). That is done
+/// whatever fails.
 template <class Native>
-int natively(Call& call, Window& window, const unsigned when, const Native& native) {
+int natively(Call& call, Window& window, const unsigned when, const Native& native, const int target = -1) {
     if (!window.has_shadow()) {
         return native();
     }
@@ -57,7 +51,7 @@ int natively(Call& call, Window& window, const unsigned when, const Native& nati
     } catch (const Error& settling) {
         failure = settling;
     }
-    const bool changed = window.take_own_changes();
+    const bool changed = window.take_own_changes(target);
     if (error == MPI_SUCCESS && ((when & after) != 0 || changed)) {
         reconcile();
     }
@@ -70,6 +64,16 @@ int natively(Call& call, Window& window, const unsigned when, const Native& nati
 /// The program may have stored to its window memory since it last synchronised.
 unsigned before_unless_untouched(const int assertion) {
     return (assertion & MPI_MODE_NOSTORE) != 0 ? if_changed : before;
+}
+
+/// A program may look for what others put in a loop of calls of which none is the MPI's, while other messages of the
+/// process want to go on. Now and then, since it costs as much as a flush.
+void keep_going_now_and_then() {
+    constexpr unsigned kCalls = 16;
+    static thread_local unsigned calls = 0;
+    if (++calls % kCalls == 0) {
+        keep_going();
+    }
 }
 
 struct Fence {
@@ -112,10 +116,13 @@ struct Post {
             return natively(call, *window, before_unless_untouched(assertion),
                             [&] { return below<function>()(group, assertion, handle); });
         }
-        window->settle_own_memory();
+        const std::optional<Error> failure = window->try_to_settle_own_memory();
         const int error = below<function>()(group, assertion, handle);
         if (error == MPI_SUCCESS) {
             window->post(group);
+        }
+        if (failure) {
+            throw Error(*failure);  // not before: the origins wait for this process
         }
         return error;
     }
@@ -214,9 +221,11 @@ struct Unlock {
             return below<function>()(target, handle);
         }
         if (!window->is_ours()) {
-            return natively(call, *window, before,
-                            [&] { return window->settle(target, [&] { return below<function>()(target, handle); }); });
+            return natively(
+                call, *window, before,
+                [&] { return window->settle(target, [&] { return below<function>()(target, handle); }); }, target);
         }
+        keep_going_now_and_then();
         return window->unlock(call, target);
     }
 };
@@ -265,14 +274,19 @@ struct Flush {
         const bool ours = window->is_ours();
         if (ours) {
             window->expect_passive(call, target);
+            keep_going_now_and_then();
         }
         // Of itself: what others have put, and what it has stored.
         const unsigned when = window->is_shadowed() && window->own() == target ? after : if_changed;
-        return natively(call, *window, when, [&] {
-            return window->settle(target, [&] {
-                return !ours || window->is_locked_natively(target) ? below<function>()(target, handle) : MPI_SUCCESS;
-            });
-        });
+        return natively(
+            call, *window, when,
+            [&] {
+                return window->settle(target, [&] {
+                    return !ours || window->is_locked_natively(target) ? below<function>()(target, handle)
+                                                                       : MPI_SUCCESS;
+                });
+            },
+            target);
     }
 };
 
@@ -288,6 +302,7 @@ struct FlushAll {
             return natively(call, *window, if_changed,
                             [&] { return window->settle(-1, [&] { return below<function>()(handle); }); });
         }
+        keep_going_now_and_then();
         return window->settle(-1, [&] {
             // The MPI knows of single targets only, see Window::enter_natively.
             constexpr bool kLocal = function == Function::Win_flush_local_all;
@@ -318,6 +333,7 @@ struct Synchronise {
             }
             return natively(call, *window, after, [&] { return below<function>()(handle); });
         }
+        keep_going_now_and_then();
         window->settle_own_memory();
         // The MPI may know of no passive epoch, and then would take it amiss.
         std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -214,6 +214,15 @@ void Window::settle_own_memory() const {
     }
 }
 
+std::optional<Error> Window::try_to_settle_own_memory() const {
+    try {
+        settle_own_memory();
+    } catch (const Error& error) {
+        return error;
+    }
+    return std::nullopt;
+}
+
 // ---- shadows --------------------------------------------------------------------------------------------------------
 
 void Window::reconcile(Call& call) {
@@ -225,7 +234,7 @@ void Window::reconcile(Call& call) {
 void Window::enter_shadowed(const Call& call, const int target, const MPI_Aint displacement, const std::int64_t count,
                             const MPI_Datatype type) {
     if (target == _own) {
-        _own_changes.store(true);
+        at(target).own_changes.store(true);
     }
     const Target& of = at(target);
     if (of.bytes < 0 || count <= 0 || type == MPI_DATATYPE_NULL) {
@@ -242,7 +251,18 @@ void Window::enter_shadowed(const Call& call, const int target, const MPI_Aint d
     }
 }
 
-void* Window::shadow_of_result(Call& call, const void* const address, const std::int64_t count,
+bool Window::take_own_changes(const int target) noexcept {
+    if (target >= 0) {
+        return at(target).own_changes.exchange(false);
+    }
+    bool any = false;
+    for (const std::unique_ptr<Target>& each : _targets) {
+        any = each->own_changes.exchange(false) || any;
+    }
+    return any;
+}
+
+void* Window::shadow_of_result(Call& call, const int target, const void* const address, const std::int64_t count,
                                const MPI_Datatype type) {
     if (_shadow == nullptr || address == nullptr || count <= 0 || type == MPI_DATATYPE_NULL) {
         return nullptr;
@@ -258,7 +278,7 @@ void* Window::shadow_of_result(Call& call, const void* const address, const std:
     // What the program has stored there before would pass for newer than the result.
     const auto begin = static_cast<std::size_t>(first - _shadow->data());
     call.account(report::Path::staged, static_cast<std::int64_t>(_shadow->reconcile(begin, begin + length)));
-    _own_changes.store(true);
+    at(target).own_changes.store(true);
     return first - span.begin;
 }
 
@@ -321,13 +341,16 @@ bool Window::detach(const void* const base) {
 void Window::enter(const Call& call, const int target) {
     Target& of = at(target);
     if (_all.load(std::memory_order_relaxed)) {
-        const std::scoped_lock lock(of.mutex);
-        if (of.held == Hold::none) {
-            of.assertion = _all_assertion.load(std::memory_order_relaxed);
-            if ((of.assertion & MPI_MODE_NOCHECK) == 0) {
-                _exposure->lock(target, Hold::shared);
-            }
-            of.held = Hold::shared;
+        const auto is_held = [&] {
+            const std::scoped_lock lock(of.mutex);
+            return of.held != Hold::none;
+        };
+        if (is_held()) {
+            return;
+        }
+        const std::scoped_lock entering(of.entering);
+        if (!is_held()) {
+            take_lock(target, Hold::shared, _all_assertion.load(std::memory_order_relaxed));
         }
         return;
     }
@@ -359,14 +382,25 @@ int Window::enter_natively(const Call& call, const int target) {
 
 void Window::lock(const Call& call, const int target, const Hold how, const int assertion) {
     Target& of = at(target);
-    const std::scoped_lock lock(of.mutex);
-    if (of.held != Hold::none || _all.load(std::memory_order_relaxed)) {
-        throw ClassedError(MPI_ERR_RMA_SYNC, std::string(call.name()) + ": the target is locked already",
-                           "unlock it first");
+    const std::scoped_lock entering(of.entering);
+    {
+        const std::scoped_lock lock(of.mutex);
+        if (of.held != Hold::none || _all.load(std::memory_order_relaxed)) {
+            throw ClassedError(MPI_ERR_RMA_SYNC, std::string(call.name()) + ": the target is locked already",
+                               "unlock it first");
+        }
     }
+    take_lock(target, how, assertion);
+}
+
+/// Waits for the target's lock. Other threads may look at what is known of the target meanwhile: who holds the lock may
+/// be waiting for them.
+void Window::take_lock(const int target, const Hold how, const int assertion) {
     if ((assertion & MPI_MODE_NOCHECK) == 0) {
         _exposure->lock(target, how);
     }
+    Target& of = at(target);
+    const std::scoped_lock lock(of.mutex);
     of.held = how;
     of.assertion = assertion;
 }
@@ -392,10 +426,14 @@ int Window::unlock(const Call& call, const int target) {
             no_epoch(call, "the target is not locked");
         }
     }
-    if (target == _exposure->own()) {
-        settle_own_memory();
+    // The lock is given up whatever fails: others wait for it.
+    const std::optional<Error> failure =
+        target == _exposure->own() ? try_to_settle_own_memory() : std::optional<Error>();
+    const int error = settle(target, [&] { return leave(target); });
+    if (failure) {
+        throw Error(*failure);
     }
-    return settle(target, [&] { return leave(target); });
+    return error;
 }
 
 void Window::lock_all(const Call& call, const int assertion) {
@@ -410,8 +448,8 @@ int Window::unlock_all(const Call& call) {
     if (!_all.load(std::memory_order_relaxed)) {
         no_epoch(call, "the window is not locked");
     }
-    settle_own_memory();
-    return settle(-1, [&] {
+    const std::optional<Error> failure = try_to_settle_own_memory();
+    const int outcome = settle(-1, [&] {
         int error = MPI_SUCCESS;
         for (int target = 0; target < members(); ++target) {
             const int one = leave(target);
@@ -420,6 +458,10 @@ int Window::unlock_all(const Call& call) {
         _all.store(false, std::memory_order_relaxed);
         return error;
     });
+    if (failure) {
+        throw Error(*failure);
+    }
+    return outcome;
 }
 
 void Window::begin_fence() {
@@ -510,6 +552,18 @@ void Window::add(const int target, Pending pending) {
         std::erase_if(of.pending, is_over);
     }
     of.pending.push_back(std::move(pending));
+}
+
+std::vector<std::unique_lock<std::mutex>> Window::settle_alone(const int target) {
+    std::vector<std::unique_lock<std::mutex>> locks;
+    if (layer().several_threads()) {
+        const int first = target < 0 ? 0 : target;
+        const int last = target < 0 ? members() - 1 : target;
+        for (int each = first; each <= last; ++each) {
+            locks.emplace_back(at(each).settling);
+        }
+    }
+    return locks;
 }
 
 std::vector<Pending> Window::take(const int target) {

@@ -109,9 +109,11 @@ class Window {
     void enter_shadowed(const Call& call, int target, MPI_Aint displacement, std::int64_t count, MPI_Datatype type);
     /// The shadow of a result buffer that lies in this process's own window memory: others may read there as soon as
     /// the operation is complete. Null for any other buffer.
-    [[nodiscard]] void* shadow_of_result(Call& call, const void* address, std::int64_t count, MPI_Datatype type);
-    /// Whether operations of this process may have changed its own shadow since this was last asked.
-    [[nodiscard]] bool take_own_changes() noexcept { return _own_changes.exchange(false); }
+    [[nodiscard]] void* shadow_of_result(Call& call, int target, const void* address, std::int64_t count,
+                                         MPI_Datatype type);
+    /// Whether operations of this process on this target (-1: on any) may have changed its own shadow since this was
+    /// last asked. To be asked when they are complete.
+    [[nodiscard]] bool take_own_changes(int target) noexcept;
 
     /// Of windows of ours, and of those over shadows.
     [[nodiscard]] const Making& made() const noexcept { return _made; }
@@ -142,6 +144,8 @@ class Window {
     /// Waits for what the program gave to the default stream of its window memory's device: others are about to access
     /// that.
     void settle_own_memory() const;
+    /// The same where something else has to be done whatever fails.
+    [[nodiscard]] std::optional<Error> try_to_settle_own_memory() const;
 
     // ---- epochs -------------------------------------------------------------------------------------------------
     void lock(const Call& call, int target, rma::Hold how, int assertion);
@@ -167,6 +171,7 @@ class Window {
     /// do the MPI's part, and stores what has arrived through the MPI. The MPI's part is done whatever fails before.
     template <class Native>
     int settle(const int target, const Native& native) {
+        const std::vector<std::unique_lock<std::mutex>> alone = settle_alone(target);
         std::vector<Pending> pending = take(target);
         std::optional<Error> failure = finish(pending);
         const int error = native();
@@ -188,8 +193,13 @@ class Window {
         gpu::PointerInfo info;
     };
     struct Target {
-        std::mutex mutex;         ///< of everything below that changes
-        std::int64_t bytes = -1;  ///< of a window over shadows; -1: not known
+        /// Of one synchronisation with the target at a time: who finds nothing to finish must not be told so while
+        /// another thread is at it.
+        std::mutex settling;
+        std::mutex entering;                   ///< of one thread that waits for the target's lock
+        std::atomic<bool> own_changes{false};  ///< see take_own_changes()
+        std::mutex mutex;                      ///< of everything below that changes
+        std::int64_t bytes = -1;               ///< of a window over shadows; -1: not known
         std::int64_t unit = 1;
         std::uint64_t version = 0;  ///< of the regions
         std::vector<rma::Region> regions;
@@ -203,8 +213,10 @@ class Window {
     [[nodiscard]] Target& at(const int target) noexcept { return *_targets[static_cast<std::size_t>(target)]; }
     void refresh(int target);
     [[nodiscard]] Reached map(int target, const rma::Region& region, int device);
+    void take_lock(int target, rma::Hold how, int assertion);
     [[nodiscard]] int leave(int target);
     [[nodiscard]] std::vector<int> ranks_of(MPI_Group group) const;
+    [[nodiscard]] std::vector<std::unique_lock<std::mutex>> settle_alone(int target);
     [[nodiscard]] std::vector<Pending> take(int target);
     static std::optional<Error> finish(std::vector<Pending>& pending);
     static void store(std::vector<Pending>& pending, std::optional<Error>& failure);
@@ -214,8 +226,7 @@ class Window {
     const std::unique_ptr<rma::Exposure> _exposure;
     const std::unique_ptr<rma::Shadow> _shadow;
     const bool _shadowed = false;
-    int _own = -1;                          ///< this process among the members; only of windows over shadows
-    std::atomic<bool> _own_changes{false};  ///< see take_own_changes()
+    int _own = -1;  ///< this process among the members; only of windows over shadows
     MPI_Group _group = MPI_GROUP_NULL;
     std::vector<std::unique_ptr<Target>> _targets;
     std::atomic<bool> _fence{false};

@@ -289,6 +289,17 @@ void alltoall_of_allocations(Run& run) {
 }
 #endif
 
+/// The first rank's receive buffer means nothing to MPI_Exscan, and may be too short.
+void exscan_of_nothing(Run& run) {
+    constexpr int kCount = 300;
+    const bool first = run.rank == 0;
+    for (const int count : {kCount, 100 * kCount}) {
+        int* out = run.values<int>(static_cast<std::size_t>(count));
+        int* in = run.output<int>(first ? 2 : static_cast<std::size_t>(count));
+        OK(MPI_Exscan(out, in, count, MPI_INT, MPI_SUM, run.comm));
+    }
+}
+
 /// Types freed at the end of a scope.
 struct Types {
     std::vector<MPI_Datatype> list;
@@ -1015,6 +1026,7 @@ int main(int argc, char** argv) {
 #if RANKS_HAVE_MPI4 && !defined(OPEN_MPI)
         suite.add("alltoallv_of_allocations", alltoall_of_allocations);
 #endif
+        suite.add("exscan_of_nothing", exscan_of_nothing);
         for (const auto& [ending, the_form] : forms) {
             const Form form = the_form;
             suite.add("bcast" + ending, [form](Run& run) { broadcast(run, form); });

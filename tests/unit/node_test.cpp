@@ -94,6 +94,23 @@ TEST_F(JobTest, PmixNamesItsNamespace) {
     EXPECT_NE(job_with(spawned).key, job.key);
 }
 
+TEST_F(JobTest, SlurmListsItsTasksByNode) {
+    const auto tasks = [](const std::string& list, const std::string& node) {
+        return job_with({{"SLURM_JOB_ID", "7"},
+                         {"SLURM_STEP_ID", "0"},
+                         {"SLURM_PROCID", "0"},
+                         {"SLURM_STEP_TASKS_PER_NODE", list},
+                         {"SLURM_NODEID", node}})
+            .local_ranks;
+    };
+    EXPECT_EQ(tasks("4", "0"), 4);
+    EXPECT_EQ(tasks("4(x2)", "1"), 4);
+    EXPECT_EQ(tasks("4(x2),3", "2"), 3);
+    EXPECT_EQ(tasks("2,8(x3),1", "3"), 8);
+    for (const char* const wrong : {"4(x2", "4(x0)", "x", "4;3", "4(x2),3"})
+        EXPECT_EQ(tasks(wrong, "5"), 0) << wrong;
+}
+
 TEST_F(JobTest, PmiIsNamedByTheProcessAtTheOtherEnd) {
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
