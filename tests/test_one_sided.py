@@ -100,3 +100,18 @@ def test_the_report_says_why_a_window_is_served_through_host_memory(
     result = harness.run_ranks(mpi_named("mpich"), 2, command, emulate="cuda:2", environment=environment, timeout=60)
     result.check()
     assert "served by the MPI through host memory: its ranks are not all on one node" in result.output, result.explain()
+
+
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
+@pytest.mark.parametrize("case", ["dynamic", "shared_apart"])
+def test_a_window_is_the_first_to_use_the_gpu(
+    case: str,
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """Windows of these kinds refuse device memory that ranks cannot reach directly, and here they can."""
+    check(("direct", mpi, emulate, 2, ("--mix=device", f"--filter={case}")), rank_program(mpi, "one_sided"),
+          mpi_named(mpi), 60)  # fmt: skip
