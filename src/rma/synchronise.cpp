@@ -27,10 +27,14 @@ int close_epoch(Window& window, const Native& native) {
 /// changed its shadow.
 enum Reconciling : unsigned { if_changed = 0, before = 1, after = 2 };
 
-/// The MPI's part of a synchronisation of a window that is the MPI's, with one target or all (-1). That is done
-/// whatever fails.
+/// For targets: whose operations a synchronisation completes.
+constexpr int kAllTargets = -1;
+constexpr int kNoTarget = -2;
+
+/// The MPI's part of a synchronisation of a window that is the MPI's, which completes operations on `target`. That is
+/// done whatever fails.
 template <class Native>
-int natively(Call& call, Window& window, const unsigned when, const Native& native, const int target = -1) {
+int natively(Call& call, Window& window, const unsigned when, const int target, const Native& native) {
     if (!window.has_shadow()) {
         return native();
     }
@@ -51,7 +55,7 @@ int natively(Call& call, Window& window, const unsigned when, const Native& nati
     } catch (const Error& settling) {
         failure = settling;
     }
-    const bool changed = window.take_own_changes(target);
+    const bool changed = target != kNoTarget && window.take_own_changes(target);
     if (error == MPI_SUCCESS && ((when & after) != 0 || changed)) {
         reconcile();
     }
@@ -85,7 +89,7 @@ struct Fence {
             return below<function>()(assertion, handle);
         }
         if (!window->is_ours()) {
-            return natively(call, *window, before_unless_untouched(assertion) | after,
+            return natively(call, *window, before_unless_untouched(assertion) | after, kAllTargets,
                             [&] { return window->settle(-1, [&] { return below<function>()(assertion, handle); }); });
         }
         // An MPI that is told that nothing precedes need not wait for anybody; but the layer's accesses to others'
@@ -113,7 +117,7 @@ struct Post {
             return below<function>()(group, assertion, handle);
         }
         if (!window->is_ours()) {
-            return natively(call, *window, before_unless_untouched(assertion),
+            return natively(call, *window, before_unless_untouched(assertion), kNoTarget,
                             [&] { return below<function>()(group, assertion, handle); });
         }
         const std::optional<Error> failure = window->try_to_settle_own_memory();
@@ -150,7 +154,7 @@ struct Complete {
         if (window == nullptr) {
             return below<function>()(handle);
         }
-        return natively(call, *window, if_changed, [&] {
+        return natively(call, *window, if_changed, kAllTargets, [&] {
             return window->settle(-1, [&] {
                 const int error = below<function>()(handle);
                 if (window->is_ours()) {
@@ -170,7 +174,7 @@ struct WaitForOrigins {
         if (window == nullptr) {
             return below<function>()(handle);
         }
-        const int error = natively(call, *window, after, [&] { return below<function>()(handle); });
+        const int error = natively(call, *window, after, kNoTarget, [&] { return below<function>()(handle); });
         if (error == MPI_SUCCESS && window->is_ours()) {
             window->wait();
         }
@@ -205,7 +209,7 @@ struct Lock {
             return native();
         }
         if (!window->is_ours()) {
-            return natively(call, *window, after, native);
+            return natively(call, *window, after, kNoTarget, native);
         }
         window->lock(call, target, type == MPI_LOCK_EXCLUSIVE ? Hold::exclusive : Hold::shared, assertion);
         return MPI_SUCCESS;
@@ -221,9 +225,8 @@ struct Unlock {
             return below<function>()(target, handle);
         }
         if (!window->is_ours()) {
-            return natively(
-                call, *window, before,
-                [&] { return window->settle(target, [&] { return below<function>()(target, handle); }); }, target);
+            return natively(call, *window, before, target,
+                            [&] { return window->settle(target, [&] { return below<function>()(target, handle); }); });
         }
         keep_going_now_and_then();
         return window->unlock(call, target);
@@ -239,7 +242,7 @@ struct LockAll {
             return below<function>()(assertion, handle);
         }
         if (!window->is_ours()) {
-            return natively(call, *window, after, [&] { return below<function>()(assertion, handle); });
+            return natively(call, *window, after, kNoTarget, [&] { return below<function>()(assertion, handle); });
         }
         window->lock_all(call, assertion);
         return MPI_SUCCESS;
@@ -255,7 +258,7 @@ struct UnlockAll {
             return below<function>()(handle);
         }
         if (!window->is_ours()) {
-            return natively(call, *window, before,
+            return natively(call, *window, before, kAllTargets,
                             [&] { return window->settle(-1, [&] { return below<function>()(handle); }); });
         }
         return window->unlock_all(call);
@@ -278,15 +281,11 @@ struct Flush {
         }
         // Of itself: what others have put, and what it has stored.
         const unsigned when = window->is_shadowed() && window->own() == target ? after : if_changed;
-        return natively(
-            call, *window, when,
-            [&] {
-                return window->settle(target, [&] {
-                    return !ours || window->is_locked_natively(target) ? below<function>()(target, handle)
-                                                                       : MPI_SUCCESS;
-                });
-            },
-            target);
+        return natively(call, *window, when, target, [&] {
+            return window->settle(target, [&] {
+                return !ours || window->is_locked_natively(target) ? below<function>()(target, handle) : MPI_SUCCESS;
+            });
+        });
     }
 };
 
@@ -299,7 +298,7 @@ struct FlushAll {
             return below<function>()(handle);
         }
         if (!window->is_ours()) {
-            return natively(call, *window, if_changed,
+            return natively(call, *window, if_changed, kAllTargets,
                             [&] { return window->settle(-1, [&] { return below<function>()(handle); }); });
         }
         keep_going_now_and_then();
@@ -331,7 +330,7 @@ struct Synchronise {
             if (window->has_shadow()) {
                 keep_going();  // a program that waits for what others put may call nothing else
             }
-            return natively(call, *window, after, [&] { return below<function>()(handle); });
+            return natively(call, *window, after, kNoTarget, [&] { return below<function>()(handle); });
         }
         keep_going_now_and_then();
         window->settle_own_memory();

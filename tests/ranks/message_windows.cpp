@@ -407,6 +407,18 @@ void while_another_waits(Run& run, const bool in_barrier) {
     OK(MPI_Comm_free(&other));
 }
 
+/// One for each of two threads.
+std::array<MPI_Comm, 2> comms_of_pairs(Run& run) {
+    std::array<MPI_Comm, 2> comms{};
+    for (MPI_Comm& comm : comms)
+        OK(MPI_Comm_split(run.comm, run.rank / 2, run.rank, &comm));
+    return comms;
+}
+void free_all(Run& run, std::array<MPI_Comm, 2>& comms) {
+    for (MPI_Comm& comm : comms)
+        OK(MPI_Comm_free(&comm));
+}
+
 /// MPIs give a request's handle out again as soon as the request is complete: to another thread, whose operation must
 /// not be taken for the one before.
 void handles_of_another_thread(Run& run) {
@@ -415,9 +427,7 @@ void handles_of_another_thread(Run& run) {
     if (!pair.active) return;
     constexpr int kRounds = 20;
     Window window(run, 0, 32);
-    std::array<MPI_Comm, 2> comms{};
-    for (MPI_Comm& comm : comms)
-        OK(MPI_Comm_split(run.comm, run.rank / 2, run.rank, &comm));
+    std::array<MPI_Comm, 2> comms = comms_of_pairs(run);
     const Step step(run, "all");
     run.watch_current(false);
     const int peer = pair.lower ? 1 : 0;
@@ -450,8 +460,7 @@ void handles_of_another_thread(Run& run) {
     other.join();
     run.expect(error == MPI_SUCCESS, "the messages of the other thread");
     run.watch_current(true);
-    for (MPI_Comm& comm : comms)
-        OK(MPI_Comm_free(&comm));
+    free_all(run, comms);
 }
 
 /// A synchronous send whose receiver does not come yet keeps back no message of another thread that is expected.
@@ -461,9 +470,7 @@ void behind_a_synchronous_send(Run& run) {
     if (!pair.active) return;
     const int bytes = 300 * chunk_bytes;
     std::array<std::byte*, 2> buffers{run.input(to_size(bytes)), run.input(to_size(bytes))};
-    std::array<MPI_Comm, 2> comms{};
-    for (MPI_Comm& comm : comms)
-        OK(MPI_Comm_split(run.comm, run.rank / 2, run.rank, &comm));
+    std::array<MPI_Comm, 2> comms = comms_of_pairs(run);
     const Step step(run, "all");
     run.watch_current(false);
     const int peer = pair.lower ? 1 : 0;
@@ -483,8 +490,7 @@ void behind_a_synchronous_send(Run& run) {
     }
     run.expect(error == MPI_SUCCESS, "the synchronous send");
     run.watch_current(true);
-    for (MPI_Comm& comm : comms)
-        OK(MPI_Comm_free(&comm));
+    free_all(run, comms);
 }
 
 void add_cases(Suite& suite) {

@@ -910,6 +910,28 @@ void stores_and_sync(Run& run) {
     OK(MPI_Barrier(run.comm));
 }
 
+/// A result that lies in the own window is there after the flush of its target, whatever was synchronised between.
+void results_beside_other_flushes(Run& run) {
+    const Ring ring(run);
+    constexpr int kBytes = 4096, kResult = 2048, kLength = 1000;
+    std::byte* memory = window_memory(run, kBytes);
+    const Win window(run, memory, kBytes, 1);
+    OK(MPI_Win_lock_all(0, window));
+    OK(MPI_Barrier(run.comm));
+    OK(MPI_Get(memory + kResult, kLength, MPI_BYTE, ring.next, 0, kLength, MPI_BYTE, window));
+    for (int other = 0; other < run.size; ++other) {
+        if (other != ring.next) OK(MPI_Win_flush(other, window));
+    }
+    OK(MPI_Win_sync(window));
+    OK(MPI_Win_flush(ring.next, window));
+    std::uint64_t sum = 0;
+    for (const std::byte byte : run.load(memory + kResult, kLength))
+        sum = 31 * sum + std::to_integer<std::uint64_t>(byte);
+    run.note("the result", static_cast<long long>(sum >> 1));
+    OK(MPI_Barrier(run.comm));
+    OK(MPI_Win_unlock_all(window));
+}
+
 /// Results that lie in the own window are there for others once the operation is complete, whatever was stored there.
 void results_in_the_window(Run& run) {
     const Ring ring(run);
@@ -1067,6 +1089,7 @@ int main(int argc, char** argv) {
             [sync](Run& run) { stores_between_epochs(run, sync); }, 2);
     }
     suite.add("stores_and_sync", stores_and_sync, 1);
+    suite.add("results_beside_other_flushes", results_beside_other_flushes, 1);
     suite.add("results_in_the_window", results_in_the_window, 2);
     suite.add("large_window", large_window, 1, Weight::heavy);
     const std::uint64_t first = only_seed ? std::stoull(*only_seed) : 1;
