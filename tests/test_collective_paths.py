@@ -109,6 +109,35 @@ def test_asked_for_staging(
     assert "the table of algorithms says so" in reasons
 
 
+@pytest.mark.sanitizer
+@pytest.mark.parametrize(("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 4), ("openmpi", "hip:2", 3)])
+def test_neighbourhoods_are_messages(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """What moves along an edge takes the paths of messages, unless the table says otherwise."""
+    for rows, path, other in [("", "direct", "ccl"), ("neighborhood : staged", "staged", "direct")]:
+        calls, _ = run(
+            mpi_named(mpi),
+            rank_program(mpi, "collectives"),
+            tmp_path,
+            {"AWAKEN_COLLECTIVES": rows},
+            "--mix=device",
+            "--filter=neighbour",
+            ranks=ranks,
+            emulate=emulate,
+        )
+        for function in ("alltoall", "allgather"):
+            for form in (f"MPI_Neighbor_{function}", f"MPI_Ineighbor_{function}"):
+                assert calls[form, path] > 0, (rows, calls)
+                assert calls[form, other] == 0, (rows, calls)
+
+
 @pytest.mark.parametrize(
     ("faults", "path", "reason"),
     [

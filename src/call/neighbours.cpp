@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "call/layer.h"
+#include "coll/edges.h"
 #include "coll/levels.h"
 #include "node/job.h"
 #include "p2p/network.h"
@@ -21,6 +22,8 @@ struct Neighbours::Members {
     std::shared_ptr<coll::Team> team;
     bool levels_tried = false;
     std::unique_ptr<Levels> levels;
+    bool edges_tried = false, edges_on_node = false;
+    std::unique_ptr<Edges> edges;
     bool votes_tried = false;
     std::optional<Neighbours::ChunkVotes> votes;
 };
@@ -165,11 +168,15 @@ void Neighbours::look_at_network() {
 
 void Neighbours::before_finalize() {
     {
-        const std::scoped_lock lock(_levels_mutex);
+        const std::scoped_lock lock(_made_mutex);
         for (Levels* const each : _levels) {
             each->give_up();
         }
         _levels.clear();
+        for (Edges* const each : _edges) {
+            each->give_up();
+        }
+        _edges.clear();
     }
     _network.store(nullptr, std::memory_order_release);
     if (_owned_network != nullptr) {
@@ -245,10 +252,9 @@ int Neighbours::forget(MPI_Comm, int, void* const members, void* const self) {
     auto* const owner = static_cast<Neighbours*>(self);
     owner->_generation.fetch_add(1, std::memory_order_acq_rel);
     const std::unique_ptr<Members> gone(static_cast<Members*>(members));
-    if (gone->levels != nullptr) {
-        const std::scoped_lock lock(owner->_levels_mutex);
-        std::erase(owner->_levels, gone->levels.get());
-    }
+    const std::scoped_lock lock(owner->_made_mutex);
+    std::erase(owner->_levels, gone->levels.get());
+    std::erase(owner->_edges, gone->edges.get());
     return MPI_SUCCESS;
 }
 
@@ -424,7 +430,7 @@ Levels* Neighbours::levels_of(const MPI_Comm communicator) {
             int all_reach = 0;
             native.Allreduce(&reach, &all_reach, 1, MPI_INT, MPI_MIN, communicator);
             if (all_reach != 0) {
-                const std::scoped_lock lock(_levels_mutex);
+                const std::scoped_lock lock(_made_mutex);
                 _levels.push_back(made.get());
                 _columns.store(made->columns(), std::memory_order_relaxed);
                 members->levels = std::move(made);
@@ -432,6 +438,34 @@ Levels* Neighbours::levels_of(const MPI_Comm communicator) {
         }
     }
     return members->levels.get();
+}
+
+const Edges* Neighbours::edges_of(const MPI_Comm communicator, const bool blocking) {
+    Members* const members = _knows_members ? last_members(communicator) : nullptr;
+    if (members == nullptr) {
+        return nullptr;
+    }
+    if (!members->edges_tried && blocking) {
+        members->edges_tried = true;
+        const Native& native = _owner.real;
+        int topology = MPI_UNDEFINED;
+        native.Topo_test(communicator, &topology);
+        const Company company = company_of(communicator);
+        if (topology == MPI_UNDEFINED || company == Company::strangers) {
+            return nullptr;
+        }
+        members->edges_on_node = company == Company::neighbours;
+        const auto size = static_cast<int>(members->indices.size());
+        const bool willing = _selection.choose(coll::Kind::neighborhood, size, 0) != coll::Algorithm::staged;
+        auto made = std::make_unique<Edges>(native, communicator, willing);
+        if (made->usable()) {
+            const std::scoped_lock lock(_made_mutex);
+            _edges.push_back(made.get());
+            members->edges = std::move(made);
+        }
+    }
+    // A rank without a GPU is there for blocking calls only: its requests are the MPI's.
+    return blocking || members->edges_on_node ? members->edges.get() : nullptr;
 }
 
 std::string Neighbours::between_nodes() const {

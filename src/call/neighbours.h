@@ -22,6 +22,7 @@
 namespace awaken::AWAKEN_ABI {
 
 class Layer;
+class Edges;
 class Levels;
 class Network;
 
@@ -82,6 +83,10 @@ class Neighbours {
     /// Node and column of a communicator whose members all run the layer; null where there is nothing to be gained, the
     /// same on all of them. The first call for a communicator is collective.
     [[nodiscard]] Levels* levels_of(MPI_Comm communicator);
+    /// The neighbourhood of a communicator with a topology whose members all run the layer; null where the MPI's own
+    /// collectives serve it, the same on all of them. The first call for a `blocking` collective is collective itself;
+    /// for others it is null before that, and where members are on other nodes.
+    [[nodiscard]] const Edges* edges_of(MPI_Comm communicator, bool blocking);
     /// How large collectives that span nodes, or pass through host memory, are done, in one line; empty where that did
     /// not come up.
     [[nodiscard]] std::string between_nodes() const;
@@ -184,8 +189,9 @@ class Neighbours {
     std::mutex _mutex;
     /// Members that were attached to communicators; who finds some sees what those who attached have written before.
     std::atomic<std::uint64_t> _attached{0};
-    std::mutex _levels_mutex;      ///< taken where the MPI calls, which may hold a lock of its own then
+    std::mutex _made_mutex;        ///< taken where the MPI calls, which may hold a lock of its own then
     std::vector<Levels*> _levels;  ///< of all communicators
+    std::vector<Edges*> _edges;
     std::atomic<std::uint64_t> _generation{1};
 
     std::atomic<bool> _wants{false};

@@ -88,6 +88,7 @@ bool CclGroup::supports(const ccl::Library& library, const Kind kind, const std:
         case Kind::gather:
         case Kind::scatter:
         case Kind::barrier:
+        case Kind::neighborhood:
             return false;
     }
     return false;
@@ -266,6 +267,7 @@ void CclGroup::issue(const Operation& operation, const gpu::StreamHandle stream)
         case Kind::gather:
         case Kind::scatter:
         case Kind::barrier:
+        case Kind::neighborhood:
             throw Error("the library has no such collective", "this is a defect; please report it");
     }
 }

@@ -1,10 +1,14 @@
-// Neighbourhood collectives on the staged path.
+// Neighbourhood collectives: as messages along the edges where all members can (see edges.h), else on the staged path.
 //
-// A neighbour may be MPI_PROC_NULL (the edge of a grid): its part of the receive buffer is not written, so receive
-// buffers are copied to their images first.
+// On the staged path a neighbour may be MPI_PROC_NULL (the edge of a grid): its part of the receive buffer is not
+// written, so receive buffers are copied to their images first.
+
+#include <optional>
+#include <tuple>
 
 #include "call/call.h"
 #include "call/stage.h"
+#include "coll/edges.h"
 #include "coll/run.h"
 #include "entry/services.h"
 
@@ -12,30 +16,59 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-struct NeighbourCounts {
-    int sources = 0;
-    int destinations = 0;
-};
-
 NeighbourCounts neighbours_of(const MPI_Comm comm) {
-    const Native& native = layer().real;
-    NeighbourCounts neighbours;
-    int topology = MPI_UNDEFINED;
-    native.Topo_test(comm, &topology);
-    if (topology == MPI_CART) {
-        int dimensions = 0;
-        native.Cartdim_get(comm, &dimensions);
-        neighbours.sources = neighbours.destinations = 2 * dimensions;
-    } else if (topology == MPI_GRAPH) {
-        int rank = 0;
-        native.Comm_rank(comm, &rank);
-        native.Graph_neighbors_count(comm, rank, &neighbours.sources);
-        neighbours.destinations = neighbours.sources;
-    } else if (topology == MPI_DIST_GRAPH) {
-        int weighted = 0;
-        native.Dist_graph_neighbors_count(comm, &neighbours.sources, &neighbours.destinations, &weighted);
+    return neighbours_of(layer().real, comm);
+}
+
+std::byte* at(const void* const buffer, const std::int64_t bytes) {
+    return static_cast<std::byte*>(const_cast<void*>(buffer)) + bytes;
+}
+
+std::int64_t extent_of(const MPI_Datatype type) {
+    MPI_Aint lower_bound = 0, extent = 0;
+    layer().real.Type_get_extent(type, &lower_bound, &extent);
+    return extent;
+}
+
+/// Does a collective as messages. `receive` begins the one of an edge, by its place, and so does `send`. Nothing: the
+/// collective is the MPI's. The persistent form is always.
+template <class Receive, class Send, class... Tail>
+std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Receive& receive, const Send& send,
+                               const Tail... tail) {
+    constexpr std::size_t kBlocking = 0, kNonblocking = 1;
+    if constexpr (sizeof...(Tail) <= kNonblocking) {
+        Layer& owner = layer();
+        const Edges* const edges = owner.neighbours.edges_of(comm, sizeof...(Tail) == kBlocking);
+        if (edges == nullptr) {
+            return std::nullopt;
+        }
+        auto messages = std::make_unique<EdgeMessages>(call, *edges, comm);
+        int error = MPI_SUCCESS;
+        for (std::size_t place = 0; place < edges->sources().size() && error == MPI_SUCCESS; ++place) {
+            error = receive(*messages, edges->sources()[place], place);
+        }
+        for (std::size_t place = 0; place < edges->destinations().size() && error == MPI_SUCCESS; ++place) {
+            error = send(*messages, edges->destinations()[place], place);
+        }
+        if (error != MPI_SUCCESS) {
+            owner.real.Comm_call_errhandler(comm, error);  // the edges' communicator only returns it
+            return error;
+        }
+        if constexpr (sizeof...(Tail) == kBlocking) {
+            return messages->finish();
+        } else {
+            auto operation = std::make_shared<Operation>(Operation::Kind::once);
+            if (operation->start_own_handle(tail...) != MPI_SUCCESS) {
+                throw Error("the MPI gives no request", "complete some of the program's requests first");
+            }
+            messages->leave();
+            owner.requests.add_exchange(operation, std::move(messages));
+            owner.requests.track(std::move(operation));
+            return MPI_SUCCESS;
+        }
+    } else {
+        return std::nullopt;
     }
-    return neighbours;
 }
 
 /// MPI_Neighbor_allgather and MPI_Neighbor_alltoall.
@@ -45,6 +78,22 @@ struct Regular {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const auto outcome = by_messages(
+            call, comm,
+            [&, block = receive_count * extent_of(receive_type)](EdgeMessages& messages, const Edges::Edge& from,
+                                                                 const std::size_t place) {
+                return messages.receive(from, at(receive_buffer, static_cast<std::int64_t>(place) * block),
+                                        receive_count, receive_type);
+            },
+            [&, block = to_each ? send_count * extent_of(send_type) : 0](EdgeMessages& messages, const Edges::Edge& to,
+                                                                         const std::size_t place) {
+                return messages.send(to, at(send_buffer, static_cast<std::int64_t>(place) * block), send_count,
+                                     send_type);
+            },
+            tail...);
+        if (outcome) {
+            return *outcome;
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const NeighbourCounts neighbours = neighbours_of(comm);
@@ -70,6 +119,20 @@ struct AllGatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
                    Tail... tail) {
         call.on(comm);
+        const auto outcome = by_messages(
+            call, comm,
+            [&, extent = extent_of(receive_type)](EdgeMessages& messages, const Edges::Edge& from,
+                                                  const std::size_t place) {
+                return messages.receive(from, at(receive_buffer, displacements[place] * extent), receive_counts[place],
+                                        receive_type);
+            },
+            [&](EdgeMessages& messages, const Edges::Edge& to, std::size_t) {
+                return messages.send(to, send_buffer, send_count, send_type);
+            },
+            tail...);
+        if (outcome) {
+            return *outcome;
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const NeighbourCounts neighbours = neighbours_of(comm);
@@ -92,6 +155,21 @@ struct AllToAllV {
                    MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const auto outcome = by_messages(
+            call, comm,
+            [&, extent = extent_of(receive_type)](EdgeMessages& messages, const Edges::Edge& from,
+                                                  const std::size_t place) {
+                return messages.receive(from, at(receive_buffer, receive_displacements[place] * extent),
+                                        receive_counts[place], receive_type);
+            },
+            [&, extent = extent_of(send_type)](EdgeMessages& messages, const Edges::Edge& to, const std::size_t place) {
+                return messages.send(to, at(send_buffer, send_displacements[place] * extent), send_counts[place],
+                                     send_type);
+            },
+            tail...);
+        if (outcome) {
+            return *outcome;
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const NeighbourCounts neighbours = neighbours_of(comm);
@@ -115,6 +193,20 @@ struct AllToAllW {
                    Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
                    Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const auto outcome = by_messages(
+            call, comm,
+            [&](EdgeMessages& messages, const Edges::Edge& from, const std::size_t place) {
+                return messages.receive(from, at(receive_buffer, receive_displacements[place]), receive_counts[place],
+                                        receive_types[place]);
+            },
+            [&](EdgeMessages& messages, const Edges::Edge& to, const std::size_t place) {
+                return messages.send(to, at(send_buffer, send_displacements[place]), send_counts[place],
+                                     send_types[place]);
+            },
+            tail...);
+        if (outcome) {
+            return *outcome;
+        }
         Stage stage(call);
         prepare(stage, tail...);
         const NeighbourCounts neighbours = neighbours_of(comm);
@@ -132,7 +224,40 @@ struct AllToAllW {
     }
 };
 
+/// All members are here together: a nonblocking collective, which may not wait for others, finds the edges known then.
+struct MakeTopology {
+    template <Function function, class... Arguments>
+    static int run(Call&, Arguments... arguments) {
+        const int error = below<function>()(arguments...);
+        MPI_Comm* const made = std::get<sizeof...(Arguments) - 1>(std::tuple(arguments...));
+        if (error == MPI_SUCCESS && *made != MPI_COMM_NULL) {
+            static_cast<void>(layer().neighbours.edges_of(*made, true));
+        }
+        return error;
+    }
+};
+
 }  // namespace
+
+Services edge_services() {
+    return {
+        AWAKEN_SERVE(Cart_create, MakeTopology),
+        AWAKEN_SERVE(Cart_sub, MakeTopology),
+        AWAKEN_SERVE(Graph_create, MakeTopology),
+        AWAKEN_SERVE(Dist_graph_create, MakeTopology),
+        AWAKEN_SERVE(Dist_graph_create_adjacent, MakeTopology),
+        AWAKEN_SERVE(Neighbor_allgather, AllGather),
+        AWAKEN_SERVE(Neighbor_allgather_c, AllGather),
+        AWAKEN_SERVE(Neighbor_allgatherv, AllGatherV),
+        AWAKEN_SERVE(Neighbor_allgatherv_c, AllGatherV),
+        AWAKEN_SERVE(Neighbor_alltoall, AllToAll),
+        AWAKEN_SERVE(Neighbor_alltoall_c, AllToAll),
+        AWAKEN_SERVE(Neighbor_alltoallv, AllToAllV),
+        AWAKEN_SERVE(Neighbor_alltoallv_c, AllToAllV),
+        AWAKEN_SERVE(Neighbor_alltoallw, AllToAllW),
+        AWAKEN_SERVE(Neighbor_alltoallw_c, AllToAllW),
+    };
+}
 
 Services neighbourhood_services() {
     return {

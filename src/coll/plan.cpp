@@ -68,6 +68,7 @@ class Planner {
                 collect();
                 break;
             case Kind::barrier:
+            case Kind::neighborhood:
                 break;
         }
         return std::move(_plan);
@@ -192,8 +193,9 @@ class Planner {
     Plan _plan;
 };
 
-constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",         "allreduce", "gather", "scatter",
-                                                        "allgather", "reduce_scatter", "alltoall",  "barrier"};
+constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",      "allreduce",      "gather",
+                                                        "scatter",   "allgather",   "reduce_scatter", "alltoall",
+                                                        "barrier",   "neighborhood"};
 constexpr std::array<const char*, 5> kAlgorithmNames = {"one", "each", "all", "ccl", "staged"};
 
 }  // namespace

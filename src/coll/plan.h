@@ -25,9 +25,10 @@ enum class Kind : std::uint8_t {
     allgather,
     reduce_scatter,
     alltoall,
-    barrier  ///< over when all have voted
+    barrier,      ///< over when all have voted
+    neighborhood  ///< messages along the edges of a topology, whatever moves these: nothing is planned
 };
-inline constexpr int kKinds = 9;
+inline constexpr int kKinds = 10;
 
 /// "allreduce".
 [[nodiscard]] const char* to_string(Kind kind) noexcept;

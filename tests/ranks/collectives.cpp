@@ -850,6 +850,70 @@ void neighbours(Run& run, Form form, bool graph) {
     OK(MPI_Comm_free(&comm));
 }
 
+/// Neighbourhoods in which two processes have several edges between them, in which one is its own neighbour, and which
+/// end: what comes from where is the MPI's to say, whose host buffers are the reference.
+void neighbourhoods(Run& run, Form form) {
+    std::vector<MPI_Comm> comms;
+    int dimensions[2] = {0, 0};
+    OK(MPI_Dims_create(run.size, 2, dimensions));
+    for (const int periodic : {0, 1}) {
+        const int periods[2] = {periodic, 1};
+        MPI_Comm grid;
+        OK(MPI_Cart_create(run.comm, 2, dimensions, periods, 0, &grid));
+        comms.push_back(grid);
+        MPI_Comm copy, row;
+        OK(MPI_Comm_dup(grid, &copy));
+        comms.push_back(copy);
+        const int remain[2] = {0, 1};
+        OK(MPI_Cart_sub(grid, remain, &row));
+        comms.push_back(row);
+    }
+    // Twice to the next rank, once to oneself and once to the one before.
+    const int next = (run.rank + 1) % run.size, before = (run.rank + run.size - 1) % run.size;
+    const std::vector<int> to = {next, run.rank, next, before}, from = {before, before, next, run.rank};
+    MPI_Comm twice, list;
+    OK(MPI_Dist_graph_create_adjacent(run.comm, 4, from.data(), MPI_UNWEIGHTED, 4, to.data(), MPI_UNWEIGHTED,
+                                      MPI_INFO_NULL, 0, &twice));
+    comms.push_back(twice);
+    // A star, known to everybody.
+    std::vector<int> ends, edges;
+    for (int rank = 1; rank < run.size; ++rank)
+        edges.push_back(rank);
+    ends.push_back(run.size - 1);
+    for (int rank = 1; rank < run.size; ++rank) {
+        edges.push_back(0);
+        ends.push_back(static_cast<int>(edges.size()));
+    }
+    OK(MPI_Graph_create(run.comm, run.size, ends.data(), edges.data(), 0, &list));
+    comms.push_back(list);
+    for (MPI_Comm& comm : comms) {
+        int topology, sources = 0, destinations = 0, weighted;
+        OK(MPI_Topo_test(comm, &topology));
+        if (topology == MPI_CART) {
+            OK(MPI_Cartdim_get(comm, &sources));
+            destinations = sources *= 2;
+        } else if (topology == MPI_GRAPH) {
+            int rank;
+            OK(MPI_Comm_rank(comm, &rank));
+            OK(MPI_Graph_neighbors_count(comm, rank, &sources));
+            destinations = sources;
+        } else {
+            OK(MPI_Dist_graph_neighbors_count(comm, &sources, &destinations, &weighted));
+        }
+        const auto ins = static_cast<std::size_t>(sources), outs = static_cast<std::size_t>(destinations);
+        for (const int count : {3, 6000}) {
+            const auto length = static_cast<std::size_t>(count);
+            int* each = run.values<int>(length * outs);
+            int* received = run.output<int>(length * ins);
+            carry_out(run, form, FORMS(Neighbor_alltoall, each, count, MPI_INT, received, count, MPI_INT, comm));
+            int* mine = run.values<int>(length);
+            int* theirs = run.output<int>(length * ins);
+            carry_out(run, form, FORMS(Neighbor_allgather, mine, count, MPI_INT, theirs, count, MPI_INT, comm));
+        }
+        OK(MPI_Comm_free(&comm));
+    }
+}
+
 void reduce_local(Run& run, const Reduction& test) {
     for (const int count : {0, 1, 17, 20000}) {
         void* in = test.make(run, static_cast<std::size_t>(count));
@@ -1038,6 +1102,7 @@ int main(int argc, char** argv) {
             suite.add("gaps" + ending, [form](Run& run) { gaps(run, form); }, 1);
             suite.add("alltoallw" + ending, [form](Run& run) { alltoall_typed(run, form); });
             suite.add("neighbours_ring" + ending, [form](Run& run) { neighbours(run, form, false); });
+            suite.add("neighbourhoods" + ending, [form](Run& run) { neighbourhoods(run, form); });
             suite.add("neighbours_graph" + ending, [form](Run& run) { neighbours(run, form, true); });
             for (const Reduction& test : predefined()) {
                 const bool common = test.name == "sum_int" || test.name == "sum_double";

@@ -1,0 +1,228 @@
+#include "coll/edges.h"
+
+#include <sched.h>
+
+#include <array>
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// Ranks by place in the send buffer; nothing where there is no topology.
+std::vector<int> destinations_of(const Native& native, const MPI_Comm comm) {
+    std::vector<int> ranks;
+    int topology = MPI_UNDEFINED;
+    native.Topo_test(comm, &topology);
+    const NeighbourCounts neighbours = neighbours_of(native, comm);
+    ranks.resize(static_cast<std::size_t>(neighbours.destinations), MPI_PROC_NULL);
+    if (topology == MPI_CART) {
+        for (std::size_t place = 0; place < ranks.size(); place += 2) {
+            native.Cart_shift(comm, static_cast<int>(place / 2), 1, &ranks[place], &ranks[place + 1]);
+        }
+    } else if (topology == MPI_GRAPH) {
+        int rank = 0;
+        native.Comm_rank(comm, &rank);
+        native.Graph_neighbors(comm, rank, neighbours.destinations, ranks.data());
+    } else if (topology == MPI_DIST_GRAPH) {
+        const auto sources = static_cast<std::size_t>(neighbours.sources);
+        std::vector<int> ignored(2 * sources + ranks.size());
+        native.Dist_graph_neighbors(comm, neighbours.sources, ignored.data(), ignored.data() + sources,
+                                    neighbours.destinations, ranks.data(), ignored.data() + 2 * sources);
+    }
+    return ranks;
+}
+
+}  // namespace
+
+NeighbourCounts neighbours_of(const Native& native, const MPI_Comm comm) {
+    NeighbourCounts neighbours;
+    int topology = MPI_UNDEFINED;
+    native.Topo_test(comm, &topology);
+    if (topology == MPI_CART) {
+        int dimensions = 0;
+        native.Cartdim_get(comm, &dimensions);
+        neighbours.sources = neighbours.destinations = 2 * dimensions;
+    } else if (topology == MPI_GRAPH) {
+        int rank = 0;
+        native.Comm_rank(comm, &rank);
+        native.Graph_neighbors_count(comm, rank, &neighbours.sources);
+        neighbours.destinations = neighbours.sources;
+    } else if (topology == MPI_DIST_GRAPH) {
+        int weighted = 0;
+        native.Dist_graph_neighbors_count(comm, &neighbours.sources, &neighbours.destinations, &weighted);
+    }
+    return neighbours;
+}
+
+// Which of a process's edges leads to which of another's is for the MPI to say: releases differ where two processes
+// have several edges between them, as in a periodic grid of two. So each edge's number is sent along it once, by the
+// MPI's own collective, and is the tag of its messages from then on.
+Edges::Edges(const Native& native, const MPI_Comm comm, const bool willing) : _native(native) {
+    constexpr std::size_t kLeastTagBound = 32767;  // MPI-4.1, 9.1.2
+    const std::vector<int> ranks = destinations_of(native, comm);
+    struct Name {
+        int rank, edge;
+    };
+    int own = 0;
+    native.Comm_rank(comm, &own);
+    std::vector<Name> said(ranks.size()),
+        heard(static_cast<std::size_t>(neighbours_of(native, comm).sources), Name{MPI_PROC_NULL, 0});
+    for (std::size_t place = 0; place < ranks.size(); ++place) {
+        said[place] = {own, static_cast<int>(place)};
+        _destinations.push_back({ranks[place], static_cast<int>(place)});
+    }
+    const bool told = native.Neighbor_alltoall(said.data(), 2, MPI_INT, heard.data(), 2, MPI_INT, comm) == MPI_SUCCESS;
+    for (const Name& name : heard) {
+        _sources.push_back({name.rank, name.edge});
+    }
+    if (native.Comm_split(comm, 0, own, &_comm) != MPI_SUCCESS) {
+        _comm = MPI_COMM_NULL;
+    }
+    if (_comm != MPI_COMM_NULL) {
+        // What goes wrong on it is reported on the program's communicator.
+        native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
+    }
+    const int usable = told && willing && _comm != MPI_COMM_NULL && ranks.size() < kLeastTagBound ? 1 : 0;
+    int all_usable = 0;
+    _usable = native.Allreduce(&usable, &all_usable, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && all_usable != 0;
+}
+
+Edges::~Edges() {
+    if (_comm != MPI_COMM_NULL) {
+        _native.Comm_free(&_comm);
+    }
+}
+
+EdgeMessages::EdgeMessages(Call& call, const Edges& edges, const MPI_Comm program)
+    : _call(call), _comm(edges.comm()), _program(program) {
+    _unprepared.emplace(layer().neighbours);
+    _incoming.reserve(edges.sources().size());
+    _outgoing.reserve(edges.destinations().size());
+}
+
+EdgeMessages::~EdgeMessages() {
+    const Native& native = layer().real;
+    for (Incoming& each : _incoming) {
+        if (each.request != MPI_REQUEST_NULL) {
+            native.Cancel(&each.request);
+            native.Request_free(&each.request);
+        }
+    }
+    for (Outgoing& each : _outgoing) {
+        if (each.request != MPI_REQUEST_NULL) {
+            native.Request_free(&each.request);
+        }
+    }
+}
+
+template <class Step>
+bool EdgeMessages::attempt(const Step& step) {
+    try {
+        return step();
+    } catch (const Error& error) {
+        if (!_failure) {
+            _failure = error;
+        }
+        return true;
+    }
+}
+
+bool EdgeMessages::advance(const Shipment::Patience patience) {
+    const Native& native = layer().real;
+    bool all = true;
+    for (Incoming& in : _incoming) {
+        if (!in.arrived) {
+            int done = 0;
+            in.error = native.Test(&in.request, &done, &in.status);
+            if (in.error == MPI_SUCCESS && done == 0) {
+                all = false;
+                continue;
+            }
+            in.arrived = true;
+            in.request = MPI_REQUEST_NULL;
+            in.over = in.error != MPI_SUCCESS || attempt([&] {
+                          in.arrival.arrived(in.status, true);
+                          return false;
+                      });
+        }
+        in.over = in.over || attempt([&] { return in.arrival.advance(); });
+        all = all && in.over;
+    }
+    for (Outgoing& out : _outgoing) {
+        if (out.request != MPI_REQUEST_NULL) {
+            int done = 0;
+            const int error = native.Test(&out.request, &done, MPI_STATUS_IGNORE);
+            if (error != MPI_SUCCESS) {
+                out.request = MPI_REQUEST_NULL;  // nothing more will come of it
+                _error = _error != MPI_SUCCESS ? _error : error;
+            }
+        }
+        out.over = out.over || attempt([&] { return out.departure.advance(patience); });
+        all = all && out.over && out.request == MPI_REQUEST_NULL;
+    }
+    return all;
+}
+
+int EdgeMessages::finish() {
+    Layer& owner = layer();
+    constexpr unsigned kEager = 2000;
+    for (unsigned turn = 0; !advance(Shipment::Patience::short_); ++turn) {
+        owner.requests.advance_exchanges();
+        if (turn > kEager) {
+            sched_yield();
+        }
+    }
+    MPI_Status ignored{};
+    int error = MPI_SUCCESS;
+    settle(ignored, error);
+    return error;
+}
+
+void EdgeMessages::settle(MPI_Status&, int& error) {
+    if (!_settled) {
+        _settled = true;
+        for (Incoming& in : _incoming) {
+            if (!in.arrived) {
+                continue;
+            }
+            // Errors of one message are its own, and the first is the collective's.
+            static_cast<void>(attempt([&] {
+                in.arrival.settle(in.status, in.error);
+                return true;
+            }));
+            _error = _error != MPI_SUCCESS ? _error : in.error;
+        }
+        _unprepared.reset();
+        if (_failure) {
+            _error = layer().error_code(MPI_ERR_OTHER, *_failure);
+        }
+        if (_error != MPI_SUCCESS) {
+            layer().real.Comm_call_errhandler(_program, _error);
+        }
+    }
+    error = _error != MPI_SUCCESS ? _error : error;
+}
+
+void EdgeMessages::leave() {
+    for (Incoming& in : _incoming) {
+        if (in.arrived && !in.over) {
+            in.arrival.leave();
+        }
+    }
+    for (Outgoing& out : _outgoing) {
+        if (!out.over) {
+            out.departure.leave();
+        }
+    }
+}
+
+bool EdgeMessages::hand_over() {
+    leave();
+    bool all = true;
+    for (Outgoing& out : _outgoing) {
+        all = (out.over || out.departure.hand_over()) && all;
+    }
+    return all;
+}
+
+}  // namespace awaken::AWAKEN_ABI
