@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/capture.h"
 #include "cuda_attributes.h"
 #include "front_end.h"
 
@@ -79,6 +80,15 @@ CUresult in_context(Body&& body) noexcept {
 template <typename Body>
 CUresult with_device(CUdevice device, Body&& body) noexcept {
     return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
+}
+
+/// For calls that could be unsafe while a stream is captured.
+template <typename Body>
+CUresult unless_capturing(Body&& body) noexcept {
+    return in_context([&](Context& context) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? body(context) : error;
+    });
 }
 
 /// For calls on a stream, whose context need not be current; 0 is the current context's default stream.
@@ -455,7 +465,8 @@ AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
     return call([&] {
         const Context* const context = handle ? core().find_context(handle) : thread_state().current();
         if (!context || !id) return Error::invalid_context;
-        *id = number(context);
+        if (!context->alive) return Error::context_destroyed;
+        *id = context->identity;
         return Error::success;
     });
 }
@@ -508,7 +519,7 @@ AWAKEN_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* tot
 }
 
 AWAKEN_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
-    return in_context([&](Context& context) {
+    return unless_capturing([&](Context& context) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = allocate(context, bytes, allocated);
@@ -528,7 +539,7 @@ AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pit
 }
 
 AWAKEN_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-    return in_context([&](Context&) { return free_device(address); });
+    return unless_capturing([&](Context&) { return free_device(address); });
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
@@ -542,7 +553,7 @@ AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* s
 }
 
 AWAKEN_EXPORT CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return in_context([&](Context& context) {
+    return unless_capturing([&](Context& context) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = core().memory().allocate_host(context, MemoryKind::pinned, bytes, flags, allocated);
@@ -556,7 +567,7 @@ AWAKEN_EXPORT CUresult cuMemAllocHost_v2(void** address, std::size_t bytes) {
 }
 
 AWAKEN_EXPORT CUresult cuMemFreeHost(void* address) {
-    return in_context([&](Context&) { return free_pinned(number(address)); });
+    return unless_capturing([&](Context&) { return free_pinned(number(address)); });
 }
 
 AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned flags) {
@@ -588,12 +599,12 @@ AWAKEN_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes
 }
 
 AWAKEN_EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, unsigned flags) {
-    return in_context(
+    return unless_capturing(
         [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
 }
 
 AWAKEN_EXPORT CUresult cuMemHostUnregister(void* address) {
-    return in_context([&](Context&) { return unregister_host(number(address)); });
+    return unless_capturing([&](Context&) { return unregister_host(number(address)); });
 }
 
 /// Managed memory does not migrate here; the order of the stream is kept.
@@ -867,7 +878,8 @@ AWAKEN_EXPORT CUresult cuPointerSetAttribute(const void* value, int attribute, C
         if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) return Error::invalid_value;
         unsigned on = 0;
         std::memcpy(&on, value, sizeof on);
-        return set_synchronous(address, on != 0);
+        const Error error = allowed_by_captures();
+        return error == Error::success ? set_synchronous(address, on != 0) : error;
     });
 }
 
@@ -957,17 +969,44 @@ AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
     });
 }
 
-/// Graphs are not supported, so no stream is ever being captured.
+/// What a capture gives: nothing is recorded, see core/capture.h.
+AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
+        return begin_capture(*stream, static_cast<CaptureMode>(mode));
+    });
+}
+
+AWAKEN_EXPORT CUresult cuStreamEndCapture(CUstream handle, void** graph) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        if (!graph) return Error::invalid_value;
+        *graph = nullptr;
+        return end_capture(*stream);
+    });
+}
+
 AWAKEN_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>&) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!status) return Error::invalid_value;
-        *status = 0;
+        *status = is_capturing(*stream) ? 1 : 0;
         return Error::success;
     });
 }
 
+AWAKEN_EXPORT CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
+    if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) {
+        return static_cast<CUresult>(Error::invalid_value);
+    }
+    *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
+    return static_cast<CUresult>(Error::success);
+}
+
 AWAKEN_EXPORT CUresult cuStreamQuery(CUstream handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return query(*stream); });
+    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) {
+        Error error = default_stream_allowed(*stream);
+        error = error == Error::success ? allowed_by_captures() : error;
+        return error == Error::success ? query(*stream) : error;
+    });
 }
 
 AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
@@ -1026,7 +1065,10 @@ AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, u
 }
 
 AWAKEN_EXPORT CUresult cuEventQuery(CUevent handle) {
-    return on_event(handle, [](const Event& event) { return query(event); });
+    return on_event(handle, [](const Event& event) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? query(event) : error;
+    });
 }
 
 AWAKEN_EXPORT CUresult cuEventSynchronize(CUevent handle) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/capture.h"
 #include "runtime_state.h"
 
 #ifndef AWAKEN_HIP_GENERATION
@@ -280,6 +281,14 @@ int attribute_value(const Device& device, int attribute) noexcept {
     }
 }
 
+/// Where a kernel finds memory; see Faults::registered_elsewhere.
+void* address_for_kernels(const Allocation& allocation, void* const address) {
+    constexpr std::uintptr_t kElsewhere = std::uintptr_t{1} << 46;
+    const bool elsewhere =
+        allocation.kind == MemoryKind::registered && core().configuration().faults.registered_elsewhere;
+    return elsewhere ? pointer(number(address) + kElsewhere) : address;
+}
+
 Error put_attributes(hipPointerAttribute_t* attributes, const void* address) {
     if (!attributes || !address) return Error::invalid_value;
     *attributes = {};
@@ -292,7 +301,7 @@ Error put_attributes(hipPointerAttribute_t* attributes, const void* address) {
     const bool managed = allocation->kind == MemoryKind::managed;
     attributes->type = managed ? type_managed() : (allocation->on_device() ? type_device() : type_host());
     attributes->device = allocation->device;
-    attributes->devicePointer = const_cast<void*>(address);
+    attributes->devicePointer = address_for_kernels(*allocation, const_cast<void*>(address));
     attributes->hostPointer = allocation->on_device() ? nullptr : const_cast<void*>(address);
     attributes->isManaged = managed ? 1 : 0;
     attributes->allocationFlags = allocation->flags;
@@ -706,7 +715,7 @@ AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(void** device, void* host, unsi
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
         if (!device || !allocation || allocation->on_device()) return Error::invalid_value;
-        *device = host;
+        *device = address_for_kernels(*allocation, host);
         return Error::success;
     });
 }
@@ -1106,6 +1115,15 @@ AWAKEN_EXPORT hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* dev
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!device) return Error::invalid_value;
         *device = stream->context().device;
+        return Error::success;
+    });
+}
+
+/// Graphs are not supported, so no mode matters.
+AWAKEN_EXPORT hipError_t hipThreadExchangeStreamCaptureMode(int* mode) {
+    return call([&] {
+        if (!mode || *mode < 0 || *mode > 2) return Error::invalid_value;
+        *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
         return Error::success;
     });
 }

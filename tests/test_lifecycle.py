@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,38 @@ def test_lifecycle(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     run(mpi_named(mpi), rank_program(mpi, "lifecycle"), mode, emulate)
+
+
+@pytest.mark.parametrize("numbers", ["$((2 - PMI_RANK))", "0"], ids=["reversed", "all_the_same"])
+def test_launchers_number_ranks_as_they_like(
+    numbers: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """Who is who among the processes that share memory is for the MPI to say, not for the environment."""
+    report = tmp_path / "report.json"
+    result = harness.run_ranks(
+        mpi_named("mpich"),
+        3,
+        [
+            "/bin/sh",
+            "-c",
+            f'PMIX_RANK={numbers} exec "$@"',
+            "sh",
+            rank_program("mpich", "collectives"),
+            "--gpu=cuda",
+            "--mix=device",
+            "--filter=alltoall",
+        ],
+        emulate="cuda:2",
+        environment={"AWAKEN_REPORT": str(report)},
+        timeout=90,
+    )
+    result.check()
+    paths = {call["path"] for call in json.loads(report.read_text())["calls"] if call["function"] == "MPI_Alltoall"}
+    assert "direct" in paths, paths
 
 
 @pytest.mark.parametrize("mpi", MPIS)

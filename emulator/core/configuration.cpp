@@ -83,8 +83,8 @@ void read_selection(Configuration& configuration) {
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
         "a comma-separated list of ipc-export, ipc-open, isolated, no-peer, oom, oom-after=BYTES, pinned-oom, "
-        "register, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-share-gpu, pageable-memory and "
-        "host-access";
+        "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-share-gpu, "
+        "pageable-memory and host-access";
     const std::string_view text = variable("AWAKEN_EMULATE_FAULTS");
     if (text.empty()) return;
     Faults& faults = configuration.faults;
@@ -109,6 +109,8 @@ void read_faults(Configuration& configuration) {
             faults.pinned_memory = true;
         } else if (plain && name == "register") {
             faults.registering = true;
+        } else if (plain && name == "registered-elsewhere") {
+            faults.registered_elsewhere = true;
         } else if (plain && name == "shutdown") {
             faults.shutdown = true;
         } else if (name == "copy-error" && parse_number<std::uint64_t>(value).value_or(0) > 0) {

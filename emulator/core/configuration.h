@@ -26,7 +26,9 @@ struct Faults {
     bool no_peer = false;        ///< no-peer: no device can reach another
     bool pinned_memory = false;  ///< pinned-oom: allocating page-locked host memory fails
     bool registering = false;    ///< register: registering host memory fails
-    bool shutdown = false;       ///< shutdown: once the process runs its exit handlers, each call says "deinitialized"
+    /// registered-elsewhere: kernels find registered host memory at another address than the CPU (HIP)
+    bool registered_elsewhere = false;
+    bool shutdown = false;  ///< shutdown: once the process runs its exit handlers, each call says "deinitialized"
     bool ccl_shared_device = false;           ///< ccl-share-gpu: ranks of a CCL communicator may use the same device
     bool host_access = false;                 ///< host-access: the host may touch device memory
     bool pageable_memory = false;             ///< pageable-memory: kernels may use memory from malloc

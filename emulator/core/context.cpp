@@ -7,6 +7,11 @@
 
 namespace awaken::emulator {
 
+std::uint64_t next_context_identity() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1) + 1;
+}
+
 Context::Context(int device_, bool primary_) : device(device_), primary(primary_) {
     legacy = create_stream(Stream::Role::legacy_default, true, 0, 0);
 }

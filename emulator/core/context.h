@@ -13,6 +13,9 @@
 
 namespace awaken::emulator {
 
+/// Never given out twice.
+[[nodiscard]] std::uint64_t next_context_identity() noexcept;
+
 /// A CUDA context, or a HIP device's only context. Never deleted: handles to dead ones are recognised.
 struct Context {
     Context(int device_, bool primary_);
@@ -21,7 +24,8 @@ struct Context {
     const bool primary;
     std::atomic<bool> alive{false};
     std::atomic<unsigned> flags{0};
-    int references = 0;  ///< of a primary context; guarded by the core's lock
+    std::atomic<std::uint64_t> identity{next_context_identity()};  ///< another one after a reset
+    int references = 0;                                            ///< of a primary context; guarded by the core's lock
 
     /// A failure that stays with the context, as a faulting kernel's does; success when there was none.
     std::atomic<Error> sticky{Error::success};

@@ -106,6 +106,7 @@ void Core::reset_primary(int device) {
     if (!context.alive) return;
     destroy_locked(context);
     // Those who retained it hold a fresh context under the same handle.
+    context.identity = next_context_identity();
     context.alive = context.references > 0;
 }
 

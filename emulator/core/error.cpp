@@ -52,6 +52,12 @@ constexpr std::array kEntries{
     Entry{Error::launch_failed, "LAUNCH_FAILED", "ErrorLaunchFailure", "unspecified launch failure"},
     Entry{Error::not_permitted, "NOT_PERMITTED", "ErrorNotPermitted", "operation not permitted"},
     Entry{Error::not_supported, "NOT_SUPPORTED", "ErrorNotSupported", "operation not supported"},
+    Entry{Error::capture_unsupported, "STREAM_CAPTURE_UNSUPPORTED", "ErrorStreamCaptureUnsupported",
+          "operation not permitted when stream is capturing"},
+    Entry{Error::capture_invalidated, "STREAM_CAPTURE_INVALIDATED", "ErrorStreamCaptureInvalidated",
+          "operation failed due to a previous error during capture"},
+    Entry{Error::capture_implicit, "STREAM_CAPTURE_IMPLICIT", "ErrorStreamCaptureImplicit",
+          "operation would make the legacy stream depend on a capturing blocking stream"},
     Entry{Error::unknown, "UNKNOWN", "ErrorUnknown", "unknown error"},
 };
 

@@ -33,6 +33,9 @@ enum class Error : int {
     launch_failed = 719,
     not_permitted = 800,
     not_supported = 801,
+    capture_unsupported = 900,
+    capture_invalidated = 901,
+    capture_implicit = 906,
     unknown = 999
 };
 

@@ -320,6 +320,7 @@ void Layer::write_report(const bool world_model) {
 }
 
 void Layer::mpi_stopping(const bool world_model) {
+    static_cast<void>(gpu().was_reset());  // then nothing of ours is touched from here on
     requests.finish_adopted();
     bool last = false;
     {

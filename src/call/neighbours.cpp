@@ -1,6 +1,7 @@
 #include "call/neighbours.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <optional>
 
@@ -29,6 +30,9 @@ struct Neighbours::Members {
 };
 
 namespace {
+
+/// For what ranks say of themselves when MPI has come up, which it does for all at about the same time.
+constexpr std::chrono::seconds kPatience{10};
 
 coll::Selection choices_of(const Settings& settings) {
     // Asked not to read each other's memory, collectives have no way but the MPI's.
@@ -71,8 +75,14 @@ void Neighbours::after_init() {
         if (_segment->own_index() >= _segment->processes()) {
             _why_not = "the others went on before this rank had joined the node's shared memory";
             _segment.reset();
-        } else if (rank != _segment->process(_segment->own_index()).world_rank) {
-            _why_not = "the launcher numbers the ranks in another way than the MPI";
+        } else if (!_segment->agree_on_ranks(rank, size, kPatience, [&native] {
+                       // Those who are still on their way may need the MPI to go on here.
+                       int found = 0;
+                       native.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+                   })) {
+            _why_not =
+                "the processes that share memory here do not agree on their ranks: some belong to another job (see "
+                "AWAKEN_JOB), or have ended";
             _segment.reset();
         } else {
             _sent_plain = std::vector<p2p::SlotSet>(static_cast<std::size_t>(_segment->processes()));
@@ -422,8 +432,8 @@ Levels* Neighbours::levels_of(const MPI_Comm communicator) {
         const Native& native = _owner.real;
         int own = 0;
         native.Comm_rank(MPI_COMM_WORLD, &own);
-        auto made =
-            std::make_unique<Levels>(native, communicator, _segment != nullptr ? _segment->process(0).world_rank : own);
+        auto made = std::make_unique<Levels>(native, communicator,
+                                             _segment != nullptr ? _segment->process(0).world_rank.load() : own);
         if (made->usable()) {
             // What a node cannot do on its GPUs would be staged twice.
             const int reach = made->size_of_node() == 1 || team_of(made->node()) != nullptr ? 1 : 0;

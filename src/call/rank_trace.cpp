@@ -18,8 +18,10 @@ namespace awaken::AWAKEN_ABI {
 namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
-/// How long ranks wait for each other at the begin and the end, before they take it that some do not trace.
+/// How long ranks wait for each other at the begin, before they take it that some do not trace.
 constexpr std::uint64_t kPatience_ns = 60 * kSecond;
+/// At the end they wait as MPI_Finalize would.
+constexpr std::uint64_t kForEver = ~std::uint64_t{0};
 /// No message of the program's is under way to a rank that waits in here, and what is waited for names its sender: the
 /// tag needs no agreement with anybody.
 constexpr int kTag = 32001;
@@ -290,30 +292,33 @@ void RankTrace::end() {
         return;
     }
     _begun = false;
-    const Clock deadline = trace::now_ns() + kPatience_ns;
-    bool together = _size == 1 || all_are_here(deadline);
+    bool together = _size == 1 || all_are_here(kForEver);
     if (together && _size > 1) {
         // What began before rank 0 did is not to have a negative time.
         _origin_ns = _rank == 0 ? _earliest_ns : _origin_ns;
-        together = compare_clocks(deadline, false);
+        together = compare_clocks(kForEver, false);
     }
     if (!together) {
         fprintf(stderr,
-                "awaken: rank %d compared its clock at the begin only: other ranks did not come to MPI_Finalize\n",
-                _rank);
+                "awaken: rank %d compared its clock at the begin only, and the ranks' files are not joined: the MPI "
+                "reports an error at MPI_Finalize; awaken trace %s joins them\n",
+                _rank, folder().c_str());
     }
     session->set_rank(who(), folder());
     const bool written = !session->write(true).empty();
     if (together) {
-        join_files(written, deadline);
+        join_files(written);
+    }
+    if (_rank == 0 && _spawned == 0 && _number == 0) {
+        trace::leave_folder(folder());
     }
 }
 
-void RankTrace::join_files(const bool written, const Clock deadline) const {
+void RankTrace::join_files(const bool written) const {
     int mine = written ? 1 : 0, all = 0;
     MPI_Request request = MPI_REQUEST_NULL;
     if (_owner.real.Ireduce(&mine, &all, 1, MPI_INT, MPI_MIN, 0, MPI_COMM_WORLD, &request) != MPI_SUCCESS ||
-        !wait(request, deadline) || _rank != 0) {
+        !wait(request, kForEver) || _rank != 0) {
         return;
     }
     const std::string where = folder();

@@ -69,7 +69,7 @@ class RankTrace {
     [[nodiscard]] bool compare_clocks(Clock deadline, bool first);
     [[nodiscard]] bool answer(int rank, Clock deadline, const Go& go);
     [[nodiscard]] bool ask(Clock deadline, bool first);
-    void join_files(bool written, Clock deadline) const;
+    void join_files(bool written) const;
     [[nodiscard]] std::string folder() const;
     [[nodiscard]] trace::Rank who() const;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/own_thread.h"
 #include "gpu/kernels/codes.h"
 
 namespace awaken::coll {
@@ -155,8 +156,8 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
         _attempt = std::make_shared<Attempt>();
         ccl::UniqueId identifier;
         std::memcpy(identifier.bytes, board.identifier(0).data(), sizeof identifier.bytes);
-        _attempt->thread = std::thread([attempt = _attempt, identifier, library = _library, runtime = _runtime, device,
-                                        members = board.members(), own = board.own()] {
+        _attempt->thread = start_own_thread([attempt = _attempt, identifier, library = _library, runtime = _runtime,
+                                             device, members = board.members(), own = board.own()] {
             ccl::Status status;
             const gpu::Status current = runtime->run_on(device, [&] {
                 status = library->init_rank(attempt->communicator, members, identifier, own);
@@ -172,12 +173,18 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
             attempt->outcome.store(current.ok() && status.ok() ? Attempt::Outcome::joined : Attempt::Outcome::failed,
                                    std::memory_order_release);
         });
+        if (!_attempt->thread.joinable()) {
+            _attempt->reason = "no thread to be had for it";
+            _attempt->outcome.store(Attempt::Outcome::failed, std::memory_order_release);
+        }
     }
     Mark& own = board.joined(board.own(), number);
     if (!has(own)) {
         const Attempt::Outcome outcome = _attempt->outcome.load(std::memory_order_acquire);
         if (outcome != Attempt::Outcome::under_way) {
-            _attempt->thread.join();
+            if (_attempt->thread.joinable()) {
+                _attempt->thread.join();
+            }
             _communicator = _attempt->communicator;
             _reason = _attempt->reason;
             mark(own, outcome == Attempt::Outcome::joined ? Outcome::done : Outcome::failed);

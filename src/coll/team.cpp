@@ -134,12 +134,16 @@ Round::Round(std::shared_ptr<Team> owner, const std::uint64_t number, const Argu
     keep(_arguments.bytes_from, _bytes_from);
     keep(_arguments.send_offsets, _send_offsets);
     keep(_arguments.receive_offsets, _receive_offsets);
+    mark_default_stream();
     _traced.begin(trace::Kind::background, to_string(_arguments.kind), _arguments.bytes, -1);
 }
 
 Round::~Round() {
     if (_state != State::over) {
         give_up();
+    }
+    if (_default_mark.value != nullptr) {
+        _engine->runtime().drop_default_stream(_default_mark);
     }
 }
 
@@ -431,14 +435,38 @@ void Round::prepare() {
     _takes_part = true;
 }
 
+/// In the program's call, if possible: what it gives to the default stream afterwards is not to be waited for.
+void Round::mark_default_stream() {
+    Engine* const engine = _team._engine.load(std::memory_order_acquire);
+    if (engine == nullptr || _arguments.asks || _arguments.obstacle != nullptr) {
+        return;
+    }
+    for (const Buffer* const buffer : {&_arguments.send, &_arguments.receive}) {
+        if (buffer->state == Buffer::State::device && buffer->info.device >= 0) {
+            _engine = engine;
+            _default_marked = engine->runtime().mark_default_stream(buffer->info.device, _default_mark).ok();
+            return;
+        }
+    }
+}
+
 /// Others will read this memory, and write to it, in streams that know nothing of this process's own. Asks only once
 /// each time, since the thread that asks may be the one that everything in the background depends on.
 bool Round::default_stream_is_over() {
     if (!_takes_part || _device < 0 || _arguments.asks) {
         return true;
     }
+    gpu::Runtime& runtime = _engine->runtime();
+    gpu::Status status;
+    if (!_default_marked) {
+        status = runtime.mark_default_stream(_device, _default_mark);
+        _default_marked = status.ok();
+    }
     bool over = false;
-    if (const gpu::Status status = _engine->runtime().query_default_stream(_device, over); !status.ok()) {
+    if (status.ok()) {
+        status = runtime.query_default_stream(_default_mark, over);
+    }
+    if (!status.ok()) {
         throw Error("waiting for the default stream failed (" + status.message() + ")",
                     "an error of an earlier kernel of the program also comes out here");
     }

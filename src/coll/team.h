@@ -152,6 +152,7 @@ class Round {
     [[nodiscard]] bool show(const Buffer& buffer, Shown& shown, bool as_copy);
     void copy_in(const Buffer& buffer, const Shown& shown);
     void copy_out(const Buffer& buffer, const Shown& shown);
+    void mark_default_stream();
     [[nodiscard]] bool default_stream_is_over();
     void look_for_failed_members() const;
     void vote();
@@ -193,6 +194,8 @@ class Round {
     int _device = -1;
     int _seen = 0;  ///< members up to this one have voted, mapped or finished
     bool _marked = false;
+    bool _default_marked = false;    ///< the mark was made
+    gpu::EventHandle _default_mark;  ///< behind what the program had given to the default stream when it called
     Shown _send, _receive;
     std::vector<transfer::DeviceCopies::Copy> _copies;
     std::vector<Reached> _reached;

@@ -48,6 +48,10 @@ constexpr CuResult kErrorInvalidDevice = 101;
 constexpr CuResult kErrorNotReady = 600;
 constexpr CuResult kErrorPeerAccessAlreadyEnabled = 704;
 constexpr CuResult kErrorContextIsDestroyed = 709;
+constexpr CuResult kErrorCaptureUnsupported = 900;
+constexpr CuResult kErrorCaptureImplicit = 906;
+
+constexpr int kCaptureModeRelaxed = 2;
 
 enum CuPointerAttribute : int {
     kContextAttribute = 1,
@@ -146,6 +150,8 @@ constexpr int kOldestDriver = 11000;
     X(context_device, "cuCtxGetDevice", true, CuResult, CuDevice*)                                                   \
     X(context_push, "cuCtxPushCurrent_v2", true, CuResult, CuContext)                                                \
     X(context_pop, "cuCtxPopCurrent_v2", true, CuResult, CuContext*)                                                 \
+    X(context_id, "cuCtxGetId", false, CuResult, CuContext, unsigned long long*)                                     \
+    X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", false, CuResult, int*)                             \
     X(context_enable_peer, "cuCtxEnablePeerAccess", true, CuResult, CuContext, unsigned)                             \
     X(pointer_attributes, "cuPointerGetAttributes", true, CuResult, unsigned, const CuPointerAttribute*, void**,     \
       CuAddress)                                                                                                     \
@@ -325,6 +331,7 @@ class Cuda final : public VendorRuntime {
             return Readiness::no_device;
         }
         _primary = std::make_unique<std::atomic<CuContext>[]>(static_cast<std::size_t>(count));
+        _primary_ids = std::make_unique<std::atomic<unsigned long long>[]>(static_cast<std::size_t>(count));
         _devices = count;
         _version = version;
         return Readiness::ready;
@@ -431,8 +438,12 @@ class Cuda final : public VendorRuntime {
     // ---- pointers ---------------------------------------------------------------------------------------------------
 
     void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
-        for (std::size_t i = 0; i < pointers.size(); ++i)
+        bool ours = false;
+        for (std::size_t i = 0; i < pointers.size(); ++i) {
             infos[i] = classify_one(pointers[i]);
+            ours = ours || infos[i].kind != MemoryKind::host;
+        }
+        if (ours) look_for_reset();
     }
 
     Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept override {
@@ -457,25 +468,12 @@ class Cuda final : public VendorRuntime {
             // Managed and pool memory refuse the attribute; they will do so again.
             _ordered.insert(info.id, IdentityTable::Mark::refused);
         }
-        if (trusts_default_stream()) return {};
-        const CuResult code = poll_until_over([this] { return _driver.stream_query(legacy_stream()); }, kErrorNotReady);
-        return outcome(code, "cuStreamQuery");
+        return finish_default_stream(info.device >= 0 ? info.device : device_to_use());
     }
 
-    Status finish_default_stream(int device) noexcept override {
-        if (trusts_default_stream()) return {};
-        const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
-        const CuResult code = poll_until_over([this] { return _driver.stream_query(legacy_stream()); }, kErrorNotReady);
-        return outcome(code, "cuStreamQuery");
-    }
-
-    Status query_default_stream(int device, bool& over) noexcept override {
-        over = true;
-        if (trusts_default_stream()) return {};
-        const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
-        return answer(_driver.stream_query(legacy_stream()), "cuStreamQuery", over);
+    bool was_reset() noexcept override {
+        look_for_reset();
+        return _was_reset.load(std::memory_order_acquire);
     }
 
     // ---- memory -----------------------------------------------------------------------------------------------------
@@ -535,7 +533,7 @@ class Cuda final : public VendorRuntime {
     }
 
     Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
-        const Current current(*this);
+        const Current current(*this, device_to_use());
         if (!current.status().ok()) return current.status();
         void* result = nullptr;
         const CuResult code = _driver.host_allocate(&result, bytes, kHostPortable | kHostDeviceMap);
@@ -551,7 +549,7 @@ class Cuda final : public VendorRuntime {
     }
 
     Status register_host(void* pointer, std::size_t bytes) noexcept override {
-        const Current current(*this);
+        const Current current(*this, device_to_use());
         if (!current.status().ok()) return current.status();
         return outcome(_driver.host_register(pointer, bytes, kHostPortable | kHostDeviceMap), "cuMemHostRegister");
     }
@@ -810,23 +808,26 @@ class Cuda final : public VendorRuntime {
             }
             make_current(cuda, context);
         }
-        /// Any context: the caller's, or else that of a device which is in use already.
-        explicit Current(Cuda& cuda) noexcept : _driver(cuda._driver) {
-            CuContext context = nullptr;
-            if (_driver.context_current(&context) == kSuccess && context != nullptr) return;
-            _status = cuda.primary_context(cuda.device_in_use(), context);
-            if (_status.ok()) make_current(cuda, context);
-        }
         Current(const Current&) = delete;
         Current& operator=(const Current&) = delete;
         ~Current() {
             CuContext ours = nullptr;
             if (_pushed) static_cast<void>(_driver.context_pop(&ours));
+            if (_relaxed) static_cast<void>(_driver.exchange_capture_mode(&_capture_mode));
         }
         [[nodiscard]] const Status& status() const noexcept { return _status; }
 
       private:
         void make_current(Cuda& cuda, CuContext context) noexcept {
+            if (cuda._was_reset.load(std::memory_order_relaxed)) {
+                _status = {kShutDown, "cuCtxPushCurrent", "the program has reset the device (cudaDeviceReset)"};
+                return;
+            }
+            // While any thread of the program captures a stream into a graph, most questions and all allocations of
+            // other threads would make that capture fail, and fail themselves, unless they are said to be harmless.
+            if (_driver.exchange_capture_mode != nullptr) {
+                _relaxed = _driver.exchange_capture_mode(&_capture_mode) == kSuccess;
+            }
             CuContext current = nullptr;
             if (_driver.context_current(&current) == kSuccess && current == context) return;
             _status = cuda.outcome(_driver.context_push(context), "cuCtxPushCurrent");
@@ -835,6 +836,8 @@ class Cuda final : public VendorRuntime {
 
         const Driver& _driver;
         Status _status;
+        int _capture_mode = kCaptureModeRelaxed;  ///< and then the caller's
+        bool _relaxed = false;
         bool _pushed = false;
     };
 
@@ -852,7 +855,9 @@ class Cuda final : public VendorRuntime {
 
     /// For queries: "not ready" is an answer.
     Status answer(CuResult code, const char* call, bool& done) const noexcept {
-        if (code != kSuccess && code != kErrorNotReady) return outcome(code, call);
+        // A capture by the program keeps the driver from looking; that says nothing about our work.
+        const bool unknown = code == kErrorCaptureUnsupported || code == kErrorCaptureImplicit;
+        if (code != kSuccess && code != kErrorNotReady && !unknown) return outcome(code, call);
         done = code == kSuccess;
         return {};
     }
@@ -891,8 +896,25 @@ class Cuda final : public VendorRuntime {
         if (const CuResult code = _driver.primary_retain(&context, handle)) {
             return outcome(code, "cuDevicePrimaryCtxRetain");
         }
+        if (unsigned long long id = 0; _driver.context_id != nullptr && _driver.context_id(context, &id) == kSuccess) {
+            _primary_ids[static_cast<std::size_t>(device)].store(id, std::memory_order_relaxed);
+        }
         slot.store(context, std::memory_order_release);
         return {};
+    }
+
+    /// A primary context that was reset keeps its handle, and gets another identity when it is used again. Handles of
+    /// what was made in it before end the process when they are used then.
+    void look_for_reset() noexcept {
+        if (_driver.context_id == nullptr) return;
+        for (std::size_t device = 0; device < static_cast<std::size_t>(_devices); ++device) {
+            const CuContext context = _primary[device].load(std::memory_order_acquire);
+            const unsigned long long known = _primary_ids[device].load(std::memory_order_relaxed);
+            unsigned long long id = 0;
+            if (context != nullptr && known != 0 && (_driver.context_id(context, &id) != kSuccess || id != known)) {
+                _was_reset.store(true, std::memory_order_release);
+            }
+        }
     }
 
     /// A device whose primary context exists already, so that none is made where the program does not work (a context
@@ -1042,6 +1064,8 @@ class Cuda final : public VendorRuntime {
     int _devices = 0;
     int _version = 0;
     std::unique_ptr<std::atomic<CuContext>[]> _primary;
+    std::unique_ptr<std::atomic<unsigned long long>[]> _primary_ids;  ///< 0: not known
+    std::atomic<bool> _was_reset{false};
     std::atomic<bool> _batches_refused{false};
     IdentityTable _ordered;  ///< allocations whose synchronous operations are synchronous
 

@@ -181,14 +181,28 @@ class Runtime {
     virtual Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept = 0;
 
     /// Waits, by asking again and again, until everything that was given to the legacy default stream of `device` is
-    /// over. For memory that another process is about to read, whose streams no order of ours reaches.
+    /// over. For memory that another process is about to read, whose streams no order of ours reaches. The program's
+    /// other streams are its own to wait for.
     virtual Status finish_default_stream(int device) noexcept = 0;
 
-    /// Whether it is, now, where the vendor's runtime can be asked; else waits.
-    virtual Status query_default_stream(int device, bool& over) noexcept {
-        over = true;
+    /// The same in two steps, for who must not wait: marks what has been given so far, and asks whether that is over,
+    /// which uses the mark up. An empty mark stands for nothing, which is over. A runtime that cannot be asked waits
+    /// when the mark is made, and leaves it empty.
+    virtual Status mark_default_stream(int device, EventHandle& mark) noexcept {
+        mark = {};
         return finish_default_stream(device);
     }
+    virtual Status query_default_stream(EventHandle& mark, bool& over) noexcept {
+        over = mark.value == nullptr;
+        return {};
+    }
+    /// Gives up a mark that nobody asks about any more.
+    virtual void drop_default_stream(EventHandle& mark) noexcept { mark = {}; }
+
+    /// True from when it was noticed that the program has reset a device, and with it freed everything that we had made
+    /// there: nothing of that may be touched, by the CPU neither. Calls fail from then on. Noticed when device memory
+    /// is classified, and here.
+    [[nodiscard]] virtual bool was_reset() noexcept { return false; }
 
     /// From now on these three ask nothing about the default stream: the program finishes its kernels by itself
     /// before it hands buffers over. Saves a driver query (1.4 us on an H200) where a buffer is shown to another
@@ -212,7 +226,8 @@ class Runtime {
     /// Page-locked host memory that all devices may reach.
     virtual Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept = 0;
     virtual Status free_pinned(void* pointer) noexcept = 0;
-    /// Page-locks host memory that somebody else allocated (shared memory between processes).
+    /// Page-locks host memory that somebody else allocated (shared memory between processes), for copies and for
+    /// kernels. Fails where kernels would find the memory at another address than the CPU.
     virtual Status register_host(void* pointer, std::size_t bytes) noexcept = 0;
     virtual Status unregister_host(void* pointer) noexcept = 0;
 

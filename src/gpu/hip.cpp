@@ -43,6 +43,7 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
     X(device_count, "hipGetDeviceCount", true, Result, int*)                                                           \
     X(current_device, "hipGetDevice", true, Result, int*)                                                              \
     X(set_device, "hipSetDevice", true, Result, int)                                                                   \
+    X(exchange_capture_mode, "hipThreadExchangeStreamCaptureMode", false, Result, int*)                                \
     X(device_name, "hipDeviceGetName", true, Result, char*, int, int)                                                  \
     X(device_uuid, "hipDeviceGetUuid", false, Result, hip_abi::Uuid*, int)                                             \
     X(device_memory, "hipDeviceTotalMem", true, Result, std::size_t*, int)                                             \
@@ -63,6 +64,7 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
     X(host_allocate, "hipHostMalloc", true, Result, void**, std::size_t, unsigned)                                     \
     X(host_free, "hipHostFree", true, Result, void*)                                                                   \
     X(host_register, "hipHostRegister", true, Result, void*, std::size_t, unsigned)                                    \
+    X(host_device_pointer, "hipHostGetDevicePointer", true, Result, void**, void*, unsigned)                           \
     X(host_unregister, "hipHostUnregister", true, Result, void*)                                                       \
     X(copy_async, "hipMemcpyAsync", true, Result, void*, const void*, std::size_t, int, hip_abi::Stream)               \
     X(copy_2d_async, "hipMemcpy2DAsync", true, Result, void*, std::size_t, const void*, std::size_t, std::size_t,      \
@@ -315,30 +317,6 @@ class Hip final : public VendorRuntime {
         return info.host_accessible() ? Status{} : finish_default_stream(info.device);
     }
 
-    Status finish_default_stream(int device) noexcept override {
-        if (trusts_default_stream()) return {};
-        // The null stream of a device that is current is its legacy default stream. (A program compiled for per-thread
-        // default streams orders its own work, as it has to for every other thread.)
-        Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
-        const Result code = poll_until_over(
-            [this, &scope] {
-                const Result answer = _hip.stream_query(nullptr);
-                if (answer == hip_abi::kErrorNotReady) scope.note_failure();
-                return answer;
-            },
-            hip_abi::kErrorNotReady);
-        return scope.end(code, "hipStreamQuery");
-    }
-
-    Status query_default_stream(int device, bool& over) noexcept override {
-        over = true;
-        if (trusts_default_stream()) return {};
-        Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
-        return scope.answer(_hip.stream_query(nullptr), "hipStreamQuery", over);
-    }
-
     // ---- memory -----------------------------------------------------------------------------------------------------
 
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
@@ -413,9 +391,18 @@ class Hip final : public VendorRuntime {
 
     Status register_host(void* pointer, std::size_t bytes) noexcept override {
         Scope scope(*this);
-        return scope.end(
-            _hip.host_register(pointer, bytes, hip_abi::kHostRegisterPortable | hip_abi::kHostRegisterMapped),
-            "hipHostRegister");
+        if (const Result code =
+                _hip.host_register(pointer, bytes, hip_abi::kHostRegisterPortable | hip_abi::kHostRegisterMapped)) {
+            return scope.end(code, "hipHostRegister");
+        }
+        // Without shared virtual memory the GPU finds registered memory at an address of its own, which kernels of ours
+        // are not given.
+        void* for_kernels = nullptr;
+        const Result code = _hip.host_device_pointer(&for_kernels, pointer, 0);
+        if (code == kSuccess && for_kernels == pointer) return {};
+        static_cast<void>(_hip.host_unregister(pointer));
+        static_cast<void>(scope.end(code, "hipHostGetDevicePointer"));
+        return {kUnsupported, "hipHostGetDevicePointer", "the GPU has registered memory at another address"};
     }
 
     Status unregister_host(void* pointer) noexcept override {
@@ -608,6 +595,12 @@ class Hip final : public VendorRuntime {
         explicit Scope(const Hip& hip) noexcept : _hip(hip) {
             // Up to HIP 6 what was pending cannot outlive any call, so there is nothing to look at.
             if (hip._major >= kFirstMajorWithStickyErrors) _pending = hip._hip.peek_error() != kSuccess;
+            // While any thread of the program captures a stream into a graph, questions and allocations of others would
+            // make that capture fail, unless they are said to be harmless.
+            if (hip._hip.exchange_capture_mode != nullptr) {
+                _relaxed = hip._hip.exchange_capture_mode(&_capture_mode) == kSuccess;
+                _failed = !_relaxed;
+            }
         }
         Scope(const Hip& hip, int device) noexcept : Scope(hip) {
             if (device < 0 || device >= hip._devices) {
@@ -627,6 +620,7 @@ class Hip final : public VendorRuntime {
         Scope& operator=(const Scope&) = delete;
         ~Scope() {
             if (_caller_device >= 0 && _hip._hip.set_device(_caller_device) != kSuccess) _failed = true;
+            if (_relaxed) static_cast<void>(_hip._hip.exchange_capture_mode(&_capture_mode));
             if (_failed && !_pending) static_cast<void>(_hip._hip.last_error());
         }
 
@@ -639,7 +633,9 @@ class Hip final : public VendorRuntime {
         }
         /// For queries: "not ready" is an answer.
         Status answer(Result code, const char* call, bool& done) noexcept {
-            if (code == hip_abi::kErrorNotReady) {
+            // A capture by the program keeps the runtime from looking; that says nothing about our work.
+            if (code == hip_abi::kErrorNotReady || code == hip_abi::kErrorCaptureUnsupported ||
+                code == hip_abi::kErrorCaptureImplicit) {
                 _failed = true;
                 done = false;
                 return {};
@@ -654,6 +650,8 @@ class Hip final : public VendorRuntime {
         const Hip& _hip;
         Status _status;
         int _caller_device = -1;
+        int _capture_mode = hip_abi::kCaptureModeRelaxed;  ///< and then the caller's
+        bool _relaxed = false;
         bool _pending = false;
         bool _failed = false;
     };
@@ -726,6 +724,11 @@ class Hip final : public VendorRuntime {
         }
         MemoryKind kind = MemoryKind::host;
         if (!decode(attributes, kind)) return info;
+        // Registered memory that kernels find at another address is ordinary memory to us, see register_host().
+        if (kind == MemoryKind::pinned && attributes.device_pointer != nullptr &&
+            attributes.device_pointer != pointer) {
+            return info;
+        }
         info.kind = kind;
 
         void* base = nullptr;

@@ -19,6 +19,8 @@ inline constexpr Result kErrorInvalidDevice = 101;
 inline constexpr Result kErrorNotReady = 600;
 inline constexpr Result kErrorPeerAccessAlreadyEnabled = 704;
 inline constexpr Result kErrorContextIsDestroyed = 709;
+inline constexpr Result kErrorCaptureUnsupported = 900;
+inline constexpr Result kErrorCaptureImplicit = 906;
 
 /// hipMemoryType up to HIP 5 ...
 struct MemoryType5 {
@@ -59,7 +61,8 @@ inline constexpr int kCopyDefault = 4;  ///< hipMemcpyDefault: the runtime looks
 inline constexpr unsigned kStreamDefault = 0;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
-inline constexpr unsigned kAttachGlobal = 1;  ///< hipMemAttachGlobal
+inline constexpr int kCaptureModeRelaxed = 2;  ///< hipStreamCaptureModeRelaxed
+inline constexpr unsigned kAttachGlobal = 1;   ///< hipMemAttachGlobal
 inline constexpr unsigned kHostMallocPortable = 1;
 inline constexpr unsigned kHostMallocMapped = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "gpu/default_streams.h"
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
 #include "gpu/runtime_compiler.h"
@@ -25,6 +26,20 @@ class VendorRuntime : public Runtime {
     /// program (the user chose it) instead of waiting for the program to do so. `why_not` may be null. Calls that
     /// answer `ready` must not run at the same time as others.
     virtual Readiness prepare(bool initialise, std::string* why_not) = 0;
+
+    Status finish_default_stream(int device) noexcept final {
+        return trusts_default_stream() ? Status{} : _default_streams.finish(device);
+    }
+    Status mark_default_stream(int device, EventHandle& mark) noexcept final {
+        return trusts_default_stream() ? Status{} : _default_streams.mark(device, mark);
+    }
+    Status query_default_stream(EventHandle& mark, bool& over) noexcept final {
+        return _default_streams.query(mark, over);
+    }
+    void drop_default_stream(EventHandle& mark) noexcept final { _default_streams.drop(mark); }
+
+  private:
+    DefaultStreams _default_streams{*this};
 };
 
 /// One vendor: how its library is recognised and made into a runtime.

@@ -131,6 +131,11 @@ Job find_job(const std::string& chosen_name, const int pretended_nodes) {
     } else if (const char* const space = variable("PMIX_NAMESPACE")) {
         job.key = std::string("pmix ") + space;
         job.launcher = std::string("PMIx namespace ") + space;
+        // A launcher that another job has started leaves that one's namespace in the environment of all its own jobs.
+        if (const std::string process = launcher_process(pid, hidden); !process.empty()) {
+            job.key += " pmi " + process;
+        }
+        hidden = false;
     } else if (variable("PMI_SPAWNED") != nullptr && number({"PMI_SPAWNED"}) != 0) {
         // Ranks of a spawned world have the same numbers as those of the world that spawned them.
         job.launcher = "spawned by another program";

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -18,6 +19,7 @@
 #include <new>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace awaken::node {
 
@@ -185,6 +187,9 @@ struct Segment::Header {
     std::atomic<std::uint32_t> joined;
     /// How many had joined when the door was closed first; 0 before. All see the same ones from then on.
     std::atomic<std::uint32_t> settled;
+    /// Of agree_on_ranks(): one process finds it, and all obey.
+    enum Verdict : std::uint32_t { open, sound, unsound };
+    std::atomic<std::uint32_t> verdict;
     std::atomic<std::uint64_t> token;
     /// Where memory beside the areas is taken next. Only ever grows, but for memory that nobody got; at a terabyte a
     /// second it lasts for three months.
@@ -228,6 +233,49 @@ void Segment::close_door() noexcept {
         std::uint32_t nobody = 0;
         header.settled.compare_exchange_strong(nobody, header.joined.load(std::memory_order_acquire),
                                                std::memory_order_acq_rel);
+    }
+}
+
+bool Segment::agree_on_ranks(const int rank, const int ranks, const std::chrono::milliseconds patience,
+                             const std::function<void()>& meanwhile) {
+    auto& header = *reinterpret_cast<Header*>(_base);
+    auto& own = const_cast<ProcessEntry&>(process(_index));
+    own.world_rank.store(rank, std::memory_order_relaxed);
+    own.said.store(static_cast<std::uint64_t>(ranks) << 32 | static_cast<std::uint32_t>(rank + 1),
+                   std::memory_order_release);
+    /// What is known now, and whether somebody is still to be waited for.
+    const auto look = [&] {
+        std::vector<bool> taken(static_cast<std::size_t>(ranks));
+        for (int index = 0; index < processes(); ++index) {
+            const std::uint64_t said = process(index).said.load(std::memory_order_acquire);
+            if (said == 0) {
+                return process(index).state.load(std::memory_order_acquire) != ProcessEntry::absent && !alive(index)
+                           ? Header::unsound
+                           : Header::open;
+            }
+            const std::uint64_t number = (said & 0xffffffffU) - 1;
+            if (said >> 32 != static_cast<std::uint64_t>(ranks) || number >= taken.size() || taken[number]) {
+                return Header::unsound;
+            }
+            taken[number] = true;
+        }
+        return Header::sound;
+    };
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    for (;;) {
+        const std::uint32_t known = header.verdict.load(std::memory_order_acquire);
+        if (known != Header::open) {
+            return known == Header::sound;
+        }
+        const Header::Verdict seen = look();
+        const bool late = seen == Header::open && std::chrono::steady_clock::now() > deadline;
+        if (seen != Header::open || late) {
+            std::uint32_t open = Header::open;
+            header.verdict.compare_exchange_strong(open, late ? Header::unsound : seen, std::memory_order_acq_rel);
+            continue;
+        }
+        meanwhile();
+        sched_yield();
     }
 }
 
@@ -370,7 +418,7 @@ bool Segment::enter(const Job& job, std::string& why_not) {
     entry.pid = getpid();
     entry.start_time = start_time_of(entry.pid);
     entry.pid_namespace = own_pid_namespace();
-    entry.world_rank = job.world_rank;
+    entry.world_rank.store(job.world_rank, std::memory_order_relaxed);
     entry.state.store(ProcessEntry::present, std::memory_order_release);
     if (index + 1 == header.capacity) {
         close_door();

@@ -10,8 +10,10 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +33,9 @@ struct ProcessEntry {
     std::int32_t pid;
     std::uint64_t start_time;     ///< see start_time_of()
     std::uint64_t pid_namespace;  ///< inode: pids mean something only within one
-    std::int32_t world_rank;
+    /// As the launcher says, and from agree_on_ranks() on as the MPI does.
+    std::atomic<std::int32_t> world_rank;
+    std::atomic<std::uint64_t> said;  ///< what the MPI says: ranks << 32 | (rank + 1); 0: nothing yet
 };
 
 class Segment {
@@ -51,6 +55,14 @@ class Segment {
     /// way in at that moment is not among them, and must not use the segment: its index is not below processes().
     /// Idempotent.
     void close_door() noexcept;
+
+    /// Tells the others what the MPI says, and waits until all have; after close_door(), by a process that is among
+    /// them. Launchers may number ranks in another way than the MPI. The same answer in all of them, whoever is asked
+    /// first: false when the numbers do not make sense together, as where the processes of two jobs have come together,
+    /// or when somebody has ended or is not to be heard of for `patience`; then nobody may use the segment.
+    /// @param meanwhile called again and again while others are waited for.
+    [[nodiscard]] bool agree_on_ranks(int rank, int ranks, std::chrono::milliseconds patience,
+                                      const std::function<void()>& meanwhile);
 
     /// Number of processes that have joined so far, or had when the door was closed; <= local ranks of the job.
     [[nodiscard]] int processes() const noexcept;

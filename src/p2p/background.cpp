@@ -1,13 +1,12 @@
 #include "p2p/background.h"
 
-#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
-#include <system_error>
 #include <utility>
+
+#include "base/own_thread.h"
 
 namespace awaken::p2p {
 
@@ -37,18 +36,9 @@ void Background::start() {
     if (_thread.joinable()) {
         return;
     }
-    // The program's signals are the program's: none may be delivered to a thread that it does not know.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        _thread = std::thread([this] { run(); });
-    } catch (const std::system_error&) {
-        // No thread to be had (ulimit -u, or the limit of a container). Calls do what there is to do, as far as the
-        // program makes some, and the next job tries again.
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    // Where there is no thread to be had, calls do what there is to do, as far as the program makes some, and the next
+    // job tries again.
+    _thread = start_own_thread([this] { run(); });
 }
 
 void Background::keep_house() {

@@ -29,8 +29,8 @@ class Job {
 
 class Background {
   public:
-    /// `housekeeping` is called by the thread now and then once it runs, and may block; false: there is nothing to keep
-    /// for the moment.
+    /// `housekeeping` is called by the thread now and then once it runs, between jobs, which wait while it blocks;
+    /// false: there is nothing to keep for the moment.
     explicit Background(std::function<bool()> housekeeping = {}) : _housekeeping(std::move(housekeeping)) {}
     ~Background() { stop(); }
     Background(const Background&) = delete;

@@ -62,13 +62,25 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _window(runtime, options.cpu_copy),
       _peers(static_cast<std::size_t>(segment.processes())),
       _background([this] {
-          // Freeing device memory may wait for the program's own kernels, so no call of the program's does it.
           sweep();
-          const bool some_left = pump_left();
+          return pump_left() || keeps_memory();
+      }),
+      // Freeing device memory waits for the program's own kernels, so neither a call of the program's does it nor the
+      // thread that messages depend on.
+      _janitor([this] {
           _exported.trim_idle();
-          const transfer::ExportedPool::Statistics kept = _exported.statistics();
-          return some_left || kept.free_bytes + kept.lent_bytes != 0;
+          return keeps_memory();
       }) {}
+
+void Link::keep_house() {
+    _background.keep_house();
+    _janitor.keep_house();
+}
+
+bool Link::keeps_memory() const {
+    const transfer::ExportedPool::Statistics kept = _exported.statistics();
+    return kept.free_bytes + kept.lent_bytes != 0;
+}
 
 Link::~Link() {
     shut_down();
@@ -288,7 +300,7 @@ bool Link::ship_copy(Shipment& shipment) {
             note_once("no exported device memory left for a copy of a message");
             return false;
         }
-        _background.keep_house();
+        keep_house();
         Location location = shipment._block.location();
         if (shipment._peer == _own) {
             location.kind = Location::Kind::own;
@@ -457,7 +469,7 @@ void Link::leave(const std::shared_ptr<Shipment>& shipment) {
         }
         _left.push_back(shipment);
     }
-    _background.keep_house();
+    keep_house();
 }
 
 bool Link::pump_left() noexcept {
@@ -680,6 +692,7 @@ void Link::shut_down() noexcept {
     area(_own).takes_headers.store(0, std::memory_order_release);
     _ending.store(true, std::memory_order_release);
     _background.stop();
+    _janitor.stop();
     std::vector<std::shared_ptr<Shipment>> lingering;
     {
         const std::scoped_lock lock(_mutex);

@@ -342,6 +342,8 @@ class Link {
     [[nodiscard]] bool can_read(int peer, int device);
     /// Memory of the segment that stays mapped: the peer's small messages and rings.
     [[nodiscard]] SharedMapping lasting_mapping(int peer, std::uint64_t offset, std::size_t bytes, bool is_ring);
+    void keep_house();
+    [[nodiscard]] bool keeps_memory() const;
     void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     [[nodiscard]] int any_device() const noexcept;
     [[nodiscard]] bool is_alive(int peer) const { return _segment.alive(peer); }
@@ -381,6 +383,7 @@ class Link {
     bool _shut_down = false;
     std::atomic<bool> _ending{false};  ///< what only another process could bring on is given up
     Background _background;
+    Background _janitor;
 };
 
 }  // namespace awaken::p2p

@@ -224,7 +224,7 @@ void Shipment::start_copying_out(const bool to_host) {
         (to_oneself || _link.is_readable(_peer))) {
         _block = _link._exported.acquire(_info.device, _bytes);
         if (_block) {
-            _link._background.keep_house();
+            _link.keep_house();
             _copy_location = _block.location();
             if (to_oneself) {
                 _copy_location.kind = Location::Kind::own;

@@ -1,6 +1,7 @@
 #include "trace/folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +38,21 @@ bool make_one(const std::string& path) {
     fail("cannot make the folder", path);
 }
 
+/// Of two runs that begin at the same time only one makes this file, which is there until the run has written its own.
+constexpr const char* kClaim = "/.awaken-trace-of-a-run";
+
+bool claim(const std::string& folder) {
+    constexpr mode_t kFileMode = 0666;
+    const int file = open((folder + kClaim).c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kFileMode);
+    if (file < 0 && errno != EEXIST) {
+        fail("cannot be written to", folder);
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    return file >= 0;
+}
+
 }  // namespace
 
 void make_folder(const std::string& path) {
@@ -62,14 +78,22 @@ bool holds_trace(const std::string& folder) {
 
 int take_folder(const std::string& folder) {
     make_folder(folder);
-    if (!holds_trace(folder)) {
-        return 0;
+    if (!holds_trace(folder) && claim(folder)) {
+        // Another run may have ended between the two.
+        if (!holds_trace(folder)) {
+            return 0;
+        }
+        leave_folder(folder);
     }
     for (int number = 2;; ++number) {
         if (make_one(numbered_folder(folder, number))) {
             return number;
         }
     }
+}
+
+void leave_folder(const std::string& folder) noexcept {
+    unlink((folder + kClaim).c_str());
 }
 
 std::string numbered_folder(const std::string& folder, const int number) {

@@ -13,9 +13,12 @@ void make_folder(const std::string& path);
 /// True when the folder holds files of a trace: trace.json or rank-*.json.
 [[nodiscard]] bool holds_trace(const std::string& folder);
 
-/// Takes a folder for a run: `folder` itself (0), made if need be, or, where that holds a trace already, the first
-/// folder/run-<number> (number from 2) that does not exist yet, which is made. Throws awaken::Error.
+/// Takes a folder for a run: `folder` itself (0), made if need be, or, where that holds a trace already or is another
+/// run's that has not ended yet, the first folder/run-<number> (number from 2) that does not exist yet, which is made.
+/// Throws awaken::Error.
 [[nodiscard]] int take_folder(const std::string& folder);
+/// The run in `folder` has written its files, by which others know that it is taken.
+void leave_folder(const std::string& folder) noexcept;
 /// The path of the folder of that number.
 [[nodiscard]] std::string numbered_folder(const std::string& folder, int number);
 

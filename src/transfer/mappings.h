@@ -69,16 +69,28 @@ class Mappings {
         std::uint64_t address;  ///< of the allocation in its owner's address space
         std::size_t bytes;
         void* base;
-        int uses;    ///< under way
-        bool stale;  ///< to be closed as soon as it is not in use
-        bool once;   ///< first use of a large allocation: closed after it
+        int uses;              ///< under way
+        bool stale;            ///< to be closed as soon as it is not in use
+        bool once;             ///< first use of a large allocation: closed after it
+        bool closing = false;  ///< doomed, and somebody is at it
         Clock::time_point last_used;
     };
     using List = std::list<Mapping>;
 
     void give_back(List::iterator mapping) noexcept;
-    void close(List::iterator mapping) noexcept;
-    void make_room(int owner, std::size_t bytes) noexcept;
+    /// Takes the mapping out of use: nobody finds it any more, and somebody is to close it.
+    void doom(List::iterator mapping) noexcept;
+    /// Closes one of those, without the lock meanwhile. False when there is none that nobody is at.
+    bool close_one(std::unique_lock<std::mutex>& lock) noexcept;
+    /// Waits until no mapping that is to be closed hinders opening `location`, and for a while until room was made.
+    /// False when there was nothing to wait for.
+    [[nodiscard]] bool waited_for_closing(std::unique_lock<std::mutex>& lock, int owner, const Location& location,
+                                          int device, bool some_doomed);
+    template <class Condition>
+    void wait_for_janitor(std::unique_lock<std::mutex>& lock, const Condition& condition);
+    [[nodiscard]] static bool is_in_the_way(const Mapping& mapping, int owner, const Location& location, int device);
+    void start_janitor();
+    bool make_room(int owner, std::size_t bytes) noexcept;
     /// Where a mapping of an allocation with an identity is found at once.
     struct Key {
         int owner, device;
@@ -88,12 +100,16 @@ class Mappings {
     struct Hash {
         std::size_t operator()(const Key& key) const noexcept;
     };
-    void close_idle_ones();
+    void keep_house();
 
     gpu::Runtime& _runtime;
     const Limits _limits;
     mutable std::mutex _mutex;
     List _mappings;  ///< most recently used first
+    /// To be closed. Closing waits until all kernels of the device are over, the program's own too, so it is done by
+    /// the janitor, or without the lock.
+    List _doomed;
+    std::condition_variable _closed;
     /// Large allocations that were seen once, by owner and identity: the second time they are kept.
     struct Seen {
         int owner;
@@ -103,7 +119,7 @@ class Mappings {
     std::unordered_map<Key, List::iterator, Hash> _index;
     std::unordered_map<int, std::size_t> _bytes;  ///< mapped, by owner
     Statistics _statistics;
-    std::thread _janitor;  ///< closes idle mappings while the program makes no MPI calls
+    std::thread _janitor;  ///< closes what is to be closed, and idle mappings while the program makes no MPI calls
     std::condition_variable _wake;
     bool _stopping = false;
     bool _shut_down = false;

@@ -79,7 +79,12 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
         bool may_pin = false;
         {
             const std::lock_guard lock(_mutex);
-            if (_runtime != &runtime) {
+            if (runtime.was_reset()) {
+                // What is pinned is gone with the device.
+                _free.clear();
+                _free_pinned_bytes = 0;
+                _runtime = nullptr;
+            } else if (_runtime != &runtime) {
                 // Pinned blocks go back to the runtime that made them. While some of another runtime's are on loan (a
                 // program that uses two vendors), this one is served from ordinary memory.
                 free_unused(std::numeric_limits<std::size_t>::max());
@@ -181,6 +186,11 @@ void PinnedPool::trim() {
 }
 
 void PinnedPool::free_unused(const std::size_t wanted) noexcept {
+    if (_runtime == nullptr || _runtime->was_reset()) {
+        _free.clear();  // nobody's any more
+        _free_pinned_bytes = 0;
+        return;
+    }
     std::size_t freed = 0;
     // The largest first: each call into the driver costs about the same, whatever the size.
     while (freed < wanted && !_free.empty()) {
@@ -220,7 +230,7 @@ void PinnedPool::give_back(StagingBlock& block) noexcept {
         _free[block._capacity].push_back(block._data);
         _free_pinned_bytes += block._capacity;
     } catch (const std::bad_alloc&) {
-        (void)_runtime->free_pinned(block._data).ok();
+        if (_runtime != nullptr) (void)_runtime->free_pinned(block._data).ok();
         _statistics.pinned_bytes -= block._capacity;
     }
 }

@@ -423,7 +423,7 @@ std::string Tuning::default_file(char** environment) {
     if (const std::string_view folder = variable_in(environment, "XDG_CONFIG_HOME"); folder.starts_with('/')) {
         return std::string(folder).append(kName);
     }
-    if (const std::string_view home = variable_in(environment, "HOME"); !home.empty()) {
+    if (const std::string_view home = variable_in(environment, "HOME"); home.starts_with('/')) {
         return std::string(home).append("/.config").append(kName);
     }
     return "";

@@ -220,6 +220,17 @@ int main(int argc, char** argv) {
             gpu->reset();
             // Host memory still works.
             traffic(host, MPI_COMM_WORLD, 2);
+            if (gpu_name == "cuda") {
+                // What the layer has made on the device is gone. Whoever goes on with the GPU is told, and goes on with
+                // everything else.
+                constexpr std::size_t kBytes = 4096;
+                void* const anew = gpu->allocate(Kind::device, kBytes);
+                const int error =
+                    MPI_Sendrecv(anew, kBytes / 2, MPI_BYTE, 0, 1, static_cast<std::byte*>(anew) + kBytes / 2,
+                                 kBytes / 2, MPI_BYTE, 0, 1, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+                check(error != MPI_SUCCESS, "device memory after the reset is refused with an error");
+                traffic(host, MPI_COMM_WORLD, 2);
+            }
         } else if (threaded) {
             if (provided == MPI_THREAD_MULTIPLE) {
                 threads(gpu_name, rank, mode == "shared-threads");

@@ -33,6 +33,14 @@ class ForwardingGpu : public gpu::Runtime {
         return _other.order_after_default_stream(pointer, info);
     }
     gpu::Status finish_default_stream(int device) noexcept override { return _other.finish_default_stream(device); }
+    gpu::Status mark_default_stream(int device, gpu::EventHandle& mark) noexcept override {
+        return _other.mark_default_stream(device, mark);
+    }
+    gpu::Status query_default_stream(gpu::EventHandle& mark, bool& over) noexcept override {
+        return _other.query_default_stream(mark, over);
+    }
+    void drop_default_stream(gpu::EventHandle& mark) noexcept override { _other.drop_default_stream(mark); }
+    [[nodiscard]] bool was_reset() noexcept override { return _other.was_reset(); }
     gpu::Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
         return _other.allocate(device, bytes, pointer);
     }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "gpu/gpu.h"
 
@@ -47,6 +48,23 @@ class FaultTest : public ::testing::TestWithParam<const char*> {
             leave_process();
         };
         EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+    }
+
+    /// A memset that the emulated driver is late with.
+    static void work_in_default_stream(Runtime& runtime, const int device) {
+        void* memory = nullptr;
+        ASSERT_TRUE(runtime.allocate(device, kBytes, memory).ok());
+        void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+        ASSERT_NE(library, nullptr);
+        const auto work = [&] {
+            if (cuda()) {
+                using Memset = int (*)(std::uintptr_t, unsigned char, std::size_t);
+                return reinterpret_cast<Memset>(dlsym(library, "cuMemsetD8_v2"))(
+                    reinterpret_cast<std::uintptr_t>(memory), 1, kBytes);
+            }
+            return reinterpret_cast<int (*)(void*, int, std::size_t)>(dlsym(library, "hipMemset"))(memory, 1, kBytes);
+        };
+        EXPECT_EQ(runtime.run_on(device, [&] { EXPECT_EQ(work(), 0); }).code, 0);
     }
 
     /// A failure that says which vendor function refused, and why.
@@ -185,29 +203,21 @@ TEST_P(FaultTest, ATrustedDefaultStreamIsNotWaitedFor) {
     // Longer than the test may take, if anything waited for it.
     ::setenv("AWAKEN_EMULATE_DELAY_US", "60000000", 1);
     with_faults("", [](Runtime& runtime) {
-        void* memory = nullptr;
-        ASSERT_TRUE(runtime.allocate(0, kBytes, memory).ok());
-        void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-        ASSERT_NE(library, nullptr);
-        const auto work_in_default_stream = [&] {
-            if (cuda()) {
-                using Memset = int (*)(std::uintptr_t, unsigned char, std::size_t);
-                return reinterpret_cast<Memset>(dlsym(library, "cuMemsetD8_v2"))(
-                    reinterpret_cast<std::uintptr_t>(memory), 1, kBytes);
-            }
-            return reinterpret_cast<int (*)(void*, int, std::size_t)>(dlsym(library, "hipMemset"))(memory, 1, kBytes);
-        };
-        EXPECT_EQ(runtime.run_on(0, [&] { EXPECT_EQ(work_in_default_stream(), 0); }).code, 0);
+        work_in_default_stream(runtime, 0);
         bool over = true;
         const StreamHandle default_stream{nullptr, 0};
         ASSERT_TRUE(runtime.query_stream(default_stream, over).ok());
         ASSERT_FALSE(over);
 
-        EXPECT_TRUE(runtime.query_default_stream(0, over).ok());
+        EventHandle mark;
+        EXPECT_TRUE(runtime.mark_default_stream(0, mark).ok());
+        EXPECT_TRUE(runtime.query_default_stream(mark, over).ok());
         ASSERT_FALSE(over);
+        runtime.drop_default_stream(mark);
 
         runtime.trust_default_stream();
-        EXPECT_TRUE(runtime.query_default_stream(0, over).ok());
+        EXPECT_TRUE(runtime.mark_default_stream(0, mark).ok());
+        EXPECT_TRUE(runtime.query_default_stream(mark, over).ok());
         EXPECT_TRUE(over);
         EXPECT_TRUE(runtime.finish_default_stream(0).ok());
         over = true;
@@ -215,6 +225,124 @@ TEST_P(FaultTest, ATrustedDefaultStreamIsNotWaitedFor) {
         EXPECT_FALSE(over);
     });
     ::unsetenv("AWAKEN_EMULATE_DELAY_US");
+}
+
+TEST_P(FaultTest, StreamsOfTheProgramAreItsOwnToWaitFor) {
+    ::setenv("AWAKEN_EMULATE_DELAY_US", "60000000", 1);
+    with_faults("", [](Runtime& runtime) {
+        void* memory = nullptr;
+        ASSERT_TRUE(runtime.allocate(0, kBytes, memory).ok());
+        StreamHandle blocking;
+        ASSERT_TRUE(runtime.create_stream(0, true, blocking).ok());  // as cudaStreamCreate makes them
+        work_in_default_stream(runtime, 1);
+        EventHandle over_there;
+        ASSERT_TRUE(runtime.create_event(1, over_there).ok());
+        StreamHandle other_device;
+        ASSERT_TRUE(runtime.create_stream(1, true, other_device).ok());
+        ASSERT_TRUE(runtime.record_event(over_there, other_device).ok());
+        ASSERT_TRUE(runtime.stream_wait_event(blocking, over_there).ok());
+        ASSERT_TRUE(runtime.fill(memory, 1, kBytes, blocking).ok());
+        bool over = true;
+        ASSERT_TRUE(runtime.query_stream(blocking, over).ok());
+        ASSERT_FALSE(over);
+
+        EXPECT_TRUE(runtime.finish_default_stream(0).ok());
+        EXPECT_TRUE(runtime.query_stream(blocking, over).ok());
+        EXPECT_FALSE(over) << "it was waited for";
+    });
+    ::unsetenv("AWAKEN_EMULATE_DELAY_US");
+}
+
+TEST_P(FaultTest, RegisteredMemoryElsewhereIsOrdinaryMemory) {
+    if (cuda()) GTEST_SKIP() << "CUDA has one address for both";
+    with_faults("registered-elsewhere", [](Runtime& runtime) {
+        alignas(4096) static std::byte memory[4096];
+        EXPECT_EQ(runtime.register_host(memory, sizeof memory).code, kUnsupported);
+        EXPECT_FALSE(runtime.unregister_host(memory).ok()) << "it was left registered";
+        // What the program has registered itself.
+        void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+        const auto register_host =
+            reinterpret_cast<int (*)(void*, std::size_t, unsigned)>(dlsym(library, "hipHostRegister"));
+        ASSERT_EQ(register_host(memory, sizeof memory, 0), 0);
+        const void* const pointer = memory + 8;
+        PointerInfo info;
+        runtime.classify({&pointer, 1}, &info);
+        EXPECT_EQ(info.kind, MemoryKind::host);
+    });
+}
+
+/// A program's thread captures a stream into a graph while other threads of the layer ask and allocate.
+TEST(Fault, CapturesOfTheProgramAreLeftAlone) {
+    const auto run = [] {
+        load_driver("cuda:1", "");
+        std::string why_not;
+        Runtime& runtime = find(Choice::cuda, &why_not);
+        ASSERT_NE(runtime.vendor(), Vendor::none) << why_not;
+        void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+        const auto begin = reinterpret_cast<int (*)(void*, int)>(dlsym(library, "cuStreamBeginCapture_v2"));
+        const auto end = reinterpret_cast<int (*)(void*, void**)>(dlsym(library, "cuStreamEndCapture"));
+        const auto query = reinterpret_cast<int (*)(void*)>(dlsym(library, "cuStreamQuery"));
+        constexpr int kUnsupportedInCapture = 900, kInvalidated = 901, kGlobal = 0;
+        StreamHandle captured, other;
+        EventHandle event;
+        ASSERT_TRUE(runtime.create_stream(0, true, captured).ok());
+        ASSERT_TRUE(runtime.create_stream(0, false, other).ok());
+        ASSERT_TRUE(runtime.create_event(0, event).ok());
+        ASSERT_TRUE(runtime.record_event(event, other).ok());
+        void* graph = nullptr;
+        ASSERT_TRUE(runtime.make_current(0).ok());
+
+        ASSERT_EQ(begin(captured.value, kGlobal), 0);
+        std::thread([&] {
+            bool done = false;
+            void* memory = nullptr;
+            EXPECT_TRUE(runtime.allocate(0, kBytes, memory).ok());
+            PointerInfo info;
+            const void* const pointer = memory;
+            runtime.classify({&pointer, 1}, &info);
+            EXPECT_TRUE(runtime.order_after_default_stream(memory, info).ok());
+            EXPECT_TRUE(runtime.query_event(event, done).ok());
+            EXPECT_TRUE(runtime.query_stream(other, done).ok());
+            EXPECT_TRUE(runtime.finish_default_stream(0).ok());
+            EXPECT_TRUE(runtime.free(memory).ok());
+            void* pinned = nullptr;
+            EXPECT_TRUE(runtime.allocate_pinned(kBytes, pinned).ok());
+            EXPECT_TRUE(runtime.free_pinned(pinned).ok());
+        }).join();
+        EXPECT_EQ(end(captured.value, &graph), 0) << "the capture was spoiled";
+
+        // The emulated driver would have noticed.
+        ASSERT_EQ(begin(captured.value, kGlobal), 0);
+        std::thread([&] {
+            EXPECT_TRUE(runtime.make_current(0).ok());
+            EXPECT_EQ(query(other.value), kUnsupportedInCapture);
+        }).join();
+        EXPECT_EQ(end(captured.value, &graph), kInvalidated);
+        leave_process();
+    };
+    EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+}
+
+/// cudaDeviceReset() frees what we have made, and the driver ends a process that uses it all the same.
+TEST(Fault, AResetDeviceIsNoticed) {
+    const auto run = [] {
+        load_driver("cuda:1", "");
+        std::string why_not;
+        Runtime& runtime = find(Choice::cuda, &why_not);
+        ASSERT_NE(runtime.vendor(), Vendor::none) << why_not;
+        void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+        StreamHandle stream;
+        ASSERT_TRUE(runtime.create_stream(0, false, stream).ok());
+        EXPECT_FALSE(runtime.was_reset());
+        ASSERT_EQ(reinterpret_cast<int (*)(int)>(dlsym(library, "cuDevicePrimaryCtxReset_v2"))(0), 0);
+        EXPECT_TRUE(runtime.was_reset());
+        bool done = false;
+        EXPECT_EQ(runtime.query_stream(stream, done).code, kShutDown);
+        void* memory = nullptr;
+        EXPECT_EQ(runtime.allocate(0, kBytes, memory).code, kShutDown);
+        leave_process();
+    };
+    EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Fault, TheUserChoosesARuntimeWithoutDevices) {

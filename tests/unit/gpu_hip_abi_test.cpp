@@ -23,6 +23,9 @@ static_assert(kErrorInvalidDevice == hipErrorInvalidDevice);
 static_assert(kErrorNotReady == hipErrorNotReady);
 static_assert(kErrorPeerAccessAlreadyEnabled == hipErrorPeerAccessAlreadyEnabled);
 static_assert(kErrorContextIsDestroyed == hipErrorContextIsDestroyed);
+static_assert(kErrorCaptureUnsupported == hipErrorStreamCaptureUnsupported);
+static_assert(kErrorCaptureImplicit == hipErrorStreamCaptureImplicit);
+static_assert(kCaptureModeRelaxed == hipStreamCaptureModeRelaxed);
 
 #if HIP_VERSION_MAJOR >= 6
 static_assert(MemoryType6::kUnregistered == hipMemoryTypeUnregistered);

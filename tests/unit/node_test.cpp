@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +33,8 @@
 
 namespace awaken::node {
 namespace {
+
+using namespace std::chrono_literals;
 
 namespace fs = std::filesystem;
 
@@ -227,6 +230,50 @@ TEST_F(SegmentTest, ProcessesFindEachOtherAndShareTheirAreas) {
     EXPECT_EQ(mine->find(6), -1);  // it has left
     EXPECT_FALSE(mine->alive(1));
     EXPECT_TRUE(nothing_left());  // the last one to come took the name away
+}
+
+/// Ranks as the MPI numbers them, of two processes that the launcher has numbered 5 and 6.
+TEST_F(SegmentTest, ProcessesAgreeOnTheirRanks) {
+    struct Case {
+        int mine, theirs, ranks;
+        bool sound;
+    };
+    for (const Case& each : {Case{6, 5, 8, true}, Case{0, 1, 2, true}, Case{3, 3, 8, false}}) {
+        const auto mine = join(job(5, 2));
+        ASSERT_NE(mine, nullptr) << why_not;
+        const pid_t child = fork();
+        if (child == 0) {
+            std::string why;
+            const auto theirs = Segment::join(job(6, 2), 8192, why, folder);
+            const bool sound = theirs != nullptr && theirs->agree_on_ranks(each.theirs, each.ranks, 20s, [] {});
+            _exit(sound == each.sound ? 0 : 1);
+        }
+        while (mine->processes() < 2) {
+            std::this_thread::yield();
+        }
+        EXPECT_EQ(mine->agree_on_ranks(each.mine, each.ranks, 20s, [] {}), each.sound);
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        if (each.sound) {
+            EXPECT_EQ(mine->process(0).world_rank, each.mine);
+        }
+    }
+}
+
+TEST_F(SegmentTest, NobodyIsWaitedForThatIsNotToBeHeardOf) {
+    const auto mine = join(job(5, 2));
+    ASSERT_NE(mine, nullptr) << why_not;
+    // Joins and ends.
+    EXPECT_EQ(in_child([&] {
+                  std::string why;
+                  const auto theirs = Segment::join(job(6, 2), 8192, why, folder).release();  // never leaves
+                  return theirs != nullptr ? 0 : 1;
+              }),
+              0);
+    ASSERT_EQ(mine->processes(), 2);
+    EXPECT_FALSE(mine->agree_on_ranks(0, 2, 20s, [] {}));
+    EXPECT_FALSE(mine->agree_on_ranks(0, 2, 20s, [] {})) << "the verdict stays";
 }
 
 TEST_F(SegmentTest, ManyAtOnceGetOneSegmentAndOneIndexEach) {

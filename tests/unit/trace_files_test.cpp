@@ -215,12 +215,16 @@ TEST_F(Files, FoldersAreMade) {
 TEST_F(Files, AnotherRunsTraceStays) {
     const std::string run = path("trace");
     EXPECT_EQ(take_folder(run), 0);
+    EXPECT_EQ(take_folder(run), 2) << "another run that begins before the first has written anything";
+    leave_folder(run);
     EXPECT_EQ(take_folder(run), 0) << "an empty folder is taken as it is";
+    leave_folder(run);
     put("trace/notes.txt", "");
     EXPECT_EQ(take_folder(run), 0);
     put("trace/rank-0.json", "old");
-    EXPECT_EQ(take_folder(run), 2);
+    leave_folder(run);
     EXPECT_EQ(take_folder(run), 3);
+    EXPECT_EQ(take_folder(run), 4);
     EXPECT_TRUE(fs::is_directory(numbered_folder(run, 3)));
     EXPECT_EQ(numbered_folder(run, 0), run);
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -47,8 +48,16 @@ class IpcGpu final : public gpu::Runtime {
         return {};
     }
     gpu::Status ipc_close(void* base) noexcept override {
-        const std::scoped_lock lock(_mutex);
+        std::unique_lock lock(_mutex);
+        _may_close.wait(lock, [this] { return !_holds_closes; });
         return _open.erase(base) == 1 ? gpu::Status{} : gpu::Status{1, "cuIpcCloseMemHandle", "not mapped"};
+    }
+
+    /// As while a kernel runs.
+    void hold_closes(const bool hold) {
+        const std::scoped_lock lock(_mutex);
+        _holds_closes = hold;
+        _may_close.notify_all();
     }
 
     // The rest is of no interest here.
@@ -99,6 +108,8 @@ class IpcGpu final : public gpu::Runtime {
     static gpu::Status none() noexcept { return {gpu::kUnsupported, "test", "not here"}; }
 
     mutable std::mutex _mutex;
+    std::condition_variable _may_close;
+    bool _holds_closes = false;
     std::map<void*, std::vector<unsigned char>> _open;
     int _opens = 0;
 };
@@ -225,6 +236,22 @@ TEST_F(MappingsTest, IdleOnesAreClosedWithoutAnyCall) {
     while (gpu.open_mappings() != 0 && std::chrono::steady_clock::now() < deadline) {
         std::this_thread::yield();
     }
+    EXPECT_EQ(gpu.open_mappings(), 0u);
+}
+
+/// Closing waits for the program's kernels. One of these may wait for what the program does after its MPI call.
+TEST_F(MappingsTest, ClosingThatTakesLongHoldsNobodyUp) {
+    Mappings mappings(gpu, kPatient);
+    auto large = mappings.open(1, location(7, 70, 800), 0, status);
+    auto other = mappings.open(1, location(8, 80, 10), 0, status);
+    gpu.hold_closes(true);
+    large.release();  // to be closed, which takes as long as somebody allows
+    other.release();
+    EXPECT_TRUE(mappings.open(1, location(8, 80, 10), 0, status));
+    EXPECT_TRUE(mappings.open(1, location(9, 90, 10), 0, status));
+    EXPECT_EQ(gpu.open_mappings(), 3u);
+    gpu.hold_closes(false);
+    mappings.shut_down();
     EXPECT_EQ(gpu.open_mappings(), 0u);
 }
 

@@ -1,0 +1,44 @@
+// What the program gave to its devices' legacy default streams, and whether it is over.
+//
+// The runtimes' own question about the default stream is another one. CUDA answers for all streams that wait for the
+// default stream and that it waits for ("blocking" ones, as cudaStreamCreate makes), so a kernel in any of them would
+// keep a message back, for ever when that kernel waits for what comes after the message. HIP puts a marker behind all
+// of them each time it is asked. An event in a stream of ours that is ordered after the default stream stands for
+// just what the default stream was given before.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "gpu/gpu.h"
+
+namespace awaken::gpu {
+
+class DefaultStreams {
+  public:
+    explicit DefaultStreams(Runtime& runtime) noexcept : _runtime(runtime) {}
+    DefaultStreams(const DefaultStreams&) = delete;
+    DefaultStreams& operator=(const DefaultStreams&) = delete;
+
+    /// See Runtime. Thread-safe.
+    Status mark(int device, EventHandle& mark) noexcept;
+    Status query(EventHandle& mark, bool& over) noexcept;
+    void drop(EventHandle& mark) noexcept;
+    /// Waits by asking.
+    Status finish(int device) noexcept;
+
+  private:
+    /// The device's stream, which is never given anything but events, and events that are not in use.
+    struct Device {
+        StreamHandle stream;
+        std::vector<EventHandle> spare;
+    };
+    [[nodiscard]] Status acquire(int device, StreamHandle& stream, EventHandle& event);
+
+    Runtime& _runtime;
+    std::mutex _mutex;
+    std::map<int, Device> _devices;  ///< lives as long as the process, as its streams do
+};
+
+}  // namespace awaken::gpu
