@@ -155,8 +155,10 @@ def from_files(words: Sequence[str], title: str) -> Report:
     for word in words:
         source = _source(word)
         if source.path.is_dir():
-            failed = _failed_steps(source.path)
+            steps = _earlier_steps(source.path)
+            failed = {step.name: step.problem for step in steps if step.problem}
             report.failed_steps.update(failed)
+            report.commands += [(step.title, f"{step.command} ({step.ended})") for step in steps]
             for file in _results_in(source.path, failed):
                 _read(file, "", report, source)
         else:
@@ -203,13 +205,22 @@ def _results_in(folder: Path, failed: Container[str]) -> list[Path]:
     return found + [path for path in logs if path.stem not in failed]
 
 
-def _failed_steps(folder: Path) -> dict[str, str]:
-    """By name, why a measurement of an earlier run in this folder left no result."""
+def _earlier_steps(folder: Path) -> list[suite.Outcome]:
+    """What an earlier run in this folder measured, and how that ended; nothing where none can be told."""
     try:
         steps = json.loads((folder / suite.STEPS_FILE).read_text(errors="replace"))["steps"]
-        return {clean(name): clean(str(one["problem"]), 1000) for name, one in steps.items() if one.get("problem")}
+        return [
+            suite.Outcome(
+                clean(name),
+                clean(name),
+                clean(str(one.get("command", "")), 2000),
+                seconds=float(one.get("seconds", 0)),
+                problem=clean(str(one.get("problem", "")), 1000),
+            )
+            for name, one in steps.items()
+        ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return {}  # no folder of a run, or not one that can be told
+        return []
 
 
 def _read(path: Path, label: str, report: Report, source: Source | None = None) -> None:

@@ -166,7 +166,9 @@ def test_a_folder_of_an_earlier_run_can_be_read(installation: Installation) -> N
     assert run(installation.words(), folder).returncode == 0
     done = run([sys.executable, "-m", "awaken", "report", "awaken-report", "-o", "again.md"], folder)
     assert done.returncode == 0, done.stderr
-    assert "## Latency, 2 ranks" in (folder / "again.md").read_text()
+    page = (folder / "again.md").read_text()
+    assert "## Latency, 2 ranks" in page
+    assert re.search(r"^\| latency \| .*bench latency D D .* \\\(\d+\.\d s\\\) \|$", page, re.MULTILINE)
     same = run([sys.executable, "-m", "awaken", "compare", "awaken-report", "awaken-report"], folder)
     assert (same.returncode, same.stdout) == (0, "0 worse, 0 better, 6 same\n")
 
