@@ -18,12 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RANKS = 2
+MEASURED = "latency,bw,allreduce"
+MEASURED_EMULATED = f"doctor,topo,{MEASURED}"
+"""What the report measures. On real GPUs, doctor and topology may take minutes, and are for their own commands."""
 GRACE_S = 5
 """How long a launcher that was asked to end may take before its whole process group is killed."""
 TAIL_LINES = 25
@@ -31,6 +34,7 @@ EXTRA_CUDART_WHEEL = "nvidia-cuda-runtime-cu12"
 
 ALLREDUCE_LINE = re.compile(r"^Time in seconds for GPU Direct MPI_Allreduce using standard MPI library: (\S+)$", re.M)
 ALLREDUCE_ITERATIONS = 5
+GHOST_EXCHANGE = ("-i", "60", "-j", "40", "-I", "10", "-c", "--check")
 GHOST_EXCHANGE_CHECKS = ("decomposition", "mass", "halo", "eigenmode")
 RESULT_LINE = re.compile(r"Transfer size \(B\): +(\d+), Transfer Time \(s\): +([\d.]+), Bandwidth \(GB/s\): +([\d.]+)")
 
@@ -292,6 +296,12 @@ class Runner:
     def without_awaken(self, run: Run) -> Outcome:
         return execute(self._command(run, False), self._environment(run, False), self.timeout_s)
 
+    def traced(self, run: Run, folder: Path) -> Outcome:
+        """With Awaken, and what it did when: the timeline is in folder/trace.json."""
+        return execute(
+            self._command(run, True), {**self._environment(run, True), "AWAKEN_TRACE": str(folder)}, self.timeout_s
+        )
+
     def with_awaken(self, run: Run) -> Result:
         with tempfile.TemporaryDirectory(prefix="awaken-demo-") as folder:
             report = Path(folder) / "report.json"
@@ -414,8 +424,7 @@ def plan(gpus: Sequence[Gpus], mpis: dict[str, Mpi], arguments: tuple[str, ...])
     yield Run("allreduce", mpis["mpich"], first, allreduce)
     # It has kernels, and a machine with a GPU need not have the compiler for them.
     if first.emulated:
-        ghost_exchange = ("-i", "60", "-j", "40", "-I", "10", "-c", "--check")
-        yield Run("ghost_exchange", mpis["mpich"], first, ghost_exchange)
+        yield Run("ghost_exchange", mpis["mpich"], first, GHOST_EXCHANGE)
     for abi in ("openmpi", "mpi5"):
         if abi in mpis:
             yield Run("ping_pong_gpu_aware", mpis[abi], first, arguments)
@@ -456,26 +465,47 @@ def show_without_awaken(runner: Runner, run: Run) -> bool:
     return True
 
 
-def write_report(options: argparse.Namespace, awaken: Path, mpi: Mpi, gpus: Gpus, python: Path) -> bool:
-    """Measures a little and writes the page about it. Returns whether that went well."""
+def write_report(options: argparse.Namespace, runner: Runner, awaken: Path, mpi: Mpi, gpus: Gpus, python: Path) -> bool:
+    """Measures a little, traces one program, and writes the page about both. Returns whether that went well."""
     build = Path(options.build).absolute()
     page, folder = build / "awaken-report.html", build / "awaken-report"
     shutil.rmtree(folder, ignore_errors=True)  # a demonstration measures anew
-    command = [str(python), "-m", "awaken", "report", "--awaken", str(awaken), "--launcher", str(mpi.mpiexec)]
-    command += ["--only", options.measure, "--folder", str(folder), "--output", str(page)]
+    measure = options.measure or (MEASURED_EMULATED if gpus.emulated else MEASURED)
+    command = [str(python), "-m", "awaken", "report"]
+    measuring = [*command, "--awaken", str(awaken), "--launcher", str(mpi.mpiexec)]
+    measuring += ["--only", measure, "--folder", str(folder), "--output", str(page)]
     if gpus.emulated:
-        command += ["--emulate", gpus.environment["AWAKEN_EMULATE"]]
+        measuring += ["--emulate", gpus.environment["AWAKEN_EMULATE"]]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("AWAKEN_")}
     environment["PYTHONPATH"] = str(ROOT / "python")
     folders = [*map(str, gpus.library_folders), environment.get("LD_LIBRARY_PATH", "")]
     environment["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))
-    say(f"\nThe report: awaken report, measuring {options.measure.replace(',', ', ')}")
-    outcome = execute(command, environment, len(options.measure.split(",")) * options.timeout)
-    if outcome.status != 0 or not page.exists():
-        report_failure("awaken report", f"ended with status {outcome.status}", outcome.output)
-        return False
-    say(f"    written in {outcome.seconds:.0f} s: {page}")
+    program = timeline_program(mpi, gpus)
+    trace = folder / f"{program.program}.trace"
+    reading = [*command, str(folder), f"{program.program}={trace / 'trace.json'}", "--output", str(page)]
+    say(f"\nThe report: awaken report, measuring {measure.replace(',', ', ')}; and a timeline of {program.program}")
+    start = time.monotonic()
+    limit_s = len(measure.split(",")) * options.timeout
+    parts: list[tuple[str, Callable[[], Outcome], Path]] = [
+        ("awaken report", lambda: execute(measuring, environment, limit_s), page),
+        (program.title, lambda: runner.traced(program, trace), trace / "trace.json"),
+        ("awaken report", lambda: execute(reading, environment, options.timeout), page),
+    ]
+    for title, do, written in parts:
+        outcome = do()
+        if outcome.status != 0 or not written.exists():
+            report_failure(title, f"ended with status {outcome.status}", outcome.output)
+            return False
+    say(f"    written in {time.monotonic() - start:.0f} s: {page}")
     return True
+
+
+def timeline_program(mpi: Mpi, gpus: Gpus) -> Run:
+    """A short run that is worth looking at. The stencil has kernels, for which a machine with a GPU may lack the
+    compiler."""
+    if gpus.emulated:
+        return Run("ghost_exchange", mpi, gpus, GHOST_EXCHANGE)
+    return Run("ping_pong_gpu_aware", mpi, gpus, ("--max-bytes", "1M", "--iterations", "5"))
 
 
 def demonstrate(options: argparse.Namespace) -> bool:
@@ -519,9 +549,9 @@ def demonstrate(options: argparse.Namespace) -> bool:
     say("\n" + table(results))
     say("\ntime and GiB/s: one transfer of the largest size, or one call of allreduce.")
     say("path: how its bytes went, from AWAKEN_REPORT.")
-    if options.measure and not any(result.timed_out for result in results):
+    if options.measure != "" and not any(result.timed_out for result in results):
         python = own_python if own_python.exists() else Path(sys.executable)
-        good = write_report(options, awaken, mpis["mpich"], gpus[0], python) and good
+        good = write_report(options, runner, awaken, mpis["mpich"], gpus[0], python) and good
     return good and not any(result.problem for result in results)
 
 
@@ -541,9 +571,8 @@ def main() -> int:
     parser.add_argument("--emulate", action="store_true", help="use emulated GPUs even where there is a real one")
     parser.add_argument(
         "--measure",
-        default="latency,bw,allreduce",
         metavar="NAME,..",
-        help='what the report measures; "" for no report (default: latency,bw,allreduce)',
+        help=f'what the report measures; "" for no report (default: {MEASURED}; doctor and topo too if emulated)',
     )
     options = parser.parse_args()
 

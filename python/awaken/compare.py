@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -21,9 +22,9 @@ from typing import Optional
 
 from awaken import markdown_page, units
 from awaken.readers.source import clean
-from awaken.report import from_files
+from awaken.report import Misuse, from_files
 from awaken.report_data import Report
-from awaken.results import BANDWIDTH, FAILURES, TIME, WORKS, Conformance, Point, Series
+from awaken.results import BANDWIDTH, FAILURES, REFUSED, TIME, WORKS, Conformance, Point, Series
 
 WORSE_STATUS, USAGE_ERROR = 1, 2
 THRESHOLD, LOG_THRESHOLD = 0.05, 0.10
@@ -36,16 +37,17 @@ side only."""
 Key = tuple[str, str, Optional[int], str, str, str]
 """Test, implementation, ranks, type, buffers, mode."""
 
+MatrixKey = tuple[str, bool, str]
+"""MPI, whether its GPUs are emulated, title."""
+Cells = dict[tuple[str, str], tuple[str, str]]
+"""Of a conformance matrix: outcome and remark, by function and kind of buffer."""
+
 EPILOG = """A change counts when the ranges of old and new do not overlap and the values differ by more than the
 threshold. A range is the 95 % interval of the median, widened by the medians of each run's fifths and by repeated
 runs. OLD and NEW may be folders of awaken report, or several files separated by commas (repeated runs).
 
 Exit status: 0 when nothing is worse, 1 when something is (slower, wrong data, or it cannot run any more), 2 for
 wrong use."""
-
-
-class Misuse(Exception):
-    """The command line is wrong, or a file cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,12 @@ class Side:
     """All series of one side, by what is the same in them."""
 
     series: dict[Key, list[Series]] = field(default_factory=dict)
-    conformance: list[Conformance] = field(default_factory=list)
+    conformance: dict[MatrixKey, list[Conformance]] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
+    steps: set[str] = field(default_factory=set)
+    """Names of its files without ending: in a folder of `awaken report`, those of its measurements."""
+    failed_steps: dict[str, str] = field(default_factory=dict)
+    """Measurements of such a folder that left no result, and why."""
 
 
 def key_of(series: Series, own_labels: Iterable[str]) -> Key:
@@ -101,12 +107,15 @@ def name_of(key: Key) -> str:
 
 
 def side_of(report: Report) -> Side:
-    side = Side()
+    side = Side(failed_steps=report.failed_steps)
     for document in report.documents:
         side.sources.append(document.path)
+        side.steps.add(Path(document.path).stem)
         for one in document.series:
             side.series.setdefault(key_of(one, (document.label,)), []).append(one)
-        side.conformance += [matrix for doctor in document.doctors for matrix in doctor.conformance]
+        for doctor in document.doctors:
+            for matrix in doctor.conformance:
+                side.conformance.setdefault((doctor.mpi, doctor.emulated, matrix.title), []).append(matrix)
     return side
 
 
@@ -170,25 +179,89 @@ def changes(old: Side, new: Side, threshold: float = THRESHOLD, log_threshold: f
             else:
                 verdict = GONE if second is None else NEW
             found.append(Change(name, quantity, size_bytes, first, second, verdict))
-    return found + conformance_changes(old.conformance, new.conformance)
+    return found + conformance_changes(old, new) + failures(old, new)
 
 
-def conformance_changes(old: Sequence[Conformance], new: Sequence[Conformance]) -> list[Change]:
-    """Calls that worked and fail, or failed and work."""
+def failures(old: Side, new: Side) -> list[Change]:
+    """Measurements that the old side has and that failed on the new one, whatever they would have told."""
+    return [
+        Change(f"measurement {step}", TIME, None, None, None, BROKEN, problem)
+        for step, problem in new.failed_steps.items()
+        if step in old.steps and step not in old.failed_steps
+    ]
+
+
+def same_matrices(old: Iterable[MatrixKey], new: Iterable[MatrixKey]) -> dict[MatrixKey, MatrixKey]:
+    """The keys of matrices that belong together: those of the same MPI; or, if there is but one to choose from, of
+    another version of it."""
+    pairs = {key: key for key in old if key in set(new)}
+    left, right = ([key for key in side if key not in pairs] for side in (old, new))
+
+    def product(key: MatrixKey) -> MatrixKey:
+        return (re.sub(r"\s+v?\d.*", "", key[0]), *key[1:])
+
+    for key in left:
+        others = [other for other in right if product(other) == product(key)]
+        if len(others) == 1 and [product(one) for one in left].count(product(key)) == 1:
+            pairs[key] = others[0]
+    return pairs
+
+
+def conformance_changes(old: Side, new: Side) -> list[Change]:
+    """Calls that worked and do no more, or the other way round; and matrices that are on one side only."""
+    pairs = same_matrices(old.conformance, new.conformance)
     found = []
-    later = {matrix.title: matrix for matrix in new}
-    for matrix in old:
-        other = later.get(matrix.title)
-        if other is None:
-            continue
-        for (function, kind), (outcome, _) in matrix.cells.items():
-            now, remark = other.cells.get((function, kind), ("", ""))
-            name = f"{function} with {kind} memory, {matrix.title}"
-            if outcome == WORKS and now in FAILURES:
-                found.append(Change(name, TIME, None, None, None, BROKEN, f"{now}{f': {remark}' if remark else ''}"))
-            elif outcome in FAILURES and now == WORKS:
-                found.append(Change(name, TIME, None, None, None, BETTER, f"{outcome} before, works now"))
+    for key, matrices in old.conformance.items():
+        if key in pairs:
+            found += cell_changes(matrix_name(key), cells(matrices), cells(new.conformance[pairs[key]]))
+        else:
+            found.append(Change(f"conformance matrix {matrix_name(key)}", TIME, None, None, None, GONE))
+    alone = [key for key in new.conformance if key not in pairs.values()]
+    return found + [Change(f"conformance matrix {matrix_name(key)}", TIME, None, None, None, NEW) for key in alone]
+
+
+def matrix_name(key: MatrixKey) -> str:
+    mpi, emulated, title = key
+    return ", ".join(part for part in (title, mpi, "emulated GPUs" if emulated else "") if part)
+
+
+def cells(matrices: Sequence[Conformance]) -> Cells:
+    """Of repeated runs, what was worst: a call works when it always did."""
+    worst: Cells = {}
+    for matrix in matrices:
+        for place, cell in matrix.cells.items():
+            if place not in worst or _standing(cell[0]) < _standing(worst[place][0]):
+                worst[place] = cell
+    return worst
+
+
+def _standing(outcome: str) -> int:
+    return 2 if outcome == WORKS else 0 if outcome in FAILURES else 1
+
+
+def cell_changes(name: str, old: Cells, new: Cells) -> list[Change]:
+    found = []
+    for place in dict.fromkeys([*old, *new]):
+        before, after = old.get(place), new.get(place)
+        verdict, remark = _cell_verdict(before, after)
+        if verdict != SAME:
+            found.append(Change(f"{place[0]} with {place[1]} memory, {name}", TIME, None, None, None, verdict, remark))
     return found
+
+
+def _cell_verdict(old: tuple[str, str] | None, new: tuple[str, str] | None) -> tuple[str, str]:
+    """Verdict and remark. A refusal, which the documentation announces, is less than to work and more than to fail;
+    where there is no such call or memory, nothing can fail, but nothing works any more either."""
+    before, (after, why) = old[0] if old else "", new or ("", "")
+    if before == after:
+        return SAME, ""
+    if not before or not after:
+        return (NEW if after == WORKS else GONE if before == WORKS else SAME), ""
+    if before == WORKS or (before == REFUSED and after in FAILURES):
+        return BROKEN, f"{after}{f': {why}' if why else ''}"
+    if after == WORKS or (after == REFUSED and before in FAILURES):
+        return BETTER, f"{before} before, {after} now"
+    return SAME, ""
 
 
 # ------------------------------------------------------------------------------------------------------------- output
@@ -335,7 +408,7 @@ def load(word: str) -> Side:
     report = from_files([word] if Path(word).exists() else word.split(","), "")
     if report.problems:
         raise Misuse("; ".join(problem for _, problem in report.problems))
-    if not report.documents:
+    if not report.documents and not report.failed_steps:
         raise Misuse(f"{clean(word)} has no results: give JSON of awaken bench, logs, or a folder of awaken report")
     return side_of(report)
 
@@ -346,8 +419,10 @@ def run(words: Sequence[str]) -> int:
     try:
         old, new = load(options.old), load(options.new)
         found = changes(old, new, options.threshold, options.log_threshold)
-        if not any(change.old is not None and change.new is not None for change in found) and not (
-            old.conformance and new.conformance
+        if not (
+            any(change.old is not None and change.new is not None for change in found)
+            or same_matrices(old.conformance, new.conformance)
+            or any(is_worse(change) for change in found)
         ):
             raise Misuse(
                 "the two have no test in common: compare the same tests with the same ranks, types and buffers"

@@ -315,8 +315,8 @@ def choice(documents: Sequence[Document]) -> Finding:
     question = "MPI or NCCL, for which sizes?"
     found = crossovers(documents)
     if not found:
-        tells = "`awaken bench allreduce D D --compare awaken,xccl` tells; or give logs of both, with their ranks."
-        return Finding(question, UNKNOWN, "Not measured side by side", (tells,))
+        tells = "`awaken bench allreduce D D --compare awaken,xccl` tells; or logs of both on as many ranks."
+        return Finding(question, UNKNOWN, "Not measured side by side", (*_what_logs_lack(documents), tells))
     details = []
     for one in found[:4]:
         ranks = f", {one.ranks} ranks" if one.ranks else ""
@@ -331,6 +331,31 @@ def choice(documents: Sequence[Document]) -> Finding:
     else:
         headline = f"{found[0].test}: {in_words(found[0])}"
     return Finding(question, NEUTRAL, headline[0].upper() + headline[1:], tuple(details))
+
+
+def _what_logs_lack(documents: Sequence[Document]) -> list[str]:
+    """Logs that could be held against NCCL's if they told on how many ranks and on which buffers they ran."""
+    series = [one for one in all_series(documents) if one.points and one.quantity == TIME]
+    lacks: dict[str, None] = {}
+    for ccl in series:
+        for one in series:
+            ranks = [side for side in (one, ccl) if side.ranks is None]
+            if (
+                ccl.implementation != "xccl"
+                or one.implementation in ("xccl", "raw", "staged")
+                or one.test != ccl.test
+                or not (ranks or one.ranks == ccl.ranks)
+                or not (ranks or not one.buffers)
+            ):
+                continue
+            for side in dict.fromkeys([*ranks, *([one] if not one.buffers else [])]):
+                missing = [
+                    *(["number of ranks"] if side.ranks is None else []),
+                    *(["kind of buffers"] if not side.buffers else []),
+                ]
+                form = f"{side.source}@{'RANKS' if side.ranks is None else ''}{'' if side.buffers else ':D'}=FILE"
+                lacks[f"{side.source} does not tell its {' and '.join(missing)}: give it as `{form}`."] = None
+    return list(lacks)[:3]
 
 
 def in_words(crossover: Crossover) -> str:

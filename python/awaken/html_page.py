@@ -10,7 +10,8 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from awaken import charts, curves, units
 from awaken.findings import Crossover, Finding, crossovers, emulated, findings, in_words
@@ -48,16 +49,23 @@ def page(report: Report) -> str:
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     documents = report.documents
-    sections = [
-        ("measured", "Point-to-point and collectives", _curves(report)),
-        ("choice", "MPI or NCCL", _crossovers(crossovers(documents))),
-        ("paths", "How the bytes travelled", _paths(documents)),
-        ("topology", "Topology", _topologies(documents)),
-        ("doctor", "The doctor's answers", _doctors(documents)),
-        ("timeline", "Timeline", _timelines(documents)),
-        ("problems", "What is missing, and why", _problems(report)),
-        ("manifest", "Where and how this was measured", _manifest(report)),
+
+    def of_each(title: str, make: Callable[[Document], str]) -> str:
+        return "".join(report.part(f"{title}, {one.label}", partial(make, one), "") for one in documents)
+
+    answers = report.part("The answers", lambda: _answers(findings(documents)), "")
+    makers: list[tuple[str, str, Callable[[], str]]] = [
+        ("measured", "Point-to-point and collectives", lambda: _curves(report)),
+        ("choice", "MPI or NCCL", lambda: _crossovers(crossovers(documents))),
+        ("paths", "How the bytes travelled", lambda: _paths(documents)),
+        ("topology", "Topology", lambda: of_each("Topology", _topologies)),
+        ("doctor", "The doctor's answers", lambda: of_each("The doctor's answers", _doctors)),
+        ("timeline", "Timeline", lambda: of_each("Timeline", _timelines)),
+        # After the others, since it tells which of them could not be made.
+        ("problems", "What is missing, and why", lambda: _problems(report)),
+        ("manifest", "Where and how this was measured", lambda: _manifest(report)),
     ]
+    sections = [(name, title, report.part(title, make, "")) for name, title, make in makers]
     present = [(name, title, body) for name, title, body in sections if body]
     links = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title, _ in present)
     body = "".join(
@@ -71,7 +79,7 @@ def page(report: Report) -> str:
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{escape(report.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f'<header><h1>{escape(report.title)}</h1><p class="lead">{escape(machine(documents))}</p>'
-        f"{_notice(documents)}{_answers(findings(documents))}</header>\n"
+        f"{_notice(documents)}{answers}</header>\n"
         f'<nav aria-label="Sections">{links}</nav>\n<main>{body}</main>\n'
         f"<footer>Written by awaken report{escape(f' {report.version}' if report.version else '')}. "
         "Sizes use KiB = 1024 bytes, bandwidths GB = 10⁹ bytes. "
@@ -146,18 +154,7 @@ def _curves(report: Report) -> str:
         if not picture.curved:
             single += _single_rows(picture)
             continue
-        compared = curves.ratios(picture)
-        figures = _figure(curves.curve(picture), curves.caption(picture))
-        if compared:
-            base, found = compared
-            figures += _figure(curves.ratio_chart(picture, base, found), curves.ratio_caption(base, found))
-        reasons = dict.fromkeys(one.series.unavailable for one in picture.unavailable)
-        missing = "".join(paragraph(f"Not measured: {reason}.", "aside") for reason in reasons)
-        article, inside = ("both", "pair") if compared else ("single", "one")
-        parts.append(
-            f'<article class="{article}"><h3>{escape(picture.title)}</h3><div class="{inside}">{figures}</div>'
-            f"{missing}{folded('These figures as a table', _figures_table(picture))}</article>"
-        )
+        parts.append(report.part(picture.title, partial(_picture, picture), ""))
     without = ""
     if single:
         header = ("test", "ranks", "implementation", "value", "band")
@@ -165,6 +162,21 @@ def _curves(report: Report) -> str:
     if not parts and not without:
         return ""
     return f'<div class="pair">{"".join(parts)}</div>{without}'
+
+
+def _picture(picture: curves.Picture) -> str:
+    compared = curves.ratios(picture)
+    figures = _figure(curves.curve(picture), curves.caption(picture))
+    if compared:
+        base, found = compared
+        figures += _figure(curves.ratio_chart(picture, base, found), curves.ratio_caption(base, found))
+    reasons = dict.fromkeys(one.series.unavailable for one in picture.unavailable)
+    missing = "".join(paragraph(f"Not measured: {reason}.", "aside") for reason in reasons)
+    article, inside = ("both", "pair") if compared else ("single", "one")
+    return (
+        f'<article class="{article}"><h3>{escape(picture.title)}</h3><div class="{inside}">{figures}</div>'
+        f"{missing}{folded('These figures as a table', _figures_table(picture))}</article>"
+    )
 
 
 def _figure(chart: str, caption: str) -> str:
@@ -288,23 +300,22 @@ def _path_report(report: PathReport) -> str:
 # -------------------------------------------------------------------------------------------------------- the topology
 
 
-def _topologies(documents: Sequence[Document]) -> str:
+def _topologies(document: Document) -> str:
     parts = []
-    for document in documents:
-        for topology in document.topologies:
-            if topology.host:
-                parts.append(f"<h3>{escape(topology.host)}</h3>")
-            facts = [(name, value) for name, value in topology.facts if name != "summary"]
-            parts += [paragraph(value) for name, value in topology.facts if name == "summary"]
-            if topology.warnings:
-                parts.append("<ul>" + "".join(f"<li>{escape(warning)}</li>" for warning in topology.warnings) + "</ul>")
-            major = "".join(_matrix(matrix) for matrix in topology.matrices if not matrix.minor)
-            minor = "".join(_matrix(matrix) for matrix in topology.matrices if matrix.minor)
-            parts.append(f'<div class="pair">{major}</div>')
-            if minor:
-                parts.append(folded("More matrices: other directions, latency", f'<div class="pair">{minor}</div>'))
-            if facts:
-                parts.append(table((), facts))
+    for topology in document.topologies:
+        if topology.host:
+            parts.append(f"<h3>{escape(topology.host)}</h3>")
+        facts = [(name, value) for name, value in topology.facts if name != "summary"]
+        parts += [paragraph(value) for name, value in topology.facts if name == "summary"]
+        if topology.warnings:
+            parts.append("<ul>" + "".join(f"<li>{escape(warning)}</li>" for warning in topology.warnings) + "</ul>")
+        major = "".join(_matrix(matrix) for matrix in topology.matrices if not matrix.minor)
+        minor = "".join(_matrix(matrix) for matrix in topology.matrices if matrix.minor)
+        parts.append(f'<div class="pair">{major}</div>')
+        if minor:
+            parts.append(folded("More matrices: other directions, latency", f'<div class="pair">{minor}</div>'))
+        if facts:
+            parts.append(table((), facts))
     return "".join(parts)
 
 
@@ -364,24 +375,23 @@ def _matrix(matrix: Matrix) -> str:
 # ---------------------------------------------------------------------------------------------------------- the doctor
 
 
-def _doctors(documents: Sequence[Document]) -> str:
+def _doctors(document: Document) -> str:
     parts = []
-    for document in documents:
-        for doctor in document.doctors:
-            if doctor.host:
-                parts.append(f"<h3>{escape(doctor.host)}</h3>")
-            marks = {"good": "✓ ", "bad": "✗ "}
-            rows = [(question, marks.get(verdict, "") + answer) for question, answer, verdict in doctor.answers]
-            if rows:
-                parts.append(table((), rows))
-            if doctor.advice:
-                items = "".join(
-                    f"<li>{escape(what)}{f'<br><code>{escape(command)}</code>' if command else ''}</li>"
-                    for what, command in doctor.advice
-                )
-                parts.append(f"<h3>What would improve it</h3><ul>{items}</ul>")
-            if doctor.conformance:
-                parts.append(_conformance(doctor.conformance))
+    for doctor in document.doctors:
+        if doctor.host:
+            parts.append(f"<h3>{escape(doctor.host)}</h3>")
+        marks = {"good": "✓ ", "bad": "✗ "}
+        rows = [(question, marks.get(verdict, "") + answer) for question, answer, verdict in doctor.answers]
+        if rows:
+            parts.append(table((), rows))
+        if doctor.advice:
+            items = "".join(
+                f"<li>{escape(what)}{f'<br><code>{escape(command)}</code>' if command else ''}</li>"
+                for what, command in doctor.advice
+            )
+            parts.append(f"<h3>What would improve it</h3><ul>{items}</ul>")
+        if doctor.conformance:
+            parts.append(_conformance(doctor.conformance))
     return "".join(parts)
 
 
@@ -425,8 +435,8 @@ def _conformance(matrices: Sequence[Conformance]) -> str:
 # -------------------------------------------------------------------------------------------------------- the timeline
 
 
-def _timelines(documents: Sequence[Document]) -> str:
-    return "".join(_timeline(one) for document in documents for one in document.timelines)
+def _timelines(document: Document) -> str:
+    return "".join(map(_timeline, document.timelines))
 
 
 def _timeline(line: Timeline) -> str:
@@ -434,15 +444,14 @@ def _timeline(line: Timeline) -> str:
     free = [style for style in range(1, charts.SERIES_STYLES + 1) if style not in map(PATH_STYLES.get, names)] or [8]
     others = [name for name in names if name not in PATH_STYLES]
     styles = {**PATH_STYLES, **{name: free[index % len(free)] for index, name in enumerate(others)}}
-    places = {lane: index for index, lane in enumerate(line.lanes)}
     blocks = [
         charts.Block(
-            places[span.lane],
+            span.lane,
             span.start_us,
             span.duration_us,
             span.name,
             styles[span.category or span.name],
-            f"{span.lane}, {span.name}{f' ({span.category})' if span.category else ''}: "
+            f"{line.lanes[span.lane]}, {span.name}{f' ({span.category})' if span.category else ''}: "
             f"{units.time(span.duration_us)} from {units.time(span.start_us)} on",
         )
         for span in line.spans

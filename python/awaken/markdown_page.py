@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from awaken import curves, units
 from awaken.findings import crossovers, emulated, findings, in_words
@@ -23,16 +24,11 @@ def page(report: Report) -> str:
     parts = [f"# {escape(report.title)}", escape(machine(documents))]
     if emulated(documents):
         parts.append("**Measured on emulated GPUs**: this says nothing about how fast a real GPU is.")
-    for finding in findings(documents):
-        parts.append(f"**{escape(finding.question)}** {escape(finding.headline)}.")
-        parts += [f"- {escape(detail)}" for detail in finding.details[:4]]
-    parts += _curves(report)
-    found = crossovers(documents)
-    if found:
-        rows = [(one.test, str(one.ranks or ""), one.mode, in_words(one)) for one in found]
-        parts += ["## MPI or NCCL", table(("collective", "ranks", "calls", "faster"), rows)]
+    parts += report.part("The answers", lambda: _answers(documents), [])
+    parts += report.part("Point-to-point and collectives", lambda: _curves(report), [])
+    parts += report.part("MPI or NCCL", lambda: _crossovers(documents), [])
     for document in documents:
-        parts += _of_document(document)
+        parts += report.part(document.label, partial(_of_document, document), [])
     problems = [
         *dict.fromkeys(
             (f"{one.test} {one.implementation}", one.unavailable) for one in report.series if one.unavailable
@@ -61,6 +57,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = 
     rule = ["---:" if numbers else "---" for _ in header]
     lines = [[escape(cell) for cell in row] for row in (header, *rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
+
+
+def _answers(documents: Sequence[Document]) -> list[str]:
+    parts = []
+    for finding in findings(documents):
+        parts.append(f"**{escape(finding.question)}** {escape(finding.headline)}.")
+        parts += [f"- {escape(detail)}" for detail in finding.details[:4]]
+    return parts
+
+
+def _crossovers(documents: Sequence[Document]) -> list[str]:
+    rows = [(one.test, str(one.ranks or ""), one.mode, in_words(one)) for one in crossovers(documents)]
+    return ["## MPI or NCCL", table(("collective", "ranks", "calls", "faster"), rows)] if rows else []
 
 
 def _curves(report: Report) -> list[str]:

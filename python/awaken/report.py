@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -19,6 +21,11 @@ DEFAULT_OUTPUT = "awaken-report.html"
 DEFAULT_FOLDER = "awaken-report"
 QUICK_LIMIT_S, FULL_LIMIT_S = 120.0, 900.0
 USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
+TOLD = re.compile(r"(?P<label>.*)@(?P<ranks>[1-9]\d{0,6})?(?::(?P<buffers>D|H|MD|MH))?")
+"""LABEL@RANKS, LABEL@:BUFFERS or both; the letters are those of one side in `awaken bench`."""
+TRACE_FILE = "trace.json"
+TRACE_PARTS = re.compile(r"(rank|process)-\d+\.json")
+"""What AWAKEN_TRACE leaves beside TRACE_FILE, which holds all of it."""
 EMULATION = re.compile(r"(cuda|hip|hip5|hip6):[1-9][0-9]?")
 
 DESCRIPTION = """Writes one page about an MPI and its GPUs: HTML without script and without anything from elsewhere, or
@@ -26,7 +33,8 @@ Markdown.
 
 Without files it measures, with all that this installation has. With files it reads them: JSON of awaken bench, of
 AWAKEN_REPORT, of awaken topo and awaken doctor, traces, and logs of the OSU micro-benchmarks, nccl-tests and the
-Intel MPI Benchmarks. LABEL=FILE names a file in the charts; a folder is that of an earlier run."""
+Intel MPI Benchmarks. LABEL=FILE names a file in the charts, and LABEL@RANKS:BUFFERS=FILE tells what its log does not,
+such as osu@4=allreduce.log or imb@:D=imb.log. A folder is that of an earlier run, or of a trace."""
 EPILOG = """Exit status: 0 when all went well, 1 when a measurement failed or a file could not be read (the page is then
 written from the others), 2 for wrong use."""
 
@@ -42,7 +50,9 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("files", nargs="*", metavar="[LABEL=]FILE", help="what to read; nothing: measure")
+    made.add_argument(
+        "files", nargs="*", metavar="[LABEL[@RANKS][:BUFFERS]=]FILE", help="what to read; nothing: measure"
+    )
     made.add_argument("-o", "--output", metavar="FILE", help=f"the page; .md for Markdown (default: {DEFAULT_OUTPUT})")
     made.add_argument("--markdown", action="store_true", help="write Markdown, whatever the file's name")
     made.add_argument("--title", default="Awaken report", help="the page's title")
@@ -74,6 +84,7 @@ def run(words: Sequence[str]) -> int:
         _check(options, output)
         if options.files:
             report = from_files(options.files, options.title)
+            report.problems += report.failed_steps.items()
             interrupted = False
         else:
             plan, steps = _plan(options)
@@ -85,6 +96,9 @@ def run(words: Sequence[str]) -> int:
     except Misuse as error:
         print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR
+    markdown = options.markdown or output.suffix.lower() in (".md", ".markdown")
+    # Made before the problems are told: a part of the page that cannot be made is one of them.
+    page = (markdown_page if markdown else html_page).page(report) if report.documents else ""
     for what, problem in report.problems:
         print(f"awaken: {what}: {problem}", file=sys.stderr)
     for document in report.documents:
@@ -93,9 +107,8 @@ def run(words: Sequence[str]) -> int:
     if not report.documents:
         print("awaken: nothing could be read or measured, so no page is written", file=sys.stderr)
         return INTERRUPTED if interrupted else FAILURE
-    markdown = options.markdown or output.suffix.lower() in (".md", ".markdown")
     try:
-        write(output, (markdown_page if markdown else html_page).page(report))
+        write(output, page)
     except OSError as error:
         print(f"awaken: {output} cannot be written ({error.strerror}): choose another file with -o", file=sys.stderr)
         return USAGE_ERROR
@@ -137,37 +150,88 @@ def _check(options: argparse.Namespace, output: Path) -> None:
 
 
 def from_files(words: Sequence[str], title: str) -> Report:
-    """The report on files; those that cannot be read are its problems."""
+    """The report on files; those that cannot be read are its problems. Misuse where a word makes no sense."""
     report = Report(title, version(), [])
     for word in words:
-        label, path = _labelled(word)
-        for file in _results_in(path) if path.is_dir() else [path]:
-            _read(file, label if not path.is_dir() else "", report)
+        source = _source(word)
+        if source.path.is_dir():
+            steps = _earlier_steps(source.path)
+            failed = {step.name: step.problem for step in steps if step.problem}
+            report.failed_steps.update(failed)
+            report.commands += [(step.title, f"{step.command} ({step.ended})") for step in steps]
+            for file in _results_in(source.path, failed):
+                _read(file, "", report, source)
+        else:
+            _read(source.path, source.label, report, source)
     _distinguish(report.documents)
     return report
 
 
-def _labelled(word: str) -> tuple[str, Path]:
-    """LABEL=FILE, unless there is a file of that very name."""
+@dataclass(frozen=True)
+class Source:
+    """A file or folder to read, and what the user tells of it."""
+
+    path: Path
+    label: str = ""
+    ranks: int | None = None
+    buffers: str = ""
+
+
+def _source(word: str) -> Source:
+    """LABEL@RANKS:BUFFERS=FILE, unless there is a file of that very name."""
     label, equals, rest = word.partition("=")
-    if equals and "/" not in label and rest and not Path(word).exists():
-        return label, Path(rest)
-    return "", Path(word)
+    if not equals or "/" in label or not rest or Path(word).exists():
+        return Source(Path(word))
+    if "@" not in label:
+        return Source(Path(rest), label)
+    said = TOLD.fullmatch(label)
+    if not said or not (said["ranks"] or said["buffers"]):
+        raise Misuse(
+            f"{clean(word)}: after @ come the number of ranks and the kind of buffers (D, H, MD or MH), one or both: "
+            "write for instance osu@4=FILE, imb@:D=FILE or imb@4:D=FILE"
+        )
+    return Source(Path(rest), said["label"], int(said["ranks"]) if said["ranks"] else None, said["buffers"] or "")
 
 
-def _results_in(folder: Path) -> list[Path]:
-    """The results in the folder of an earlier run, in order of name."""
+def _results_in(folder: Path, failed: Container[str]) -> list[Path]:
+    """The results in the folder of an earlier run or of a trace, in order of name. The log of a measurement that
+    failed is none."""
     found = [
         path for path in sorted(folder.glob("*.json")) if path.name != suite.STEPS_FILE and ".part." not in path.name
     ]
-    return found + [path for path in sorted(folder.glob("*.log")) if not (folder / f"{path.stem}.json").exists()]
+    if (folder / TRACE_FILE) in found:
+        found = [path for path in found if not TRACE_PARTS.fullmatch(path.name)]
+    logs = [path for path in sorted(folder.glob("*.log")) if not (folder / f"{path.stem}.json").exists()]
+    return found + [path for path in logs if path.stem not in failed]
 
 
-def _read(path: Path, label: str, report: Report) -> None:
+def _earlier_steps(folder: Path) -> list[suite.Outcome]:
+    """What an earlier run in this folder measured, and how that ended; nothing where none can be told."""
     try:
-        report.documents.append(readers.read(path, label or _label_of(path)))
+        steps = json.loads((folder / suite.STEPS_FILE).read_text(errors="replace"))["steps"]
+        return [
+            suite.Outcome(
+                clean(name),
+                clean(name),
+                clean(str(one.get("command", "")), 2000),
+                seconds=float(one.get("seconds", 0)),
+                problem=clean(str(one.get("problem", "")), 1000),
+            )
+            for name, one in steps.items()
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return []
+
+
+def _read(path: Path, label: str, report: Report, source: Source | None = None) -> None:
+    try:
+        document = readers.read(path, label or _label_of(path))
     except ReadError as error:
         report.problems.append((clean(path.name), clean(str(error), 1000)))
+        return
+    if source is not None and (source.ranks or source.buffers):
+        document.series = [readers.told(one, source.ranks, source.buffers) for one in document.series]
+    report.documents.append(document)
 
 
 def _distinguish(documents: list[Document]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from awaken.readers.source import clean
 from awaken.results import Document, Series
+
+Part = TypeVar("Part")
 
 EACH_ITS_OWN = ("command", "date")
 """Of a manifest: true of one file only, even where there is but one."""
@@ -20,6 +24,21 @@ class Report:
     """What was to be measured or read, and why it was not."""
     commands: list[tuple[str, str]] = field(default_factory=list)
     """Name of a measurement, its command and how it ended."""
+
+    failed_steps: dict[str, str] = field(default_factory=dict)
+    """Measurements of an earlier run that left no result, and why."""
+
+    def part(self, title: str, make: Callable[[], Part], otherwise: Part) -> Part:
+        """What `make` makes of the files. Files come from anywhere: one that nobody foresaw costs the part of the page
+        that it breaks, which is then a problem of the report, and no more."""
+        try:
+            return make()
+        except Exception as error:
+            why = clean(f"{type(error).__name__}: {error}")
+            problem = (title, f"this part of the page cannot be made of these files ({why})")
+            if problem not in self.problems:
+                self.problems.append(problem)
+            return otherwise
 
     @property
     def series(self) -> list[Series]:

@@ -149,7 +149,7 @@ class Topology:
     warnings: tuple[str, ...] = ()
 
 
-WORKS = "works"
+WORKS, REFUSED = "works", "refused"
 FAILURES = ("wrong data", "error", "crash", "hang")
 """Outcomes of a call that worked neither nor was refused as documented, nor impossible here; see `Conformance`."""
 
@@ -177,13 +177,18 @@ class Doctor:
     """Whether device memory is taken, for "native" and "awaken" as far as that is known."""
     transport: Mapping[str, tuple[str, str]]
     """ "direct", "staged" or "unknown", and why, for the same two."""
+    mpi: str = ""
+    """Name and version, such as "MPICH 5.0.2"."""
+    emulated: bool = False
+    """Whether its GPUs were."""
 
 
 @dataclass(frozen=True)
 class Span:
     """One stretch of time on one lane of a timeline; microseconds from the trace's first event on."""
 
-    lane: str
+    lane: int
+    """Index into `Timeline.lanes`: two processes may have one name."""
     name: str
     start_us: float
     duration_us: float

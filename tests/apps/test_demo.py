@@ -26,12 +26,14 @@ def rows(out: str) -> list[list[str]]:
 
 
 def test_demo_shows_the_crash_and_the_runs() -> None:
-    small = ("--emulate", "--max-bytes", "64K", "--iterations", "2", "--measure", "latency")
+    small = ("--emulate", "--max-bytes", "64K", "--iterations", "2", "--measure", "topo,latency")
     done = demo(*small, "--awaken", AWAKEN_OF_BUILD)
     assert done.returncode == 0, done.stdout + done.stderr
     written = re.search(r"written in \d+ s: (\S+)", done.stdout)
     assert written is not None
-    assert "Latency, 2 ranks" in Path(written.group(1)).read_text()
+    page = Path(written.group(1)).read_text()
+    assert "Latency, 2 ranks" in page and 'id="topology"' in page and "Commands" in page
+    assert "Timeline of ghost_exchange" in page and "MPI_Waitall (direct)" in page
     assert "it dies: killed by SIGSEGV" in done.stdout
     table = rows(done.stdout)
     assert all(row[-1] == "checked" for row in table)

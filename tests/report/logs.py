@@ -102,7 +102,7 @@ def nccl_tests(
 
 
 def imb(benchmark: str, rows: Rows, *, ranks: int = 2) -> str:
-    """Output of IMB-MPI1; the form follows from the benchmark's name."""
+    """Output of IMB-MPI1 or IMB-NBC; the form follows from the benchmark's name."""
     rule = "#" + "-" * 51
     head = [
         rule, "#    Intel(R) MPI Benchmarks 2021.11, MPI-1 part", rule,
@@ -117,6 +117,9 @@ def imb(benchmark: str, rows: Rows, *, ranks: int = 2) -> str:
     elif benchmark in ("Uniband", "Biband"):
         head.append("       #bytes #repetitions   Mbytes/sec      Msg/sec")
         lines = [f"{size:13}{20:13}{value:13.2f}{round(value * 1e6 / size):13}" for size, value in rows]
+    elif benchmark.startswith("I") and benchmark != "Ibarrier":
+        head.append("       #bytes #repetitions t_ovrl[usec] t_pure[usec]  t_CPU[usec]   overlap[%]")
+        lines = [f"{size:13}{10:13}{value:13.2f}{value:13.2f}{value:13.2f}{50:13.2f}" for size, value in rows]
     elif benchmark == "Barrier":
         head.append(" #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]")
         lines = [f"{1000:13}{value * 0.5:13.2f}{value * 2:13.2f}{value:13.2f}" for _, value in rows]

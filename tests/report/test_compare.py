@@ -102,6 +102,111 @@ def test_a_call_that_works_no_more_is_worse(tmp_path: Path) -> None:
     assert (compare.run([old, new]), compare.run([new, old]), compare.run([old, old])) == (1, 0, 0)
 
 
+def doctor_file(
+    path: Path,
+    *,
+    mpi: str = "MPICH 5.0.2",
+    emulated: bool = False,
+    native: str = "crash",
+    with_awaken: str = "works",
+) -> str:
+    value = {**logs.doctor(native=native, with_awaken=with_awaken), "mpi": {"name": mpi}, "emulated": emulated}
+    path.write_text(json.dumps(value))
+    return str(path)
+
+
+def test_matrices_of_several_mpis_are_kept_apart(tmp_path: Path) -> None:
+    """One MPI takes device memory, the other crashes; compared with itself, nothing has changed."""
+    files = [
+        doctor_file(tmp_path / "a.json", native="works"),
+        doctor_file(tmp_path / "b.json", mpi="Open MPI 5.0.3"),
+        doctor_file(tmp_path / "c.json", emulated=True),
+    ]
+    assert verdicts(",".join(files), ",".join(files)) == []
+    assert verdicts(",".join(files), ",".join(reversed(files))) == []
+    assert compare.run([",".join(files), ",".join(files)]) == 0
+    worse = doctor_file(tmp_path / "d.json", mpi="Open MPI 5.0.3", with_awaken="hang")
+    found = compare.changes(compare.load(",".join(files)), compare.load(",".join([files[0], worse, files[2]])))
+    assert {change.verdict for change in found} == {"broken"}
+    assert all("Open MPI 5.0.3" in change.name for change in found)
+
+
+def test_of_repeated_runs_a_call_works_when_it_always_did(tmp_path: Path) -> None:
+    good, bad = doctor_file(tmp_path / "a.json"), doctor_file(tmp_path / "b.json", with_awaken="hang")
+    for runs in (f"{good},{bad}", f"{bad},{good}"):
+        assert set(verdicts(good, runs)) == {"broken"}
+        assert verdicts(runs, bad) == []
+
+
+def test_another_version_of_an_mpi_is_compared_with_the_last(tmp_path: Path) -> None:
+    old = doctor_file(tmp_path / "a.json")
+    new = doctor_file(tmp_path / "b.json", mpi="MPICH 5.1", with_awaken="error")
+    assert set(verdicts(old, new)) == {"broken"}
+    other = doctor_file(tmp_path / "c.json", mpi="Open MPI 5.0.3")
+    assert verdicts(old, other) == ["gone", "gone", "new", "new"]
+    assert compare.run([old, other]) == 2
+
+
+@pytest.mark.parametrize("outcome", ["crash", "refused", "unavailable", "absent"])
+def test_a_call_that_worked_and_does_no_more_is_broken(tmp_path: Path, outcome: str) -> None:
+    old, new = doctor_file(tmp_path / "a.json"), doctor_file(tmp_path / "b.json", with_awaken=outcome)
+    assert set(verdicts(old, new)) == {"broken"}
+    assert set(verdicts(new, old)) == {"better"}
+    assert compare.run([old, new]) == 1
+
+
+def test_a_refusal_that_has_become_a_failure_is_broken(tmp_path: Path) -> None:
+    old = doctor_file(tmp_path / "a.json", with_awaken="refused")
+    new = doctor_file(tmp_path / "b.json", with_awaken="wrong data")
+    assert set(verdicts(old, new)) == {"broken"}
+    assert set(verdicts(new, old)) == {"better"}
+
+
+def test_calls_and_matrices_that_are_gone_are_named(tmp_path: Path) -> None:
+    whole = logs.doctor()
+    part = json.loads(json.dumps(whole))
+    part["matrix"]["cells"] = [cell for cell in part["matrix"]["cells"] if cell["function"] != "MPI_Send"]
+    none = logs.doctor(matrix=False)
+    for name, value in (("whole", whole), ("part", part), ("none", none)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    latency = write(tmp_path / "latency.json")
+    old, less, nothing = (f"{tmp_path / name}.json,{latency}" for name in ("whole", "part", "none"))
+    found = compare.changes(compare.load(old), compare.load(less))
+    gone = [change.name for change in found if change.verdict == "gone"]
+    # On the device it crashed without Awaken: that was no call that works.
+    assert [name.split(",")[0] for name in gone] == [
+        "MPI_Send with host memory", "MPI_Send with host memory", "MPI_Send with device memory",
+    ]  # fmt: skip
+    assert verdicts(old, nothing) == ["same", "gone", "gone"]
+    assert verdicts(nothing, old) == ["same", "new", "new"]
+    assert compare.run([old, nothing]) == 0
+
+
+def run_folder(path: Path, problems: dict[str, str], *results: str) -> str:
+    """A folder of `awaken report` in which some measurements failed and left their logs."""
+    path.mkdir()
+    for test in results:
+        write(path / f"{test}.json", test=test)
+    for test in problems:
+        (path / f"{test}.log").write_text("rank 1: no such device\n")
+    steps = {test: {"problem": problems.get(test, ""), "status": 0} for test in (*results, *problems)}
+    (path / "steps.json").write_text(json.dumps({"schema": "awaken-suite", "version": 1, "steps": steps}))
+    return str(path)
+
+
+def test_a_measurement_that_failed_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = run_folder(tmp_path / "old", {}, "latency", "bw")
+    new = run_folder(tmp_path / "new", {"bw": "it did not end within 3 s"}, "latency")
+    assert compare.run([old, new]) == 1
+    out = capsys.readouterr().out
+    assert "measurement bw" in out and "it did not end within 3 s" in out and "1 broken" in out
+    # What failed before, or was not measured before, is no change.
+    assert compare.run([new, new]) == 0
+    assert compare.run([run_folder(tmp_path / "less", {}, "latency"), new]) == 0
+    # Not even when nothing else is left.
+    assert compare.run([old, run_folder(tmp_path / "none", {"bw": "it was ended by SIGSEGV"})]) == 1
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     old=st.floats(0.1, 1e6),

@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import changed_json
 import logs
 import pytest
 from awaken import findings, html_page, markdown_page, units
 from awaken.report import from_files
 from awaken.report_data import Report
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=http://evil.example/x onerror=alert(2)>"
 SIZES = [8 << power for power in range(0, 20, 3)]
@@ -157,6 +160,48 @@ def test_crossover_names_a_side_only_beyond_the_bands(tmp_path: Path) -> None:
     assert findings.in_words(found) == "Awaken to 8 B, level to 16 B, then NCCL"
 
 
+@pytest.mark.parametrize(
+    ("dialect", "told"),
+    [("osu", "osu@4"), ("imb", "imb@:D"), ("osu 7.4 without its title's -CUDA", "osu@4:D")],
+)
+def test_logs_of_mpi_and_nccl_are_held_against_each_other(tmp_path: Path, dialect: str, told: str) -> None:
+    """OSU's do not tell the number of ranks, IMB's not the kind of memory: the user does, and is told how."""
+    rows = [(8, 10.0), (1024, 20.0), (1 << 20, 300.0)]
+    text = logs.imb("Allreduce", rows, ranks=4)
+    if dialect.startswith("osu"):
+        text = logs.osu("7.4", rows, title="Allreduce Latency")
+    if "without" in dialect:
+        text = text.replace("-CUDA", "")
+    name, _, ending = told.partition("@")
+    (tmp_path / f"{name}.log").write_text(text)
+    (tmp_path / "nccl.log").write_text(
+        logs.nccl_tests("all_reduce_perf", [(8, 15.0), (1024, 20.1), (1 << 20, 200.0)], ranks=4)
+    )
+    files = [str(tmp_path / f"{name}.log"), str(tmp_path / "nccl.log")]
+    untold = findings.choice(from_files(files, "").documents)
+    assert untold.verdict == "unknown"
+    form = f"`{name}@{'RANKS' if '4' in ending else ''}{':D' if 'D' in ending else ''}=FILE`"
+    assert form in untold.details[0]
+
+    report = from_files([f"{told}={files[0]}", files[1]], "")
+    found = findings.crossovers(report.documents)
+    assert {(one.test, one.ranks, one.mpi) for one in found} == {("allreduce", 4, name)}
+    assert [stretch.winner for stretch in found[0].stretches] == ["mpi", "", "ccl"]
+    assert "Allreduce, 4 ranks" in html_page.page(report)
+    assert findings.crossovers(from_files([f"{told.replace('4', '8')}={files[0]}", files[1]], "").documents) == (
+        [] if "4" in told else found
+    )
+
+
+def test_what_a_log_tells_is_not_overruled(tmp_path: Path) -> None:
+    (tmp_path / "imb.log").write_text(logs.imb("Allreduce", [(8, 10.0)], ranks=4))
+    (tmp_path / "osu.log").write_text(logs.osu("7.0", [(8, 10.0)]))
+    words = [f"a@16:MD={tmp_path / 'imb.log'}", f"b@16:MD={tmp_path / 'osu.log'}"]
+    imb, osu = from_files(words, "").series
+    assert (imb.ranks, imb.buffers, imb.implementation) == (4, "MD", "a")
+    assert (osu.ranks, osu.buffers) == (2, "D H")
+
+
 def test_what_is_missing_is_not_zero(tmp_path: Path) -> None:
     """A size that one contender lacks: no mark in the chart, an empty cell in the table, no ratio."""
     contenders = [
@@ -194,6 +239,52 @@ def test_each_kind_of_file_makes_a_page_by_itself(tmp_path: Path, index: int) ->
     report = report_on([results(tmp_path)[index]])
     assert "</html>" in html_page.page(report)
     assert markdown_page.page(report).startswith("# Awaken report\n")
+
+
+def test_a_part_that_cannot_be_made_costs_no_other(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> str:
+        raise ZeroDivisionError("on <purpose>")
+
+    monkeypatch.setattr(html_page, "_timeline", fail)
+    monkeypatch.setattr(markdown_page, "_matrix", fail)
+    for page in (html_page.page(report), html_page.page(report)):
+        assert 'id="timeline"' not in page and 'id="topology"' in page and 'id="manifest"' in page
+        assert "ZeroDivisionError: on &lt;purpose&gt;" in page
+    assert [title for title, _ in report.problems] == ["Timeline, trace"]
+    assert "## The doctor" in markdown_page.page(report)
+    assert [title for title, _ in report.problems] == ["Timeline, trace", "topology"]
+
+
+@pytest.mark.parametrize("case", ["interval below zero", "no time at all", "no GPUs"])
+def test_figures_that_are_none_leave_the_page_whole(tmp_path: Path, case: str) -> None:
+    def contenders(test: str, us: float, low: float) -> dict[str, Any]:
+        one = logs.measurement(8, us)
+        one["summary"]["median_95_us"] = [low, 11.0]
+        one["bandwidth_MBps"] = 1.0
+        both = [logs.measurement(4, 10.0), one, logs.measurement(16, 10.0)]
+        return logs.bench(test, [logs.contender(name, both) for name in ("awaken", "staged")])
+
+    files = {
+        "interval below zero": contenders("bw", 10.0, -1.0),
+        "no time at all": contenders("latency", 5e-324, 5e-324),
+        "no GPUs": {**logs.topology(2), "gpus": []},
+    }
+    (tmp_path / "hostile.json").write_text(json.dumps(files[case]))
+    report = from_files([str(path) for path in (tmp_path / "hostile.json", *results(tmp_path))], "")
+    source = html_page.page(report)
+    assert report.problems == []
+    assert "Latency, 2 ranks" in source and 'id="topology"' in source
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_json_with_anything_in_any_place_makes_a_whole_page_or_is_refused(tmp_path: Path, data: st.DataObject) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(changed_json.changed(data, most=3)))
+    report = from_files([str(tmp_path / "a.json")], "")
+    refused = len(report.problems)
+    for page in (html_page.page(report), markdown_page.page(report)):
+        assert page
+    assert len(report.problems) == refused, report.problems
 
 
 # ----------------------------------------------------------------------------------------------- what must not be there

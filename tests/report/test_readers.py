@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
+import changed_json
 import logs
 import pytest
 from awaken import readers
@@ -137,6 +137,36 @@ def test_osu_all_types_of_one_run(tmp_path: Path) -> None:
     assert figures(document, 1) == [(4, 7.5), (8, 8.5)]
 
 
+def test_osu_all_types_of_a_one_sided_run_keep_the_window(tmp_path: Path) -> None:
+    text = logs.osu_one_sided("7.4", ROWS) + "# Datatype: MPI_INT.\n4     7.50\n"
+    document = read_text(tmp_path, text)
+    assert [series.mode for series in document.series] == ["MPI_Win_allocate, MPI_Win_flush"] * 2
+    assert [series.buffers for series in document.series] == ["D H"] * 2
+
+
+@pytest.mark.parametrize("validation", [False, True])
+@pytest.mark.parametrize(
+    ("title", "columns", "tail"),
+    [
+        ("Latency", ["Avg Latency(us)"], "Lat(us)"),
+        ("Bandwidth", ["Bandwidth (MB/s)"], "BW(MB/s)"),
+        ("Multiple Bandwidth / Message Rate", ["MB/s", "Messages/s"], "BW(MB/s)"),
+    ],
+)
+def test_osu_tail_columns(tmp_path: Path, title: str, columns: list[str], tail: str, validation: bool) -> None:
+    """With -z. "P50 Tail BW(MB/s)" has 17 characters in a column of 18: one blank is all that is before it."""
+    names = [*columns, *(["Validation"] if validation else []), *(f"P{part} Tail {tail}" for part in (50, 90, 99))]
+    words = ["1000.00"] * len(columns) + ["Pass"] * validation + ["7.00", "8.00", "9.00"]
+    text = f"# OSU MPI {title} Test v7.5\n{'# Size':10}{''.join(f'{name:>18}' for name in names)}\n"
+    text += f"{8:<10}{''.join(f'{word:>18}' for word in words)}\n"
+    document = read_text(tmp_path, text)
+    assert document.notes == []
+    assert figures(document) == [(8, 1000.0 if title == "Latency" else 1.0)]
+    if validation:
+        (series,) = read_text(tmp_path, text.replace("Pass", "Fail")).series
+        assert series.failed
+
+
 def test_osu_varied_windows(tmp_path: Path) -> None:
     text = """# OSU MPI Multiple Bandwidth / Message Rate Test v7.4
 # [ pairs: 1 ] [ window size: varied ]
@@ -247,6 +277,55 @@ def test_nccl_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("listed", "threads", "gpus", "ranks"),
+    [
+        ([0], 1, 8, 8),  # all_gather_perf -g 8
+        ([0, 8], 2, 4, 16),  # two processes of two threads with four GPUs each
+        ([0, 1, 2], 1, 1, 3),
+        ([0, 1, 2, 3], 1, 2, 4),  # were it mended there: all GPUs of two processes
+    ],
+)
+def test_nccl_json_lists_the_first_gpu_of_each_process(
+    tmp_path: Path, listed: list[int], threads: int, gpus: int, ranks: int
+) -> None:
+    half = {"time": 12.5, "alg_bw": 1.0, "bus_bw": 1.0, "nwrong": 0.0}
+    value = {
+        "args": ["./all_gather_perf"],
+        "nccl_version": 22807,
+        "config": {"nthreads": threads, "ngpus": gpus, "devices": [{"rank": rank} for rank in listed]},
+        "results": [{"size": 4800, "type": "float", "out_of_place": half}],
+    }
+    document = read_text(tmp_path, json.dumps(value), "a.json")
+    assert document.series[0].ranks == ranks
+    assert figures(document) == [(4800 // ranks, 12.5)]
+
+
+def test_nccl_json_times_that_are_nan_are_left_out_and_named(tmp_path: Path) -> None:
+    halves = [{"time": time, "alg_bw": "nan", "bus_bw": "nan", "nwrong": None} for time in ("nan", 12.5)]
+    value = {
+        "args": ["./all_reduce_perf"],
+        "nccl_version": 22807,
+        "config": {"nthreads": 1, "ngpus": 2, "devices": [{"rank": 0}]},
+        "results": [{"size": 8 << index, "type": "float", "out_of_place": half} for index, half in enumerate(halves)],
+    }
+    document = read_text(tmp_path, json.dumps(value), "a.json")
+    assert figures(document) == [(16, 12.5)]
+    assert document.notes == [f"{tmp_path / 'a.json'}: 1 results whose time is nan are left out"]
+
+
+def test_nccl_bands_are_found_by_the_names_of_their_columns(tmp_path: Path) -> None:
+    """A column more, between those that older versions have."""
+    text = logs.nccl_tests("all_reduce_perf", [(8, 5.0)], per_iteration=True)
+    lines = [line.replace("#wrong", "#wrong  #bitdiff") for line in text.splitlines()]
+    row = next(index for index, line in enumerate(lines) if line.startswith("           8"))
+    words = lines[row].split()
+    lines[row] = "  ".join([*words[:9], "77", *words[9:17], "77", *words[17:]])
+    for series, time_us in zip(read_text(tmp_path, "\n".join(lines) + "\n").series, (5.0, 10.0)):
+        (point,) = series.points
+        assert (point.value, point.low, point.high) == (time_us, time_us / 2, time_us * 2)
+
+
+@pytest.mark.parametrize(
     ("benchmark", "name", "expected"),
     [
         ("PingPong", "latency", [(1, 1.25), (1024, 2.5)]),
@@ -254,6 +333,7 @@ def test_nccl_json(tmp_path: Path) -> None:
         ("Allreduce", "allreduce", [(1, 1.25), (1024, 2.5)]),
         ("Barrier", "barrier", [(0, 1.25)]),
         ("Uniband", "bw", [(1, 0.00125), (1024, 0.0025)]),
+        ("Iallreduce", "iallreduce", [(1, 1.25), (1024, 2.5)]),
     ],
 )
 def test_imb(tmp_path: Path, benchmark: str, name: str, expected: list[tuple[int, float]]) -> None:
@@ -264,7 +344,7 @@ def test_imb(tmp_path: Path, benchmark: str, name: str, expected: list[tuple[int
     found = figures(document)
     assert [size for size, _ in found] == [size for size, _ in expected]
     assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-3)
-    assert series.type == ("MPI_FLOAT" if benchmark == "Allreduce" else "MPI_BYTE")
+    assert series.type == ("MPI_FLOAT" if benchmark in ("Allreduce", "Iallreduce") else "MPI_BYTE")
     assert bool(series.band) == (benchmark in ("Sendrecv", "Allreduce", "Barrier"))
 
 
@@ -308,6 +388,27 @@ def test_bench_says_why_a_contender_is_missing(tmp_path: Path) -> None:
     value = logs.bench("latency", [logs.contender("xccl", [], unavailable="there is no libnccl.so.2")])
     (series,) = read_text(tmp_path, json.dumps(value), "a.json").series
     assert (series.points, series.unavailable) == ((), "there is no libnccl.so.2")
+
+
+@pytest.mark.parametrize("test", ["latency", "bw"])
+def test_bench_intervals_that_are_none_are_left_out(tmp_path: Path, test: str) -> None:
+    one = logs.measurement(8, 10.0)
+    one["summary"]["median_95_us"] = [-1.0, 11.0]
+    one["samples_us"] = [-5.0] * 100
+    (series,) = read_text(tmp_path, json.dumps(logs.bench(test, [logs.contender("awaken", [one])])), "a.json").series
+    (point,) = series.points
+    assert (point.low, point.high, point.drift) == (None, None, ())
+
+
+@pytest.mark.parametrize("median", [-1.0, 1e-320])
+@pytest.mark.parametrize("test", ["latency", "bw"])
+def test_bench_times_that_are_none_are_left_out(tmp_path: Path, test: str, median: float) -> None:
+    one = logs.measurement(8, 10.0)
+    one["summary"]["median_us"] = median
+    one["average_us"] = median
+    measured = [logs.measurement(4, 10.0), one]
+    (series,) = read_text(tmp_path, json.dumps(logs.bench(test, [logs.contender("awaken", measured)])), "a.json").series
+    assert [point.size_bytes for point in series.points] == [4]
 
 
 def test_path_report(tmp_path: Path) -> None:
@@ -361,6 +462,20 @@ def test_topology_with_members_missing(tmp_path: Path) -> None:
     assert read_text(tmp_path, '{"schema": "awaken-topology", "version": 1}', "a.json").topologies
 
 
+def test_topology_without_gpus_or_rates_has_no_matrix_and_no_curve(tmp_path: Path) -> None:
+    whole = {**logs.topology(2), "gpus": []}
+    whole["between_nodes"]["points"] = [{"bytes": 8, "bandwidth_MBps": -1.0}]
+    document = read_text(tmp_path, json.dumps(whole), "a.json")
+    assert document.topologies[0].matrices == () and document.series == []
+
+
+def test_topology_of_more_gpus_than_a_page_can_show(tmp_path: Path) -> None:
+    whole = {**logs.topology(2), "gpus": [{"gpu": gpu} for gpu in range(5000)]}
+    document = read_text(tmp_path, json.dumps(whole), "a.json")
+    assert all(len(matrix.rows) == 64 for matrix in document.topologies[0].matrices)
+    assert "of 5000 GPUs" in document.notes[0]
+
+
 def test_trace_with_complete_and_with_paired_events(tmp_path: Path) -> None:
     value = logs.trace([(0, "MPI_Send", "direct", 100.0, 5.0), (1, "MPI_Recv", "direct", 101.0, 7.0)])
     value["traceEvents"] += [
@@ -389,6 +504,19 @@ def test_trace_with_complete_and_with_paired_events(tmp_path: Path) -> None:
     assert [span.category for span in line.spans] == ["direct", "direct", "", "staged"]
     (as_list,) = read_text(tmp_path, json.dumps(value["traceEvents"]), "b.json").timelines
     assert as_list.spans == line.spans
+
+
+def test_trace_lanes_of_one_name_stay_apart(tmp_path: Path) -> None:
+    """Two processes that are called alike, and two threads of one of them."""
+    value = logs.trace([(12, "a", "", 0.0, 1.0), (13, "b", "", 1.0, 1.0)])
+    value["traceEvents"] += [
+        {"ph": "X", "pid": 13, "tid": 1, "name": "c", "ts": 2, "dur": 1},
+        *({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": "python"}} for pid in (12, 13)),
+        *({"ph": "M", "pid": 13, "tid": tid, "name": "thread_name", "args": {"name": "worker"}} for tid in (0, 1)),
+    ]
+    (line,) = read_text(tmp_path, json.dumps(value), "a.json").timelines
+    assert line.lanes == ("12: python", "13: python, 0: worker", "13: python, 1: worker")
+    assert [(span.name, span.lane) for span in line.spans] == [("a", 0), ("b", 1), ("c", 2)]
 
 
 # ------------------------------------------------------------------------------------------------------ what is no log
@@ -464,6 +592,27 @@ def test_lines_that_are_made_to_be_slow(tmp_path: Path) -> None:
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# OSU " * 40_000,
+        "size count type " * 20_000,
+        "# size count " + "time " * 50_000,
+        "nccl-tests version 1 " * 15_000,
+        "# Rank 0 " + "device 0 [" * 30_000,
+    ],
+)
+def test_one_line_that_is_made_to_be_slow(tmp_path: Path, line: str) -> None:
+    """Of some 300 000 characters, before the log and, as many lines as a line may be long, within it."""
+    start = time.monotonic()
+    within = "\n".join(line[:9000] for _ in range(30))
+    document = read_text(tmp_path, f"{line}\n{logs.nccl_tests('all_reduce_perf', [(8, 5.0)])}{within}\n")
+    assert figures(document) == [(8, 5.0)]
+    with pytest.raises(ReadError, match=r"no kind of result|no row"):
+        read_text(tmp_path, f"{line}\n")
+    assert time.monotonic() - start < 2
+
+
 @QUICK
 @given(
     content=st.binary(max_size=400),
@@ -480,36 +629,11 @@ def test_no_bytes_end_in_anything_but_a_document_or_a_refusal(tmp_path: Path, co
         assert not document.empty
 
 
-WHOLE = [
-    logs.bench("bw", [logs.contender("awaken", [logs.measurement(8, 10.0)])]),
-    logs.path_report([("MPI_Send", "direct", 3, 3000)], reason="no peer access"),
-    logs.doctor(),
-    logs.topology(2),
-    logs.trace([(0, "MPI_Send", "direct", 100.0, 5.0)]),
-]
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def places(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [here, *(place for key, inner in members for place in places(inner, (*here, key)))][:400]
-
-
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_json_with_anything_in_any_place_ends_in_a_document_or_a_refusal(tmp_path: Path, data: st.DataObject) -> None:
-    value = json.loads(json.dumps(data.draw(st.sampled_from(WHOLE))))
-    place = data.draw(st.sampled_from(places(value)[1:]))
-    inner = value
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = data.draw(anything)
     file = tmp_path / "a.json"
-    file.write_text(json.dumps(value))
+    file.write_text(json.dumps(changed_json.changed(data)))
     try:
         readers.read(file)
     except ReadError as error:

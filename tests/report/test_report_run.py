@@ -166,9 +166,54 @@ def test_a_folder_of_an_earlier_run_can_be_read(installation: Installation) -> N
     assert run(installation.words(), folder).returncode == 0
     done = run([sys.executable, "-m", "awaken", "report", "awaken-report", "-o", "again.md"], folder)
     assert done.returncode == 0, done.stderr
-    assert "## Latency, 2 ranks" in (folder / "again.md").read_text()
+    page = (folder / "again.md").read_text()
+    assert "## Latency, 2 ranks" in page
+    assert re.search(r"^\| latency \| .*bench latency D D .* \\\(\d+\.\d s\\\) \|$", page, re.MULTILINE)
     same = run([sys.executable, "-m", "awaken", "compare", "awaken-report", "awaken-report"], folder)
     assert (same.returncode, same.stdout) == (0, "0 worse, 0 better, 6 same\n")
+
+
+def test_a_folder_of_a_run_in_which_one_failed(installation: Installation) -> None:
+    """The log of what failed is no result that cannot be read: what went wrong is told instead."""
+    folder = installation.folder
+    installation.behave(bw={"status": 3})
+    assert run(installation.words(), folder).returncode == 1
+    done = run([sys.executable, "-m", "awaken", "report", "awaken-report", "-o", "again.html"], folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("awaken: bw: it ended with status 3: done with bw\n")
+    assert "no kind of result" not in done.stderr
+    page = (folder / "again.html").read_text()
+    assert "Latency, 2 ranks" in page and "it ended with status 3" in page
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_folder_of_a_trace_is_drawn_once(tmp_path: Path, joined: bool) -> None:
+    ranks = [logs.trace([(rank, "MPI_Send", "direct", 1.0, 5.0)]) for rank in range(3)]
+    for rank, one in enumerate(ranks):
+        (tmp_path / f"rank-{rank}.json").write_text(json.dumps(one))
+    (tmp_path / "process-7.json").write_text(json.dumps(ranks[0]))
+    (tmp_path / "rank-times.json").write_text(json.dumps(ranks[0]))
+    if joined:
+        together = {"traceEvents": [event for one in ranks for event in one["traceEvents"]]}
+        (tmp_path / "trace.json").write_text(json.dumps(together))
+    done = run([sys.executable, "-m", "awaken", "report", ".", "-o", "page.html"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    drawn = re.findall(r"Timeline of ([\w-]+)", (tmp_path / "page.html").read_text())
+    assert set(drawn) == (
+        {"rank-times", "trace"} if joined else {"rank-0", "rank-1", "rank-2", "process-7", "rank-times"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [("report", "osu@"), ("report", "osu@4x"), ("report", "osu@0"), ("report", "osu@4:X"), ("compare", "a@b")],
+)
+def test_what_is_told_of_a_log_must_make_sense(tmp_path: Path, command: str, label: str) -> None:
+    word = f"{label}=good.log"
+    (tmp_path / "good.log").write_text(logs.osu("7.4", [(8, 1.0)]))
+    done = run([sys.executable, "-m", "awaken", command, word, "good.log"], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"awaken: {word}: after @") and done.stderr.count("\n") == 1
 
 
 def test_of_several_files_a_bad_one_does_not_hide_the_others(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from types import ModuleType
 
 from awaken.readers import bench, doctor, imb, nccl_tests, osu, path_report, ping_pong, topology, trace
 from awaken.readers.source import Log, Notes, ReadError, Value, clean, load_json, read_bytes
-from awaken.results import Document, Series
+from awaken.results import POINT_TO_POINT, Document, Series
 
-__all__ = ["Document", "ReadError", "read", "relabelled"]
+__all__ = ["Document", "ReadError", "read", "relabelled", "told"]
 
 VERSION = 1
 """Of each of Awaken's own schemas."""
@@ -98,3 +98,14 @@ def relabelled(series: Series, old: str, new: str) -> Series:
     """The series under another label of its file."""
     implementation = new if series.implementation == old else series.implementation
     return replace(series, source=new, implementation=implementation)
+
+
+def told(series: Series, ranks: int | None, buffers: str) -> Series:
+    """The series with what its log does not tell, as far as the user does: the number of ranks, and where buffers
+    are, in the letters of one side."""
+    sides = f"{buffers} {buffers}" if buffers and series.test in POINT_TO_POINT else buffers
+    return replace(
+        series,
+        ranks=series.ranks if series.ranks is not None else ranks,
+        buffers=series.buffers or sides,
+    )

@@ -83,14 +83,14 @@ def _point(measurement: Value, bandwidth: bool) -> Point | None:
         overlap = measurement.get("overlap")
         median = overlap.get("overall_us").number() if overlap.is_object else measurement.get("average_us").number()
         mean, ends = median, []
-    low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
+    low, high = (min(ends), max(ends)) if len(ends) == 2 and min(ends) > 0 else (None, None)
     drift = _drift(samples)
     size_bytes = measurement.get("size").integer(0)
     errors = measurement.get("errors").integer(0)
     if not bandwidth:
         return Point(size_bytes, median, low, high, drift, len(samples) or None, errors) if median > 0 else None
     rate = measurement.get("bandwidth_MBps").number_or_none()
-    if not rate or not median or not mean:
+    if not (rate and rate > 0 and median > 0 and mean and mean > 0):
         return None
     bytes_per_us = rate * mean  # bytes in microseconds of one operation: MB/s is bytes/us
 
@@ -102,15 +102,16 @@ def _point(measurement: Value, bandwidth: bool) -> Point | None:
         gb_per_s(median),
         gb_per_s(high) if high else None,
         gb_per_s(low) if low else None,
-        tuple(gb_per_s(part) for part in drift if part),
+        tuple(gb_per_s(part) for part in drift),
         len(samples) or None,
         errors,
     )
 
 
 def _drift(samples: Sequence[float]) -> tuple[float, ...]:
-    """The medians of consecutive fifths of the run."""
+    """The medians of consecutive fifths of the run. Those that are no times are left out."""
     if len(samples) < FEWEST_FOR_DRIFT:
         return ()
     length = len(samples) // DRIFT_PARTS
-    return tuple(statistics.median(samples[part * length : (part + 1) * length]) for part in range(DRIFT_PARTS))
+    medians = (statistics.median(samples[part * length : (part + 1) * length]) for part in range(DRIFT_PARTS))
+    return tuple(median for median in medians if median > 0)

@@ -46,6 +46,8 @@ def read(top: Value, document: Document) -> None:
             conformance=_matrix(top.get("matrix")),
             aware=aware,
             transport=transport,
+            mpi=top.get("mpi").get("name").text() if top.get("mpi").is_object else "",
+            emulated=top.get("emulated").text() == "yes",
         )
     )
 

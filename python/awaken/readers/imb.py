@@ -11,7 +11,8 @@
                 0           10         3.15         4.52         3.88
 
 PingPong and PingPing have the columns t[usec] and Mbytes/sec, Sendrecv and Exchange t_min, t_max, t_avg and Mbytes/sec,
-collectives the three times, Barrier no bytes, Uniband and Biband Mbytes/sec and Msg/sec. Times are microseconds.
+collectives the three times, Barrier no bytes, Uniband and Biband Mbytes/sec and Msg/sec; nonblocking collectives
+(IMB-NBC) t_ovrl, t_pure, t_CPU and overlap[%], of which t_ovrl is the time of the whole call. Times are microseconds.
 Mbytes were 2^20 bytes in old versions and are 10^6 in new ones, so bandwidths are made of bytes and times, or of
 bytes and messages. Source: the programs' output, version 2021.11.
 """
@@ -78,7 +79,7 @@ def read(log: Log, document: Document, notes: Notes) -> None:
             table = Table(clean(OSU_NAMES.get(lower, lower)), mode="several groups" if several else "")
         elif line.startswith("#") and not line.startswith("#bytes"):
             _comment(line, table, types)
-        elif table is not None and ("t[usec]" in line or "t_avg[usec]" in line or "Mbytes/sec" in line):
+        elif table is not None and ("[usec]" in line or "Mbytes/sec" in line):
             table.columns = line.split()
         elif table is not None and table.columns:
             _row(line.split(), line_number, table, notes)

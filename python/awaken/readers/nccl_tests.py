@@ -38,9 +38,9 @@ PROGRAM = re.compile(
 )
 OSU_NAMES = {"all_reduce": "allreduce", "all_gather": "allgather", "broadcast": "bcast"}
 COUNTED_BY_RANK = {"allgather", "alltoall", "gather", "scatter"}
-RANK_LINE = re.compile(r"^#?\s*Rank\s+(\d+) .*\bdevice\s+\d+ \[[^\]]*\] (.*?)\s*$")
-VERSION = re.compile(r"nccl-tests version (\S+) .*nccl-library=(\d+)")
-HEADER = re.compile(r"^#?\s*size\s+count\b.*\b(time|cputime)\b.*\bbusbw\b")
+RANK_LINE = re.compile(r"^#?\s*Rank\s+(\d+) .*?\bdevice\s+\d+ \[[^\]]{0,40}\] (.*)")
+VERSION = re.compile(r"nccl-tests version (\S+) (?:\S+ )?nccl-library=(\d+)")
+PARAMETERS = re.compile(r"nThread \d+ nGpus? \d+")
 KEYS = {"size", "count", "type", "redop", "root"}
 
 
@@ -58,7 +58,17 @@ class Run:
 
 
 def found_in(log: Log) -> bool:
-    return bool(re.search(r"nccl-tests version|nThread \d+ nGpus? \d+|size +count +type.* busbw", log.text))
+    return (
+        "nccl-tests version" in log.text
+        or log.some_line("nThread ", PARAMETERS.search)
+        or log.some_line("busbw", lambda line: bool(_columns(line)))
+    )
+
+
+def _columns(line: str) -> list[str]:
+    """The names of the columns, when the line has them; else none."""
+    words = line.lstrip("# ").split()
+    return words if words[:2] == ["size", "count"] and "busbw" in words and {"time", "cputime"} & set(words) else []
 
 
 def read(log: Log, document: Document, notes: Notes) -> None:
@@ -71,15 +81,14 @@ def read(log: Log, document: Document, notes: Notes) -> None:
         named = PROGRAM.search(line)
         if named:
             last_named = named.group(1)
-        if re.search(r"nThread \d+ nGpus? \d+", line) or (named and not line.startswith(("#", " "))):
+        if PARAMETERS.search(line) or (named and not line.startswith(("#", " "))):
             if any(run.halves):
                 _close(run, document)
             if any(run.halves) or run.columns:
                 run = Run()
         if last_named and not run.test:
             run.test = OSU_NAMES.get(last_named, last_named)
-        rank = RANK_LINE.match(line)
-        version = VERSION.search(line)
+        rank, version, columns = RANK_LINE.match(line), VERSION.search(line), _columns(line)
         if rank:
             run.ranks.add(int(rank.group(1)[:9]))
             gpus[clean(rank.group(2))] = None
@@ -87,8 +96,8 @@ def read(log: Log, document: Document, notes: Notes) -> None:
             document.manifest["nccl_tests"] = f"nccl-tests {clean(version.group(1))}, NCCL {clean(version.group(2))}"
         elif "Blocking Enabled" in line:
             run.mode = "waited"
-        elif HEADER.match(line):
-            run.columns = line.lstrip("# ").split()
+        elif columns:
+            run.columns = columns
         elif run.columns and not line.lstrip().startswith("#"):
             _row(line.split(), line_number, run, notes)
     if gpus:
@@ -105,17 +114,32 @@ def read_json(top: Value, document: Document) -> None:
     config = top.get("config")
     if config.is_object:
         run.mode = "waited" if config.get("blocking_collectives").text() in ("yes", "true") else "queued"
-        run.ranks = {device.get("rank").integer(0) for device in config.get("devices").elements()}
+        run.ranks = _last_rank(config)
     document.manifest["command"] = clean(words, 2000)
+    without_time = 0
     for result in top.get("results").elements():
         run.type = run.type or result.get("type").text()
         for points, place in zip(run.halves, ("out_of_place", "in_place")):
             half = result.get(place)
-            time = half.first("time", "cpu_time").number_or_none() if half.is_object else None
-            if time is not None:
+            if not half.is_object:
+                continue
+            size_bytes, time = result.get("size").integer(), half.first("time", "cpu_time")
+            if time.raw == "nan":
+                without_time += 1
+            elif not time.missing:
                 errors = int(half.get("nwrong").number_or_none() or 0)
-                points.append(Point(result.get("size").integer(), time, errors=errors))
+                points.append(Point(size_bytes, time.number(), errors=errors))
+    if without_time:
+        document.notes.append(f"{document.path}: {without_time} results whose time is nan are left out")
     _close(run, document)
+
+
+def _last_rank(config: Value) -> set[int]:
+    """Of the collective. Only the first GPU of each process is listed, and its rank is a multiple of the process's
+    number of GPUs. Empty where no GPU is listed."""
+    for_each = max(config.get("nthreads").integer(1), 1) * max(config.get("ngpus").integer(1), 1)
+    largest = max((device.get("rank").integer(0) for device in config.get("devices").elements()), default=None)
+    return set() if largest is None else {largest // for_each * for_each + for_each - 1}
 
 
 def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None:
@@ -129,23 +153,24 @@ def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None
     row = dict(zip(keys, words))
     run.type = run.type or row.get("type", "")
     values = words[len(keys) :]
-    width = (len(run.columns) - len(keys) - run.columns.count("timestamp")) // 2
+    columns = [name for name in run.columns if name not in KEYS and name != "timestamp"]
+    width = len(columns) // 2
     halves = [values[:width], values[width : 2 * width]]
     if len(values) < 2 * width:
         halves = [[], values[:width]]  # only in place was run: the other half is blank
     for points, half in zip(run.halves, halves):
-        if not half:
+        figures = dict(zip(columns[:width], half))
+        if not figures:
             continue
-        time, wrong = number(half[0]), number(half[3]) if len(half) > 3 else None
+        word = figures.get("time", figures.get("cputime", ""))
+        time = number(word)
         if time is None:
-            if half[0] != "N/A":
-                notes.add(line_number, f"'{clean(half[0], 40)}' is no time: it is left out")
+            if word != "N/A":
+                notes.add(line_number, f"'{clean(word, 40)}' is no time: it is left out")
             continue
-        low = high = None
-        if width >= 8:
-            low, high = number(half[4]), number(half[5])
+        low, high = (number(figures.get(name, "")) for name in ("i_min", "i_max"))
         # The old "error" column is a largest difference, not a count; a sum of floats may have one.
-        errors = int(wrong) if wrong and "#wrong" in run.columns else 0
+        errors = int(number(figures.get("#wrong", "")) or 0)
         points.append(Point(size_bytes, time, low, high, errors=errors))
 
 

@@ -11,6 +11,8 @@ versions:
     one-sided    in all versions "# Window creation: MPI_Win_allocate", "# Synchronization: MPI_Win_flush",
                  "# Rank 0 Memory on DEVICE (D) and Rank 1 Memory on HOST (H)", "Latency (us)"; "failed" for wrong data
     -T all       one title, then a Datatype line and a table for each type
+    -z           columns "P50 Tail Lat(us)" or "P50 Tail BW(MB/s)" behind the others; the latter fill their column but
+                 for one blank
     -V           (mbw_mr) a table with one column for each window, first bandwidths, then message rates
 
 Sizes are bytes, times microseconds, MB 10^6 bytes. Source: the programs' output, versions 5.3.2, 7.0 and 7.4.
@@ -19,7 +21,7 @@ Sizes are bytes, times microseconds, MB 10^6 bytes. Source: the programs' output
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from awaken.readers.source import Log, Notes, clean, number, size
 from awaken.results import BANDWIDTH, POINT_TO_POINT, TIME, Document, Point, Series
@@ -35,7 +37,8 @@ DATATYPE = re.compile(r"^# Datatype: (\w+)\.?\s*$")
 SIDES = re.compile(
     r"(?:Send Buffer|Rank 0 Memory) on \w+ \((\w+)\) and (?:Receive Buffer|Rank 1 Memory) on \w+ \((\w+)\)"
 )
-ONE_SIDED = re.compile(r"^# (?:Window creation|Synchronization): (\S+)\s*$")
+ONE_SIDED = re.compile(r"^# (Window creation|Synchronization): (\S+)\s*$")
+TAIL_COLUMN = re.compile(r" (?=P\d{1,3} Tail )")
 RANKS_TOLD = re.compile(r"^nprocs: (\d+), min: ([\d.]+) ms, max: ([\d.]+) ms, avg: ([\d.]+) ms")
 COLUMN_NAMES = ("Size", "Avg Latency(us)", "Overall(us)", "Latency (us)")
 
@@ -96,8 +99,8 @@ class Table:
     buffers: str = ""
     type: str = ""
     columns: list[str] = field(default_factory=list)
-    window: list[str] = field(default_factory=list)
-    """One-sided tests: how the window is made, and how operations in it are completed."""
+    window: dict[str, str] = field(default_factory=dict)
+    """One-sided tests: how the window is made, and how operations in it are completed, by the words before it."""
     rates: bool = False
     """Whether these rows are message rates of -V, which are not read."""
     points: dict[str, list[Point]] = field(default_factory=dict)
@@ -107,14 +110,18 @@ class Table:
 
 
 def found_in(log: Log) -> bool:
-    return bool(re.search(r"# (OSU|OMB-Py|OMB) .* v\d", log.text))
+    return log.some_line("# O", _title)
+
+
+def _title(line: str) -> re.Match[str] | None:
+    return TITLE.match(line) if "# O" in line and len(line) <= LONGEST_TITLE else None
 
 
 def read(log: Log, document: Document, notes: Notes) -> None:
     """Adds the log's tables to the document."""
     table: Table | None = None
     for line_number, line in log.lines(notes):
-        title = TITLE.match(line) if "# O" in line and len(line) <= LONGEST_TITLE else None
+        title = _title(line)
         if title:
             _close(table, document)
             table = _open(title)
@@ -140,17 +147,16 @@ def _comment(line: str, table: Table, document: Document) -> Table:
     datatype = DATATYPE.match(line)
     sides = SIDES.search(line)
     one_sided = ONE_SIDED.match(line)
-    names = re.split(r"\s{2,}", line.lstrip("# \t").rstrip())
+    names = re.split(r"\s{2,}", TAIL_COLUMN.sub("  ", line.lstrip("# \t").rstrip()))
     if datatype:
         if table.points:  # -T all: the next type's table
             _close(table, document)
-            columns, rates = table.columns, table.rates
-            table = Table(table.family, table.test, table.version, table.buffers, columns=columns, rates=rates)
+            table = replace(table, points={}, quantity=TIME, band="")
         table.type = datatype.group(1)
     elif sides:
         table.buffers = f"{sides.group(1)} {sides.group(2)}"
     elif one_sided:
-        table.window.append(clean(one_sided.group(1), 60))
+        table.window[one_sided.group(1)] = clean(one_sided.group(2), 60)
     elif "Message Rate Profile" in line:
         table.rates = True
     elif names[0] in COLUMN_NAMES or names[0].startswith("Size "):
@@ -245,7 +251,7 @@ def _close(table: Table | None, document: Document) -> None:
                 ranks=2 if table.test in POINT_TO_POINT else None,
                 type=table.type,
                 buffers=table.buffers,
-                mode=mode or ", ".join(table.window),
+                mode=mode or ", ".join(table.window.values()),
                 band=table.band,
                 description=f"OSU micro-benchmarks {clean(table.version)}",
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ LONGEST_NAME = 200
 MOST_NOTES = 20
 LARGEST_NUMBER = 1e15
 """More microseconds than 30 years have, more GB/s than any machine has."""
+SMALLEST_NUMBER = 1e-12
+"""Numbers nearer to zero are taken for zero: no clock tells so few microseconds, and they would stretch a logarithmic
+axis beyond what a float can say."""
 LARGEST_SIZE = 1 << 60
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|\.[0-9]+")
 RANK_PREFIX = re.compile(r"^(\[\d+(,\d+)?\](<std(out|err)>)?:? ?|\d+: )")
@@ -43,7 +46,11 @@ def number(word: str) -> float | None:
     if len(word) > 40 or not NUMBER.fullmatch(word):
         return None
     value = float(word)
-    return value if math.isfinite(value) and value < LARGEST_NUMBER else None
+    return _rounded(value) if math.isfinite(value) and value < LARGEST_NUMBER else None
+
+
+def _rounded(value: float) -> float:
+    return value if abs(value) >= SMALLEST_NUMBER else 0.0
 
 
 def size(word: str) -> int | None:
@@ -101,6 +108,18 @@ class Log:
         self.cut_off = bool(content) and not content.endswith((b"\n", b"\r"))
         """Whether the last line has no end: its last number may lack digits."""
 
+    def some_line(self, mark: str, test: Callable[[str], object]) -> bool:
+        """Whether any line that contains `mark` passes the test. Each is looked at once, and only if it is no longer
+        than LONGEST_LINE: a log's kind must not take longer to tell than the log takes to read."""
+        at = self.text.find(mark)
+        while at >= 0:
+            begin, end = self.text.rfind("\n", 0, at) + 1, self.text.find("\n", at)
+            end = end if end >= 0 else len(self.text)
+            if end - begin <= LONGEST_LINE and test(_unmarked(self.text[begin:end])):
+                return True
+            at = self.text.find(mark, end)
+        return False
+
     def lines(self, notes: Notes) -> Iterator[tuple[int, str]]:
         last = self.text.count("\n") + 1
         for index, raw in enumerate(self.text.split("\n"), 1):
@@ -111,7 +130,11 @@ class Log:
             if len(raw) > LONGEST_LINE:
                 notes.add(index, f"the line has {len(raw)} characters, and is left out")
                 continue
-            yield index, RANK_PREFIX.sub("", raw.rstrip("\r"), count=1)
+            yield index, _unmarked(raw)
+
+
+def _unmarked(line: str) -> str:
+    return RANK_PREFIX.sub("", line.rstrip("\r"), count=1)
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
@@ -212,7 +235,7 @@ class Value:
             raise self.refuse("is not a number")
         if not -LARGEST_NUMBER < self.raw < LARGEST_NUMBER:
             raise self.refuse("is out of range")
-        return float(self.raw)
+        return _rounded(float(self.raw))
 
     def integer(self, default: int | None = None) -> int:
         found = self.integer_or_none()

@@ -12,6 +12,8 @@ from awaken.results import BANDWIDTH, Cell, Document, Matrix, Point, Series, Top
 
 SCHEMA = "awaken-topology"
 HOST = "host"
+MOST_GPUS = 64
+"""In one matrix."""
 METHODS = ("copy engine", "kernel")
 SIDES = (("awaken", "with Awaken"), ("native", "by the MPI alone"))
 ITSELF = Cell(why_missing="the same GPU")
@@ -23,6 +25,9 @@ CellOf = Callable[[str, str], Cell]
 def read(top: Value, document: Document) -> None:
     """Adds the topology, and the curve between nodes where there is one, to the document."""
     gpus = [gpu.get("gpu").text() for gpu in top.get("gpus").elements()]
+    if len(gpus) > MOST_GPUS:
+        document.notes.append(f"{document.path}: of {len(gpus)} GPUs, those after the first {MOST_GPUS} are left out")
+        del gpus[MOST_GPUS:]
     matrices = []
     if len(gpus) > 1:
         matrices.append(_links(top, gpus))
@@ -92,7 +97,7 @@ def _links(top: Value, gpus: Sequence[str]) -> Matrix:
 
 
 def _raw(raw: Value, gpus: Sequence[str]) -> list[Matrix]:
-    if not raw.is_object:
+    if not raw.is_object or not gpus:
         return []
     matrices = []
     for method in METHODS:
@@ -159,7 +164,7 @@ def _percent(value: Value) -> str:
 
 
 def _messages(side: Value, gpus: Sequence[str], title: str) -> list[Matrix]:
-    if not side.is_object:
+    if not side.is_object or not gpus:
         return []
     pairs = _pairs(side.get("pairs"), "sender", "receiver")
     if not pairs:
@@ -243,6 +248,7 @@ def _between_nodes(curve: Value, document: Document) -> None:
         for point in curve.get("points").elements()
         if (size_bytes := point.get("bytes").integer_or_none()) is not None
         and (rate := point.get("bandwidth_MBps").number_or_none())
+        and rate > 0
     )
     pretended = curve.get("pretended").text() == "yes"
     why_not = curve.get("why_not").text()

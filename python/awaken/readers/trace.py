@@ -88,25 +88,38 @@ def read(top: Value, document: Document) -> None:
 def _timeline(source: str, spans: list[Raw], names: dict[Lane, str]) -> Timeline:
     lanes = sorted({span[0] for span in spans}, key=lambda lane: (_number_first(lane[0]), _number_first(lane[1])))
     shown = lanes[:MOST_LANES]
-    several = {process: sum(lane[0] == process for lane in lanes) > 1 for process, _ in lanes}
-    titles = {}
-    for process, thread in shown:
-        title = names.get((process, ""), f"rank {process}")
-        if several[process]:
-            own = ASYNCHRONOUS if thread == ASYNCHRONOUS else f"thread {thread}"
-            title += f", {names.get((process, thread), own)}"
-        titles[(process, thread)] = title
+    places = {lane: index for index, lane in enumerate(shown)}
     begin = min(span[2] for span in spans)
-    kept = [span for span in spans if span[0] in titles]
+    kept = [span for span in spans if span[0] in places]
     kept = sorted(sorted(kept, key=lambda span: -span[3])[:MOST_SPANS], key=lambda span: (span[2], -span[3]))
     return Timeline(
         source=source,
-        lanes=tuple(titles.values()),
+        lanes=tuple(_titles(shown, names)),
         spans=tuple(
-            Span(titles[lane], name, start - begin, length, category) for lane, name, start, length, category in kept
+            Span(places[lane], name, start - begin, length, category) for lane, name, start, length, category in kept
         ),
         left_out=len(spans) - len(kept),
     )
+
+
+def _titles(lanes: list[Lane], names: dict[Lane, str]) -> list[str]:
+    """Of each lane: its process, and its thread where the process has several lanes."""
+    processes = _distinct({process: names.get((process, ""), f"rank {process}") for process, _ in lanes})
+    threads: dict[str, dict[str, str]] = {process: {} for process in processes}
+    for process, thread in lanes:
+        own = ASYNCHRONOUS if thread == ASYNCHRONOUS else f"thread {thread}"
+        threads[process][thread] = names.get((process, thread), own)
+    threads = {process: _distinct(titles) for process, titles in threads.items()}
+    return [
+        f"{processes[process]}, {threads[process][thread]}" if len(threads[process]) > 1 else processes[process]
+        for process, thread in lanes
+    ]
+
+
+def _distinct(titles: dict[str, str]) -> dict[str, str]:
+    """Titles by pid or tid; those that several have get the number before them."""
+    held = list(titles.values())
+    return {number: f"{number}: {title}" if held.count(title) > 1 else title for number, title in titles.items()}
 
 
 def _number_first(word: str) -> tuple[int, int, str]:
