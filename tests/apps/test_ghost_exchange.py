@@ -406,18 +406,37 @@ def test_what_the_gpu_cannot_is_refused(gpus: str, words: str, variables: dict[s
 BIND = ROOT / "apps" / "bind_gpu.sh"
 
 
-@pytest.mark.parametrize("abi", ["mpich", "openmpi"])
-def test_a_wrapper_gives_each_rank_a_gpu(abi: str) -> None:
-    """Through the program itself: the emulated driver heeds CUDA_VISIBLE_DEVICES as the real one does."""
+@pytest.mark.parametrize(
+    ("abi", "gpus", "inherited", "buses"),
+    [
+        ("mpich", "cuda:3", {}, 3),
+        ("openmpi", "cuda:3", {"CUDA_VISIBLE_DEVICES": "2,1,0"}, 3),
+        ("openmpi", "hip:3", {}, 3),
+        ("mpich", "hip:3", {"ROCR_VISIBLE_DEVICES": "2,0,1"}, 3),
+        ("mpich", "hip:3", {"HIP_VISIBLE_DEVICES": "1,2,0"}, 3),
+        ("mpich", "hip:3", {"ROCR_VISIBLE_DEVICES": "2,1", "HIP_VISIBLE_DEVICES": "0,1"}, 2),
+    ],
+)
+def test_a_wrapper_gives_each_rank_a_gpu(abi: str, gpus: str, inherited: dict[str, str], buses: int) -> None:
+    """Through the program itself: the emulated driver heeds the variables as the real ones do."""
     before = [BIND, AWAKEN_OF_BUILD, "exec", "--"]
-    variables = {"AWAKEN_EMULATE": "cuda:3", "BIND_GPU_COUNT": "3"}
-    result = mpiexec(abi, PROGRAM, "-i", "9", "-j", "9", "-I", "1", ranks=3, before=before, **variables)
+    variables = {"AWAKEN_EMULATE": gpus, "BIND_GPU_COUNT": "3", **inherited}
+    result = mpiexec(abi, PROGRAM, "-i", "9", "-j", "9", "-I", "1", ranks=buses, before=before, **variables)
     assert result.status == 0, result.err
     places = re.findall(r"# rank (\d): .* GPU (\d) \((\S+), ", result.out)
     # Each sees one device, the first, and each another one.
-    assert [gpu for _, gpu, _ in places] == ["0", "0", "0"]
-    assert len({bus for _, _, bus in places}) == 3
+    assert [gpu for _, gpu, _ in places] == ["0"] * buses
+    assert len({bus for _, _, bus in places}) == buses
     assert "warning" not in result.out
+
+
+def visible_gpus(folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What the program behind the wrapper has in its variables, with a /sys of its own in that folder."""
+    show = "echo CUDA $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER ROCR $ROCR_VISIBLE_DEVICES HIP $HIP_VISIBLE_DEVICES"
+    environment = {"PATH": os.environ["PATH"], "BIND_GPU_SYS": str(folder), **variables}
+    return subprocess.run(
+        [BIND, "sh", "-c", show], env=environment, capture_output=True, text=True, timeout=20, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -428,18 +447,48 @@ def test_a_wrapper_gives_each_rank_a_gpu(abi: str) -> None:
         ({"SLURM_LOCALID": "5"}, "1"),
         ({"PMI_LOCAL_RANK": "2"}, "2"),
         ({"MPI_LOCALRANKID": "1", "CUDA_VISIBLE_DEVICES": "6,4,2"}, "4"),
-        ({"MPI_LOCALRANKID": "1", "ROCR_VISIBLE_DEVICES": "3,7"}, "7"),
         ({"SLURM_LOCALID": "7", "MPI_LOCALRANKID": "2"}, "2"),
     ],
 )
-def test_the_wrapper_reads_the_launchers_variables(variables: dict[str, str], chosen: str) -> None:
-    show = 'echo "$CUDA_VISIBLE_DEVICES|$ROCR_VISIBLE_DEVICES"'
-    environment = {"PATH": os.environ["PATH"], "BIND_GPU_COUNT": "4", **variables}
-    done = subprocess.run(
-        [BIND, "sh", "-c", show], env=environment, capture_output=True, text=True, timeout=20, check=False
-    )
+def test_the_wrapper_reads_the_launchers_variables(variables: dict[str, str], chosen: str, tmp_path: Path) -> None:
+    done = visible_gpus(tmp_path, {"BIND_GPU_COUNT": "4", **variables})
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{chosen}|{chosen}\n"
+    assert done.stdout == f"CUDA {chosen} PCI_BUS_ID ROCR HIP\n"
+
+
+def amd_machine(folder: Path, gpus: int) -> None:
+    """/sys of a machine with a CPU and some GPUs of AMD."""
+    for node in range(gpus + 1):
+        properties = folder / "class" / "kfd" / "kfd" / "topology" / "nodes" / str(node) / "properties"
+        properties.parent.mkdir(parents=True)
+        properties.write_text(f"simd_count {0 if node == 0 else 304}\nlocation_id {node << 8}\ndomain 0\n")
+
+
+@pytest.mark.parametrize(
+    ("variables", "chosen"),
+    [
+        ({}, "1"),
+        ({"ROCR_VISIBLE_DEVICES": "3,7"}, "7"),
+        ({"HIP_VISIBLE_DEVICES": "3,2"}, "2"),
+        ({"CUDA_VISIBLE_DEVICES": "3,2"}, "2"),
+        ({"ROCR_VISIBLE_DEVICES": "4,5,6,7", "HIP_VISIBLE_DEVICES": "0,3"}, "7"),
+        # As Slurm sets them for a job with a part of a node.
+        ({name: "4,5" for name in ("ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")}, "5"),
+    ],
+)
+def test_on_amd_one_variable_chooses(variables: dict[str, str], chosen: str, tmp_path: Path) -> None:
+    amd_machine(tmp_path, 8)
+    done = visible_gpus(tmp_path, {"MPI_LOCALRANKID": "1", **variables})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"CUDA ROCR {chosen} HIP\n"
+
+
+def test_lists_that_leave_no_gpu_are_refused(tmp_path: Path) -> None:
+    amd_machine(tmp_path, 8)
+    lists = {"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "6"}
+    done = visible_gpus(tmp_path, {"MPI_LOCALRANKID": "0", **lists})
+    assert done.returncode == 2
+    assert "ROCR_VISIBLE_DEVICES leaves no GPU with the numbers 6" in done.stderr
 
 
 @pytest.mark.parametrize(
