@@ -246,6 +246,17 @@ def test_the_boundary_has_its_own_time(memory: str, exchange: str) -> None:
     assert float(found[2]) > 5e-4
 
 
+def test_the_bandwidth_is_that_of_the_cells_that_kernels_computed() -> None:
+    """With copies to the GPU and overlap those are the ones inside, here 100 of 360000: the CPU makes the others."""
+    words = ("-i", "600", "-j", "600", "-h", "295", "-I", "3", "--memory", "staged", "--exchange", "overlap")
+    result = run("mpich", "cuda:1", *words, ranks=1)
+    assert result.status == 0, result.err
+    found = re.search(r"# stencil: (\S+) GB/s on the slowest rank", result.out)
+    assert found
+    # 1600 bytes in a tenth of a microsecond would be that.
+    assert float(found[1]) < 16
+
+
 @pytest.mark.parametrize("memory", ["host", "staged"])
 def test_without_a_step_there_is_no_bandwidth(memory: str) -> None:
     result = run("mpich", None if memory == "host" else "hip:2", "-i", "9", "-j", "9", "-I", "0", "--memory", memory)
