@@ -253,8 +253,8 @@ def test_the_bandwidth_is_that_of_the_cells_that_kernels_computed() -> None:
     assert result.status == 0, result.err
     found = re.search(r"# stencil: (\S+) GB/s on the slowest rank", result.out)
     assert found
-    # 1600 bytes in a tenth of a microsecond would be that.
-    assert float(found[1]) < 16
+    # A kernel that is done with its 1600 bytes in a microsecond would have 1.6.
+    assert float(found[1]) < 1.6
 
 
 @pytest.mark.parametrize("memory", ["host", "staged"])
