@@ -4,8 +4,12 @@
 #   mpiexec -n 4 apps/bind_gpu.sh ./program ARGUMENTS      mpiexec -n 4 apps/bind_gpu.sh awaken exec ./program
 #
 # The rank's number on its host comes from the launcher: Open MPI, MPICH and its family, PALS, Slurm, Flux, PMI. GPU number
-# "rank modulo GPUs" becomes the only one that the program sees. Where CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES is set,
-# the choice is among those. The cores are left as they are where the launcher has bound the rank already.
+# "rank modulo GPUs" becomes the only one that the program sees. Where CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or
+# HIP_VISIBLE_DEVICES is set, the choice is among those. The cores are left as they are where the launcher has bound the
+# rank already.
+#
+# On AMD the choice is made by ROCR_VISIBLE_DEVICES alone: HIP would take any other list, CUDA's included, as numbers
+# among the GPUs that this one leaves. Elsewhere it is made by CUDA_VISIBLE_DEVICES, which HIP understands as well.
 #
 # BIND_GPU_COUNT sets the number of GPUs where it cannot be found out, BIND_GPU_SYS another root of sysfs (for tests).
 
@@ -20,9 +24,11 @@ local_rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:
 [ -n "$local_rank" ] || fail "no variable tells the rank on this host: start it by mpiexec or srun, or set SLURM_LOCALID"
 
 sys=${BIND_GPU_SYS:-/sys}
-# One PCI address a line, in the order of the driver's numbers: those of NVIDIA, else of AMD.
-addresses() {
-    nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader 2>/dev/null | grep : && return
+# One PCI address a line, in the order of the driver's numbers.
+addresses_of_nvidia() {
+    nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader 2>/dev/null | grep :
+}
+addresses_of_amd() {
     for node in "$sys"/class/kfd/kfd/topology/nodes/*/properties; do
         # CPUs are nodes too, without SIMD units. location_id is bus << 8 | device << 3 | function.
         [ -r "$node" ] && awk -v path="$node" '
@@ -35,9 +41,35 @@ addresses() {
             }' "$node"
     done | sort -n | cut -d ' ' -f 2
 }
-all_addresses=$(addresses)
+vendor=nvidia
+all_addresses=$(addresses_of_nvidia)
+if [ -z "$all_addresses" ]; then
+    all_addresses=$(addresses_of_amd)
+    [ -z "$all_addresses$ROCR_VISIBLE_DEVICES$HIP_VISIBLE_DEVICES" ] || vendor=amd
+fi
 
-visible=${CUDA_VISIBLE_DEVICES:-$ROCR_VISIBLE_DEVICES}
+# The entries of the comma-separated list $1 at the places that the list $2 names.
+among() {
+    for place in $(echo "$2" | tr ',' ' '); do
+        case $place in
+            *[!0-9]*) ;;
+            *) echo "$1," | cut -d ',' -f $((place + 1)) ;;
+        esac
+    done | grep . | paste -s -d ',' -
+}
+if [ $vendor = nvidia ]; then
+    visible=$CUDA_VISIBLE_DEVICES
+else
+    visible=$ROCR_VISIBLE_DEVICES
+    within=${HIP_VISIBLE_DEVICES:-$CUDA_VISIBLE_DEVICES}
+    if [ -z "$visible" ]; then
+        visible=$within
+    elif [ -n "$within" ] && [ "$within" != "$visible" ]; then
+        # Slurm may set all variables alike, and then means the same GPUs.
+        visible=$(among "$visible" "$within")
+        [ -n "$visible" ] || fail "ROCR_VISIBLE_DEVICES leaves no GPU with the numbers $within: unset one of the variables"
+    fi
+fi
 if [ -n "$visible" ]; then
     count=$(echo "$visible" | tr ',' '\n' | grep -c .)
 else
@@ -50,7 +82,13 @@ esac
 
 gpu=$((local_rank % count))
 [ -z "$visible" ] || gpu=$(echo "$visible" | cut -d ',' -f $((gpu + 1)))
-export CUDA_VISIBLE_DEVICES="$gpu" ROCR_VISIBLE_DEVICES="$gpu"
+unset CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES GPU_DEVICE_ORDINAL
+if [ $vendor = amd ]; then
+    export ROCR_VISIBLE_DEVICES="$gpu"
+else
+    # By default CUDA's first GPU is the fastest; nvidia-smi counts by address.
+    export CUDA_VISIBLE_DEVICES="$gpu" CUDA_DEVICE_ORDER=PCI_BUS_ID
+fi
 
 # nvidia-smi writes 00000000:1B:00.0 where /sys has 0000:1b:00.0. A GPU that is named by its UUID stays without cores.
 case $gpu in

@@ -38,7 +38,9 @@ class Buffers {
         std::size_t free_bytes = 0;
         std::size_t total_bytes = 0;
         HIP_CHECK(hipMemGetInfo(&free_bytes, &total_bytes));
-        const auto affordable = static_cast<long long>(free_bytes / 2 / ranks_of_device() / bytes());
+        // The reductions over ranks come before any allocation: what is free is to be shared once, not by each rank of
+        // a device anew.
+        const auto affordable = static_cast<long long>(free_bytes / 2 / apps::ranks_of_device() / bytes());
         long long count = std::clamp(affordable, 1LL, wanted);
         MPI_Allreduce(MPI_IN_PLACE, &count, 1, MPI_LONG_LONG, MPI_MIN, MPI_COMM_WORLD);
 
@@ -112,14 +114,6 @@ class Buffers {
 
   private:
     static constexpr std::size_t slice_values = std::size_t{1} << 20;
-
-    /// How many ranks of this node share a device, at most. Collective.
-    static std::size_t ranks_of_device() {
-        const int ranks = apps::ranks_of_node();
-        int devices = 1;
-        HIP_CHECK(hipGetDeviceCount(&devices));
-        return static_cast<std::size_t>((ranks + devices - 1) / devices);
-    }
 
     std::size_t _N;
     double* _d_input = nullptr;

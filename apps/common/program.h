@@ -201,14 +201,21 @@ inline void require_ranks(const std::string& program, int least, int most = INT_
     return text;
 }
 
-/// How many ranks are on this rank's node. Collective.
-[[nodiscard]] inline int ranks_of_node() {
-    MPI_Comm node = MPI_COMM_NULL;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+/// A rank among those of its node.
+struct PlaceOnNode {
+    int rank = 0;
     int ranks = 1;
-    MPI_Comm_size(node, &ranks);
+};
+
+/// Collective.
+[[nodiscard]] inline PlaceOnNode place_on_node() {
+    MPI_Comm node = MPI_COMM_NULL;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_of_world(), MPI_INFO_NULL, &node);
+    PlaceOnNode place;
+    MPI_Comm_rank(node, &place.rank);
+    MPI_Comm_size(node, &place.ranks);
     MPI_Comm_free(&node);
-    return ranks;
+    return place;
 }
 
 /// The sum over all ranks, on all ranks. Collective.

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -151,6 +152,11 @@ class Ranges {
         return ranges;
     }
 
+    /// While it is paused, no tool hears of ranges that begin, and no time of theirs is taken.
+    void pause() { ++_pauses; }
+    void resume() { --_pauses; }
+    [[nodiscard]] bool is_paused() const { return _pauses > 0; }
+
     void push(const char* name) const {
         for (const RangeTool& tool : _tools)
             tool.push(name);
@@ -188,6 +194,7 @@ class Ranges {
     }
 
     std::vector<RangeTool> _tools;
+    std::atomic<int> _pauses = 0;
     std::mutex _mutex;
     std::vector<RangeTime> _times;
 };
@@ -197,11 +204,13 @@ class Ranges {
 class Range {
   public:
     /// `name` has to stay valid as long as the range; a string literal does.
-    explicit Range(const char* name) : _name(name) {
-        Ranges::instance().push(name);
+    explicit Range(const char* name) : _name(Ranges::instance().is_paused() ? nullptr : name) {
+        if (_name == nullptr) return;
+        Ranges::instance().push(_name);
         _begin = std::chrono::steady_clock::now();
     }
     ~Range() {
+        if (_name == nullptr) return;
         const auto elapsed = std::chrono::steady_clock::now() - _begin;
         Ranges::instance().pop();
         Ranges::instance().add(_name, std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
@@ -210,8 +219,20 @@ class Range {
     Range& operator=(const Range&) = delete;
 
   private:
-    const char* _name;
+    const char* _name;  ///< null: it began in a pause
     std::chrono::steady_clock::time_point _begin;
+};
+
+/// A range in place of all that would be told within it: for work that a program does beside what it is timed for.
+class RangeOfOtherWork {
+  public:
+    explicit RangeOfOtherWork(const char* name) : _range(name) { Ranges::instance().pause(); }
+    ~RangeOfOtherWork() { Ranges::instance().resume(); }
+    RangeOfOtherWork(const RangeOfOtherWork&) = delete;
+    RangeOfOtherWork& operator=(const RangeOfOtherWork&) = delete;
+
+  private:
+    Range _range;
 };
 
 /// Collects every rank's times at rank 0, which gets one list per rank; the others get none. Collective.

@@ -1,7 +1,6 @@
 #include "affinity.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -16,9 +15,8 @@ namespace {
 
 /// What one rank says of itself.
 struct Place {
-    std::array<char, 64> host = {};
+    apps::DevicePlace gpu;
     std::array<char, 96> cores = {};  ///< those that it may use, "0-3,8"
-    std::array<char, 32> pci_bus_id = {};
     std::array<char, 64> gpu_name = {};
     int core = -1;  ///< where it is running now
     int numa_node = -1;
@@ -48,7 +46,7 @@ std::string allowed_cores(std::size_t room) {
 
 Place own_place(int device) {
     Place place;
-    gethostname(place.host.data(), place.host.size() - 1);
+    place.gpu = apps::place_of_device(device);
     std::snprintf(place.cores.data(), place.cores.size(), "%s", allowed_cores(place.cores.size()).c_str());
     unsigned core = 0;
     unsigned node = 0;
@@ -57,13 +55,10 @@ Place own_place(int device) {
         place.numa_node = static_cast<int>(node);
     }
     place.device = device;
-    if (device >= 0) {
-        // A runtime that does not tell is no reason to end.
-        if (hipDeviceGetPCIBusId(place.pci_bus_id.data(), static_cast<int>(place.pci_bus_id.size()), device) !=
-                hipSuccess ||
-            hipDeviceGetName(place.gpu_name.data(), static_cast<int>(place.gpu_name.size()), device) != hipSuccess) {
-            (void)hipGetLastError();
-        }
+    // A runtime that does not tell is no reason to end.
+    if (device >= 0 &&
+        hipDeviceGetName(place.gpu_name.data(), static_cast<int>(place.gpu_name.size()), device) != hipSuccess) {
+        (void)hipGetLastError();
     }
     return place;
 }
@@ -80,11 +75,12 @@ void print_affinity(int device) {
         const Place& place = places[rank];
         std::string gpu = "no GPU";
         if (place.device >= 0) {
-            gpu = "GPU " + std::to_string(place.device) + " (" + place.pci_bus_id.data() + ", " +
-                  place.gpu_name.data() + ")";
-            ranks_of_gpu[std::string(place.host.data()) + " " + place.pci_bus_id.data()].push_back(rank);
+            const std::string address = place.gpu.pci_bus_id.data();
+            gpu = "GPU " + std::to_string(place.device) + " (" + (address.empty() ? "address unknown" : address) +
+                  ", " + place.gpu_name.data() + ")";
+            if (!address.empty()) ranks_of_gpu[std::string(place.gpu.host.data()) + " " + address].push_back(rank);
         }
-        std::printf("# rank %zu: host %s, core %d of %s, NUMA node %d, %s\n", rank, place.host.data(), place.core,
+        std::printf("# rank %zu: host %s, core %d of %s, NUMA node %d, %s\n", rank, place.gpu.host.data(), place.core,
                     place.cores.data(), place.numa_node, gpu.c_str());
     }
     for (const auto& [gpu, ranks] : ranks_of_gpu) {

@@ -27,7 +27,8 @@ class HostCompute : public Compute {
         HostCompute::blur(xnew, x, {inner.iend, _block.isize, inner.jbegin, inner.jend});
     }
 
-    void boundary(double* x) override {
+    void start_boundary(double*) override {}
+    void finish_boundary(double* x) override {
         const Block& b = _block;
         for (Index j = 0; j < b.jsize; ++j) {
             for (Index k = 0; k < b.nhalo; ++k) {
@@ -115,19 +116,22 @@ class DeviceCompute final : public Compute {
         _kernels.launch("ghost_blur", grid, threads, _stream, xnew + origin, x + origin, _block.stride(), region.ibegin,
                         region.iend, region.jbegin, region.jend);
         HIP_CHECK(hipEventRecord(stop, _stream));
+        _blurred_cells += width * height;
     }
 
     void blur_frame(double* xnew, const double* x, const Region& inner) override {
         const Index origin = _block.at(0, 0);
         const Index inner_cells = (inner.iend - inner.ibegin) * (inner.jend - inner.jbegin);
+        const Index frame_cells = _block.isize * _block.jsize - inner_cells;
         const auto& [start, stop] = next_events();
         HIP_CHECK(hipEventRecord(start, _stream));
-        launch("ghost_blur_frame", _block.isize * _block.jsize - inner_cells, xnew + origin, x + origin,
-               _block.stride(), _block.isize, _block.jsize, inner.ibegin, inner.iend, inner.jbegin, inner.jend);
+        launch("ghost_blur_frame", frame_cells, xnew + origin, x + origin, _block.stride(), _block.isize, _block.jsize,
+               inner.ibegin, inner.iend, inner.jbegin, inner.jend);
         HIP_CHECK(hipEventRecord(stop, _stream));
+        _blurred_cells += frame_cells;
     }
 
-    void boundary(double* x) override {
+    void start_boundary(double* x) override {
         const auto edge = [](int neighbour) { return neighbour == MPI_PROC_NULL ? 1 : 0; };
         const int left = edge(_block.left);
         const int right = edge(_block.right);
@@ -138,6 +142,7 @@ class DeviceCompute final : public Compute {
         launch("ghost_boundary", cells, x + _block.at(0, 0), _block.stride(), _block.isize, _block.jsize, _block.nhalo,
                left, right, bottom, top);
     }
+    void finish_boundary(double*) override { wait(); }
 
     void pack(double* left, double* right, const double* x) override {
         if (left == nullptr && right == nullptr) return;
@@ -176,15 +181,15 @@ class DeviceCompute final : public Compute {
         if (_in_use > 0) HIP_CHECK(hipEventSynchronize(_timed[_in_use - 1].second));
     }
 
-    double blur_seconds() override {
-        double seconds = 0;
+    KernelTime take_blur_time() override {
+        KernelTime time = {0, static_cast<double>(std::exchange(_blurred_cells, 0))};
         for (std::size_t i = 0; i < _in_use; ++i) {
             float milliseconds = 0;
             HIP_CHECK(hipEventElapsedTime(&milliseconds, _timed[i].first, _timed[i].second));
-            seconds += milliseconds * 1e-3;
+            time.seconds += milliseconds * 1e-3;
         }
         _in_use = 0;
-        return seconds;
+        return time;
     }
 
     [[nodiscard]] hipStream_t stream() const { return _stream; }
@@ -202,7 +207,7 @@ class DeviceCompute final : public Compute {
         _kernels.launch(kernel, dim3(blocks), dim3(threads), _stream, arguments...);
     }
 
-    /// A pair of events for one more step. There are as many as steps between two calls of blur_seconds().
+    /// A pair of events for one more step. There are as many as steps between two calls of take_blur_time().
     const Events& next_events() {
         if (_in_use == _timed.size()) {
             Events events = {nullptr, nullptr};
@@ -218,6 +223,7 @@ class DeviceCompute final : public Compute {
     hipStream_t _stream = nullptr;
     std::vector<Events> _timed;
     std::size_t _in_use = 0;
+    Index _blurred_cells = 0;
 };
 
 class StagedCompute final : public HostCompute {
@@ -246,7 +252,8 @@ class StagedCompute final : public HostCompute {
                               static_cast<std::size_t>(region.jend - region.jbegin), hipMemcpyDeviceToHost));
     }
 
-    double blur_seconds() override { return _device.blur_seconds(); }
+    /// Not of the frame, which the CPU makes.
+    KernelTime take_blur_time() override { return _device.take_blur_time(); }
 
   private:
     DeviceCompute _device;

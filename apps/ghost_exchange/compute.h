@@ -11,6 +11,17 @@
 
 namespace ghost_exchange {
 
+/// How long kernels took, and for how many cells; 0 where that is not known.
+struct KernelTime {
+    double seconds = 0;
+    double cells = 0;
+
+    void add(const KernelTime& other) {
+        seconds += other.seconds;
+        cells += other.cells;
+    }
+};
+
 /// Arrays are passed by their first cell, which belongs to the halo. Everything but wait() may return before it is
 /// done.
 class Compute {
@@ -26,8 +37,10 @@ class Compute {
     virtual void blur_frame(double* xnew, const double* x, const Region& inner) = 0;
     /// Waits until the last of these is over, and not for what was given to the GPU after it.
     virtual void wait_for_blur() = 0;
-    /// Halo cells outside the field become the nearest owned cell.
-    virtual void boundary(double* x) = 0;
+    /// Halo cells outside the field become the nearest owned cell, in two parts: the first gives the GPU something to
+    /// go on with and never waits, the second returns when the cells are there. The CPU does all of it in the second.
+    virtual void start_boundary(double* x) = 0;
+    virtual void finish_boundary(double* x) = 0;
     /// The owned columns next to the left and right halo; null where there is no neighbour.
     virtual void pack(double* left, double* right, const double* x) = 0;
     /// The columns of the halo.
@@ -37,8 +50,8 @@ class Compute {
     virtual void fill(double* x, const double* u, const double* v, double outside) = 0;
     /// Waits until all is done.
     virtual void wait() = 0;
-    /// How long the GPU took for the steps since the last call, in seconds; 0 where that is not known. All is done.
-    virtual double blur_seconds() { return 0; }
+    /// What the GPU did for the steps since the last call. All is done.
+    virtual KernelTime take_blur_time() { return {}; }
 };
 
 /// The CPU computes on an array in host memory.

@@ -41,6 +41,7 @@ Block decompose(const Options& options) {
 /// What an update costs when next to nothing travels: its launches, waits and messages. In microseconds, the mean of
 /// some after the first ones. Collective.
 double fixed_cost_us(const Options& options, const Block& block, const Machine& machine) {
+    const apps::RangeOfOtherWork range("smallest blocks");
     const Index cells = std::max<Index>(8, block.nhalo);
     const Block small = block_of(apps::rank_of_world(), block.grid, cells * block.grid.x, cells * block.grid.y,
                                  block.nhalo, block.corners);

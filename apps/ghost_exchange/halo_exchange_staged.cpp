@@ -76,6 +76,7 @@ class StagedExchange final : public HaloExchange {
             const apps::Range range("unpack");
             copy(packed.left_received(), host.left_received());
             copy(packed.right_received(), host.right_received());
+            wait_for_copies();
             _compute.unpack(x, packed.left_received(), packed.right_received());
             _compute.wait();
         }
@@ -113,10 +114,14 @@ class StagedExchange final : public HaloExchange {
             const apps::Range range("unpack");
             scatter(x + _block.bottom_received(0), bottom.received);
             scatter(x + _block.top_received(0), top.received);
-            if (kernels_reach(_memory)) HIP_CHECK(hipDeviceSynchronize());
+            wait_for_copies();
         }
     }
 
+    /// A copy to the GPU may still be on its way when the call returns, and no stream of kernels waits for it.
+    void wait_for_copies() const {
+        if (kernels_reach(_memory)) HIP_CHECK(hipDeviceSynchronize());
+    }
     void copy(double* target, const double* source) const {
         const Index cells = _block.column_cells();
         if (target != nullptr) copy_rows(_memory, target, cells, source, cells, cells, 1);

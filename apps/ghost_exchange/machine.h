@@ -6,16 +6,13 @@
 #include <string>
 
 #include "ccl.h"
+#include "decomposition.h"
+#include "device.h"
 #include "kernels.h"
+#include "links.h"
 #include "options.h"
 
 namespace ghost_exchange {
-
-/// A limit in GB/s (10^9), and where it is from; 0 where it is not known.
-struct Limit {
-    double gb_s = 0;
-    std::string source;
-};
 
 class Machine {
   public:
@@ -32,11 +29,14 @@ class Machine {
 
     /// Of the GPU's memory.
     [[nodiscard]] Limit memory_limit() const;
-    /// Between two GPUs of one host, in one direction.
-    [[nodiscard]] Limit link_limit() const;
+    /// Between the GPUs of two neighbours, in one direction: that of the slowest pair of all ranks. Not known where two
+    /// neighbours are on different hosts. Collective.
+    [[nodiscard]] Limit link_limit(const Block& block) const;
 
   private:
     [[nodiscard]] std::string gpu_name() const;
+    /// Between this rank's GPU and another one of its host.
+    [[nodiscard]] Limit link_limit_to(const apps::DevicePlace& own, const apps::DevicePlace& peer) const;
 
     int _device = -1;
     std::unique_ptr<apps::Kernels> _kernels;

@@ -62,11 +62,14 @@ void print_times(const Simulation& simulation, const Options& options, double to
 void print_stencil(const Simulation& simulation, const Options& options, const Machine& machine) {
     const Times& times = simulation.times();
     const Block& block = simulation.block();
-    // Beside other work, only the GPU knows how long a kernel took.
-    const double seconds = times.kernels > 0 ? times.kernels : times.stencil;
-    const double bytes = 16.0 * static_cast<double>(block.isize) * static_cast<double>(block.jsize) *
-                         static_cast<double>(options.iterations);
-    const double lowest = -over_ranks(seconds > 0 ? -bytes / seconds / 1e9 : 0).max;
+    if (options.iterations == 0) return print("# stencil: no step\n");
+    // Beside other work, only the GPU knows how long a kernel took, and for which cells. There is none where a block is
+    // too small for more than a frame and the CPU makes that.
+    const double cells =
+        static_cast<double>(block.isize) * static_cast<double>(block.jsize) * static_cast<double>(options.iterations);
+    const KernelTime steps = times.kernels.seconds > 0 ? times.kernels : KernelTime{times.stencil, cells};
+    const double gb_s = steps.seconds > 0 ? 16.0 * steps.cells / steps.seconds / 1e9 : 0;
+    const double lowest = -over_ranks(-gb_s).max;
     const Limit limit = machine.memory_limit();
     if (limit.gb_s > 0) {
         print("# stencil: %.1f GB/s on the slowest rank, %.1f %% of the memory limit of %.1f GB/s (%s)\n", lowest,
@@ -81,7 +84,8 @@ void print_exchange(const Simulation& simulation, const Options& options, const 
     const double us = over_ranks(simulation.times().ghost / static_cast<double>(updates) * 1e6).max;
     const double bytes = over_ranks(static_cast<double>(simulation.block().bytes_sent())).max;
     const double fixed = over_ranks(fixed_us).max;
-    const Limit link = options.link_gb_s > 0 ? Limit{options.link_gb_s, "--link"} : machine.link_limit();
+    const Limit link =
+        options.link_gb_s > 0 ? Limit{options.link_gb_s, "--link"} : machine.link_limit(simulation.block());
     if (link.gb_s > 0) {
         print(
             "# ghost cell: %.2f us an update; %.2f us for the smallest blocks + %.0f bytes at %.1f GB/s (%s) = %.2f "

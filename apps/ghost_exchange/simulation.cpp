@@ -93,13 +93,13 @@ std::vector<double> Simulation::cells() const {
 }
 
 void Simulation::boundary() {
-    _compute->boundary(_x.data());
+    _times.boundary += seconds_of([&] { _compute->start_boundary(_x.data()); });
     finish_boundary();
 }
 
 void Simulation::finish_boundary() {
     const apps::Range range("boundary");
-    _times.boundary += seconds_of([&] { _compute->wait(); });
+    _times.boundary += seconds_of([&] { _compute->finish_boundary(_x.data()); });
 }
 
 void Simulation::exchange() {
@@ -114,7 +114,7 @@ void Simulation::update_halo() {
 void Simulation::count_step(double seconds, bool first) {
     _times.stencil += seconds;
     if (first) _times.first_stencil = seconds;
-    _times.kernels += _compute->blur_seconds();
+    _times.kernels.add(_compute->take_blur_time());
 }
 
 /// The step, then the halo.
@@ -124,7 +124,7 @@ void Simulation::step(bool first) {
         const double seconds = seconds_of([&] {
             _compute->blur(_xnew.data(), _x.data(), {0, _block.isize, 0, _block.jsize});
             // The GPU is not to wait for the CPU in between.
-            _compute->boundary(_xnew.data());
+            _compute->start_boundary(_xnew.data());
             _compute->wait_for_blur();
         });
         count_step(seconds, first);
@@ -161,7 +161,7 @@ void Simulation::overlapped_step(bool first) {
     compute([&] {
         _compute->blur_frame(_xnew.data(), _x.data(), inner);
         // The GPU is not to wait for the CPU in between.
-        _compute->boundary(_xnew.data());
+        _compute->start_boundary(_xnew.data());
         _compute->wait_for_blur();
     });
     count_step(seconds, first);

@@ -23,7 +23,7 @@ struct Times {
     double allocation = 0;     ///< of the two arrays
     double initial = 0;        ///< writing the initial values, which touches all memory for the first time
     double first_stencil = 0;  ///< the first step's
-    double kernels = 0;        ///< what the GPU took for the steps; 0: not known
+    KernelTime kernels;        ///< what the GPU did of the steps
 };
 
 class Simulation {
@@ -50,7 +50,7 @@ class Simulation {
 
   private:
     void boundary();
-    /// Waits for the boundary condition that was started on x, and counts its time.
+    /// The rest of the boundary condition that was started on x; its time counts.
     void finish_boundary();
     void exchange();
     void step(bool first);

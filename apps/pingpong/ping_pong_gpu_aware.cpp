@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
                                           "bandwidth between two GPUs, device pointers passed to MPI.");
     const int rank = apps::rank_of_world();
     const int peer = 1 - rank;
-    apps::select_device("ping_pong_gpu_aware");
+    apps::select_device("ping_pong_gpu_aware", rank);
     bool right = true;
 
     for (long N = 1; right && 8 * N <= options.max_bytes; N *= 2) {

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
                                           "bandwidth between two GPUs, copied through host memory by the program.");
     const int rank = apps::rank_of_world();
     const int peer = 1 - rank;
-    apps::select_device("ping_pong_staged");
+    apps::select_device("ping_pong_staged", rank);
     bool right = true;
 
     for (long N = 1; right && 8 * N <= options.max_bytes; N *= 2) {

@@ -74,6 +74,7 @@ class GpuMachine : public Machine {
         HIP_CHECK(hipStreamCreateWithPriority(&_computing, hipStreamNonBlocking, least));
         // A reduction's few blocks must not wait until a product's many are through.
         HIP_CHECK(hipStreamCreateWithPriority(&_communicating, hipStreamNonBlocking, greatest));
+        HIP_CHECK(hipEventCreateWithFlags(&_mark, hipEventDisableTiming));
         _blas->connect(_computing);
         int device = 0;
         int multiprocessors = 1;
@@ -91,6 +92,7 @@ class GpuMachine : public Machine {
             HIP_CHECK(hipEventDestroy(marks.begin));
             HIP_CHECK(hipEventDestroy(marks.end));
         }
+        HIP_CHECK(hipEventDestroy(_mark));
         _blas.reset();
         HIP_CHECK(hipStreamDestroy(_computing));
         HIP_CHECK(hipStreamDestroy(_communicating));
@@ -174,6 +176,8 @@ class GpuMachine : public Machine {
         HIP_CHECK(hipMemcpyAsync(target, source, bytes, hipMemcpyDeviceToHost, _communicating));
     }
     void finish_copies() override { HIP_CHECK(hipStreamSynchronize(_communicating)); }
+    void mark_communication() override { HIP_CHECK(hipEventRecord(_mark, _communicating)); }
+    void wait_for_mark() override { HIP_CHECK(hipEventSynchronize(_mark)); }
     hipStream_t communication_stream() const override { return _communicating; }
 
   private:
@@ -201,6 +205,7 @@ class GpuMachine : public Machine {
     std::string _title;
     hipStream_t _computing = nullptr;
     hipStream_t _communicating = nullptr;
+    hipEvent_t _mark = nullptr;
     std::size_t _most_blocks = 1;
     std::vector<Marks> _marks;
     std::unique_ptr<ProductRanges> _ranges;  ///< null where nobody wants to see them

@@ -92,6 +92,8 @@ class HostMachine : public Machine {
         std::memcpy(target, source, bytes);
     }
     void finish_copies() override {}
+    void mark_communication() override {}
+    void wait_for_mark() override {}
     hipStream_t communication_stream() const override { return nullptr; }
 
   private:

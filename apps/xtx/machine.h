@@ -76,6 +76,10 @@ class Machine {
     /// Queued.
     virtual void copy_to_host(void* target, const void* source, std::size_t bytes) = 0;
     virtual void finish_copies() = 0;
+    /// Marks the place in the queue of copies that it has reached by now, and waits until it has been worked off up to
+    /// there.
+    virtual void mark_communication() = 0;
+    virtual void wait_for_mark() = 0;
     /// The queue of copies as a stream, for NCCL or RCCL; null where there is no GPU.
     [[nodiscard]] virtual hipStream_t communication_stream() const = 0;
 };

@@ -7,6 +7,8 @@
 // copied to the host. Everything is made beforehand: a run allocates nothing.
 #pragma once
 
+#include <mpi.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -25,7 +27,7 @@ namespace xtx {
 struct Step {
     double product = 0;        ///< on the GPU, or on the thread that stands for it
     double communication = 0;  ///< from the start of the sum until the block was in host memory
-    double reduction = 0;      ///< of that, the sum; known without overlap only
+    double reduction = 0;      ///< of that, the sum
 };
 
 /// What happens to block k in host memory, before the next one lands there: a program puts it into its own matrix.
@@ -34,11 +36,10 @@ using Consumer = std::function<void(std::size_t k, const void* block)>;
 class Pipeline {
   public:
     /// Allocates and fills X and makes the buffers. Where there is no room, problem() tells why, and there is no
-    /// pipeline. `sharers` ranks share the machine's memory.
+    /// pipeline. `sharers` ranks share the machine's memory. Collective.
     Pipeline(const Problem& problem, const Rows& rows, Input input, std::size_t sharers, Machine& machine,
              Reduction& reduction)
         : _problem(problem), _rows(rows), _blocks(blocks_of(problem)), _machine(machine), _reduction(reduction) {
-        const apps::Range range("allocation");
         allocate(sharers);
         if (!_refusal.empty()) return;
         const Filling filling(problem, input, rows);
@@ -79,6 +80,19 @@ class Pipeline {
         return steps;
     }
 
+    /// Seconds of one product of block k outside of the pipeline: the mean of so many calls that are queued one behind
+    /// the other, with the same handle, sizes and buffers as in run(), after one more. Between them nothing is
+    /// recorded, summed up or copied, and MPI is not called. The buffer holds no result of run() afterwards.
+    double product_seconds(std::size_t k, long long calls) {
+        queue_product(k);
+        _machine.begin_block(k);
+        for (long long call = 0; call < calls; ++call)
+            queue_product(k);
+        _machine.end_block(k);
+        _machine.wait_for_block(k);
+        return _machine.seconds_of_block(k) / static_cast<double>(calls);
+    }
+
   private:
     using Clock = std::chrono::steady_clock;
 
@@ -89,6 +103,7 @@ class Pipeline {
     }
 
     void allocate(std::size_t sharers) {
+        const apps::Range range("allocation");
         // Sizes first, in a type that cannot overflow: N, B and M each fit into 2^62.
         const double row_numbers = static_cast<double>(_problem.vectors) * static_cast<double>(_problem.parts());
         const Block& largest = _blocks.front();
@@ -100,6 +115,8 @@ class Pipeline {
             row_numbers * (8 * static_cast<double>(_rows.count) + 4 * static_cast<double>(single_rows)) +
             block_numbers * 8 * (splits ? 3 : 2);
         const auto available = static_cast<double>(_machine.free_bytes() / sharers);
+        // No rank allocates before all have looked: what is free is to be shared once, not by each of them anew.
+        MPI_Barrier(MPI_COMM_WORLD);
         if (needed > available) return refuse(needed, available);
 
         constexpr std::size_t least = 256;  // a rank may have no rows
@@ -139,12 +156,17 @@ class Pipeline {
 
     [[nodiscard]] unsigned char* buffer_of(std::size_t k) const { return static_cast<unsigned char*>(_buffers[k % 2]); }
 
-    /// Queues what makes block k of this rank's share of S.
+    /// Queues what makes block k of this rank's share of S, between the block's marks.
     void start_product(std::size_t k) {
+        _machine.begin_block(k);
+        queue_product(k);
+        _machine.end_block(k);
+    }
+
+    void queue_product(std::size_t k) {
         const Block& block = _blocks[k];
         const Layout layout = layout_of(_problem, block);
         unsigned char* const buffer = buffer_of(k);
-        _machine.begin_block(k);
         switch (_problem.precision) {
             case Precision::double_precision:
                 multiply(block, 0, block.height, false, buffer);
@@ -158,7 +180,6 @@ class Pipeline {
                 if (block.rest() > 0) multiply(block, block.width, block.rest(), true, buffer + layout.floats_offset);
                 break;
         }
-        _machine.end_block(k);
     }
 
     /// `rows` rows of the block, from row `first` of it on.
@@ -196,29 +217,42 @@ class Pipeline {
         const Layout layout = layout_of(_problem, _blocks[k]);
         const auto begin = Clock::now();
         if (_reduction.works_on_host()) {
-            copy(k, layout);
+            {
+                const apps::Range range("copy");
+                queue_copy(k, layout);
+                _machine.finish_copies();
+            }
             const auto copied = Clock::now();
-            reduce(_host, layout);
+            {
+                const apps::Range range("reduce");
+                _reduction.sum(_host, layout);
+            }
             step.reduction = seconds(copied, Clock::now());
         } else {
-            reduce(buffer_of(k), layout);
-            if (apart) _reduction.finish();
+            // What is queued in the stream of the copies needs no host between the two.
+            const bool queues_both = _reduction.is_queued() && !apart;
+            {
+                const apps::Range range("reduce");
+                _reduction.sum(buffer_of(k), layout);
+                if (queues_both) {
+                    _machine.mark_communication();
+                    queue_copy(k, layout);
+                    _machine.wait_for_mark();
+                } else {
+                    _reduction.finish();
+                }
+            }
             step.reduction = seconds(begin, Clock::now());
-            copy(k, layout);
+            const apps::Range range("copy");
+            if (!queues_both) queue_copy(k, layout);
+            _reduction.finish();
+            _machine.finish_copies();
         }
         step.communication = seconds(begin, Clock::now());
     }
 
-    void reduce(void* block, const Layout& layout) {
-        const apps::Range range("reduce");
-        _reduction.sum(block, layout);
-    }
-
-    void copy(std::size_t k, const Layout& layout) {
-        const apps::Range range("copy");
+    void queue_copy(std::size_t k, const Layout& layout) {
         _machine.copy_to_host(_host, buffer_of(k), layout.buffer_bytes());
-        _reduction.finish();
-        _machine.finish_copies();
     }
 
     static double seconds(Clock::time_point from, Clock::time_point to) {

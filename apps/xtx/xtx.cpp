@@ -17,11 +17,13 @@
 #include <functional>
 
 #include "check.h"
+#include "device.h"
 #include "machine.h"
 #include "model.h"
 #include "pipeline.h"
 #include "plan.h"
 #include "program.h"
+#include "ranges.h"
 #include "reduction.h"
 
 namespace {
@@ -45,6 +47,7 @@ struct Options {
     long long part = 1LL << 30;
     long long product_ranges = 0;
     long long ranges = 0;
+    long long bare_products = 0;
     long long fills_blocks = 0;
     long long vectors_wanted = 0;  ///< --vectors, before blocks were filled up
 };
@@ -61,20 +64,31 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// One number of all blocks in all timed runs: for each block its median over the runs, then the largest or smallest
-/// over the ranks. Collective.
-std::vector<double> of_blocks(const std::vector<std::vector<xtx::Step>>& runs, double xtx::Step::* member,
-                              MPI_Op over) {
-    std::vector<double> result(runs.front().size());
-    for (std::size_t k = 0; k < result.size(); ++k) {
+/// The seconds that one rank took for each block, in several runs; which of a step's seconds, `member` says. For each
+/// block the median over the runs.
+std::vector<double> medians_of_blocks(const std::vector<std::vector<xtx::Step>>& runs, double xtx::Step::* member) {
+    std::vector<double> medians(runs.front().size());
+    for (std::size_t k = 0; k < medians.size(); ++k) {
         std::vector<double> values;
         for (const std::vector<xtx::Step>& steps : runs)
             values.push_back(steps[k].*member);
-        result[k] = median(values);
+        medians[k] = median(values);
     }
-    std::vector<double> all(result.size());
-    MPI_Allreduce(result.data(), all.data(), static_cast<int>(result.size()), MPI_DOUBLE, over, MPI_COMM_WORLD);
-    return all;
+    return medians;
+}
+
+/// The same over all ranks: in each run the largest or smallest of them, then the median over the runs. In this order:
+/// the rank that came last to a sum is another one from run to run. Collective.
+std::vector<double> of_blocks(std::vector<std::vector<xtx::Step>> runs, double xtx::Step::* member, MPI_Op over) {
+    for (std::vector<xtx::Step>& steps : runs) {
+        std::vector<double> values;
+        for (const xtx::Step& step : steps)
+            values.push_back(step.*member);
+        MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, over, MPI_COMM_WORLD);
+        for (std::size_t k = 0; k < steps.size(); ++k)
+            steps[k].*member = values[k];
+    }
+    return medians_of_blocks(runs, member);
 }
 
 double sum(const std::vector<double>& values, std::size_t first = 0) {
@@ -103,6 +117,7 @@ class Benchmark {
         const auto overlap = static_cast<Overlap>(_options.overlap);
         if (overlap != Overlap::on && !measure(false, _off)) return false;
         if (overlap != Overlap::off && !measure(true, _on)) return false;
+        if (_options.bare_products != 0) measure_bare_products();
         print("Time in seconds: %.18e\n", median(overlap == Overlap::off ? _off.seconds : _on.seconds));
         print_figures();
         print_check();
@@ -131,6 +146,15 @@ class Benchmark {
             measured.seconds.push_back(MPI_Wtime() - start_time);
         }
         return right(overlaps);
+    }
+
+    /// Each product outside of the pipeline, as often as there are timed runs. All ranks multiply at the same time, as
+    /// in a run: they may share cores, power or a GPU.
+    void measure_bare_products() {
+        for (std::size_t k = 0; k < _off.runs.front().size(); ++k) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            _bare_seconds.push_back(_pipeline.product_seconds(k, _options.repeats));
+        }
     }
 
     /// Says what is wrong at any rank. Collective.
@@ -216,8 +240,43 @@ class Benchmark {
         print("# reductions alone: %.9f s, algbw %.3f GB/s, busbw %.3f GB/s\n", sum(reductions), algbw,
               algbw * 2 * (P - 1) / P);
         print("# copies to the host alone: %.9f s\n", std::max(0.0, sum(communications) - sum(reductions)));
+        print_ratio(sum(reductions) / sum(products));
+        if (!_bare_seconds.empty()) print_bare_products();
         print("# T_serial: %.9f s\n", xtx::serial_seconds(_times));
         print("# T_ideal: %.9f s\n", xtx::ideal_seconds(_times));
+    }
+
+    /// A product takes as long as there are rows, a sum as long whatever they are: so the ratio is chosen by the rows.
+    void print_ratio(double ratio) {
+        const auto dofs_for = [&](double wanted) {
+            return std::max(1.0, std::round(static_cast<double>(problem().dofs) * ratio / wanted));
+        };
+        print("# reductions alone / products alone: %.4f, would be 0.8 to 0.2 with --dofs %.0f to %.0f\n", ratio,
+              dofs_for(0.8), dofs_for(0.2));
+    }
+
+    /// How fast the products without overlap were, beside the same calls outside of the pipeline.
+    void print_bare_products() {
+        struct Least {
+            double speed;
+            int block;
+        };
+        const std::vector<double> alone = medians_of_blocks(_off.runs, &xtx::Step::product);
+        Least least = {std::numeric_limits<double>::infinity(), 0};
+        double mean = 0;
+        for (std::size_t k = 0; k < alone.size(); ++k) {
+            // A rank without rows has nothing to multiply.
+            const double speed = alone[k] > 0 ? _bare_seconds[k] / alone[k] : 1;
+            if (speed < least.speed) least = {speed, static_cast<int>(k)};
+            mean += speed / static_cast<double>(alone.size()) / apps::size_of_world();
+        }
+        double slowest = sum(_bare_seconds);
+        MPI_Allreduce(MPI_IN_PLACE, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        MPI_Allreduce(MPI_IN_PLACE, &mean, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_DOUBLE_INT, MPI_MINLOC, MPI_COMM_WORLD);
+        print("# products outside of the pipeline: %.9f s\n", slowest);
+        print("# speed of a product alone against that: %.4f on average, %.4f at least (block %d)\n", mean, least.speed,
+              least.block + 1);
     }
 
     void print_overlap() {
@@ -259,6 +318,7 @@ class Benchmark {
     Measured _off;
     Measured _on;
     std::vector<xtx::BlockTime> _times;
+    std::vector<double> _bare_seconds;  ///< of each block's product at this rank; empty: not measured
 };
 
 /// Who multiplies: the GPU unless it is not wanted, or there is none and it need not be. Collective.
@@ -272,12 +332,27 @@ std::unique_ptr<xtx::Machine> make_machine(Where where, bool shows_products) {
     return xtx::make_host_machine();
 }
 
-/// How many ranks of this node take their memory from the same place. Collective.
+/// How many ranks take their memory from the same place as this one. Collective.
 std::size_t ranks_of_memory(const xtx::Machine& machine) {
-    const int ranks = apps::ranks_of_node();
-    int devices = 1;
-    if (machine.communication_stream() != nullptr && hipGetDeviceCount(&devices) != hipSuccess) devices = 1;
-    return static_cast<std::size_t>((ranks + devices - 1) / devices);
+    const bool is_gpu = machine.communication_stream() != nullptr;
+    return is_gpu ? apps::ranks_of_device() : static_cast<std::size_t>(apps::place_on_node().ranks);
+}
+
+/// What the options ask for that no machine does; empty where there is nothing of that.
+std::string refusal(const Options& options) {
+    const xtx::Problem& problem = options.problem;
+    // Each has an event, a time in each run, and its place in a list.
+    constexpr long long most_blocks = 1'000'000;
+    const long long blocks = xtx::rounded_up(problem.vectors, problem.block) / problem.block;
+    if (blocks > most_blocks) {
+        return std::to_string(problem.vectors) + " vectors in blocks of " + std::to_string(problem.block) + " are " +
+               std::to_string(blocks) + " blocks, and " + std::to_string(most_blocks) +
+               " are the most: use a larger --block";
+    }
+    if (options.bare_products != 0 && static_cast<Overlap>(options.overlap) == Overlap::on)
+        return "--bare-products compares with products that nothing overlaps: use --overlap off or both";
+    const bool checks_all = options.check == 0;
+    return checks_all ? xtx::Check::refusal(problem, static_cast<xtx::Input>(options.input)) : "";
 }
 
 /// Blocks of the width that was asked for, or of one that suits the vectors; and vectors that fill them, where they are
@@ -296,9 +371,9 @@ bool benchmark(const Options& options) {
     const int ranks = apps::size_of_world();
     const auto input = static_cast<xtx::Input>(options.input);
     const bool checks_all = options.check == 0;
-    apps::leave_if(program, checks_all ? xtx::Check::refusal(options.problem, input) : "");
+    apps::leave_if(program, refusal(options));
     const std::unique_ptr<xtx::Machine> machine =
-        make_machine(static_cast<Where>(options.where), options.product_ranges != 0);
+        make_machine(static_cast<Where>(options.where), options.product_ranges != 0 || options.ranges != 0);
     std::string why_not;
     const std::unique_ptr<xtx::Reduction> reduction =
         xtx::make_reduction(static_cast<xtx::Way>(options.way), options.part, machine->communication_stream(), why_not);
@@ -337,6 +412,7 @@ int main(int argc, char** argv) {
          {"repeats", "timed runs", &options.repeats, 1, 1'000'000},
          {"warm-up", "runs before them", &options.warm_up, 0, 1'000'000},
          {"part", "numbers that one call of the MPI sums up, at most", &options.part, 1, INT_MAX},
+         {"bare-products", "time each product outside of the pipeline too", &options.bare_products, 0, 1, {}, true},
          {"ranges", "print a table of wall-clock times, range by range", &options.ranges, 0, 1, {}, true},
          {"product-ranges", "a thread shows tools when the GPU multiplies", &options.product_ranges, 0, 1, {}, true}});
     options.problem.precision = static_cast<xtx::Precision>(options.precision);

@@ -1,5 +1,6 @@
 // A BLAS of the host with the C interface, as far as products go, to see that it is found and used. Compiled as
-// libopenblas. Each call is told on stderr once a precision. WITHOUT_PRODUCTS leaves all of it out.
+// libopenblas. Each call is told on stderr once a precision. WITHOUT_PRODUCTS leaves all of it out, ZERO_SINGLE makes
+// products in single precision of real numbers nothing but zeros.
 #include <complex.h>
 #include <stdio.h>
 
@@ -29,10 +30,15 @@ static int tell(const char* name, int order, int a_form) {
     }
 
 #define ITSELF(x) (x)
+#ifdef ZERO_SINGLE
+#define SINGLE(x) (0 * (x))
+#else
+#define SINGLE(x) (x)
+#endif
 #define FLOAT_AT(x) (*(const float complex*)(x))
 #define DOUBLE_AT(x) (*(const double complex*)(x))
 
-GEMM(cblas_sgemm, float, float, transposed, ITSELF, ITSELF)
+GEMM(cblas_sgemm, float, float, transposed, SINGLE, ITSELF)
 GEMM(cblas_dgemm, double, double, transposed, ITSELF, ITSELF)
 GEMM(cblas_cgemm, float complex, const void*, conjugated, conjf, FLOAT_AT)
 GEMM(cblas_zgemm, double complex, const void*, conjugated, conj, DOUBLE_AT)

@@ -11,10 +11,11 @@ import re
 from pathlib import Path
 
 import pytest
-from app_runs import ABIS, BUILD, VENV, Result, mpiexec
+from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, Result, mpiexec
 from test_programs import compile_library, stand_in
 
 AWAKEN = VENV / "bin" / "awaken"
+BIND = ROOT / "apps" / "bind_gpu.sh"
 EMULATOR = VENV / "lib" / "awaken" / "emulator"
 CCL_SONAME = {"cuda": "libnccl.so.2", "hip": "librccl.so.1"}
 CCL_NAME = {"cuda": "NCCL", "hip": "RCCL"}
@@ -143,6 +144,16 @@ def test_what_was_measured_is_told(words: tuple[str, str], told: str, without_cc
     result = mpiexec("mpich", "allreduce", *SMALL, *words, **without_ccl)
     check_output(result, elements=1001, iterations=4, ranks=2, ccl=None)
     assert told in result.out
+
+
+@pytest.mark.parametrize(("gpus", "binding", "buffers"), [("cuda:2", [BIND], 8), ("cuda:1", [], 4)])
+def test_memory_is_shared_by_the_ranks_of_a_gpu_alone(gpus: str, binding: list[Path], buffers: int) -> None:
+    """A rank that sees one GPU may have it to itself, or share it: half of what is free is for its arrays."""
+    machine = {"AWAKEN_EMULATE": gpus, "AWAKEN_EMULATE_MEMORY": "16M", "BIND_GPU_COUNT": "2"}
+    words = ("--elements", "128K", "--iterations", "8", "--warm-up", "0")
+    result = mpiexec("mpich", "allreduce", *words, before=[*binding, AWAKEN_OF_BUILD, "exec", "--"], **machine)
+    assert result.status == 0, result.err
+    assert f"# 8 timed calls after 0 for warm-up, on {buffers} buffers in turn\n" in result.out
 
 
 def test_fewer_buffers_are_taken_where_memory_is_short(without_ccl: dict[str, str]) -> None:

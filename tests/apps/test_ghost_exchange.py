@@ -214,7 +214,8 @@ def test_the_result_has_the_form_of_the_original() -> None:
     assert "# 24 x 24 cells on 2 x 2 ranks, halo 2 with corners, 10 iterations\n" in result.out
     # 14 rows of 2 cells to the side, 2 rows of 16 cells up or down.
     assert re.search(
-        r"# ghost cell: \d+\.\d\d us an update; \d+\.\d\d us for the smallest blocks, and 480 bytes ", result.out
+        r"# ghost cell: \d+\.\d\d us an update; \d+\.\d\d us for the smallest blocks \+ 480 bytes at 450.0 GB/s ",
+        result.out,
     )
 
 
@@ -231,6 +232,55 @@ TIMES = {
     "first step's stencil",
     "other steps' stencil",
 }
+
+
+@pytest.mark.parametrize(("memory", "exchange"), [("host", "packed"), ("host", "overlap"), ("staged", "packed")])
+def test_the_boundary_has_its_own_time(memory: str, exchange: str) -> None:
+    """Of a field whose halo has eight times as many cells as it has itself, which the CPU writes in each step."""
+    words = ("-i", "240", "-j", "240", "-h", "240", "-I", "10", "--memory", memory, "--exchange", exchange)
+    result = run("mpich", None if memory == "host" else "cuda:1", *words, ranks=1)
+    assert result.status == 0, result.err
+    found = RESULT_LINE.search(result.out)
+    assert found
+    # Five million cells are written in all: that cannot be done in less time.
+    assert float(found[2]) > 5e-4
+
+
+def test_the_bandwidth_is_that_of_the_cells_that_kernels_computed() -> None:
+    """With copies to the GPU and overlap those are the ones inside, here 100 of 360000: the CPU makes the others."""
+    words = ("-i", "600", "-j", "600", "-h", "295", "-I", "3", "--memory", "staged", "--exchange", "overlap")
+    result = run("mpich", "cuda:1", *words, ranks=1)
+    assert result.status == 0, result.err
+    found = re.search(r"# stencil: (\S+) GB/s on the slowest rank", result.out)
+    assert found
+    # A kernel that is done with its 1600 bytes in a microsecond would have 1.6.
+    assert float(found[1]) < 1.6
+
+
+@pytest.mark.parametrize("memory", ["host", "staged"])
+def test_without_a_step_there_is_no_bandwidth(memory: str) -> None:
+    result = run("mpich", None if memory == "host" else "hip:2", "-i", "9", "-j", "9", "-I", "0", "--memory", memory)
+    assert result.status == 0, result.err
+    assert "# stencil: no step\n" in result.out
+    assert "-0.0" not in result.out
+
+
+@pytest.mark.parametrize(
+    ("gpus", "links", "told"),
+    [
+        ("cuda:2", "nvswitch:18", "450.0 GB/s (18 NVLinks, told by NVML)"),
+        ("cuda:3", "nvlink:4", "100.0 GB/s (4 NVLinks, told by NVML)"),
+        ("cuda:2", "pcie", "a link that is unknown (--link)"),
+        ("hip:2", "xgmi:2", "100.0 GB/s (2 XGMI links, told by ROCm SMI)"),
+        ("hip:2", "pcie", "a link that is unknown (--link)"),
+    ],
+)
+def test_links_are_counted_where_a_library_tells_of_them(gpus: str, links: str, told: str) -> None:
+    small = ("-i", "9", "-j", "9", "-I", "1")
+    result = run("mpich", gpus, *small, ranks=int(gpus[-1]), AWAKEN_EMULATE_LINKS=links)
+    assert result.status == 0, result.err
+    (line,) = re.findall(r"# ghost cell: .*", result.out)
+    assert f" {told}" in line
 
 
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
@@ -286,6 +336,16 @@ def test_ranks_that_share_a_gpu_are_warned_of() -> None:
     assert warning.startswith("# warning: ranks 0, 2 share the GPU ")
     assert places[0][2] in warning
     assert "warning" not in run("mpich", "cuda:2", *small, ranks=2).out
+
+
+def test_all_devices_of_a_node_are_used_in_any_order_of_ranks() -> None:
+    """MPICH can take even ranks for one node and odd ones for another, as if they had been dealt out to two."""
+    # Without Awaken, so that only the MPI says what a node is; messages are staged by the program.
+    machine = {"AWAKEN_EMULATE": "cuda:2", "LD_LIBRARY_PATH": str(BUILD / "lib" / "awaken" / "emulator")}
+    words = ("-i", "9", "-j", "9", "-I", "1", "--memory", "device", "--exchange", "staged")
+    result = mpiexec("mpich", PROGRAM, *words, ranks=4, MPIR_CVAR_ODD_EVEN_CLIQUES="1", **machine)
+    assert result.status == 0, result.err
+    assert re.findall(r"# rank \d: .* GPU (\d) ", result.out) == ["0", "0", "1", "1"]
 
 
 # ------------------------------------------------------------------------------------------------------- wrong data
@@ -406,18 +466,35 @@ def test_what_the_gpu_cannot_is_refused(gpus: str, words: str, variables: dict[s
 BIND = ROOT / "apps" / "bind_gpu.sh"
 
 
-@pytest.mark.parametrize("abi", ["mpich", "openmpi"])
-def test_a_wrapper_gives_each_rank_a_gpu(abi: str) -> None:
-    """Through the program itself: the emulated driver heeds CUDA_VISIBLE_DEVICES as the real one does."""
+@pytest.mark.parametrize(
+    ("abi", "gpus", "inherited", "buses"),
+    [
+        ("mpich", "cuda:3", {"CUDA_VISIBLE_DEVICES": "2,1,0"}, 3),
+        ("openmpi", "hip:3", {}, 3),
+        ("mpich", "hip:3", {"HIP_VISIBLE_DEVICES": "1,2,0"}, 3),
+        ("mpich", "hip:3", {"ROCR_VISIBLE_DEVICES": "2,1", "HIP_VISIBLE_DEVICES": "0,1"}, 2),
+    ],
+)
+def test_a_wrapper_gives_each_rank_a_gpu(abi: str, gpus: str, inherited: dict[str, str], buses: int) -> None:
+    """Through the program itself: the emulated driver heeds the variables as the real ones do."""
     before = [BIND, AWAKEN_OF_BUILD, "exec", "--"]
-    variables = {"AWAKEN_EMULATE": "cuda:3", "BIND_GPU_COUNT": "3"}
-    result = mpiexec(abi, PROGRAM, "-i", "9", "-j", "9", "-I", "1", ranks=3, before=before, **variables)
+    variables = {"AWAKEN_EMULATE": gpus, "BIND_GPU_COUNT": "3", **inherited}
+    result = mpiexec(abi, PROGRAM, "-i", "9", "-j", "9", "-I", "1", ranks=buses, before=before, **variables)
     assert result.status == 0, result.err
     places = re.findall(r"# rank (\d): .* GPU (\d) \((\S+), ", result.out)
     # Each sees one device, the first, and each another one.
-    assert [gpu for _, gpu, _ in places] == ["0", "0", "0"]
-    assert len({bus for _, _, bus in places}) == 3
+    assert [gpu for _, gpu, _ in places] == ["0"] * buses
+    assert len({bus for _, _, bus in places}) == buses
     assert "warning" not in result.out
+
+
+def visible_gpus(folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """What the program behind the wrapper has in its variables, with a /sys of its own in that folder."""
+    show = "echo CUDA $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER ROCR $ROCR_VISIBLE_DEVICES HIP $HIP_VISIBLE_DEVICES"
+    environment = {"PATH": os.environ["PATH"], "BIND_GPU_SYS": str(folder), **variables}
+    return subprocess.run(
+        [BIND, "sh", "-c", show], env=environment, capture_output=True, text=True, timeout=20, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -428,18 +505,48 @@ def test_a_wrapper_gives_each_rank_a_gpu(abi: str) -> None:
         ({"SLURM_LOCALID": "5"}, "1"),
         ({"PMI_LOCAL_RANK": "2"}, "2"),
         ({"MPI_LOCALRANKID": "1", "CUDA_VISIBLE_DEVICES": "6,4,2"}, "4"),
-        ({"MPI_LOCALRANKID": "1", "ROCR_VISIBLE_DEVICES": "3,7"}, "7"),
         ({"SLURM_LOCALID": "7", "MPI_LOCALRANKID": "2"}, "2"),
     ],
 )
-def test_the_wrapper_reads_the_launchers_variables(variables: dict[str, str], chosen: str) -> None:
-    show = 'echo "$CUDA_VISIBLE_DEVICES|$ROCR_VISIBLE_DEVICES"'
-    environment = {"PATH": os.environ["PATH"], "BIND_GPU_COUNT": "4", **variables}
-    done = subprocess.run(
-        [BIND, "sh", "-c", show], env=environment, capture_output=True, text=True, timeout=20, check=False
-    )
+def test_the_wrapper_reads_the_launchers_variables(variables: dict[str, str], chosen: str, tmp_path: Path) -> None:
+    done = visible_gpus(tmp_path, {"BIND_GPU_COUNT": "4", **variables})
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{chosen}|{chosen}\n"
+    assert done.stdout == f"CUDA {chosen} PCI_BUS_ID ROCR HIP\n"
+
+
+def amd_machine(folder: Path, gpus: int) -> None:
+    """/sys of a machine with a CPU and some GPUs of AMD."""
+    for node in range(gpus + 1):
+        properties = folder / "class" / "kfd" / "kfd" / "topology" / "nodes" / str(node) / "properties"
+        properties.parent.mkdir(parents=True)
+        properties.write_text(f"simd_count {0 if node == 0 else 304}\nlocation_id {node << 8}\ndomain 0\n")
+
+
+@pytest.mark.parametrize(
+    ("variables", "chosen"),
+    [
+        ({}, "1"),
+        ({"ROCR_VISIBLE_DEVICES": "3,7"}, "7"),
+        ({"HIP_VISIBLE_DEVICES": "3,2"}, "2"),
+        ({"CUDA_VISIBLE_DEVICES": "3,2"}, "2"),
+        ({"ROCR_VISIBLE_DEVICES": "4,5,6,7", "HIP_VISIBLE_DEVICES": "0,3"}, "7"),
+        # As Slurm sets them for a job with a part of a node.
+        (dict.fromkeys(("ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"), "4,5"), "5"),
+    ],
+)
+def test_on_amd_one_variable_chooses(variables: dict[str, str], chosen: str, tmp_path: Path) -> None:
+    amd_machine(tmp_path, 8)
+    done = visible_gpus(tmp_path, {"MPI_LOCALRANKID": "1", **variables})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"CUDA ROCR {chosen} HIP\n"
+
+
+def test_lists_that_leave_no_gpu_are_refused(tmp_path: Path) -> None:
+    amd_machine(tmp_path, 8)
+    lists = {"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "6"}
+    done = visible_gpus(tmp_path, {"MPI_LOCALRANKID": "0", **lists})
+    assert done.returncode == 2
+    assert "ROCR_VISIBLE_DEVICES leaves no GPU with the numbers 6" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -491,8 +598,11 @@ def test_the_program_needs_nothing_of_awaken(abi: str) -> None:
 def test_the_table_of_ranges_counts_what_was_done() -> None:
     result = run("mpich", "cuda:2", "-i", "20", "-j", "16", "-I", "5", "--ranges")
     assert result.status == 0, result.err
-    rows = re.findall(r"^# (\w+) +(\d+|all) +(\d+)(?: +\d+\.\d{6}){4}$", result.out, re.MULTILINE)
+    rows = re.findall(r"^# (\w[\w ]*?) +(\d+|all) +(\d+)(?: +\d+\.\d{6}){4}$", result.out, re.MULTILINE)
     counts = {(name, rank): int(count) for name, rank, count in rows}
-    assert {name for name, _ in counts} >= {"stencil", "boundary", "pack", "exchange", "unpack", "allocation"}
-    assert counts["stencil", "0"] == counts["stencil", "1"] == 5
-    assert counts["stencil", "all"] == 10
+    # Five steps, and one update before them. Columns and rows are exchanged one after the other; the field and the
+    # buffers are allocated. What is done on the smallest blocks is not among them.
+    own = {"stencil": 5, "boundary": 6, "pack": 6, "exchange": 12, "unpack": 6, "allocation": 2, "smallest blocks": 1}
+    assert counts == {
+        (name, rank): count * (2 if rank == "all" else 1) for name, count in own.items() for rank in ("0", "1", "all")
+    }

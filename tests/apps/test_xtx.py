@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
-from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, VENV, Result, mpiexec
+from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, Result, mpiexec
 from test_programs import SONAMES, compile_library, stand_in
 
 EMULATOR = BUILD / "lib" / "awaken" / "emulator"
@@ -85,6 +85,13 @@ def check_run(
     copies = seconds(out, "copies to the host alone")
     assert serial == pytest.approx(products + reductions + copies, abs=1e-8)
     assert max(products, reductions) - 1e-8 <= ideal <= serial + 1e-8
+    ratio = re.fullmatch(
+        r"([\d.]+), would be 0.8 to 0.2 with --dofs (\d+) to (\d+)", figure(out, "reductions alone / products alone")
+    )
+    assert ratio
+    assert float(ratio[1]) == pytest.approx(reductions / products, abs=1e-4, rel=1e-9 / products + 1e-9 / reductions)
+    for wanted, chosen in ((0.8, ratio[2]), (0.2, ratio[3])):
+        assert int(chosen) == pytest.approx(max(1, dofs * float(ratio[1]) / wanted), abs=1 + dofs * 1e-4 / wanted)
     bandwidth = re.fullmatch(r"[\d.]+ s, algbw ([\d.]+) GB/s, busbw ([\d.]+) GB/s", figure(out, "reductions alone"))
     assert bandwidth
     # Seconds have nine decimals.
@@ -210,6 +217,39 @@ def test_without_nccl_its_reduction_is_refused(tmp_path: Path) -> None:
     assert "xtx: --reduce ccl: libnccl.so.2: cannot open shared object file" in result.err
 
 
+def test_memory_is_shared_by_the_ranks_of_a_gpu_alone() -> None:
+    """A rank that sees one GPU, its own, has all of its memory."""
+    few = ("--repeats", "1", "--warm-up", "0", "--overlap", "off", "--check", "samples")
+    machine = {"BIND_GPU_COUNT": "2", "AWAKEN_EMULATE_MEMORY": "16M"}
+    words = [*sizes(26000, 100, 20), "--device", "gpu", *few]
+    before = [ROOT / "apps" / "bind_gpu.sh", *BEFORE]
+    result = mpiexec("mpich", "xtx", *words, before=before, AWAKEN_EMULATE="cuda:2", **machine)
+    assert result.status == 0, result.err
+    result = mpiexec("mpich", "xtx", *words, before=BEFORE, AWAKEN_EMULATE="cuda:1", **machine)
+    assert result.status == 2
+    assert "0.00972 GiB are needed and 0.00781 GiB free" in result.err, result.err
+
+
+def test_ranges_show_products_and_whole_reductions() -> None:
+    words = [*sizes(40, 400, 200), "--reduce", "ccl", "--ranges", *FEW]
+    result = on_gpus("mpich", "cuda:2", *words, ranks=2)
+    figures, table, _ = result.out.partition("#\n# xtx: wall-clock seconds of its ranges\n")
+    check_run(Result(result.status, figures, result.err), 40, 400, 200, ranks=2)
+    assert table
+    rows = re.findall(r"^# (\w+) +(\d+|all) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", result.out, re.MULTILINE)
+    # Of each block in one run that is checked, one for warm-up and two timed ones, without overlap and with it.
+    blocks = 2 * 2 * (1 + 1 + 2)
+    counts = {(name, rank): int(count) for name, rank, count, *_ in rows}
+    assert counts == {
+        (name, rank): count * (2 if rank == "all" else 1)
+        for name, count in {"gemm": blocks, "reduce": blocks, "copy": blocks, "allocation": 1}.items()
+        for rank in ("0", "1", "all")
+    }
+    # The seconds of the sums without overlap are medians of two runs, and so means: twice that is in the ranges.
+    totals = [float(total) for name, rank, _, total, *_ in rows if name == "reduce" and rank != "all"]
+    assert min(totals) > 0.8 * 2 * seconds(result.out, "reductions alone")
+
+
 def test_what_does_not_fit_into_the_gpu_is_refused() -> None:
     result = on_gpus("mpich", "cuda:2", *sizes(40000, 1000, 10), ranks=2, AWAKEN_EMULATE_MEMORY="64M")
     assert result.status == 2
@@ -315,6 +355,36 @@ def test_split_reductions_give_the_same_sums() -> None:
     assert len(bits) == 1
 
 
+def test_the_rank_that_came_last_is_found_in_each_run(tmp_path: Path) -> None:
+    """The ranks are late by turns: in each run the late one has waited for nobody."""
+    library = compile_library(VENV / "bin" / "mpicc", "late_ranks.c", tmp_path / "late_ranks.so")
+    words = [*sizes(50, 20, 20), "--repeats", "4", "--overlap", "off"]
+    result = on_cpu("mpich", *words, LD_PRELOAD=str(library), LATE_MS="100")
+    assert result.status == 0, result.err
+    # Either rank's median over the runs is half of the other's delay.
+    assert seconds(result.out, "reductions alone") < 0.04
+    assert result.err.count("<late>") == 4
+
+
+@pytest.mark.parametrize(
+    ("gpus", "precision"), [(None, "mixed"), ("cuda:2", "mixed-communication"), ("hip:2", "double")]
+)
+def test_products_are_timed_outside_of_the_pipeline(gpus: str | None, precision: str) -> None:
+    words = [*sizes(3000, 40, 10), "--bare-products", "--precision", precision, *FEW]
+    result = on_cpu("mpich", *words) if gpus is None else on_gpus("mpich", gpus, *words, ranks=2)
+    check_run(result, 3000, 40, 10, ranks=2, mixed=precision != "double")
+    speed = re.fullmatch(
+        r"([\d.]+) on average, ([\d.]+) at least \(block (\d)\)",
+        figure(result.out, "speed of a product alone against that"),
+    )
+    assert speed
+    assert 0 < float(speed[2]) <= float(speed[1])
+    assert 1 <= int(speed[3]) <= 4
+    bare, alone = seconds(result.out, "products outside of the pipeline"), seconds(result.out, "products alone")
+    # The mean of ratios is not the ratio of sums over the slowest ranks; on machines that are busy they are far apart.
+    assert bare / alone / 10 < float(speed[1]) < 10 * bare / alone
+
+
 def blas_machine(folder: Path, *flags: str) -> dict[str, str]:
     """A machine whose only BLAS libraries are the stand-in's."""
     library = compile_library(os.environ.get("CC", "cc"), "host_cblas.c", folder / "stand_in.so", *flags)
@@ -331,6 +401,18 @@ def test_a_host_blas_is_used_where_there_is_one(numbers: str, tmp_path: Path) ->
     assert figure(result.out, "products") == "libopenblas.so.0 on the CPU"
     for letter in "sd" if numbers == "real" else "cz":
         assert f"<cblas_{letter}gemm>" in result.err
+
+
+@pytest.mark.parametrize(("sizes_", "input_"), [((80_000, 10, 5), "random"), ((9_000_000, 2, 1), "constant")])
+def test_products_that_are_zero_are_noticed(sizes_: tuple[int, int, int], input_: str, tmp_path: Path) -> None:
+    """What rounding may do in single precision is less than the elements, for many rows too."""
+    words = [*sizes(*sizes_), "--precision", "mixed", "--input", input_, "--repeats", "1", "--warm-up", "0"]
+    (tmp_path / "good").mkdir()
+    result = on_cpu("mpich", *words, **blas_machine(tmp_path / "good"))
+    check_run(result, *sizes_, ranks=2, mixed=True)
+    result = on_cpu("mpich", *words, **blas_machine(tmp_path, "-DZERO_SINGLE"))
+    assert result.status == 1, result.out
+    assert re.search(r"wrong data: MPI_Allreduce, overlap off: rank \d, S\(\d+, \d+\): 0 instead of ", result.err)
 
 
 def test_without_a_host_blas_the_program_has_loops(tmp_path: Path) -> None:
@@ -391,6 +473,8 @@ def test_a_wrong_sum_on_a_gpus_host_copy_is_noticed(faulty_mpi: Path) -> None:
         (["--complex=1"], "--complex takes no value"),
         (["--overlap", "perhaps"], "--overlap perhaps: not one of off, on or both"),
         (["--block-size", "4"], "unknown option --block-size"),
+        (["--device", "cpu", "--vectors", "1G", "--block", "1"], "and 1000000 are the most: use a larger --block"),
+        (["--bare-products", "--overlap", "on"], "--bare-products compares with products that nothing overlaps"),
         (["--device", "cpu", "--reduce", "ccl"], "--reduce ccl: NCCL and RCCL need a GPU"),
         (["--device", "cpu", "--input", "random"], "use --check samples, or --input constant"),
         (["--device", "cpu", "--dofs", "1024G"], "use fewer --dofs or --vectors, smaller --block, or more ranks"),
