@@ -65,15 +65,16 @@ Edges::Edges(const Native& native, const MPI_Comm comm, const bool willing) : _n
     };
     int own = 0;
     native.Comm_rank(comm, &own);
-    std::vector<Name> said(ranks.size()),
-        heard(static_cast<std::size_t>(neighbours_of(native, comm).sources), Name{MPI_PROC_NULL, 0});
+    const auto sources = static_cast<std::size_t>(neighbours_of(native, comm).sources);
+    // One more each: MPIs refuse null buffers, of no elements too.
+    std::vector<Name> said(ranks.size() + 1), heard(sources + 1, Name{MPI_PROC_NULL, 0});
     for (std::size_t place = 0; place < ranks.size(); ++place) {
         said[place] = {own, static_cast<int>(place)};
         _destinations.push_back({ranks[place], static_cast<int>(place)});
     }
     const bool told = native.Neighbor_alltoall(said.data(), 2, MPI_INT, heard.data(), 2, MPI_INT, comm) == MPI_SUCCESS;
-    for (const Name& name : heard) {
-        _sources.push_back({name.rank, name.edge});
+    for (std::size_t place = 0; place < sources; ++place) {
+        _sources.push_back({heard[place].rank, heard[place].edge});
     }
     if (native.Comm_split(comm, 0, own, &_comm) != MPI_SUCCESS) {
         _comm = MPI_COMM_NULL;

@@ -871,6 +871,14 @@ void neighbourhoods(Run& run, Form form) {
     // Twice to the next rank, once to oneself and once to the one before.
     const int next = (run.rank + 1) % run.size, before = (run.rank + run.size - 1) % run.size;
     const std::vector<int> to = {next, run.rank, next, before}, from = {before, before, next, run.rank};
+    // Some send only, some receive only, and some do nothing.
+    const std::vector<int> ahead(run.rank % 3 == 0 && run.rank + 1 < run.size ? 1 : 0, run.rank + 1);
+    const std::vector<int> behind(run.rank % 3 == 1 ? 1 : 0, run.rank - 1);
+    MPI_Comm sparse;
+    OK(MPI_Dist_graph_create_adjacent(run.comm, static_cast<int>(behind.size()), behind.data(), MPI_UNWEIGHTED,
+                                      static_cast<int>(ahead.size()), ahead.data(), MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
+                                      &sparse));
+    comms.push_back(sparse);
     MPI_Comm twice, list;
     OK(MPI_Dist_graph_create_adjacent(run.comm, 4, from.data(), MPI_UNWEIGHTED, 4, to.data(), MPI_UNWEIGHTED,
                                       MPI_INFO_NULL, 0, &twice));

@@ -224,6 +224,7 @@ int main(int argc, char** argv) {
                 // What the layer has made on the device is gone. Whoever goes on with the GPU is told, and goes on with
                 // everything else.
                 constexpr std::size_t kBytes = 4096;
+                gpu->use_device(0);
                 void* const anew = gpu->allocate(Kind::device, kBytes);
                 const int error =
                     MPI_Sendrecv(anew, kBytes / 2, MPI_BYTE, 0, 1, static_cast<std::byte*>(anew) + kBytes / 2,
