@@ -1,0 +1,67 @@
+/* An MPI with a fault, preloaded: what the benchmarks must notice, and survive. TEST_FAULT names the fault. Only calls
+ * of LARGE elements and more have it, so that what ranks tell each other is left alone. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LARGE = 1000, SOUND_CALLS = 30 };
+
+static int has(const char* fault, MPI_Count count) {
+    const char* chosen = getenv("TEST_FAULT");
+    return chosen != NULL && strcmp(chosen, fault) == 0 && count >= LARGE;
+}
+
+static int is_rank_1(MPI_Comm communicator) {
+    int rank = 0;
+    PMPI_Comm_rank(communicator, &rank);
+    return rank == 1;
+}
+
+static void damage(void* data) {
+    *(unsigned char*)data ^= 0xff;
+}
+
+static int receives;
+
+int MPI_Recv(void* data, int count, MPI_Datatype type, int source, int tag, MPI_Comm communicator, MPI_Status* status) {
+    const int code = PMPI_Recv(data, count, type, source, tag, communicator, status);
+    receives += count >= LARGE;
+    if (has("receive", count)) damage(data);
+    if (has("later receives", count) && receives > SOUND_CALLS) damage(data);
+    if (has("error", count) && is_rank_1(communicator)) return MPI_ERR_OTHER;
+    if (has("later error", count) && receives > SOUND_CALLS && is_rank_1(communicator)) return MPI_ERR_OTHER;
+    if (has("slow receive", count)) {
+        struct timespec begin, now;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        do {
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        } while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < 2000000);
+    }
+    return code;
+}
+
+int MPI_Finalize(void) {
+    if (has("none, but count", LARGE) && is_rank_1(MPI_COMM_WORLD)) printf("receives: %d\n", receives);
+    return PMPI_Finalize();
+}
+
+/* What a persistent receive delivers goes elsewhere. */
+int MPI_Recv_init(void* data, int count, MPI_Datatype type, int source, int tag, MPI_Comm communicator,
+                  MPI_Request* request) {
+    static char elsewhere[1 << 16];
+    return PMPI_Recv_init(has("persistent receive", count) ? elsewhere : data, count, type, source, tag, communicator,
+                          request);
+}
+
+int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op operation,
+                   MPI_Comm communicator, MPI_Request* request) {
+    if (!has("nonblocking reduction", count)) {
+        return PMPI_Iallreduce(send, receive, count, type, operation, communicator, request);
+    }
+    const int code = PMPI_Allreduce(send, receive, count, type, operation, communicator);
+    damage(receive);
+    *request = MPI_REQUEST_NULL;
+    return code;
+}
