@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { LARGE = 1000, SOUND_CALLS = 30 };
 
@@ -23,6 +22,13 @@ static void damage(void* data) {
     *(unsigned char*)data ^= 0xff;
 }
 
+/* Busily, as a slow MPI is. */
+static void take_long(void) {
+    const double end = PMPI_Wtime() + 2e-3;
+    while (PMPI_Wtime() < end) {
+    }
+}
+
 static int receives;
 
 int MPI_Recv(void* data, int count, MPI_Datatype type, int source, int tag, MPI_Comm communicator, MPI_Status* status) {
@@ -32,19 +38,22 @@ int MPI_Recv(void* data, int count, MPI_Datatype type, int source, int tag, MPI_
     if (has("later receives", count) && receives > SOUND_CALLS) damage(data);
     if (has("error", count) && is_rank_1(communicator)) return MPI_ERR_OTHER;
     if (has("later error", count) && receives > SOUND_CALLS && is_rank_1(communicator)) return MPI_ERR_OTHER;
-    if (has("slow receive", count)) {
-        struct timespec begin, now;
-        clock_gettime(CLOCK_MONOTONIC, &begin);
-        do {
-            clock_gettime(CLOCK_MONOTONIC, &now);
-        } while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < 2000000);
-    }
+    if (has("slow receive", count)) take_long();
     return code;
 }
 
 int MPI_Finalize(void) {
     if (has("none, but count", LARGE) && is_rank_1(MPI_COMM_WORLD)) printf("receives: %d\n", receives);
     return PMPI_Finalize();
+}
+
+/* Every other call takes long, at a rank that the others do not wait for. */
+int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op operation,
+                  MPI_Comm communicator) {
+    static int calls;
+    const int code = PMPI_Allreduce(send, receive, count, type, operation, communicator);
+    if (has("uneven reduction", count) && is_rank_1(communicator) && calls++ % 2 == 0) take_long();
+    return code;
 }
 
 /* What a persistent receive delivers goes elsewhere. */

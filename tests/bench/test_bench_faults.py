@@ -146,20 +146,17 @@ def test_the_most_time_is_kept_beside_faster_contenders(bench: Bench, tmp_path: 
         assert measurement["stopped"] in ("out of time", "precise"), contender
         # A block too many at most, of some milliseconds.
         seconds = 2e-6 * measurement["summary"]["mean_us"] * measurement["iterations"]
-        assert seconds < 2, contender["name"]
+        assert seconds < 1, contender["name"]
 
 
 def test_precise_is_what_is_reported(bench: Bench, tmp_path: Path) -> None:
+    """Rank 0's own times are all alike; the slowest rank's, of which medians are made, are of two kinds."""
     report = tmp_path / "report.json"
-    precision = 0.2
-    words = ("allreduce", "-m", "8:32768", "--step-factor", "8", "--precision", str(precision), "--max-time", "0.5")
-    bench("", *words, "--native", "--json", str(report)).check()
+    words = ("allreduce", "-m", "4096:4096", "--precision", "0.1", "--max-time", "0.4", "--json", str(report))
+    bench("uneven reduction", *words).check()
     (contender,) = contenders_in(report).values()
-    for measurement in contender["measurements"]:
-        summary = measurement["summary"]
-        low, high = summary["median_95_us"]
-        near = (1 - precision) * summary["median_us"] <= low and high <= (1 + precision) * summary["median_us"]
-        assert near == (measurement["stopped"] == "precise"), measurement["size"]
+    (measurement,) = contender["measurements"]
+    assert measurement["stopped"] == "out of time"
 
 
 def test_a_launch_that_ends_midway_is_named(

@@ -230,7 +230,7 @@ def test_allocated_device_memory_is_the_windows_own(awaken_program: Path, mpi_na
 
 WRONG = (
     (("put_bibw", "-s", "flush"), r"put_bibw takes no -s flush: use pscw or fence"),
-    (("put_latency", "-c"), r"put_latency takes no -c"),
+    (("put_latency", "-f"), r"put_latency takes no -f"),
     (("put_latency", "-D", "cont"), r"put_latency takes no -D"),
     (("get_bw", "-w", "shared"), r"-w 'shared' is not understood: use one of create, allocate, dynamic"),
     (("latency", "-s", "fence"), r"it is for one-sided tests"),
