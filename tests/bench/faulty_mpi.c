@@ -18,8 +18,11 @@ static int is_rank_1(MPI_Comm communicator) {
     return rank == 1;
 }
 
-static void damage(void* data) {
-    *(unsigned char*)data ^= 0xff;
+/* The last byte, behind all that was looked at before. */
+static void damage(void* data, int count, MPI_Datatype type) {
+    int size = 0;
+    PMPI_Type_size(type, &size);
+    ((unsigned char*)data)[(size_t)count * (size_t)size - 1] ^= 0xff;
 }
 
 /* Busily, as a slow MPI is. */
@@ -34,8 +37,8 @@ static int receives;
 int MPI_Recv(void* data, int count, MPI_Datatype type, int source, int tag, MPI_Comm communicator, MPI_Status* status) {
     const int code = PMPI_Recv(data, count, type, source, tag, communicator, status);
     receives += count >= LARGE;
-    if (has("receive", count)) damage(data);
-    if (has("later receives", count) && receives > SOUND_CALLS) damage(data);
+    if (has("receive", count)) damage(data, count, type);
+    if (has("later receives", count) && receives > SOUND_CALLS) damage(data, count, type);
     if (has("error", count) && is_rank_1(communicator)) return MPI_ERR_OTHER;
     if (has("later error", count) && receives > SOUND_CALLS && is_rank_1(communicator)) return MPI_ERR_OTHER;
     if (has("slow receive", count)) take_long();
@@ -70,7 +73,7 @@ int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type
         return PMPI_Iallreduce(send, receive, count, type, operation, communicator, request);
     }
     const int code = PMPI_Allreduce(send, receive, count, type, operation, communicator);
-    damage(receive);
+    damage(receive, count, type);
     *request = MPI_REQUEST_NULL;
     return code;
 }

@@ -71,6 +71,17 @@ def test_what_is_timed_is_what_is_checked(bench: Bench, test: str, fault: str) -
     assert [(words[0], words[-1]) for words in lines] == [("256", "Pass"), ("1024", "Fail")], result.explain()
 
 
+def test_the_last_element_of_a_large_message_is_looked_at(bench: Bench) -> None:
+    """Large ones are compared in pieces, and elements counted from the beginning."""
+    size = str((16 << 20) + 4)
+    sound = bench("", "latency", "-i", "2", "-x", "0", "-u", "0", "-c", "-m", f"{size}:{size}")
+    sound.check()
+    assert sound.output.count(" Pass\n") == 1, sound.explain()
+    result = bench("receive", "latency", "-i", "2", "-x", "0", "-u", "0", "-m", f"{size}:{size}")
+    assert result.status == 1, result.explain()
+    assert "element 16777219: " in result.output, result.explain()
+
+
 def test_queued_collectives_are_checked_as_they_are_timed(bench: Bench, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ("allreduce", "-T", "mpi_char", *SIZES, "-i", "4", "--compare", "awaken", "--mode", "queued,waited")

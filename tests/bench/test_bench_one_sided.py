@@ -167,6 +167,15 @@ def test_damage_is_noticed(words: tuple[str, ...], rank: int, awaken_program: Pa
     assert re.search(pattern, result.output), result.explain()
 
 
+@pytest.mark.parametrize("test", ["put_latency", "get_acc_latency"])
+def test_large_messages_are_checked_in_pieces(test: str, awaken_program: Path, mpi_named: FindMpi) -> None:
+    size = str((16 << 20) + 4)
+    words = (test, "--self-test", "-m", f"{size}:{size}", "-i", "2", "-x", "1")
+    result = run_bench(mpi_named("mpich"), awaken_program, words)
+    result.check()
+    assert "corrupted data was noticed" in result.output, result.explain()
+
+
 def compared(
     mpi: harness.Mpi, program: Path, words: Sequence[str], report: Path
 ) -> tuple[dict[str, list[float]], dict[str, str], dict[str, str]]:
