@@ -789,7 +789,8 @@ class Measurements {
             auto verdict = entry.done ? entry.measurement.stopped : StoppingCriterion::Reason::running;
             if (entry.available() && !entry.done && look) {
                 gather_slowest(entry, count);
-                verdict = criterion.decide(entry.slowest, entry.elapsed_s);
+                verdict = count == 0 ? StoppingCriterion::Reason::out_of_time
+                                     : criterion.decide(entry.slowest, entry.elapsed_s);
             }
             verdicts.push_back(static_cast<int>(verdict));
         }

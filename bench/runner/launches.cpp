@@ -366,27 +366,32 @@ bool any_errors(const std::vector<RunResult>& results) {
 std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& options, Manifest& manifest) {
     std::vector<RunResult> merged;
     for (Launch& launch : launches) {
-        if (!launch.failure.empty()) continue;
+        const bool told_to_end = !launch.failure.empty();
+        const std::string reason = told_to_end ? launch.failure : reason_of(launch);
         const std::string text = read_file(launch.json);
         if (text.empty()) {
-            launch.failure = launch.status != 0 ? reason_of(launch)
-                                                : "what it measured is not in " + launch.json.parent_path().native() +
-                                                      ": start this in a folder that all nodes share";
+            const bool ran = !told_to_end && launch.status == 0;
+            launch.failure = ran ? "what it measured is not in " + launch.json.parent_path().native() +
+                                       ": start this in a folder that all nodes share"
+                                 : reason;
             continue;
         }
         Manifest own;
         std::vector<RunResult> measured = from_json(text, &own);
         // The file is kept valid from the start: one that ended before its first result has written one, too.
         if (measured.empty()) {
-            launch.failure = reason_of(launch);
+            launch.failure = reason;
             continue;
         }
-        // Wrong data, which have been told, are the one other reason for a status that is not 0.
-        launch.ended_early = launch.status != 0 && !any_errors(measured);
+        launch.failure.clear();
+        // Wrong data, which have been told, and contenders that cannot run are other reasons for a status that is not
+        // 0.
+        const bool ended_early = told_to_end || (launch.status != 0 && !any_errors(measured));
         for (RunResult& result : measured) {
             for (ContenderResult& contender : result.contenders) {
-                if (launch.ended_early && contender.unavailable.empty()) {
-                    contender.unavailable = "it ended early: " + reason_of(launch);
+                if (ended_early && contender.unavailable.empty()) {
+                    contender.unavailable = "it ended early: " + reason;
+                    launch.ended_early = true;
                 }
             }
             const auto same = std::find_if(merged.begin(), merged.end(),

@@ -111,6 +111,22 @@ def test_a_launch_that_crashes_is_named_and_the_others_go_on(
     assert "# plain could not run: " in result.output
 
 
+def test_a_launch_whose_contender_cannot_run_is_no_failure(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    result = compare(
+        "latency", "D", "D", *SIZES, "--json", str(report), "--compare", "awaken,plain=native",
+        "--launcher", launcher("mpich"), "--launcher", "plain=" + launcher("openmpi"),
+        AWAKEN_EMULATE="cuda:2",
+    )  # fmt: skip
+    result.check()
+    found = contenders_in(report)
+    assert not found["awaken"]["unavailable"]
+    assert "does not take CUDA memory" in found["plain"]["unavailable"]
+    assert "ended early" not in result.output
+
+
 def test_when_no_launch_works_it_says_why(compare: Callable[..., harness.Result]) -> None:
     result = compare("latency", *SIZES, "--compare", "native", "--launcher", "/nonexistent/mpiexec -n 2")
     assert result.status != 0
