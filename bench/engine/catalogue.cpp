@@ -17,24 +17,24 @@ constexpr const char* kLatency = "hvmixbcuGDPTIzd";
 constexpr const char* kBandwidth = "hvmixtWbcuGDPTIzd";
 constexpr const char* kPairs = "hvpWRximVbcuGDPTIzd";
 constexpr const char* kConcurrent = "hvmixtcuGDPTIzd";
-constexpr const char* kCongestion = "hvmixWpRVbGDPTIzd";
-constexpr const char* kOneSidedLatency = "wshvmxiGPIzd";
-constexpr const char* kOneSidedBandwidth = "wshvmxiWGPIzd";
+constexpr const char* kCongestion = "hvmixWpRVbcuGDPTIzd";
+constexpr const char* kOneSidedLatency = "wshvmxicTGPIzd";
+constexpr const char* kOneSidedBandwidth = "wshvmxiWcTGPIzd";
 constexpr const char* kAtomic = "wshvmxicTGPIzd";
 constexpr const char* kBlocking = "hvfmixMacuGDPTIlzdr";
 constexpr const char* kBlockingRooted = "hvfmixMacuGDPTIlzdrk";
-constexpr const char* kBroadcast = "hvfmixMacuGDPTIzdrk";
+constexpr const char* kBroadcast = "hvfmixMacuGDPTIlzdrk";
 constexpr const char* kReduction = "hvfmixMacuGPTIlzdr";
 constexpr const char* kReductionRooted = "hvfmixMacuGPTIlzdrk";
-constexpr const char* kBarrier = "hvfmixMauGPIzdr";
-constexpr const char* kNeighborhood = "hvfmixMacuNGDPTIzdr";
+constexpr const char* kBarrier = "hvfmixMacuGPTIlzdr";
+constexpr const char* kNeighborhood = "hvfmixMacuNGDPTIlzdr";
 constexpr const char* kNonblocking = "hvfmixMtacuGDPTIlzdr";
 constexpr const char* kNonblockingRooted = "hvfmixMtacuGDPTIlzdrk";
-constexpr const char* kNonblockingBroadcast = "hvfmixMtacuGDPTIzdrk";
+constexpr const char* kNonblockingBroadcast = "hvfmixMtacuGDPTIlzdrk";
 constexpr const char* kNonblockingReduction = "hvfmixMtacuGPTIlzdr";
 constexpr const char* kNonblockingReductionRooted = "hvfmixMtacuGPTIlzdrk";
-constexpr const char* kNonblockingBarrier = "hvfmixMtaGPIzdr";
-constexpr const char* kNonblockingNeighborhood = "hvfmixMtacuNGDPTIzdr";
+constexpr const char* kNonblockingBarrier = "hvfmixMtacuGPTIlzdr";
+constexpr const char* kNonblockingNeighborhood = "hvfmixMtacuNGDPTIlzdr";
 constexpr const char* kInit = "hvI";
 constexpr const char* kHello = "hv";
 
@@ -129,7 +129,7 @@ constexpr std::array kCatalogue{
                      "bandwidth of MPI_Get, many to a synchronisation"),
     through_a_window("acc_latency", "MPI_Accumulate latency Test", Family::one_sided_latency, OneSided::accumulate,
                      kAtomic, "time of MPI_Accumulate (sum) and its synchronisation", true),
-    // OMB gives this one no types and no -c.
+    // OMB gives this one no types and no column of -c.
     through_a_window("get_acc_latency", "MPI_Get_accumulate latency Test", Family::one_sided_latency,
                      OneSided::get_accumulate, kOneSidedLatency,
                      "time of MPI_Get_accumulate (sum) and its synchronisation"),

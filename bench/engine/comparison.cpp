@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -81,10 +82,11 @@ class Comparison {
     [[nodiscard]] std::string text() const {
         std::string text = title() + contenders();
         if (!_ran.empty()) {
-            text += "\n# Median time of an operation, us [95 % interval]\n" + times();
+            text += "\n# Median time of an operation" + alone_note() + ", us [95 % interval]\n" + times();
             if (_ran.size() > 1)
                 text += "\n# Ratio of times to " + references() + " [95 % interval]; below 1 is faster\n" + ratios();
             if (moves_data()) text += "\n# Bandwidth, GB/s (10^9 bytes)" + bus_note() + "\n" + bandwidths();
+            if (overlaps()) text += "\n# Overlap with computation, % of the time alone\n" + overlap();
         }
         return text + "\n" + remarks();
     }
@@ -176,19 +178,28 @@ class Comparison {
         });
     }
 
+    [[nodiscard]] bool overlaps() const { return _result.test->family == Family::nonblocking_collective; }
+    [[nodiscard]] std::string alone_note() const { return overlaps() ? " without computation" : ""; }
+
+    [[nodiscard]] std::string overlap() const {
+        return block([](const ContenderResult&, const Measurement& measurement) -> std::string {
+            return measurement.overlap ? formatted("%.1f", measurement.overlap->overlap_percent) : kMissing;
+        });
+    }
+
     [[nodiscard]] bool moves_data() const { return _result.test->sized; }
     [[nodiscard]] double factor() const { return bus_factor(_result.test->collective, _result.ranks); }
     [[nodiscard]] std::string bus_note() const { return factor() > 0 ? "; bus bandwidth in parentheses" : ""; }
 
     [[nodiscard]] std::string bandwidths() const {
         return block([this](const ContenderResult&, const Measurement& measurement) -> std::string {
-            // The bandwidth tests know how many messages went which way at once; elsewhere it is bytes by median time.
-            double gigabytes = measurement.bandwidth / 1e3;
-            if (gigabytes <= 0) {
-                if (measurement.summary.median <= 0) return kMissing;
-                const std::size_t bytes = measurement.transmit_size > 0 ? measurement.transmit_size : measurement.size;
-                gigabytes = static_cast<double>(bytes) / measurement.summary.median / 1e3;
-            }
+            if (measurement.summary.median <= 0) return kMissing;
+            const std::size_t size = measurement.transmit_size > 0 ? measurement.transmit_size : measurement.size;
+            // Bandwidth tests know how many messages went side by side: bytes x streams are their mean's bandwidth x
+            // time.
+            const double bytes =
+                measurement.bandwidth > 0 ? measurement.bandwidth * measurement.average : static_cast<double>(size);
+            const double gigabytes = bytes / measurement.summary.median / 1e3;
             // Small messages move kilobytes a second; they too keep some digits.
             const char* const format = gigabytes < 0.1 ? "%.5f" : "%.3f";
             std::string cell = formatted(format, gigabytes);
@@ -203,7 +214,8 @@ class Comparison {
             if (!contender.unavailable.empty()) {
                 text += "# " + label(contender) + " could not run: " + contender.unavailable + "\n";
             }
-            if (!contender.measurements.empty()) text += "# " + label(contender) + " " + stops(contender) + "\n";
+            if (const std::string how = stops(contender); !how.empty())
+                text += "# " + label(contender) + " " + how + "\n";
         }
         for (const ContenderResult* contender : _ran) {
             for (const Measurement& measurement : contender->measurements) {
@@ -222,16 +234,18 @@ class Comparison {
         return text;
     }
 
-    /// "stopped: precise at all sizes, after 6 to 30 samples".
+    /// "stopped: precise at all sizes, after 6 to 30 samples"; nothing where there are none.
     [[nodiscard]] static std::string stops(const ContenderResult& contender) {
         std::map<std::string, std::vector<std::size_t>> sizes;
-        std::size_t fewest = contender.measurements.front().summary.count;
-        std::size_t most = fewest;
+        std::size_t fewest = std::numeric_limits<std::size_t>::max();
+        std::size_t most = 0;
         for (const Measurement& measurement : contender.measurements) {
+            if (measurement.summary.count == 0) continue;
             sizes[to_string(measurement.stopped)].push_back(measurement.size);
             fewest = std::min(fewest, measurement.summary.count);
             most = std::max(most, measurement.summary.count);
         }
+        if (sizes.empty()) return "";
         std::string text;
         for (const auto& [reason, at_sizes] : sizes) {
             text += (text.empty() ? "stopped: " : "; ") + reason;

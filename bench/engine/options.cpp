@@ -569,7 +569,8 @@ const std::vector<Row>& rows() {
         {'c', "validation", optional_argument, "log:DIR",
          "prints a Validation column, and logs mismatches of each rank into DIR; data are checked without it too",
          set_validation},
-        {'u', "validation-warmup", required_argument, "N", "untimed calls before a validated one, at most 10",
+        {'u', "validation-warmup", required_argument, "N",
+         "untimed calls after a check and before timed ones, at most 10",
          [](Parser& p, const std::string& v) {
              p.options().validation_warmup = parse_number<int>("-u", v, 0, kMostValidationWarmup);
          }},
@@ -729,6 +730,7 @@ std::string help_hint(const TestInfo& test) {
 /// What OMB's families take without doing anything with it, here as there.
 void note_options_without_effect(Parser& parser) {
     const TestInfo& test = parser.test;
+    Options& options = parser.options();
     const auto without_effect = [&](int code, const std::string& why) {
         if (parser.has(code)) parser.note(short_spelling(row_of(code)) + " is accepted without effect: " + why);
     };
@@ -751,6 +753,20 @@ void note_options_without_effect(Parser& parser) {
         without_effect('M', "a barrier has no buffers");
         without_effect('d', "a barrier has no buffers");
         without_effect('u', "a barrier has no data to check");
+    }
+    // Put, get, and get_accumulate, to which OMB gives no types.
+    const bool of_characters = test.is_one_sided() && !test.reduction;
+    if (test.family == Family::congestion || test.collective == Collective::barrier || of_characters) {
+        without_effect('c', "this test has no Validation column, and is checked all the same");
+        options.validation_column = false;
+    }
+    if (test.collective == Collective::barrier || of_characters) {
+        without_effect('T', "this test has one type only");
+        options.types.clear();
+    }
+    if (test.collective == Collective::barrier || test.collective == Collective::bcast || test.neighborhood) {
+        without_effect('l', "MPI has no MPI_IN_PLACE here");
+        options.in_place = false;
     }
     if (parser.options().vary_window && test.family == Family::multiple_bandwidth) {
         without_effect('W', "-V chooses the windows");
@@ -956,6 +972,16 @@ constexpr const char* kSidesHelp =
     throw Error(std::string(test.name) + " knows no option '" + word + "'", "see " + help_hint(test));
 }
 
+/// getopt takes the beginning of a name for the name; what `awaken` itself must know before it starts the benchmarks is
+/// looked for under its whole name only.
+void refuse_abbreviation(const Row& row, const std::string_view word) {
+    if (row.code != kNative && row.code != kEmulate) return;
+    if (word.substr(0, word.find('=')) != std::string("--") + row.name) {
+        throw Error(std::string(word) + " is short for --" + row.name + ", which must be written in full",
+                    std::string("write --") + row.name);
+    }
+}
+
 CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
     // The leading colon tells a missing argument from an unknown option. Without "+", which OMB's strings mostly begin
     // with, options may also follow SRC and DST.
@@ -1013,6 +1039,9 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
             continue;
         }
         if (code == kList) return {Request::list, nullptr, {}};
+        // The word just read, or the one before its argument.
+        const bool argument_apart = optarg != nullptr && optarg == arguments[static_cast<std::size_t>(optind - 1)];
+        refuse_abbreviation(row, arguments[static_cast<std::size_t>(optind - (argument_apart ? 2 : 1))]);
         parser.given.insert(code);
         row.apply(parser, optarg == nullptr ? "" : optarg);
     }

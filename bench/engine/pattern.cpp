@@ -161,7 +161,8 @@ T load(std::span<const std::byte> bytes, std::size_t element) {
 
 // Bit by bit: a tolerance would let errors below it pass, and NaN would equal nothing.
 template <typename T>
-Mismatch compare_elements(std::span<const std::byte> actual, std::span<const std::byte> expected) {
+Mismatch compare_elements(std::span<const std::byte> actual, std::span<const std::byte> expected,
+                          const std::size_t first_element) {
     Mismatch mismatch;
     const std::size_t count = expected.size() / sizeof(T);
     for (std::size_t block = 0; block < count; block += kBlock) {
@@ -173,15 +174,16 @@ Mismatch compare_elements(std::span<const std::byte> actual, std::span<const std
         for (std::size_t i = block; i < end; ++i) {
             if (std::memcmp(actual.data() + i * sizeof(T), expected.data() + i * sizeof(T), sizeof(T)) == 0) continue;
             if (mismatch.wrong_elements++ == 0) {
-                mismatch.first = "element " + std::to_string(i) + ": " + text_of(load<T>(actual, i)) + " instead of " +
-                                 text_of(load<T>(expected, i));
+                mismatch.first = "element " + std::to_string(first_element + i) + ": " + text_of(load<T>(actual, i)) +
+                                 " instead of " + text_of(load<T>(expected, i));
             }
         }
     }
     const std::size_t tail = expected.size() % sizeof(T);
     if (tail != 0 && !std::equal(actual.end() - static_cast<std::ptrdiff_t>(tail), actual.end(),
                                  expected.end() - static_cast<std::ptrdiff_t>(tail))) {
-        if (mismatch.wrong_elements++ == 0) mismatch.first = "the bytes behind element " + std::to_string(count);
+        if (mismatch.wrong_elements++ == 0)
+            mismatch.first = "the bytes behind element " + std::to_string(first_element + count);
     }
     return mismatch;
 }
@@ -210,7 +212,8 @@ void Mismatch::add(const Mismatch& other) {
     wrong_elements += other.wrong_elements;
 }
 
-Mismatch compare(std::span<const std::byte> actual, std::span<const std::byte> expected, ElementType type) {
+Mismatch compare(std::span<const std::byte> actual, std::span<const std::byte> expected, ElementType type,
+                 const std::size_t first_element) {
     if (actual.size() != expected.size()) {
         const std::size_t larger = std::max(actual.size(), expected.size());
         return {std::max<std::size_t>(1, larger / size_of(type)),
@@ -218,7 +221,7 @@ Mismatch compare(std::span<const std::byte> actual, std::span<const std::byte> e
     }
     if (expected.empty()) return {};
     Mismatch mismatch;
-    dispatch(type, [&](auto zero) { mismatch = compare_elements<decltype(zero)>(actual, expected); });
+    dispatch(type, [&](auto zero) { mismatch = compare_elements<decltype(zero)>(actual, expected, first_element); });
     return mismatch;
 }
 

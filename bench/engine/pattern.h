@@ -1,6 +1,7 @@
 // Data whose correct result is known exactly, for every operation and element type.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,6 +13,18 @@ namespace awaken::bench {
 
 /// What memory holds before data arrives.
 inline constexpr std::byte kUntouched{0x5A};
+
+/// Data are written and compared in pieces of this size, a multiple of every element type: large messages need not fit
+/// into host memory once more.
+inline constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
+
+/// Calls work(first byte, number of bytes) for one piece after the other.
+template <typename Work>
+void for_each_piece(const std::size_t bytes, const Work& work) {
+    for (std::size_t first = 0; first < bytes; first += kPieceBytes) {
+        work(first, std::min(kPieceBytes, bytes - first));
+    }
+}
 
 /// Names what `source` gives to `destination`.
 [[nodiscard]] constexpr std::uint64_t stream_of(const int source, const int destination) noexcept {
@@ -39,7 +52,8 @@ struct Mismatch {
     void add(const Mismatch& other);
 };
 
-[[nodiscard]] Mismatch compare(std::span<const std::byte> actual, std::span<const std::byte> expected,
-                               ElementType type);
+/// `first_element`: the number of the first of these elements in the whole, for the text.
+[[nodiscard]] Mismatch compare(std::span<const std::byte> actual, std::span<const std::byte> expected, ElementType type,
+                               std::size_t first_element = 0);
 
 }  // namespace awaken::bench

@@ -139,10 +139,12 @@ Summary summarize(std::span<const double> values) {
     return summary;
 }
 
-double percentile(std::vector<double> values, double p) {
+double tail_percentile(std::vector<double> values, const int p) {
     if (values.empty()) return 0;
-    std::sort(values.begin(), values.end());
-    return nearest_rank(values, p);
+    const std::size_t rank = std::max<std::size_t>(values.size() * static_cast<std::size_t>(p) / 100, 1);
+    const auto place = values.begin() + static_cast<std::ptrdiff_t>(rank - 1);
+    std::nth_element(values.begin(), place, values.end());
+    return *place;
 }
 
 Ratio ratio_of_medians(std::span<const double> values, std::span<const double> reference) {

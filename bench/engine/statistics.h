@@ -25,8 +25,9 @@ struct Summary {
 /// Values may come in any order. All of the answer is 0 when there are none.
 [[nodiscard]] Summary summarize(std::span<const double> values);
 
-/// Percentile by the nearest-rank method, 0 < p <= 100.
-[[nodiscard]] double percentile(std::vector<double> values, double p);
+/// The percentile that -z prints, with OMB's rank: p % of the number of values, rounded down, and at least 1. 0 when
+/// there are none.
+[[nodiscard]] double tail_percentile(std::vector<double> values, int p);
 
 /// Ratio of the medians of `values` over `reference`, with a 95 % interval: that of the median of the pairs' ratios
 /// (same index, run next to each other) when both have the same number of samples, otherwise by bootstrap with a fixed

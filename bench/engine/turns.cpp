@@ -295,6 +295,10 @@ bool TurnServer::complete(const std::size_t group) const {
     return _groups[group].ranks != 0 && _groups[group].introduced >= _groups[group].ranks;
 }
 
+std::size_t TurnServer::ranks(const std::size_t group) const {
+    return _groups[group].ranks;
+}
+
 bool TurnServer::broken(const std::size_t group) const {
     return _groups[group].broken && !_groups[group].ended;
 }

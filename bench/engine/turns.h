@@ -64,6 +64,8 @@ class TurnServer {
     [[nodiscard]] bool ended(std::size_t group) const;
     /// True once all ranks of `group` have come.
     [[nodiscard]] bool complete(std::size_t group) const;
+    /// How many ranks `group` says it has; 0 until the first of them has come.
+    [[nodiscard]] std::size_t ranks(std::size_t group) const;
     /// True when some rank of `group` has broken off without saying that it ends while others are still there.
     [[nodiscard]] bool broken(std::size_t group) const;
 

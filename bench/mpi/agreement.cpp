@@ -15,6 +15,11 @@
 namespace awaken::bench {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+/// How long a rank with a problem waits for others that may be waiting for its message.
+constexpr std::chrono::seconds kPatience{3};
+
 std::string broadcast_text(const std::string& text, const int root, MPI_Comm communicator) {
     auto length = static_cast<unsigned long>(text.size());
     check_mpi(MPI_Bcast(&length, 1, MPI_UNSIGNED_LONG, root, communicator), "MPI_Bcast");
@@ -26,14 +31,25 @@ std::string broadcast_text(const std::string& text, const int root, MPI_Comm com
 
 }  // namespace
 
-void agree(MPI_Comm communicator, const Error* const problem) {
+void agree(MPI_Comm communicator, const Error* const problem, const Peers peers) {
     int rank = 0;
     int ranks = 0;
     MPI_Comm_rank(communicator, &rank);
     MPI_Comm_size(communicator, &ranks);
     const int mine = problem != nullptr ? rank : INT_MAX;
     int first = INT_MAX;
-    check_mpi(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, communicator), "MPI_Allreduce");
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallreduce(&mine, &first, 1, MPI_INT, MPI_MIN, communicator, &request), "MPI_Iallreduce");
+    const auto deadline = Clock::now() + kPatience;
+    for (int done = 0; done == 0;) {
+        check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        if (done == 0 && problem != nullptr && peers == Peers::may_wait && Clock::now() > deadline) {
+            end_all(communicator, problem->what());
+        }
+        if (done == 0) {
+            sched_yield();  // on a busy machine it is another rank that all wait for
+        }
+    }
     if (first == INT_MAX) {
         return;
     }
@@ -60,9 +76,9 @@ void end_all(MPI_Comm communicator, const std::string& message) noexcept {
     std::fflush(stdout);
     std::fflush(stderr);
     // A launcher that hears of the abort first may close our stderr unread: it gets a second to read it.
-    const auto enough = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    const auto enough = Clock::now() + std::chrono::seconds(1);
     int unread = 0;
-    while (ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < enough) {
+    while (ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && Clock::now() < enough) {
         sched_yield();
     }
     MPI_Abort(communicator, 1);

@@ -39,8 +39,9 @@ struct Samples {
     std::size_t iterations_per_sample = 1;
     std::size_t iterations = 0;
     double total = 0;  ///< of the timed region, as OMB times it
-    // Nonblocking collectives: sums over iterations.
+    // Nonblocking collectives: sums over iterations. `operation` is the communication alone.
     double overall = 0, compute = 0, initiate = 0, test = 0, wait = 0, pure = 0;
+    std::vector<double> overlapped;  ///< beside the computation, as OMB's percentiles have it
 };
 
 class RawCopy;
@@ -64,10 +65,10 @@ class Benchmark {
     /// Runs `iterations` through `with`, timing them into `samples`. Collective.
     virtual void run(Communication& with, Mode mode, std::size_t iterations, Samples& samples) = 0;
 
-    /// Runs once with patterned data, outside any timing, and compares everything that this rank may know: received
-    /// data, send buffers unchanged, guards intact. `corrupt`: damages one received byte on one rank before comparing
-    /// (--self-test). Collective.
-    [[nodiscard]] virtual Mismatch check(Communication& with, std::uint64_t iteration, bool corrupt) = 0;
+    /// Runs once with patterned data, outside any timing, by the functions that run() times, and compares everything
+    /// that this rank may know: received data, send buffers unchanged, guards intact. `corrupt`: damages one received
+    /// byte on one rank before comparing (--self-test). Collective.
+    [[nodiscard]] virtual Mismatch check(Communication& with, Mode mode, std::uint64_t iteration, bool corrupt) = 0;
 
     /// As run(), by copies between the buffers alone: the hardware's limit for what the benchmark moves. Throws
     /// Unavailable, on all ranks alike, where there is no such limit to be had. Collective.

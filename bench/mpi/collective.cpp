@@ -22,11 +22,12 @@
 #include "mpi/collective_topology.h"
 #include "mpi/collective_type.h"
 #include "mpi/mpi_functions.h"
+#include "mpi/sampling.h"
 
 namespace awaken::bench {
 namespace {
 
-/// Calls in flight in queued mode, unless -W says otherwise and as long as what they hold fits the limit of -M.
+/// Calls in flight in queued mode, as long as what they hold fits the limit of -M.
 constexpr std::size_t kQueueLength = 64;
 
 /// Persistent requests, freed whatever happens.
@@ -60,7 +61,7 @@ class CollectiveBenchmark : public Benchmark {
     [[nodiscard]] bool resize(std::size_t size) override;
     [[nodiscard]] std::vector<const Buffer*> buffers() const override;
     void run(Communication& with, Mode mode, std::size_t iterations, Samples& samples) override;
-    [[nodiscard]] Mismatch check(Communication& with, std::uint64_t iteration, bool corrupt) override;
+    [[nodiscard]] Mismatch check(Communication& with, Mode mode, std::uint64_t iteration, bool corrupt) override;
     void sum_up(const Samples& samples, Measurement& measurement) override;
 
   private:
@@ -75,11 +76,11 @@ class CollectiveBenchmark : public Benchmark {
     void run_queued(Communication& with, std::size_t iterations, Samples& samples);
     void run_nonblocking(Communication& with, std::size_t iterations, Samples& samples);
     void run_persistent(Communication& with, std::size_t iterations, Samples& samples);
-    void call_once(Communication& with, std::size_t iteration);
-    [[nodiscard]] Mismatch check_barrier(Communication& with, std::uint64_t iteration, bool corrupt);
+    void call_once(Communication& with, Mode mode, std::size_t iteration);
+    [[nodiscard]] Mismatch check_barrier(Communication& with, Mode mode, std::uint64_t iteration, bool corrupt);
     void damage(const Plan& plan);
 
-    void barrier() { check_mpi(MPI_Barrier(_environment.communicator), "MPI_Barrier"); }
+    void barrier() { bench::barrier(_environment.communicator); }
     /// After a call that was timed, as OMB does; a barrier is not followed by another one.
     void separate() {
         if (_environment.test.sized) barrier();
@@ -296,10 +297,8 @@ std::size_t CollectiveBenchmark::queue_length(std::size_t iterations) const {
     unsigned long long mine = bytes, largest = bytes;
     check_mpi(MPI_Allreduce(&mine, &largest, 1, MPI_UNSIGNED_LONG_LONG, MPI_MAX, _environment.communicator),
               "MPI_Allreduce");
-    const auto wanted = static_cast<std::size_t>(
-        std::max(_environment.options.window_size.value_or(static_cast<int>(kQueueLength)), 1));
     const std::size_t affordable = std::max<std::size_t>(_environment.options.memory_limit / largest, 2);
-    return std::max<std::size_t>(std::min({wanted, affordable, iterations}), 1);
+    return std::max<std::size_t>(std::min({kQueueLength, affordable, iterations}), 1);
 }
 
 // Calls are started back to back and waited for together, all on the same buffers, as the windows of bandwidth tests
@@ -307,7 +306,8 @@ std::size_t CollectiveBenchmark::queue_length(std::size_t iterations) const {
 void CollectiveBenchmark::run_queued(Communication& with, std::size_t iterations, Samples& samples) {
     const std::size_t length = queue_length(iterations);
     Operations operations(length);
-    samples.iterations_per_sample = length;
+    // The last of a fixed number of iterations may be a shorter block.
+    if (samples.operation.empty()) samples.iterations_per_sample = length;
     for (std::size_t done = 0; done < iterations; done += length) {
         const double start = now();
         for (std::size_t i = 0; i < length; ++i)
@@ -329,8 +329,10 @@ void CollectiveBenchmark::run_nonblocking(Communication& with, std::size_t itera
         const double start = now();
         with.start(operations, 0, call);
         with.wait(operations, 0, 1);
-        samples.pure += now() - start;
+        const double taken = now() - start;
         separate();
+        samples.operation.push_back(taken);
+        samples.pure += taken;
     }
     barrier();
     _compute->set_duration(samples.pure / static_cast<double>(samples.iterations + iterations));
@@ -350,7 +352,7 @@ void CollectiveBenchmark::run_nonblocking(Communication& with, std::size_t itera
         samples.wait += end - computed;
         samples.overall += end - start;
         samples.total += end - start;
-        samples.operation.push_back(end - start);
+        if (!_environment.options.percentiles.empty()) samples.overlapped.push_back(end - start);
         ++samples.iterations;
     }
 }
@@ -378,8 +380,14 @@ void CollectiveBenchmark::run_persistent(Communication& with, std::size_t iterat
 
 // ---- the check ------------------------------------------------------------------------------------------------------
 
-void CollectiveBenchmark::call_once(Communication& with, std::size_t iteration) {
+void CollectiveBenchmark::call_once(Communication& with, Mode mode, std::size_t iteration) {
     const CollectiveCall& call = call_of(iteration);
+    if (mode == Mode::queued) {
+        Operations operations(1);
+        with.start(operations, 0, call);
+        with.wait(operations, 0, 1);
+        return;
+    }
     switch (_environment.test.family) {
         case Family::nonblocking_collective: {
             Operations operations(1);
@@ -399,13 +407,13 @@ void CollectiveBenchmark::call_once(Communication& with, std::size_t iteration) 
     }
 }
 
-Mismatch CollectiveBenchmark::check(Communication& with, std::uint64_t iteration, bool corrupt) {
-    if (!_environment.test.sized) return check_barrier(with, iteration, corrupt);
+Mismatch CollectiveBenchmark::check(Communication& with, Mode mode, std::uint64_t iteration, bool corrupt) {
+    if (!_environment.test.sized) return check_barrier(with, mode, iteration, corrupt);
     const Plan plan = make_plan(_kind, participant(root_of(iteration)), _environment.options.in_place);
     const DataFacts facts{_type, _environment.ranks, iteration};
     if (_send) write_data(*_send, plan.send, facts);
     if (_receive) write_data(*_receive, plan.receive_before, facts);
-    call_once(with, iteration);
+    call_once(with, mode, iteration);
     if (corrupt) damage(plan);
 
     Mismatch mismatch;
@@ -441,7 +449,7 @@ void CollectiveBenchmark::damage(const Plan& plan) {
 
 /// A barrier moves no data. What it promises is that nobody leaves before all have come: one rank comes late, and the
 /// clock that the ranks of a node share says whether the others have left before.
-Mismatch CollectiveBenchmark::check_barrier(Communication& with, std::uint64_t iteration, bool corrupt) {
+Mismatch CollectiveBenchmark::check_barrier(Communication& with, Mode mode, std::uint64_t iteration, bool corrupt) {
     constexpr double kLateness = 200e-6;  // seconds
     MPI_Comm node = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split_type(_environment.communicator, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
@@ -453,7 +461,7 @@ Mismatch CollectiveBenchmark::check_barrier(Communication& with, std::uint64_t i
         }
     }
     const double entered = now();
-    call_once(with, iteration);
+    call_once(with, mode, iteration);
     double left = now();
     if (corrupt && _environment.rank == 0) left = entered - 2 * kLateness;
 
@@ -486,8 +494,6 @@ void CollectiveBenchmark::sum_up(const Samples& samples, Measurement& measuremen
     measurement.average = over_ranks(latency);
     measurement.minimum = reduce(latency, MPI_MIN);
     measurement.maximum = reduce(latency, MPI_MAX);
-    if (_environment.test.sized && measurement.average > 0)
-        measurement.bandwidth = static_cast<double>(_size) / measurement.average;
     if (_environment.options.derived_type) measurement.transmit_size = _message->transmitted() * size_of(_type);
 
     if (_environment.test.family == Family::nonblocking_collective) {
@@ -505,28 +511,20 @@ void CollectiveBenchmark::sum_up(const Samples& samples, Measurement& measuremen
         measurement.overlap = times;
     }
 
-    const std::size_t count = samples.operation.size();
-    std::vector<double> own(count), largest(count), sum(count);
-    std::transform(samples.operation.begin(), samples.operation.end(), own.begin(),
-                   [](double seconds) { return seconds * 1e6; });
-    const auto combine = [&](std::vector<double>& result, MPI_Op operation) {
-        check_mpi(MPI_Reduce(own.data(), result.data(), static_cast<int>(count), MPI_DOUBLE, operation, 0,
-                             _environment.communicator),
-                  "MPI_Reduce");
-    };
-    combine(largest, MPI_MAX);
-    measurement.samples = std::move(largest);
+    measurement.samples = slowest_of_ranks(samples.operation, _environment.communicator);
     // OMB's percentiles are of each iteration's mean over ranks.
     const std::vector<int>& percentiles = _environment.options.percentiles;
-    if (percentiles.empty() || count == 0) return;
-    combine(sum, MPI_SUM);
-    std::sort(sum.begin(), sum.end());
-    measurement.percentiles.clear();
-    for (const int percentile : percentiles) {
-        const double position = std::round(static_cast<double>(count) * percentile / 100);
-        const auto index = static_cast<std::size_t>(std::clamp(position, 1.0, static_cast<double>(count))) - 1;
-        measurement.percentiles.push_back(sum[index] / _environment.ranks);
-    }
+    if (percentiles.empty() || samples.operation.empty()) return;
+    const bool overlaps = _environment.test.family == Family::nonblocking_collective;
+    std::vector<double> means = overlaps ? samples.overlapped : samples.operation;
+    for (double& value : means)
+        value *= 1e6 / _environment.ranks;
+    std::vector<double> sums(means.size());
+    check_mpi(MPI_Reduce(means.data(), sums.data(), static_cast<int>(means.size()), MPI_DOUBLE, MPI_SUM, 0,
+                         _environment.communicator),
+              "MPI_Reduce");
+    for (const int p : percentiles)
+        measurement.percentiles.push_back(tail_percentile(sums, p));
 }
 
 }  // namespace

@@ -7,8 +7,6 @@
 namespace awaken::bench {
 namespace {
 
-/// Of one piece; a multiple of every element type.
-constexpr std::size_t kPieceBytes = std::size_t{8} << 20;
 /// Unlike what a wrong result would be: neither zero nor a small number in any type.
 constexpr std::byte kBackground{0x5a};
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <climits>
 #include <cmath>
 #include <cstdio>
@@ -21,6 +22,7 @@
 #include "engine/turns.h"
 #include "mpi/clock.h"
 #include "mpi/mpi_functions.h"
+#include "mpi/sampling.h"
 
 namespace awaken::bench {
 namespace {
@@ -28,14 +30,15 @@ namespace {
 /// A block of one contender in a round: long against what surrounds it, short against what it is to be shielded from.
 constexpr double kBlockSeconds = 0.01;
 constexpr std::size_t kMinimumSamples = 20;
-/// A fixed number of iterations is spread over this many rounds when several contenders share it.
+/// A fixed number of iterations is spread over this many rounds when several contenders share it, or when data are
+/// checked in between (-c).
 constexpr std::size_t kFixedRounds = 20;
 constexpr std::array<int, 8> kVariedWindows{1, 2, 4, 8, 16, 32, 64, 128};
 
 /// Runs what any rank may fail at alone, and ends it on all of them together. Unavailable is the same on all ranks by
-/// contract, and goes through.
+/// contract, and goes through. `peers`: may_wait where the work itself communicates.
 template <typename Work>
-void together(MPI_Comm communicator, const Work& work) {
+void together(MPI_Comm communicator, const Work& work, const Peers peers = Peers::come) {
     std::optional<Error> problem;
     try {
         work();
@@ -48,7 +51,7 @@ void together(MPI_Comm communicator, const Work& work) {
     } catch (const std::bad_alloc&) {
         problem.emplace("not enough host memory", "use smaller sizes (-m) or fewer ranks on this node");
     }
-    agree(communicator, problem ? &*problem : nullptr);
+    agree(communicator, problem ? &*problem : nullptr, peers);
 }
 
 /// One line on a terminal's stderr that is rewritten and at last removed.
@@ -96,7 +99,8 @@ class JsonFile {
     }
 
     void write(const std::vector<RunResult>& results, const bool final) {
-        if (!_on || (_options.json_file == "-" && !final) || (!final && now() - _last < 1)) {
+        const bool not_yet = _options.json_file == "-" || (_bytes > kManyBytes && now() - _written_at < 1);
+        if (!_on || (!final && not_yet)) {
             return;
         }
         const std::string text = to_json(results, _options, _manifest);
@@ -113,14 +117,19 @@ class JsonFile {
             throw Error("cannot write " + _options.json_file + " (" + std::strerror(errno) + ")",
                         "give --json a file in a folder that may be written to");
         }
-        _last = now();
+        _written_at = now();
+        _bytes = text.size();
     }
 
   private:
+    /// Larger ones are written once a second at most.
+    static constexpr std::size_t kManyBytes = std::size_t{1} << 20;
+
     const Options& _options;
     const Manifest& _manifest;
     const bool _on;
-    double _last = 0;
+    double _written_at = 0;  ///< seconds
+    std::size_t _bytes = 0;  ///< of what was written last
 };
 
 /// A contender in one mode, with all that is gathered about it.
@@ -131,9 +140,10 @@ struct Entry {
     // Of the present size.
     Samples samples;
     Measurement measurement;
-    double elapsed_s = 0;
+    double elapsed_s = 0;  ///< at the rank where it took longest, as of the last round
     bool done = false;
-    std::size_t looked_at = 0;  ///< number of samples when the criterion was last asked
+    std::size_t looked_at = 0;    ///< number of samples when the criterion was last asked
+    std::vector<double> slowest;  ///< of all ranks, the samples looked at, microseconds; at rank 0
 
     [[nodiscard]] bool available() const noexcept { return result.unavailable.empty(); }
 };
@@ -156,36 +166,53 @@ class Measurements {
 
     int run() {
         together(communicator(), [&] { _json.begin(); });
+        try {
+            measure_types();
+        } catch (const AgreedError&) {
+            finish();  // what was measured until then is not lost
+            throw;
+        }
+        finish();
+        return _failed ? 1 : 0;
+    }
+
+  private:
+    void measure_types() {
         for (const ElementType type : types_to_measure(_options, _environment.test)) {
             if (_options.vary_window) {
                 run_varied_windows(type);
             } else {
                 run_type(type);
             }
-            if (_failed) {
+            if (ends_early()) {
                 break;
             }
         }
+    }
+
+    void finish() {
         _turns.end();
         _progress.clear();
         if (_printer != nullptr) {
             _printer->end();
         }
         together(communicator(), [&] { _json.write(_results, true); });
-        return _failed ? 1 : 0;
     }
 
-  private:
+    /// Wrong data end a run, and of a comparison the contender that delivered them.
+    [[nodiscard]] bool ends_early() const noexcept { return _failed && !_comparison; }
+
     [[nodiscard]] MPI_Comm communicator() const noexcept { return _environment.communicator; }
     [[nodiscard]] bool speaks() const noexcept { return _environment.rank == 0; }
 
     [[nodiscard]] std::unique_ptr<Benchmark> make_benchmark(const Environment& environment) const {
         std::unique_ptr<Benchmark> benchmark;
-        together(communicator(), [&] {
+        const auto make = [&] {
             benchmark = environment.test.is_collective()  ? make_collective(environment)
                         : environment.test.is_one_sided() ? make_one_sided(environment)
                                                           : make_point_to_point(environment);
-        });
+        };
+        together(communicator(), make, Peers::may_wait);
         return benchmark;
     }
 
@@ -207,13 +234,14 @@ class Measurements {
             std::string description;
             std::string unavailable;
             try {
-                together(communicator(), [&] {
+                const auto make = [&] {
                     if (choice.kind == ContenderChoice::Kind::raw) {
                         raw = make_raw(_environment);
                     } else {
                         with = make_contender(choice.kind);
                     }
-                });
+                };
+                together(communicator(), make, Peers::may_wait);
                 description = raw != nullptr ? raw->description() : with->description();
             } catch (const Unavailable& reason) {
                 unavailable = reason.what();
@@ -254,13 +282,13 @@ class Measurements {
     template <typename Work>
     void attempt(Entry& entry, const Work& work) {
         try {
-            together(communicator(), work);
+            together(communicator(), work, Peers::may_wait);
         } catch (const Unavailable& reason) {
             entry.result.unavailable = reason.what();
         }
     }
 
-    void run_entry(Benchmark& benchmark, Entry& entry, const std::size_t iterations, Samples& samples) const {
+    void run_entry(Benchmark& benchmark, const Entry& entry, const std::size_t iterations, Samples& samples) const {
         if (entry.raw != nullptr) {
             benchmark.run_raw(*entry.raw, iterations, samples);
         } else {
@@ -271,7 +299,7 @@ class Measurements {
     // ---- sizes
     // --------------------------------------------------------------------------------------------------------
 
-    void begin_result(const ElementType type, const HeaderFacts& facts, const std::vector<Entry>& entries) {
+    RunResult& begin_result(const ElementType type, const HeaderFacts& facts, const std::vector<Entry>& entries) {
         RunResult result;
         result.test = &_environment.test;
         result.type = type;
@@ -285,7 +313,7 @@ class Measurements {
         for (const Entry& entry : entries) {
             result.contenders.push_back(entry.result);
         }
-        _results.push_back(std::move(result));
+        return _results.emplace_back(std::move(result));
     }
 
     [[nodiscard]] HeaderFacts header_facts(Benchmark& benchmark, const ElementType type) {
@@ -306,31 +334,49 @@ class Measurements {
         std::vector<Entry> entries = make_entries();
         benchmark->set_type(type);
         const HeaderFacts facts = header_facts(*benchmark, type);
-        begin_result(type, facts, entries);
+        RunResult& result = begin_result(type, facts, entries);
+        try {
+            measure_sizes(*benchmark, facts, entries, result);
+        } catch (const AgreedError&) {
+            print_comparison(result);
+            throw;
+        }
+        print_comparison(result);
+        refuse_when_nothing_ran(entries);
+    }
+
+    void measure_sizes(Benchmark& benchmark, const HeaderFacts& facts, std::vector<Entry>& entries, RunResult& result) {
         bool header_is_out = false;
-        for (const std::size_t size : sizes_to_measure(_options, _environment.test, type)) {
+        for (const std::size_t size : sizes_to_measure(_options, _environment.test, facts.type)) {
             _turns.wait(++_step);
-            if (!measure_size(*benchmark, size, entries)) {
+            if (!measure_size(benchmark, size, entries, result)) {
                 continue;
             }
-            if (_printer != nullptr && entries.front().available()) {
+            const Entry& first = entries.front();
+            if (_printer != nullptr && first.available()) {
                 if (!header_is_out) {
                     _printer->header(facts);
                     header_is_out = true;
                 }
-                _printer->row(entries.front().measurement);
+                // Figures of wrong data are worthless; with -c the line says what they are.
+                if (first.measurement.errors == 0 || _options.validation_column) {
+                    _printer->row(first.measurement);
+                }
             }
             together(communicator(), [&] { _json.write(_results, false); });
-            if (_failed || std::none_of(entries.begin(), entries.end(), [](const Entry& e) { return e.available(); })) {
+            if (ends_early() ||
+                std::none_of(entries.begin(), entries.end(), [](const Entry& e) { return e.available(); })) {
                 break;
             }
         }
+    }
+
+    void print_comparison(const RunResult& result) {
         if (_comparison && speaks() && _options.json_file != "-") {
             _progress.clear();
-            std::fputs(comparison_table(_results.back(), _options).c_str(), stdout);
+            std::fputs(comparison_table(result, _options).c_str(), stdout);
             std::fflush(stdout);
         }
-        refuse_when_nothing_ran(entries);
     }
 
     void refuse_when_nothing_ran(const std::vector<Entry>& entries) {
@@ -339,10 +385,12 @@ class Measurements {
             if (entry.available()) {
                 return;
             }
+            if (_failed) {
+                return;  // it ran, and its wrong data have been told
+            }
             reasons += (reasons.empty() ? "" : "; ") + (_comparison ? entry.result.name + ": " : std::string()) +
                        entry.result.unavailable;
         }
-        together(communicator(), [&] { _json.write(_results, true); });
         if (_comparison) {
             throw AgreedError("no contender can run (" + reasons + ")", "choose others with --compare");
         }
@@ -355,11 +403,12 @@ class Measurements {
     void run_varied_windows(const ElementType type) {
         std::vector<std::vector<Measurement>> rows;
         std::vector<Entry> entries = make_entries();
+        const std::size_t first_result = _results.size();
         bool header_is_out = false;
         for (const std::size_t size : sizes_to_measure(_options, _environment.test, type)) {
             _turns.wait(++_step);
             std::vector<Measurement> row;
-            for (std::size_t i = 0; i < kVariedWindows.size() && !_failed; ++i) {
+            for (std::size_t i = 0; i < kVariedWindows.size() && !ends_early(); ++i) {
                 Options options = _options;
                 options.window_size = kVariedWindows[i];
                 const Environment environment{options,
@@ -372,14 +421,17 @@ class Measurements {
                 const std::unique_ptr<Benchmark> benchmark = make_benchmark(environment);
                 benchmark->set_type(type);
                 if (!header_is_out) {
-                    const HeaderFacts facts = header_facts(*benchmark, type);
-                    begin_result(type, facts, entries);
+                    HeaderFacts facts = header_facts(*benchmark, type);
+                    for (const int window : kVariedWindows) {
+                        facts.window_size = window;
+                        begin_result(type, facts, entries);
+                    }
                     if (_printer != nullptr) {
                         _printer->header(facts);
                     }
                     header_is_out = true;
                 }
-                if (!measure_size(*benchmark, size, entries)) {
+                if (!measure_size(*benchmark, size, entries, _results[first_result + i])) {
                     break;
                 }
                 refuse_when_nothing_ran(entries);
@@ -388,7 +440,7 @@ class Measurements {
             if (row.size() == kVariedWindows.size()) {
                 rows.push_back(std::move(row));
             }
-            if (_failed) {
+            if (ends_early()) {
                 break;
             }
         }
@@ -399,7 +451,7 @@ class Measurements {
     }
 
     /// False when the size has no row.
-    bool measure_size(Benchmark& benchmark, const std::size_t size, std::vector<Entry>& entries) {
+    bool measure_size(Benchmark& benchmark, const std::size_t size, std::vector<Entry>& entries, RunResult& results) {
         bool has_row = false;
         const auto resize = [&] { together(communicator(), [&] { has_row = benchmark.resize(size); }); };
         resize();
@@ -419,6 +471,7 @@ class Measurements {
             entry.measurement.size = size;
             entry.elapsed_s = 0;
             entry.looked_at = 0;
+            entry.slowest.clear();
             entry.done = !entry.available();
             if (entry.available()) {
                 _progress.show(size, entry.result.name + " warming up");
@@ -428,17 +481,24 @@ class Measurements {
             }
         }
         seconds /= static_cast<double>(std::max<std::size_t>(running, 1));
-        if (running != 0 && (!_failed || _options.validation_column)) {
+        if (running != 0 && (!ends_early() || _options.validation_column)) {
             run_rounds(benchmark, entries, repetitions, seconds, size);
+            // Once more, because data that arrived once need not do so after thousands of calls.
+            for (Entry& entry : entries) {
+                validate(benchmark, entry);
+            }
         }
         let_go_of_peers(entries);
         check_guards(benchmark, entries);
-        together(communicator(), [&] { benchmark.close(); });
+        together(communicator(), [&] { benchmark.close(); }, Peers::may_wait);
         for (std::size_t i = 0; i < entries.size(); ++i) {
             Entry& entry = entries[i];
-            ContenderResult& result = _results.back().contenders[i];
+            ContenderResult& result = results.contenders[i];
             result.unavailable = entry.result.unavailable;
             if (!entry.available()) {
+                if (speaks() && entry.measurement.errors != 0) {
+                    result.measurements.push_back(entry.measurement);  // that they were wrong, and no times
+                }
                 continue;
             }
             if (entry.samples.iterations != 0) {
@@ -448,7 +508,7 @@ class Measurements {
             measurement.summary = summarize(measurement.samples);
             if (measurement.percentiles.empty()) {
                 for (const int p : _options.percentiles) {
-                    measurement.percentiles.push_back(percentile(measurement.samples, p));
+                    measurement.percentiles.push_back(tail_percentile(measurement.samples, p));
                 }
             }
             if (speaks()) {
@@ -481,41 +541,57 @@ class Measurements {
             }
         });
         if (entry.available()) {
-            attempt(entry, [&] { measure_cold(benchmark, entry); });
+            attempt(entry, [&] { per_iteration = measure_cold(benchmark, entry); });
         }
-        if (entry.available() && _options.validate && entry.with != nullptr) {
-            validate(benchmark, entry);
-        }
+        validate(benchmark, entry);
         if (!entry.available()) {
             return 0;
         }
-        Samples thrown_away;
-        const std::size_t warmup = std::max<std::size_t>(repetitions.warmup, 1);
-        const double start = now();
-        run_entry(benchmark, entry, warmup, thrown_away);
-        per_iteration = (now() - start) / static_cast<double>(warmup);
+        settle(benchmark, entry);
+        if (repetitions.warmup > 0) {
+            Samples thrown_away;
+            const double start = now();
+            run_entry(benchmark, entry, repetitions.warmup, thrown_away);
+            per_iteration = (now() - start) / static_cast<double>(repetitions.warmup);
+        }
         check_mpi(MPI_Bcast(&per_iteration, 1, MPI_DOUBLE, 0, communicator()), "MPI_Bcast");
         return per_iteration;
     }
 
-    void measure_cold(Benchmark& benchmark, Entry& entry) {
+    /// The answer is the time that the iteration took, seconds.
+    double measure_cold(Benchmark& benchmark, Entry& entry) {
         Samples first;
+        const double start = now();
         run_entry(benchmark, entry, 1, first);
+        const double seconds = now() - start;
         Measurement cold;
         benchmark.sum_up(first, cold);
         entry.measurement.cold_first = cold.samples.empty() ? cold.average : cold.samples.front();
+        return seconds;
     }
 
+    /// Shows that the data arrive. A contender whose data do not is left out of a comparison from here on.
     void validate(Benchmark& benchmark, Entry& entry) {
+        if (!_options.validate || entry.with == nullptr || !entry.available()) {
+            return;
+        }
+        Mismatch mismatch;
+        attempt(entry, [&] { mismatch = benchmark.check(*entry.with, entry.result.mode, ++_checks, false); });
+        if (!entry.available()) {
+            return;
+        }
+        entry.measurement.validated = true;
+        record(entry, mismatch);
+        if (_comparison && entry.measurement.errors != 0) {
+            entry.result.unavailable = "wrong data at " + std::to_string(entry.measurement.size) + " bytes";
+        }
+    }
+
+    /// -u: what is timed after a check is to find caches and connections as if there had been none.
+    void settle(Benchmark& benchmark, const Entry& entry) const {
         if (_options.validation_column && _options.validation_warmup > 0) {
             Samples thrown_away;
             run_entry(benchmark, entry, static_cast<std::size_t>(_options.validation_warmup), thrown_away);
-        }
-        Mismatch mismatch;
-        attempt(entry, [&] { mismatch = benchmark.check(*entry.with, ++_checks, false); });
-        if (entry.available()) {
-            entry.measurement.validated = true;
-            record(entry, mismatch);
         }
     }
 
@@ -528,13 +604,14 @@ class Measurements {
             return;
         }
         log_mismatch(entry, mismatch);
+        const bool is_first = entry.measurement.errors == 0;
         entry.measurement.errors += all;
         const std::string first = first_text(mismatch);
-        if (entry.measurement.first_error.empty()) {
+        if (is_first) {
             entry.measurement.first_error = first;
         }
         _failed = true;
-        if (speaks()) {
+        if (speaks() && is_first) {
             _progress.clear();
             std::fprintf(stderr, "awaken: %s: wrong data at %zu bytes (%llu elements; the first: %s)\n",
                          entry.result.name.c_str(), entry.measurement.size, all, first.c_str());
@@ -594,7 +671,7 @@ class Measurements {
         Mismatch mismatch;
         attempt(*entry, [&] {
             entry->with->prepare(communicator(), benchmark.buffers());
-            mismatch = benchmark.check(*entry->with, ++_checks, true);
+            mismatch = benchmark.check(*entry->with, entry->result.mode, ++_checks, true);
         });
         if (!entry->available()) {
             return;
@@ -640,22 +717,31 @@ class Measurements {
         std::size_t block = repetitions.iterations;
         if (adaptive) {
             block = static_cast<std::size_t>(std::clamp(kBlockSeconds / std::max(seconds, 1e-9), 1.0, 1e6));
-        } else if (_comparison) {
+        } else if (_comparison || _options.validation_column) {
             block = std::max<std::size_t>(repetitions.iterations / kFixedRounds, 1);
         }
-        // All go on until all are done, so that their samples can be compared pair by pair.
+        // All go on until all are done or out of time, so that their samples can be compared pair by pair.
         for (std::size_t round = 0;; ++round) {
             // Contenders in other processes get their round in between.
             _turns.wait(_step);
             for (std::size_t i = 0; i < entries.size(); ++i) {
                 Entry& entry = entries[(i + round) % entries.size()];
-                if (!entry.available()) {
+                const std::size_t left = adaptive ? block : left_of(entry, repetitions);
+                const bool out_of_time =
+                    adaptive && entry.samples.iterations != 0 && entry.elapsed_s >= _options.time_limit_s;
+                if (!entry.available() || left == 0 || out_of_time) {
                     continue;
+                }
+                if (round > 0 && _options.validation_column && (!adaptive || std::has_single_bit(round))) {
+                    validate(benchmark, entry);
+                    if (!entry.available()) {
+                        continue;
+                    }
+                    settle(benchmark, entry);
                 }
                 if (_comparison) {
                     _progress.show(size, "round " + std::to_string(round + 1) + ", " + entry.result.name);
                 }
-                const std::size_t left = adaptive ? block : repetitions.iterations - entry.samples.iterations;
                 const double start = now();
                 run_entry(benchmark, entry, std::min(block, left), entry.samples);
                 entry.elapsed_s += now() - start;
@@ -666,51 +752,67 @@ class Measurements {
         }
     }
 
-    /// Decided by rank 0 where it takes times itself, else by the lowest rank that does. Collective.
+    /// Of a fixed number of iterations. Calls that are queued together may be more than were asked for.
+    [[nodiscard]] static std::size_t left_of(const Entry& entry, const Repetitions& repetitions) {
+        return repetitions.iterations - std::min(entry.samples.iterations, repetitions.iterations);
+    }
+
+    /// Decided by rank 0, on the slowest rank's times, which are those that are reported. Collective.
     bool all_done(std::vector<Entry>& entries, const StoppingCriterion& criterion, const bool adaptive,
                   const Repetitions& repetitions) {
         if (!adaptive) {
             bool done = true;
             for (Entry& entry : entries) {
-                done = done && (!entry.available() || entry.samples.iterations >= repetitions.iterations);
+                done = done && (!entry.available() || left_of(entry, repetitions) == 0);
                 entry.measurement.stopped = StoppingCriterion::Reason::iterations_done;
             }
             return done;
         }
-        std::vector<int> reasons(entries.size(), -1);
+        // Not every rank takes times, and no two agree on how long it took: all must know what to decide on.
+        std::vector<double> facts;  // of each entry, samples and seconds
+        for (const Entry& entry : entries) {
+            facts.push_back(static_cast<double>(entry.samples.operation.size()));
+            facts.push_back(entry.elapsed_s);
+        }
+        check_mpi(MPI_Allreduce(MPI_IN_PLACE, facts.data(), static_cast<int>(facts.size()), MPI_DOUBLE, MPI_MAX,
+                                communicator()),
+                  "MPI_Allreduce");
+        std::vector<int> verdicts;
         for (std::size_t i = 0; i < entries.size(); ++i) {
             Entry& entry = entries[i];
-            const std::size_t count = entry.samples.operation.size();
-            if (!entry.available() || count == 0) {
-                continue;
-            }
-            reasons[i] = static_cast<int>(StoppingCriterion::Reason::running);
+            entry.elapsed_s = facts[2 * i + 1];
+            const auto count = static_cast<std::size_t>(facts[2 * i]);
             // Sorting all samples after each round would cost more than taking them: look again when there are a tenth
             // more.
-            const bool out_of_time = entry.elapsed_s >= _options.time_limit_s;
-            if (entry.done) {
-                reasons[i] = static_cast<int>(entry.measurement.stopped);
-            } else if (out_of_time || count >= entry.looked_at + entry.looked_at / 10 + 1) {
-                reasons[i] = static_cast<int>(criterion.decide(entry.samples.operation, entry.elapsed_s));
-                entry.looked_at = count;
+            const bool look =
+                entry.elapsed_s >= _options.time_limit_s || count >= entry.looked_at + entry.looked_at / 10 + 1;
+            auto verdict = entry.done ? entry.measurement.stopped : StoppingCriterion::Reason::running;
+            if (entry.available() && !entry.done && look) {
+                gather_slowest(entry, count);
+                verdict = count == 0 ? StoppingCriterion::Reason::out_of_time
+                                     : criterion.decide(entry.slowest, entry.elapsed_s);
             }
+            verdicts.push_back(static_cast<int>(verdict));
         }
-        // Each entry's verdict comes from the lowest rank that has samples of it.
-        const int rank = _environment.rank;
+        check_mpi(MPI_Bcast(verdicts.data(), static_cast<int>(verdicts.size()), MPI_INT, 0, communicator()),
+                  "MPI_Bcast");
         bool done = true;
         for (std::size_t i = 0; i < entries.size(); ++i) {
             Entry& entry = entries[i];
-            if (!entry.available()) {
-                continue;
-            }
-            int verdict[2] = {reasons[i] < 0 ? INT_MAX : rank, reasons[i]};
-            int chosen[2] = {0, 0};
-            check_mpi(MPI_Allreduce(verdict, chosen, 1, MPI_2INT, MPI_MINLOC, communicator()), "MPI_Allreduce");
-            entry.measurement.stopped = static_cast<StoppingCriterion::Reason>(chosen[1]);
+            entry.measurement.stopped = static_cast<StoppingCriterion::Reason>(verdicts[i]);
             entry.done = entry.measurement.stopped != StoppingCriterion::Reason::running;
-            done = done && entry.done;
+            done = done && (entry.done || !entry.available());
         }
         return done;
+    }
+
+    /// Adds what was measured since the last look. Collective.
+    void gather_slowest(Entry& entry, const std::size_t count) const {
+        const std::vector<double>& own = entry.samples.operation;
+        const auto fresh = own.begin() + static_cast<std::ptrdiff_t>(std::min(entry.looked_at, own.size()));
+        const std::vector<double> slowest = slowest_of_ranks({fresh, own.end()}, communicator());
+        entry.slowest.insert(entry.slowest.end(), slowest.begin(), slowest.end());
+        entry.looked_at = count;
     }
 
     const Environment& _environment;

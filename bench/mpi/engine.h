@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,12 @@ class AgreedError : public Error {
 /// init and hello: prints, as measure(). `init_seconds`: how long MPI_Init took at this rank. Collective.
 [[nodiscard]] int report_startup(const Environment& environment, const Manifest& manifest, double init_seconds);
 
+/// Whether the other ranks surely come to agree(), or may be waiting for a message of a rank that has a problem.
+enum class Peers : std::uint8_t { come, may_wait };
+
 /// Throws AgreedError on all ranks when any has a problem (null: none), with the text of the lowest rank that has one.
-/// Collective.
-void agree(MPI_Comm communicator, const Error* problem);
+/// With Peers::may_wait, a rank with a problem to which the others do not come within seconds ends all. Collective.
+void agree(MPI_Comm communicator, const Error* problem, Peers peers = Peers::come);
 
 /// As agree(), for what only leaves out a contender: throws Unavailable instead. Collective.
 void agree_to_run(MPI_Comm communicator, const Error* problem);

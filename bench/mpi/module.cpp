@@ -194,10 +194,14 @@ int run(const int count, char** const words) {
         if (command_line.options.session) {
             MpiRuntime::require_sessions();
         }
-        placement = place_before_init(command_line.options);
     });
+    // Up to here all ranks come to the same. A GPU that one of them cannot use must not make it start MPI another way.
+    const bool session = command_line.options.session && !problem;
+    if (!problem) {
+        problem = attempt_all([&] { placement = place_before_init(command_line.options); });
+    }
     const bool threads = command_line.test != nullptr && command_line.test->family == Family::threaded_latency;
-    MpiRuntime mpi(command_line.options.session && !problem, threads);
+    MpiRuntime mpi(session, threads);
     int rank = 0;
     int ranks = 0;
     MPI_Comm_rank(mpi.communicator(), &rank);

@@ -89,15 +89,6 @@ struct IntArrays final : OperationState {
     }
 };
 
-bool needs_large_counts(const CollectiveCall& call) noexcept {
-    const auto any_large = [](const auto& values) {
-        return std::any_of(values.begin(), values.end(), [](const auto value) { return value > INT_MAX; });
-    };
-    return !fits(call.send_count) || !fits(call.receive_count) || any_large(call.send_counts) ||
-           any_large(call.receive_counts) || any_large(call.send_displacements) ||
-           (call.collective != Collective::neighbor_alltoallw && any_large(call.receive_displacements));
-}
-
 /// Whether the call takes a count for each rank; others may have such arrays filled and do not look at them.
 bool has_arrays(const CollectiveCall& call) noexcept {
     switch (call.collective) {
@@ -114,6 +105,19 @@ bool has_arrays(const CollectiveCall& call) noexcept {
         default:
             return false;
     }
+}
+
+bool needs_large_counts(const CollectiveCall& call) noexcept {
+    const auto any_large = [](const auto& values) {
+        return std::any_of(values.begin(), values.end(), [](const auto value) { return value > INT_MAX; });
+    };
+    if (!fits(call.send_count) || !fits(call.receive_count)) return true;
+    if (!has_arrays(call)) return false;
+    // MPI_Reduce_scatter takes no displacements, MPI_Neighbor_alltoallw those of the width of an address.
+    const bool displacements_are_int =
+        call.collective != Collective::reduce_scatter && call.collective != Collective::neighbor_alltoallw;
+    return any_large(call.send_counts) || any_large(call.receive_counts) ||
+           (displacements_are_int && (any_large(call.send_displacements) || any_large(call.receive_displacements)));
 }
 
 }  // namespace

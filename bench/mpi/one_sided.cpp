@@ -20,12 +20,6 @@
 namespace awaken::bench {
 namespace {
 
-std::vector<std::byte> contents_of(const Buffer& buffer) {
-    std::vector<std::byte> bytes(buffer.size());
-    buffer.read(bytes);
-    return bytes;
-}
-
 std::vector<std::byte> complement(std::vector<std::byte> bytes) {
     for (std::byte& byte : bytes) {
         byte = ~byte;
@@ -146,7 +140,8 @@ class OneSidedBenchmark final : public Benchmark {
         barrier(_environment.communicator);
     }
 
-    [[nodiscard]] Mismatch check(Communication& with, const std::uint64_t iteration, const bool corrupt) override {
+    [[nodiscard]] Mismatch check(Communication& with, const Mode /* mode */, const std::uint64_t iteration,
+                                 const bool corrupt) override {
         Opened& opened = window_of(with);
         if (_operation != OneSided::compare_and_swap) {
             return check_once(opened, iteration, true, corrupt);
@@ -487,71 +482,104 @@ class OneSidedBenchmark final : public Benchmark {
     // ---- the check
     // ----------------------------------------------------------------------------------------------------
 
+    /// A piece of what all messages of an epoch move.
+    struct Piece {
+        std::size_t first;  ///< bytes
+        std::size_t bytes;
+        std::uint64_t iteration;
+    };
+
+    [[nodiscard]] std::size_t first_element(const Piece& piece) const { return piece.first / size_of(_element); }
+
     /// What an operation finds in the window of `of_rank`.
-    [[nodiscard]] std::vector<std::byte> in_window_before(const int of_rank, const std::uint64_t iteration) const {
-        std::vector<std::byte> bytes(total_bytes(), kUntouched);
+    [[nodiscard]] std::vector<std::byte> in_window_before(const int of_rank, const Piece& piece) const {
+        std::vector<std::byte> bytes(piece.bytes, kUntouched);
         switch (_operation) {
             case OneSided::put:
             case OneSided::none:
                 break;
             case OneSided::get:
             case OneSided::compare_and_swap:
-                fill_pattern(bytes, _element, stream_of(of_rank, of_rank), iteration);
+                fill_pattern(bytes, _element, stream_of(of_rank, of_rank), piece.iteration, first_element(piece));
                 break;
             case OneSided::accumulate:
             case OneSided::get_accumulate:
             case OneSided::fetch_and_op:
-                fill_summand(bytes, _element, of_rank, 2, iteration);
+                fill_summand(bytes, _element, of_rank, 2, piece.iteration, first_element(piece));
                 break;
         }
         return bytes;
     }
 
     /// What `of_rank` brings.
-    [[nodiscard]] std::vector<std::byte> at_origin(const int of_rank, const std::uint64_t iteration) const {
+    [[nodiscard]] std::vector<std::byte> at_origin(const int of_rank, const Piece& piece) const {
         if (_operation == OneSided::compare_and_swap) {
             // Another value than the one to be replaced, whatever the type.
-            return complement(in_window_before(1 - of_rank, iteration));
+            return complement(in_window_before(1 - of_rank, piece));
         }
-        std::vector<std::byte> bytes(total_bytes());
+        std::vector<std::byte> bytes(piece.bytes);
         if (_operation == OneSided::put) {
-            fill_pattern(bytes, _element, stream_of(of_rank, 1 - of_rank), iteration);
+            fill_pattern(bytes, _element, stream_of(of_rank, 1 - of_rank), piece.iteration, first_element(piece));
         } else {
-            fill_summand(bytes, _element, of_rank, 2, iteration);
+            fill_summand(bytes, _element, of_rank, 2, piece.iteration, first_element(piece));
         }
         return bytes;
     }
 
     /// What must be in the window of this rank once the other has worked in it. `swaps`: of compare-and-swap.
-    [[nodiscard]] std::vector<std::byte> in_window_after(const std::uint64_t iteration, const bool swaps) const {
+    [[nodiscard]] std::vector<std::byte> in_window_after(const Piece& piece, const bool swaps) const {
         switch (_operation) {
             case OneSided::put:
-                return at_origin(peer(), iteration);
+                return at_origin(peer(), piece);
             case OneSided::compare_and_swap:
-                return swaps ? at_origin(peer(), iteration) : in_window_before(rank(), iteration);
+                return swaps ? at_origin(peer(), piece) : in_window_before(rank(), piece);
             case OneSided::accumulate:
             case OneSided::get_accumulate:
             case OneSided::fetch_and_op: {
-                std::vector<std::byte> bytes(total_bytes());
-                fill_sum(bytes, _element, 2, 2, iteration);
+                std::vector<std::byte> bytes(piece.bytes);
+                fill_sum(bytes, _element, 2, 2, piece.iteration, first_element(piece));
                 return bytes;
             }
             case OneSided::get:
             case OneSided::none:
                 break;
         }
-        return in_window_before(rank(), iteration);
+        return in_window_before(rank(), piece);
+    }
+
+    /// `content(piece)` is what the buffer is to hold.
+    static void write(Buffer& buffer, const std::uint64_t iteration, const auto& content) {
+        for_each_piece(buffer.size(), [&](const std::size_t first, const std::size_t bytes) {
+            buffer.write(content(Piece{first, bytes, iteration}), first);
+        });
+    }
+
+    /// `content(piece)` is what the buffer should hold.
+    [[nodiscard]] Mismatch compare_with(const Buffer& buffer, const std::uint64_t iteration,
+                                        const auto& content) const {
+        Mismatch all;
+        std::vector<std::byte> actual;
+        for_each_piece(buffer.size(), [&](const std::size_t first, const std::size_t bytes) {
+            const Piece piece{first, bytes, iteration};
+            actual.resize(bytes);
+            buffer.read(actual, first);
+            all.add(compare(actual, content(piece), _element, first_element(piece)));
+        });
+        return all;
     }
 
     /// `swaps`: whether a compare-and-swap finds the value that it compares with.
     Mismatch check_once(Opened& opened, const std::uint64_t iteration, const bool swaps, const bool corrupt) {
-        in_own_memory(opened, [&](Buffer& memory) { memory.write(in_window_before(rank(), iteration)); });
+        const auto before_here = [&](const Piece& piece) { return in_window_before(rank(), piece); };
+        const auto before_there = [&](const Piece& piece) { return in_window_before(peer(), piece); };
+        const auto brought = [&](const Piece& piece) { return at_origin(rank(), piece); };
+        in_own_memory(opened, [&](Buffer& memory) { write(memory, iteration, before_here); });
         if (_origin) {
-            _origin->write(at_origin(rank(), iteration));
+            write(*_origin, iteration, brought);
         }
         if (_compare) {
-            const std::vector<std::byte> found = in_window_before(peer(), iteration);
-            _compare->write(swaps ? found : complement(found));
+            write(*_compare, iteration,
+                  [&](const Piece& piece) { return swaps ? before_there(piece) : complement(before_there(piece)); });
         }
         if (_result) {
             _result->fill(kUntouched);
@@ -567,15 +595,15 @@ class OneSidedBenchmark final : public Benchmark {
 
         Mismatch mismatch;
         in_own_memory(opened, [&](const Buffer& memory) {
-            const std::vector<std::byte> expected =
-                is_target() ? in_window_after(iteration, swaps) : in_window_before(rank(), iteration);
-            mismatch.add(compare(contents_of(memory), expected, _element));
+            mismatch.add(compare_with(memory, iteration, [&](const Piece& piece) {
+                return is_target() ? in_window_after(piece, swaps) : before_here(piece);
+            }));
         });
         if (_result && is_origin()) {
-            mismatch.add(compare(contents_of(*_result), in_window_before(peer(), iteration), _element));
+            mismatch.add(compare_with(*_result, iteration, before_there));
         }
         if (_origin) {
-            Mismatch changed = compare(contents_of(*_origin), at_origin(rank(), iteration), _element);
+            Mismatch changed = compare_with(*_origin, iteration, brought);
             if (changed.wrong_elements != 0) {
                 changed.first += " in the origin buffer";
             }

@@ -27,14 +27,12 @@ constexpr int kPingTag = 1;
 constexpr int kDataTag = 100;
 constexpr int kBackTag = 10;
 constexpr int kAnswerTag = 101;
-constexpr int kCheckTag = 200;
 
 /// What is common to all: buffers, types, the check.
 class PointToPoint : public Benchmark {
   public:
     explicit PointToPoint(const Environment& environment, const int messages, const bool multiple)
         : _environment(environment),
-          _messages(messages),
           _copies(multiple ? messages : 1),
           _batches(!environment.options.percentiles.empty()) {}
 
@@ -71,7 +69,8 @@ class PointToPoint : public Benchmark {
         return all;
     }
 
-    [[nodiscard]] Mismatch check(Communication& with, const std::uint64_t iteration, const bool corrupt) override {
+    [[nodiscard]] Mismatch check(Communication& with, const Mode /* mode */, const std::uint64_t iteration,
+                                 const bool corrupt) override {
         Mismatch mismatch;
         const bool damage_here = corrupt && _environment.rank == rank_to_damage();
         const std::vector<int> from = sources();
@@ -115,6 +114,9 @@ class PointToPoint : public Benchmark {
     [[nodiscard]] virtual std::vector<int> destinations() const = 0;
     /// False for ranks that are left over.
     [[nodiscard]] virtual bool takes_part() const { return true; }
+    /// Moves all messages between this rank and its peers of one round of the check once, by the functions that are
+    /// timed: what is checked must be what is measured. -1: no peer on that side.
+    virtual void exchange(Communication& with, int source, int destination) = 0;
 
     [[nodiscard]] Buffer& send_buffer(const int message) { return _send[static_cast<std::size_t>(message % _copies)]; }
     [[nodiscard]] Buffer& receive_buffer(const int message) {
@@ -159,44 +161,36 @@ class PointToPoint : public Benchmark {
     }
 
     void write_pattern(Buffer& buffer, const int source, const int destination, const std::uint64_t iteration) {
-        std::vector<std::byte> bytes(span());
-        fill_pattern(bytes, _element, stream_of(source, destination), iteration);
-        buffer.write(bytes);
+        std::vector<std::byte> piece;
+        for_each_piece(span(), [&](const std::size_t first, const std::size_t bytes) {
+            piece.resize(bytes);
+            fill_pattern(piece, _element, stream_of(source, destination), iteration, first / size_of(_element));
+            buffer.write(piece, first);
+        });
     }
 
     [[nodiscard]] Mismatch compare_pattern(const Buffer& buffer, const int source, const int destination,
                                            const std::uint64_t iteration) const {
-        std::vector<std::byte> actual(span());
-        std::vector<std::byte> expected(span());
-        buffer.read(actual);
-        fill_pattern(expected, _element, stream_of(source, destination), iteration);
-        if (_message->derived() && destination == rank()) {
-            std::vector<std::byte> with_gaps(span(), kUntouched);
-            _message->copy_transmitted(expected, with_gaps, 0, size_of(_element));
-            expected = std::move(with_gaps);
-        }
-        return compare(actual, expected, _element);
-    }
-
-    void exchange(Communication& with, const int source, const int destination) {
-        Operations operations(static_cast<std::size_t>(2 * _messages));
-        std::size_t used = 0;
-        for (int i = 0; source >= 0 && i < _messages; ++i) {
-            with.start_receive(operations, used++, receive_buffer(i).data(), count(), type(), source, kCheckTag,
-                               _environment.communicator);
-        }
-        for (int i = 0; destination >= 0 && i < _messages; ++i) {
-            with.start_send(operations, used++, send_buffer(i).data(), count(), type(), destination, kCheckTag,
-                            _environment.communicator);
-        }
-        if (used != 0) {
-            with.wait(operations, 0, used);
-        }
+        const std::size_t width = size_of(_element);
+        Mismatch all;
+        std::vector<std::byte> actual, expected;
+        for_each_piece(span(), [&](const std::size_t first, const std::size_t bytes) {
+            actual.resize(bytes);
+            expected.resize(bytes);
+            buffer.read(actual, first);
+            fill_pattern(expected, _element, stream_of(source, destination), iteration, first / width);
+            if (_message->derived() && destination == rank()) {
+                std::vector<std::byte> with_gaps(bytes, kUntouched);
+                _message->copy_transmitted(expected, with_gaps, first / width, width);
+                expected = std::move(with_gaps);
+            }
+            all.add(compare(actual, expected, _element, first / width));
+        });
+        return all;
     }
 
     const Environment& _environment;
-    const int _messages;  ///< in flight at once
-    const int _copies;    ///< buffers per side
+    const int _copies;  ///< buffers per side
     ElementType _element = ElementType::char_;
     std::size_t _size = 0;
     std::optional<MessageType> _message;
@@ -282,6 +276,10 @@ class Latency : public PointToPoint {
     }
     [[nodiscard]] bool pings() const noexcept { return rank() < _pairs; }
 
+    void exchange(Communication& with, const int /* source */, const int /* destination */) override {
+        pings() ? ping(with) : pong(with);
+    }
+
   private:
     void ping(Communication& with) {
         MPI_Comm communicator = environment().communicator;
@@ -329,28 +327,43 @@ class PersistentLatency final : public Latency {
 
     void run(Communication& with, const Mode mode, const std::size_t iterations, Samples& samples) override {
         refuse_queue(mode, "in a ping-pong each message waits for the one before");
-        MPI_Comm communicator = environment().communicator;
         Operations operations(2);
-        with.initialize_send(operations, 0, send_buffer(0).data(), count(), type(), 1 - rank(), kPingTag, communicator);
-        with.initialize_receive(operations, 1, receive_buffer(0).data(), count(), type(), 1 - rank(), kPingTag,
-                                communicator);
-        barrier(communicator);
-        const std::size_t first = rank() == 0 ? 0 : 1;
-        const auto exchange = [&] {
-            with.restart(operations, first, 1);
-            with.wait(operations, first, 1);
-            with.restart(operations, 1 - first, 1);
-            with.wait(operations, 1 - first, 1);
-        };
+        initialize(with, operations);
+        barrier(environment().communicator);
+        const auto trip = [&] { round_trip(with, operations); };
         if (rank() == 0) {
-            batches().run(with, iterations, 2, samples, exchange);
+            batches().run(with, iterations, 2, samples, trip);
         } else {
             for (std::size_t i = 0; i < iterations; ++i) {
-                exchange();
+                trip();
             }
         }
         samples.iterations += iterations;
         with.release(operations);
+    }
+
+  protected:
+    void exchange(Communication& with, const int /* source */, const int /* destination */) override {
+        Operations operations(2);
+        initialize(with, operations);
+        round_trip(with, operations);
+        with.release(operations);
+    }
+
+  private:
+    void initialize(Communication& with, Operations& operations) {
+        MPI_Comm communicator = environment().communicator;
+        with.initialize_send(operations, 0, send_buffer(0).data(), count(), type(), 1 - rank(), kPingTag, communicator);
+        with.initialize_receive(operations, 1, receive_buffer(0).data(), count(), type(), 1 - rank(), kPingTag,
+                                communicator);
+    }
+
+    void round_trip(Communication& with, Operations& operations) const {
+        const std::size_t first = rank() == 0 ? 0 : 1;
+        for (const std::size_t one : {first, 1 - first}) {
+            with.restart(operations, one, 1);
+            with.wait(operations, one, 1);
+        }
     }
 };
 
@@ -433,23 +446,12 @@ class ThreadedLatency final : public PointToPoint {
     void run(Communication& with, const Mode mode, const std::size_t iterations, Samples& samples) override {
         refuse_queue(mode, "in a ping-pong each message waits for the one before");
         const bool sender = rank() == 0;
-        const int threads = sender ? _parallelism.senders : _parallelism.receivers;
+        const int threads = threads_here();
         std::vector<Samples> of_threads(static_cast<std::size_t>(threads));
         barrier(environment().communicator);
-        {
-            std::vector<std::jthread> running;
-            running.reserve(of_threads.size());
-            for (int thread = 0; thread < threads; ++thread) {
-                running.emplace_back([&, thread] {
-                    try {
-                        run_thread(with, thread, threads, iterations, of_threads[static_cast<std::size_t>(thread)]);
-                    } catch (const std::exception& error) {
-                        // The other threads and the other rank wait for this thread's messages.
-                        end_all(environment().communicator, error.what());
-                    }
-                });
-            }
-        }
+        on_threads([&](const int thread) {
+            run_thread(with, thread, threads, iterations, of_threads[static_cast<std::size_t>(thread)]);
+        });
         if (sender) {
             double mean = 0;
             for (const Samples& one : of_threads) {
@@ -474,40 +476,82 @@ class ThreadedLatency final : public PointToPoint {
     [[nodiscard]] std::vector<int> sources() const override { return {1 - rank()}; }
     [[nodiscard]] std::vector<int> destinations() const override { return {1 - rank()}; }
 
+    /// Each message has buffers and a tag of its own here, because it must be known which of them arrives where.
+    void exchange(Communication& with, const int /* source */, const int /* destination */) override {
+        const int messages = threads_of(environment());
+        on_threads([&](const int thread) {
+            for (int message = thread; message < messages; message += threads_here()) {
+                round_trip(with, message, message, message);
+            }
+        });
+    }
+
   private:
     static int threads_of(const Environment& environment) {
         const Parallelism parallelism = parallelism_of(environment.options, environment.test);
         return std::max(parallelism.senders, parallelism.receivers);
     }
 
-    void run_thread(Communication& with, const int thread, const int threads, const std::size_t iterations,
-                    Samples& samples) {
+    [[nodiscard]] int threads_here() const noexcept {
+        return rank() == 0 ? _parallelism.senders : _parallelism.receivers;
+    }
+
+    /// Calls work(thread) on all threads of this rank, and waits for them.
+    template <typename Work>
+    void on_threads(const Work& work) {
+        std::vector<std::jthread> running;
+        running.reserve(static_cast<std::size_t>(threads_here()));
+        for (int thread = 0; thread < threads_here(); ++thread) {
+            running.emplace_back([&, thread] {
+                try {
+                    use_gpu();
+                    work(thread);
+                } catch (const std::exception& error) {
+                    // The other threads and the other rank wait for this thread's messages.
+                    end_all(environment().communicator, error.what());
+                }
+            });
+        }
+    }
+
+    void use_gpu() const {
         if (environment().device >= 0) {
             const gpu::Status status = environment().gpu.make_current(environment().device);
             if (!status.ok()) {
                 throw Error("a thread cannot use the GPU: " + status.message(), "see that the GPU driver works");
             }
         }
+    }
+
+    /// A message from rank 0 and its answer, from and into the buffers `place`.
+    void round_trip(Communication& with, const int place, const int there, const int back) {
+        MPI_Comm communicator = environment().communicator;
+        void* const out = send_buffer(place).data();
+        void* const in = receive_buffer(place).data();
+        if (rank() == 0) {
+            with.send(out, count(), type(), 1, there, communicator);
+            with.receive(in, count(), type(), 1, back, communicator);
+        } else {
+            with.receive(in, count(), type(), 0, there, communicator);
+            with.send(out, count(), type(), 0, back, communicator);
+        }
+    }
+
+    void run_thread(Communication& with, const int thread, const int threads, const std::size_t iterations,
+                    Samples& samples) {
         // One sender and many receivers: any of them may answer. Otherwise each message has its two threads.
         const bool by_message = _parallelism.senders > 1;
         constexpr std::size_t kTags = 32768;  // what every MPI has
-        MPI_Comm communicator = environment().communicator;
-        void* const out = send_buffer(thread).data();
-        void* const in = receive_buffer(thread).data();
         for (auto i = static_cast<std::size_t>(thread); i < iterations; i += static_cast<std::size_t>(threads)) {
             const int there = by_message ? static_cast<int>(i % kTags) : 1;
             const int back = by_message ? there : 2;
+            const double start = now();
+            round_trip(with, thread, there, back);
+            const double seconds = now() - start;
             if (rank() == 0) {
-                const double start = now();
-                with.send(out, count(), type(), 1, there, communicator);
-                with.receive(in, count(), type(), 1, back, communicator);
-                const double seconds = now() - start;
                 samples.operation.push_back(seconds / 2);
                 samples.total += seconds;
                 ++samples.iterations;
-            } else {
-                with.receive(in, count(), type(), 0, there, communicator);
-                with.send(out, count(), type(), 0, back, communicator);
             }
         }
     }
@@ -579,6 +623,17 @@ class Bandwidth : public PointToPoint {
     [[nodiscard]] virtual std::size_t operation_count() const { return static_cast<std::size_t>(_window); }
     virtual void initialize(Communication& with, Operations& operations) = 0;
     virtual void iterate(Communication& with, Operations& operations) = 0;
+
+    void exchange(Communication& with, const int /* source */, const int /* destination */) override {
+        Operations operations(operation_count());
+        if (environment().test.persistent) {
+            initialize(with, operations);
+        }
+        iterate(with, operations);
+        if (environment().test.persistent) {
+            with.release(operations);
+        }
+    }
 
     [[nodiscard]] int window() const noexcept { return _window; }
 
@@ -789,6 +844,17 @@ class Congestion final : public Bandwidth {
 
     void initialize(Communication& /* with */, Operations& /* operations */) override {
         throw Unavailable("there is no persistent form of this test", "use bw_persistent");
+    }
+
+    /// With one peer: what several send would land in the same buffers.
+    void exchange(Communication& with, const int source, const int destination) override {
+        Operations operations(static_cast<std::size_t>(window()));
+        if (source >= 0) {
+            receive_window(with, operations, 0, source, kDataTag);
+        } else {
+            send_window(with, operations, 0, destination, kDataTag);
+        }
+        with.wait(operations, 0, operations.requests.size());
     }
 
     void iterate(Communication& with, Operations& operations) override {

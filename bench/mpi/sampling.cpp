@@ -57,7 +57,7 @@ void sum_up_bandwidth(const Moved& moved, const std::vector<int>& percentiles, M
         bandwidths.push_back(bytes * streams / microseconds);  // bytes/us is MB/s
     }
     for (const int p : percentiles) {
-        measurement.percentiles.push_back(percentile(bandwidths, p));
+        measurement.percentiles.push_back(tail_percentile(bandwidths, p));
     }
 }
 

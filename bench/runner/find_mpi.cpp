@@ -235,13 +235,16 @@ FoundMpi find_mpi(const std::string& own_prefix) {
 }
 
 int launched_ranks() noexcept {
-    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"}) {
+    int ranks = 1;
+    // Of Slurm what its srun sets: SLURM_NTASKS is there in batch scripts too, where nothing has been launched.
+    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
         if (const char* const value = std::getenv(name); value != nullptr) {
-            return std::max(1, std::atoi(value));
+            ranks = std::max(ranks, std::atoi(value));
         }
     }
     // Hydra of MPICH 4 and later gives a file descriptor only.
-    return std::getenv("PMI_FD") != nullptr ? 2 : 1;
+    const bool by_descriptor = std::getenv("PMI_SIZE") == nullptr && std::getenv("PMI_FD") != nullptr;
+    return by_descriptor ? std::max(ranks, 2) : ranks;
 }
 
 }  // namespace awaken::bench

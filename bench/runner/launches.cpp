@@ -50,7 +50,8 @@ struct Launch {
     pid_t pid = -1;
     bool running = false;
     int status = 0;
-    std::string failure;  ///< why it measured nothing
+    bool ended_early = false;  ///< after it had measured something
+    std::string failure;       ///< why it measured nothing
     Clock::time_point broken_since = Clock::time_point::max();
     Clock::time_point told_to_end;
 
@@ -63,17 +64,25 @@ struct Launch {
     }
 };
 
-/// A folder for the launches' files that is gone afterwards.
+/// A folder for the launches' files that is gone afterwards. The ranks that write into it may run on other nodes, which
+/// share the user's folders and not the temporary ones: those come last.
 class TemporaryFolder {
   public:
-    TemporaryFolder() {
+    explicit TemporaryFolder(const std::string& json_file) {
         std::error_code ignored;
-        std::string name = (fs::temp_directory_path(ignored) / "awaken-bench-XXXXXX").native();
-        if (mkdtemp(name.data()) == nullptr) {
-            throw Error("cannot make the folder " + name + " (" + std::strerror(errno) + ")",
-                        "set TMPDIR to a folder that can be written to");
+        std::vector<fs::path> places = {fs::current_path(ignored), fs::temp_directory_path(ignored)};
+        if (!json_file.empty() && json_file != "-") {
+            places.insert(places.begin(), fs::absolute(json_file, ignored).parent_path());
         }
-        _path = name;
+        for (const fs::path& place : places) {
+            std::string name = (place / ".awaken-bench-XXXXXX").native();
+            if (mkdtemp(name.data()) != nullptr) {
+                _path = name;
+                return;
+            }
+        }
+        throw Error("cannot make a folder in " + places.front().native() + " (" + std::strerror(errno) + ")",
+                    "start this in a folder that can be written to");
     }
     ~TemporaryFolder() {
         std::error_code ignored;
@@ -181,13 +190,16 @@ void complete_command(Launch& launch, const std::span<char* const> words, const 
     std::vector<std::string>& command = launch.command;
     command.push_back(awaken.native());
     command.emplace_back("bench");
-    command.insert(command.end(), words.begin(), words.end());
+    // What is said twice counts as said last; behind "--" there are no options any more.
+    const auto options_end =
+        std::find_if(words.begin(), words.end(), [](const char* word) { return std::strcmp(word, "--") == 0; });
+    command.insert(command.end(), words.begin(), options_end);
     if (!layer) command.emplace_back("--native");
-    // What is said twice counts as said last.
     for (const std::string& word : {std::string("--compare"), contenders, std::string("--turns"), turns,
                                     std::string("--json"), launch.json.native(), std::string("--no-progress")}) {
         command.push_back(word);
     }
+    command.insert(command.end(), options_end, words.end());
 }
 
 void start(Launch& launch) {
@@ -275,9 +287,27 @@ void end_all(std::vector<Launch>& launches, TurnServer& server) {
 }
 
 void tell_to_end(Launch& launch, const std::string& why) {
-    launch.failure = why + ": " + reason_of(launch);
+    launch.failure = why;
     launch.told_to_end = Clock::now();
     kill(-launch.pid, SIGTERM);
+}
+
+/// Ends launches with another number of ranks than the first, as soon as all have come and before anything is measured.
+void refuse_other_numbers(std::vector<Launch>& launches, const TurnServer& server) {
+    const Launch* first = nullptr;
+    std::size_t ranks_of_first = 0;
+    for (std::size_t index = 0; index < launches.size(); ++index) {
+        Launch& launch = launches[index];
+        if (!launch.running || !launch.failure.empty()) continue;
+        if (!server.complete(index)) return;
+        if (first == nullptr) {
+            first = &launch;
+            ranks_of_first = server.ranks(index);
+        } else if (server.ranks(index) != ranks_of_first) {
+            tell_to_end(launch, "it runs on " + std::to_string(server.ranks(index)) + " ranks, and " + first->names() +
+                                    " on " + std::to_string(ranks_of_first));
+        }
+    }
 }
 
 /// Runs all launches to their end, one measuring at a time.
@@ -293,6 +323,7 @@ void run_all(std::vector<Launch>& launches, TurnServer& server, const double sta
             return;
         }
         server.serve(kPollMs);
+        refuse_other_numbers(launches, server);
         any = false;
         for (std::size_t index = 0; index < launches.size(); ++index) {
             Launch& launch = launches[index];
@@ -307,39 +338,60 @@ void run_all(std::vector<Launch>& launches, TurnServer& server, const double sta
             }
             if (!server.complete(index) && Clock::now() > start_limit) {
                 tell_to_end(launch, "not all of its ranks came within " +
-                                        std::to_string(static_cast<int>(start_limit_s)) + " s");
+                                        std::to_string(static_cast<int>(start_limit_s)) + " s: " + reason_of(launch));
                 continue;
             }
             // A rank that died while its launcher lives on would keep everybody waiting.
             if (!server.broken(index)) continue;
             if (launch.broken_since == Clock::time_point::max()) launch.broken_since = Clock::now();
-            if (Clock::now() - launch.broken_since > kGrace) tell_to_end(launch, "a rank ended early");
+            if (Clock::now() - launch.broken_since > kGrace) {
+                tell_to_end(launch, "a rank ended early: " + reason_of(launch));
+            }
         }
     }
+}
+
+bool any_errors(const std::vector<RunResult>& results) {
+    for (const RunResult& result : results) {
+        for (const ContenderResult& contender : result.contenders) {
+            for (const Measurement& measurement : contender.measurements) {
+                if (measurement.errors != 0) return true;
+            }
+        }
+    }
+    return false;
 }
 
 /// Puts what the launches have measured together, contenders in the order in which they were asked for.
 std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& options, Manifest& manifest) {
     std::vector<RunResult> merged;
     for (Launch& launch : launches) {
-        if (!launch.failure.empty()) continue;
+        const bool told_to_end = !launch.failure.empty();
+        const std::string reason = told_to_end ? launch.failure : reason_of(launch);
         const std::string text = read_file(launch.json);
         if (text.empty()) {
-            launch.failure = reason_of(launch);
+            const bool ran = !told_to_end && launch.status == 0;
+            launch.failure = ran ? "what it measured is not in " + launch.json.parent_path().native() +
+                                       ": start this in a folder that all nodes share"
+                                 : reason;
             continue;
         }
         Manifest own;
         std::vector<RunResult> measured = from_json(text, &own);
         // The file is kept valid from the start: one that ended before its first result has written one, too.
         if (measured.empty()) {
-            launch.failure = reason_of(launch);
+            launch.failure = reason;
             continue;
         }
-        const bool ended_early = WIFSIGNALED(launch.status) || WEXITSTATUS(launch.status) > 1;
+        launch.failure.clear();
+        // Wrong data, which have been told, and contenders that cannot run are other reasons for a status that is not
+        // 0.
+        const bool ended_early = told_to_end || (launch.status != 0 && !any_errors(measured));
         for (RunResult& result : measured) {
             for (ContenderResult& contender : result.contenders) {
                 if (ended_early && contender.unavailable.empty()) {
-                    contender.unavailable = "it ended early: " + reason_of(launch);
+                    contender.unavailable = "it ended early: " + reason;
+                    launch.ended_early = true;
                 }
             }
             const auto same = std::find_if(merged.begin(), merged.end(),
@@ -347,11 +399,6 @@ std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& optio
             if (same == merged.end()) {
                 merged.push_back(std::move(result));
                 continue;
-            }
-            if (same->ranks != result.ranks) {
-                throw Error(launch.names() + " ran with " + std::to_string(result.ranks) + " ranks and others with " +
-                                std::to_string(same->ranks),
-                            "give all launch commands the same number");
             }
             std::move(result.contenders.begin(), result.contenders.end(), std::back_inserter(same->contenders));
         }
@@ -408,7 +455,7 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
             "contenders with an environment or a launch command of their own cannot be started inside an MPI job",
             "run `awaken bench` without mpiexec, and give the launch command with --launcher 'mpiexec -n 2'");
     }
-    const TemporaryFolder folder;
+    const TemporaryFolder folder(options.json_file);
     std::vector<Launch> launches = make_launches(options);
     TurnServer server(options.listen_address, launches.size());
     for (std::size_t index = 0; index < launches.size(); ++index) {
@@ -438,17 +485,13 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
         }
         throw Error("no contender could run (" + reasons + ")", "see whether the launch commands work by themselves");
     }
-    bool right = true;
     for (const RunResult& result : results) {
         if (options.json_file != "-") std::fputs(comparison_table(result, options).c_str(), stdout);
-        for (const ContenderResult& contender : result.contenders) {
-            for (const Measurement& measurement : contender.measurements) {
-                right = right && measurement.errors == 0;
-            }
-        }
     }
     if (!options.json_file.empty()) write_json(options.json_file, to_json(results, options, manifest));
-    return right ? 0 : 1;
+    const bool whole =
+        std::none_of(launches.begin(), launches.end(), [](const Launch& launch) { return launch.ended_early; });
+    return whole && !any_errors(results) ? 0 : 1;
 }
 
 }  // namespace awaken::bench

@@ -13,11 +13,13 @@ foreach(line IN LISTS lines)
         continue()
     endif()
     set(script "${DIRECTORY}/osu_${name}")
-    # ${0%/*} is the folder without starting another process; run as `sh osu_...` there is no folder in $0.
+    # ${self%/*} is the folder without starting another process; run as `sh osu_...` there is no folder in $0.
     file(WRITE "${script}" "#!/bin/sh
 # `awaken bench ${name}` under the name that the OSU micro-benchmarks give it.
-case $0 in
-    */*) folder=\${0%/*} ;;
+self=$0
+if [ -L \"$self\" ]; then self=$(readlink -f -- \"$self\"); fi
+case $self in
+    */*) folder=\${self%/*} ;;
     *) folder=. ;;
 esac
 exec \"$folder/awaken\" bench ${name} \"$@\"

@@ -1,10 +1,12 @@
 #include "topology/ipc.h"
 
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -17,6 +19,8 @@ namespace awaken::topology {
 namespace {
 
 constexpr std::size_t kBytes = 4096;
+/// For an answer. The first takes longest: the child starts the GPU runtime for it.
+constexpr int kPatienceMs = 60000;
 
 unsigned char content(const int owner, const std::size_t index) {
     return static_cast<unsigned char>((index * 31 + static_cast<std::size_t>(owner) * 101 + 7) & 0xFF);
@@ -78,11 +82,21 @@ class Child {
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
-    /// The child's answer, "ok" or why not; empty when there is no child any more.
+    /// The child's answer, "ok" or why not; empty when there is no child any more, of which why_gone() says why.
     std::string ask(const std::string& request) {
         if (_process <= 0 || _requests == nullptr || _answers == nullptr) return "";
         if (std::fputs((request + "\n").c_str(), _requests) < 0 || std::fflush(_requests) != 0) return "";
         std::array<char, 1024> line{};
+        pollfd answer_comes{fileno(_answers), POLLIN, 0};
+        int ready = -1;
+        do {
+            ready = poll(&answer_comes, 1, kPatienceMs);
+        } while (ready < 0 && errno == EINTR);
+        if (ready == 0) {
+            _why_gone = "the other process hung";
+            kill(_process, SIGKILL);
+            return "";
+        }
         if (std::fgets(line.data(), line.size(), _answers) == nullptr) return "";
         std::string answer(line.data());
         while (!answer.empty() && answer.back() == '\n')
@@ -90,7 +104,10 @@ class Child {
         return answer;
     }
 
+    [[nodiscard]] const std::string& why_gone() const noexcept { return _why_gone; }
+
   private:
+    std::string _why_gone = "the other process crashed";
     pid_t _process = -1;
     std::FILE* _requests = nullptr;
     std::FILE* _answers = nullptr;
@@ -163,7 +180,7 @@ std::vector<IpcResult> try_ipc(gpu::Runtime& runtime, const std::vector<int>& de
                 const std::string answer = child->ask(request.str());
                 result.works = answer == "ok";
                 if (answer.empty()) {
-                    result.why_not = "the other process crashed";
+                    result.why_not = child->why_gone();
                     child = std::make_unique<Child>();
                 } else if (!result.works) {
                     result.why_not = answer;

@@ -279,7 +279,8 @@ class Bench {
 
     Bandwidth bandwidth(const std::vector<Copy>& copies, const auto& verify, const Place& own, const Place& others) {
         own.blank_target(*_streams[own.device()]);
-        others.blank_target(*_streams[own.device()]);
+        // By a GPU that surely reaches it: its own, where it is a GPU's memory.
+        others.blank_target(*_streams[others.device() != kHost ? others.device() : own.device()]);
         std::vector<double> rates;
         for (int sample = 0; sample < kWarmUps + _effort.samples; ++sample) {
             const auto begin = Clock::now();

@@ -266,6 +266,21 @@ def test_grid_of_two_dimensions(bench: Bench) -> None:
     assert "Dimensions size = 3 3" in result.output
 
 
+def test_samples_of_nonblocking_calls_are_of_the_communication(bench: Bench, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    # Many calls of MPI_Test make the computation far longer than what is communicated.
+    words = ("-m", "65536:65536", "-i", "20", "-x", "2", "-t", "20000", "--json", str(report))
+    bench(Setting("mpich", 2), "iallreduce", *words).check()
+    (run,) = json.loads(report.read_text())["runs"]
+    (measurement,) = run["contenders"][0]["measurements"]
+    times = measurement["overlap"]
+    assert measurement["average_us"] == times["overall_us"]
+    assert measurement["summary"]["count"] == 20
+    # Of each call the slower rank's time: not less than the mean of the two, and not more than their sum.
+    assert times["pure_us"] <= measurement["summary"]["mean_us"] <= 2 * times["pure_us"]
+    assert measurement["bandwidth_MBps"] == 0
+
+
 def test_percentiles_and_full_columns(bench: Bench) -> None:
     result = bench(HOST, "allgather", "-m", "64:64", "-i", "20", "-x", "2", "-f", "-c", "-z50,99")
     result.check()
@@ -323,6 +338,17 @@ def test_queued_calls(bench: Bench, name: str, tmp_path: Path) -> None:
         assert not contender["unavailable"], contender
         assert [str(measurement["size"]) for measurement in contender["measurements"]] == ROWS
         assert all(measurement["errors"] == 0 for measurement in contender["measurements"])
+
+
+def test_queued_calls_are_as_many_as_asked_for(bench: Bench, tmp_path: Path) -> None:
+    """Where they come in blocks that do not divide the number."""
+    report = tmp_path / "report.json"
+    words = ("--compare", "native", "--mode", "queued", "--json", str(report), "-i", "70", "-x", "1")
+    bench(Setting("mpich", 2), "allreduce", *SIZES, *words).check()
+    (run,) = json.loads(report.read_text())["runs"]
+    for measurement in run["contenders"][0]["measurements"]:
+        assert measurement["iterations"] == 70
+        assert measurement["iterations_per_sample"] == 3
 
 
 def test_queued_calls_need_the_blocking_form(bench: Bench, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import harness
 import pytest
+from aborted_runs import clean_up
 
 SIZES = ("-m", "8:4096", "--step-factor", "512", "--max-time", "0.02")
 ANY_TIME = 120
@@ -110,11 +111,57 @@ def test_a_launch_that_crashes_is_named_and_the_others_go_on(
     assert "# plain could not run: " in result.output
 
 
+def test_a_launch_whose_contender_cannot_run_is_no_failure(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    result = compare(
+        "latency", "D", "D", *SIZES, "--json", str(report), "--compare", "awaken,plain=native",
+        "--launcher", launcher("mpich"), "--launcher", "plain=" + launcher("openmpi"),
+        AWAKEN_EMULATE="cuda:2",
+    )  # fmt: skip
+    result.check()
+    found = contenders_in(report)
+    assert not found["awaken"]["unavailable"]
+    assert "does not take CUDA memory" in found["plain"]["unavailable"]
+    assert "ended early" not in result.output
+
+
 def test_when_no_launch_works_it_says_why(compare: Callable[..., harness.Result]) -> None:
     result = compare("latency", *SIZES, "--compare", "native", "--launcher", "/nonexistent/mpiexec -n 2")
     assert result.status != 0
     assert "no contender could run" in result.output
     assert "No such file" in result.output
+
+
+def test_other_numbers_of_ranks_are_left_out(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    result = compare(
+        "allreduce", *SIZES, "--json", str(report), "--compare", "native,more=native",
+        "--launcher", launcher("mpich"), "--launcher", "more=" + launcher("mpich", 3),
+    )  # fmt: skip
+    clean_up(result)
+    assert result.status == 0, result.explain()
+    found = contenders_in(report)
+    assert found["more"]["unavailable"] == "it runs on 3 ranks, and native on 2"
+    assert len(found["native"]["measurements"]) == 2
+
+
+def test_inside_a_batch_script_and_with_words_behind_two_dashes(
+    compare: Callable[..., harness.Result], launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    """Slurm's batch scripts know how many tasks there may be; nothing has been launched yet."""
+    report = tmp_path / "report.json"
+    result = compare(
+        "latency", *SIZES, "--json", str(report), "--compare", "native",
+        "--launcher", launcher("mpich"), "--", "H", "H",
+        SLURM_NTASKS="4",
+    )  # fmt: skip
+    result.check()
+    assert len(contenders_in(report)["native"]["measurements"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
 
 def test_a_launch_that_never_gets_going_is_given_up(

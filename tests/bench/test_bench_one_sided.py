@@ -167,6 +167,15 @@ def test_damage_is_noticed(words: tuple[str, ...], rank: int, awaken_program: Pa
     assert re.search(pattern, result.output), result.explain()
 
 
+@pytest.mark.parametrize("test", ["put_latency", "get_acc_latency"])
+def test_large_messages_are_checked_in_pieces(test: str, awaken_program: Path, mpi_named: FindMpi) -> None:
+    size = str((16 << 20) + 4)
+    words = (test, "--self-test", "-m", f"{size}:{size}", "-i", "2", "-x", "1")
+    result = run_bench(mpi_named("mpich"), awaken_program, words)
+    result.check()
+    assert "corrupted data was noticed" in result.output, result.explain()
+
+
 def compared(
     mpi: harness.Mpi, program: Path, words: Sequence[str], report: Path
 ) -> tuple[dict[str, list[float]], dict[str, str], dict[str, str]]:
@@ -230,7 +239,7 @@ def test_allocated_device_memory_is_the_windows_own(awaken_program: Path, mpi_na
 
 WRONG = (
     (("put_bibw", "-s", "flush"), r"put_bibw takes no -s flush: use pscw or fence"),
-    (("put_latency", "-c"), r"put_latency takes no -c"),
+    (("put_latency", "-f"), r"put_latency takes no -f"),
     (("put_latency", "-D", "cont"), r"put_latency takes no -D"),
     (("get_bw", "-w", "shared"), r"-w 'shared' is not understood: use one of create, allocate, dynamic"),
     (("latency", "-s", "fence"), r"it is for one-sided tests"),

@@ -174,6 +174,18 @@ def test_varied_windows(bench_program: Path, mpi_named: FindMpi) -> None:
     assert rows == ["1", "2", "1", "2"], result.explain()
 
 
+def test_varied_windows_in_json(bench_program: Path, mpi_named: FindMpi, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    words = ["mbw_mr", "-V", "-m", "1:2", "-i", "2", "-x", "1", "--json", str(file)]
+    run_bench(mpi_named("mpich"), 2, bench_program, words).check()
+    runs = json.loads(file.read_text())["runs"]
+    assert [run["window_size"] for run in runs] == [1, 2, 4, 8, 16, 32, 64, 128]
+    for run in runs:
+        (contender,) = run["contenders"]
+        sizes = [(one["size"], one["iterations_per_sample"]) for one in contender["measurements"]]
+        assert sizes == [(1, run["window_size"]), (2, run["window_size"])]
+
+
 def test_derived_type_and_unaligned(bench_program: Path, mpi_named: FindMpi) -> None:
     words = ["latency", "-D", "vect:8:4", "--unaligned", "-m", "64:128", "-i", "3", "-x", "1", "D", "D"]
     result = run_bench(mpi_named("mpich"), 2, bench_program, words, emulate="cuda:2")
@@ -208,8 +220,8 @@ def test_comparison(bench_program: Path, mpi_named: FindMpi, tmp_path: Path) -> 
         "native,awaken,staged",
         "-m",
         "64:64",
-        "--max-time",
-        "0.1",
+        "-i",
+        "40",
         "--json",
         str(file),
         "D",
@@ -242,6 +254,22 @@ def test_damage_is_noticed(test: str, bench_program: Path, mpi_named: FindMpi) -
     assert re.search(pattern, result.output), result.explain()
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(("barrier",), "-c"), (("bcast",), "-l"), (("put_latency",), "-c"), (("get_bw",), "-T"), (("bw_fan_in",), "-c")],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_options_without_effect_say_so(
+    words: tuple[str, ...], option: str, bench_program: Path, mpi_named: FindMpi
+) -> None:
+    few = ["-i", "2", "-x", "1", *(() if words == ("barrier",) else ("-m", "8:8"))]
+    given = [option, "mpi_int"] if option == "-T" else [option]
+    result = run_bench(mpi_named("mpich"), 2, bench_program, [*words, *few, *given])
+    result.check()
+    assert f"awaken: {option} is accepted without effect: " in result.output, result.explain()
+    assert "Validation" not in result.output.replace("no Validation column", "")
+
+
 def test_shared_gpu_is_said(bench_program: Path, mpi_named: FindMpi) -> None:
     words = ["latency", "-m", "1", "-i", "2", "-x", "1", "D", "D"]
     alone = run_bench(mpi_named("mpich"), 2, bench_program, words, emulate="cuda:2")
@@ -259,6 +287,9 @@ WRONG: tuple[tuple[str, int, tuple[str, ...], str | None, str], ...] = (
     ("no_number", 2, ("latency", "-m", "many"), None, r"many.* is not a number"),
     ("no_device", 2, ("latency", "-d", "cuda", "D", "D"), "hip:1", r"CUDA.*: .*host buffers"),
     ("no_such_device", 2, ("latency", "--gpu-map", "0,7", "D", "D"), "cuda:2", r"GPU 7.*: use numbers from 0 to 1"),
+    ("session_and_no_such_device", 2, ("latency", "-I", "--gpu-map", "0,7", "D", "D"), "cuda:2", r"rank 1: .*GPU 7"),
+    ("short_native", 2, ("latency", "-m", "1", "--nat"), None, r"--nat is short for --native.*: write --native"),
+    ("short_emulate", 2, ("latency", "-m", "1", "H", "H", "--emul=cuda:1"), None, r"--emul=cuda:1 is short for --emul"),
     ("rank_too_many", 3, ("latency",), None, r"exactly 2 ranks, and runs on 3: start it with mpiexec -n 2"),
     ("rank_too_few", 1, ("bw",), None, r"exactly 2 ranks, and runs on 1: start it with mpiexec -n 2"),
     ("pairs", 2, ("mbw_mr", "-p", "2"), None, r"-p 2 needs 4 ranks, and there are 2: use at most 1"),
@@ -307,7 +338,7 @@ def test_missing_mpi_is_told(bench_program: Path) -> None:
     assert done.stderr.startswith("awaken: AWAKEN_MPI=/nowhere/libmpi.so cannot be opened"), done.stderr
 
 
-def test_osu_names(bench_program: Path) -> None:
+def test_osu_names(bench_program: Path, tmp_path: Path) -> None:
     """There is a script under the OSU name of every test, and none of any other."""
     done = subprocess.run(
         [str(bench_program), "bench", "--list"],
@@ -331,6 +362,17 @@ def test_osu_names(bench_program: Path) -> None:
         env=harness.clean_environment(),
     )
     assert through_name.stdout == "# OSU MPI Bandwidth Test v7.5\n"
+    link = tmp_path / "osu_bw"
+    link.symlink_to(folder / "osu_bw")
+    through_link = subprocess.run(
+        [str(link), "--version"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+        env=harness.clean_environment(),
+    )
+    assert through_link.stdout == through_name.stdout
 
 
 @pytest.mark.long

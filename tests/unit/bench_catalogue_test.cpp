@@ -60,12 +60,12 @@ TEST(Catalogue, TraitsAgreeWithOptions) {
         EXPECT_EQ(test.is_collective(), takes('M')) << test.name;
         EXPECT_EQ(test.is_one_sided(), takes('s')) << test.name;
         EXPECT_EQ(test.is_one_sided(), takes('w')) << test.name;
-        // OMB gives types and -c to one-sided tests that combine numbers only.
-        const bool plain_window = test.is_one_sided() && !test.reduction;
-        EXPECT_EQ(test.sized && !plain_window, takes('T')) << test.name;
+        EXPECT_EQ(test.family != Family::startup, takes('T')) << test.name;
+        EXPECT_EQ(test.family != Family::startup, takes('c')) << test.name;
         // OMB gives reductions no derived datatypes: their operations know none. Nor does it give one-sided tests any.
         EXPECT_EQ(test.sized && !test.reduction && !test.is_one_sided(), takes('D')) << test.name;
-        EXPECT_EQ(test.family == Family::multiple_bandwidth, takes('V') && takes('c')) << test.name;
+        EXPECT_EQ(test.family == Family::multiple_bandwidth || test.family == Family::congestion, takes('V'))
+            << test.name;
         EXPECT_EQ(test.family == Family::persistent_collective || std::strstr(test.name, "_persistent") != nullptr,
                   test.persistent)
             << test.name;

@@ -23,7 +23,7 @@ TEST(Statistics, NothingOfNothing) {
     const Summary summary = summarize({});
     EXPECT_EQ(summary.count, 0U);
     EXPECT_EQ(summary.median, 0);
-    EXPECT_EQ(percentile({}, 50), 0);
+    EXPECT_EQ(tail_percentile({}, 50), 0);
     EXPECT_EQ(ratio_of_medians({}, {}).value, 0);
 }
 
@@ -40,12 +40,14 @@ TEST(Statistics, SummaryOfKnownValues) {
     EXPECT_DOUBLE_EQ(summarize(shuffled(11)).median, 6);
 }
 
-TEST(Statistics, PercentilesByNearestRank) {
-    EXPECT_EQ(percentile(shuffled(100), 1), 1);
-    EXPECT_EQ(percentile(shuffled(100), 99), 99);
-    EXPECT_EQ(percentile(shuffled(100), 100), 100);
-    EXPECT_EQ(percentile(shuffled(1000), 99.9), 999);
-    EXPECT_EQ(percentile({42}, 1), 42);
+// The OSU micro-benchmarks divide whole numbers.
+TEST(Statistics, TailPercentilesRoundTheRankDown) {
+    EXPECT_EQ(tail_percentile(shuffled(100), 1), 1);
+    EXPECT_EQ(tail_percentile(shuffled(100), 99), 99);
+    EXPECT_EQ(tail_percentile(shuffled(100), 100), 100);
+    EXPECT_EQ(tail_percentile(shuffled(7), 50), 3);
+    EXPECT_EQ(tail_percentile(shuffled(10), 99), 9);
+    EXPECT_EQ(tail_percentile({42}, 1), 42);
 }
 
 // The ranks of published tables (e.g. Hollander and Wolfe, table of the sign test): the values between the l-th

@@ -1,0 +1,193 @@
+"""What the benchmarks say of an MPI that delivers wrong data or fails at one rank, and what they keep of the rest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+from aborted_runs import clean_up
+
+SOURCE = Path(__file__).with_name("faulty_mpi.c")
+# Sizes before the first that has the fault, and some that have it.
+SIZES = ("-m", "256:4096", "--step-factor", "4")
+
+Bench = Callable[..., harness.Result]
+
+
+@pytest.fixture(scope="module")
+def faulty_mpi(mpi_named: Callable[[str], harness.Mpi], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library to preload, for MPICH."""
+    installed = mpi_named("mpich").mpiexec
+    library = tmp_path_factory.mktemp("faulty_mpi") / "libfaulty_mpi.so"
+    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-Wl,-rpath,{installed.parents[1] / 'lib'}"]
+    command = [installed.with_name("mpicc"), *flags, SOURCE, "-o", library]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+@pytest.fixture
+def bench(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path, faulty_mpi: Path) -> Bench:
+    """Runs `awaken bench` on two ranks of an MPI with a fault: below Awaken, since native calls go past preloads."""
+
+    def run(fault: str, *words: str, timeout: float = 60) -> harness.Result:
+        command = ["env", f"LD_PRELOAD={faulty_mpi}", f"TEST_FAULT={fault}", str(awaken_program), "bench", *words]
+        return harness.run_ranks(mpi_named("mpich"), 2, command, with_awaken=False, timeout=timeout)
+
+    return run
+
+
+def contenders_in(report: Path) -> dict[str, dict[str, Any]]:
+    (measured,) = json.loads(report.read_text())["runs"]
+    return {contender["name"]: contender for contender in measured["contenders"]}
+
+
+def sizes_of(contender: dict[str, Any]) -> list[int]:
+    return [measurement["size"] for measurement in contender["measurements"] if measurement["samples_us"]]
+
+
+@pytest.mark.parametrize(
+    ("test", "fault"),
+    [
+        ("latency", "receive"),
+        ("multi_lat", "receive"),
+        ("latency_mp", "receive"),
+        ("latency_mt", "receive"),
+        ("latency_persistent", "persistent receive"),
+        ("bw_persistent", "persistent receive"),
+        ("bibw_persistent", "persistent receive"),
+    ],
+)
+def test_what_is_timed_is_what_is_checked(bench: Bench, test: str, fault: str) -> None:
+    result = bench(fault, test, "-i", "4", "-x", "1", "-c", *SIZES)
+    assert result.status == 1, result.explain()
+    assert "wrong data at 1024 bytes" in result.output
+    lines = [line.split() for line in result.output.splitlines() if line[:1].isdigit()]
+    assert [(words[0], words[-1]) for words in lines] == [("256", "Pass"), ("1024", "Fail")], result.explain()
+
+
+def test_the_last_element_of_a_large_message_is_looked_at(bench: Bench) -> None:
+    """Large ones are compared in pieces, and elements counted from the beginning."""
+    size = str((16 << 20) + 4)
+    sound = bench("", "latency", "-i", "2", "-x", "0", "-u", "0", "-c", "-m", f"{size}:{size}")
+    sound.check()
+    assert sound.output.count(" Pass\n") == 1, sound.explain()
+    result = bench("receive", "latency", "-i", "2", "-x", "0", "-u", "0", "-m", f"{size}:{size}")
+    assert result.status == 1, result.explain()
+    assert "element 16777219: " in result.output, result.explain()
+
+
+def test_queued_collectives_are_checked_as_they_are_timed(bench: Bench, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = ("allreduce", "-T", "mpi_char", *SIZES, "-i", "4", "--compare", "awaken", "--mode", "queued,waited")
+    result = bench("nonblocking reduction", *words, "--json", str(report))
+    assert result.status == 1, result.explain()
+    (measured,) = json.loads(report.read_text())["runs"]
+    queued, waited = measured["contenders"]
+    assert queued["unavailable"] == "wrong data at 1024 bytes"
+    assert sizes_of(queued) == [256]
+    assert not waited["unavailable"]
+    assert sizes_of(waited) == [256, 1024, 4096]
+
+
+def test_wrong_data_after_many_calls_are_noticed(bench: Bench) -> None:
+    words = ("latency", "-m", "1024:4096", "-i", "60", "-x", "1")
+    result = bench("later receives", *words)
+    assert result.status == 1, result.explain()
+    assert "wrong data at 1024 bytes" in result.output
+    assert not [line for line in result.output.splitlines() if line[:1].isdigit()], result.explain()
+    with_column = bench("later receives", *words, "-c")
+    assert with_column.status == 1, with_column.explain()
+    assert with_column.output.count("Fail\n") == 1
+
+
+def test_wrong_data_leave_out_one_contender(bench: Bench, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = ("latency", *SIZES, "-i", "20", "--compare", "native,awaken", "--json", str(report))
+    result = bench("receive", *words)
+    assert result.status == 1, result.explain()
+    found = contenders_in(report)
+    assert sizes_of(found["native"]) == [256, 1024, 4096]
+    assert sizes_of(found["awaken"]) == [256]
+    assert found["awaken"]["unavailable"] == "wrong data at 1024 bytes"
+    assert "# awaken WRONG DATA at 1024 bytes: " in result.output
+
+
+def test_an_error_at_one_rank_ends_all_and_keeps_what_was_measured(bench: Bench, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    result = bench("error", "latency", *SIZES, "-i", "4", "--json", str(report), timeout=40)
+    clean_up(result)
+    assert result.status not in (0, 2), result.explain()
+    assert "awaken: rank 1: MPI_Recv failed" in result.output, result.explain()
+    assert sizes_of(contenders_in(report)["awaken"]) == [256]
+
+
+def test_no_memory_at_a_size_keeps_what_was_measured(bench: Bench, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    sizes = ("-m", "8:1125899906842624", "--step-factor", "140737488355328")
+    result = bench("", "latency", *sizes, "-i", "20", "--compare", "native,awaken", "--json", str(report))
+    assert result.status == 1, result.explain()
+    assert "memory" in result.output
+    assert "# Median time of an operation, us" in result.output, result.explain()
+    for contender in contenders_in(report).values():
+        assert sizes_of(contender) == [8]
+
+
+def test_without_warm_up_nothing_is_warmed_up(bench: Bench) -> None:
+    """One cold call, and those that are timed."""
+    words = ("latency", "-m", "1024:1024", "-i", "3", "--no-check")
+    for warmup, receives in (("0", 4), ("2", 6)):
+        result = bench("none, but count", *words, "-x", warmup)
+        result.check()
+        assert f"receives: {receives}\n" in result.output, result.explain()
+
+
+def test_the_most_time_is_kept_beside_faster_contenders(bench: Bench, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = ("latency", "-m", "1024:1024", "--max-time", "0.3", "--precision", "0.0001", "--compare", "native,awaken")
+    result = bench("slow receive", *words, "--json", str(report), timeout=60)
+    result.check()
+    for contender in contenders_in(report).values():
+        (measurement,) = contender["measurements"]
+        assert measurement["stopped"] in ("out of time", "precise"), contender
+        # A block too many at most, of some milliseconds.
+        seconds = 2e-6 * measurement["summary"]["mean_us"] * measurement["iterations"]
+        assert seconds < 1, contender["name"]
+
+
+def test_precise_is_what_is_reported(bench: Bench, tmp_path: Path) -> None:
+    """Rank 0's own times are all alike; the slowest rank's, of which medians are made, are of two kinds."""
+    report = tmp_path / "report.json"
+    precision = 0.1
+    words = ("allreduce", "-m", "4096:4096", "--precision", str(precision), "--max-time", "0.4")
+    bench("uneven reduction", *words, "--json", str(report)).check()
+    (contender,) = contenders_in(report).values()
+    (measurement,) = contender["measurements"]
+    median = measurement["summary"]["median_us"]
+    low, high = measurement["summary"]["median_95_us"]
+    is_precise = (1 - precision) * median <= low and high <= (1 + precision) * median
+    assert is_precise == (measurement["stopped"] == "precise"), measurement["summary"]
+
+
+def test_a_launch_that_ends_midway_is_named(
+    awaken_program: Path, mpi_named: Callable[[str], harness.Mpi], faulty_mpi: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    launcher = f"{mpi_named('mpich').mpiexec} -n 2"
+    words = [
+        "latency", *SIZES, "-i", "60", "--json", str(report),
+        "--compare", f"native,dying=awaken+TEST_FAULT=later error+LD_PRELOAD={faulty_mpi}", "--launcher", launcher,
+    ]  # fmt: skip
+    result = harness.run([str(awaken_program), "bench", *words], harness.clean_environment(), 60)
+    clean_up(result)
+    assert result.status == 1, result.explain()
+    found = contenders_in(report)
+    assert sizes_of(found["native"]) == [256, 1024, 4096]
+    assert "ended early" in found["dying"]["unavailable"]
+    assert sizes_of(found["dying"]) == [256]
+    assert "# dying could not run: it ended early: rank 1: MPI_Recv failed" in result.output
