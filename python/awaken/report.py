@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from awaken import html_page, markdown_page, readers, suite
+from awaken import html_page, interruption, markdown_page, readers, suite
 from awaken.installation import native_program
 from awaken.readers.source import ReadError, clean
 from awaken.report_data import Report
@@ -18,7 +18,8 @@ from awaken.results import Document
 DEFAULT_OUTPUT = "awaken-report.html"
 DEFAULT_FOLDER = "awaken-report"
 QUICK_LIMIT_S, FULL_LIMIT_S = 120.0, 900.0
-USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
+LONGEST_LIMIT_S = 1_000_000
+USAGE_ERROR, FAILURE = 2, 1
 EMULATION = re.compile(r"(cuda|hip|hip5|hip6):[1-9][0-9]?")
 
 DESCRIPTION = """Writes one page about an MPI and its GPUs: HTML without script and without anything from elsewhere, or
@@ -74,7 +75,7 @@ def run(words: Sequence[str]) -> int:
         _check(options, output)
         if options.files:
             report = from_files(options.files, options.title)
-            interrupted = False
+            interrupted = None
         else:
             plan, steps = _plan(options)
             if options.list:
@@ -92,7 +93,7 @@ def run(words: Sequence[str]) -> int:
             print(f"awaken: {note}", file=sys.stderr)
     if not report.documents:
         print("awaken: nothing could be read or measured, so no page is written", file=sys.stderr)
-        return INTERRUPTED if interrupted else FAILURE
+        return interrupted or FAILURE
     markdown = options.markdown or output.suffix.lower() in (".md", ".markdown")
     try:
         write(output, (markdown_page if markdown else html_page).page(report))
@@ -100,9 +101,7 @@ def run(words: Sequence[str]) -> int:
         print(f"awaken: {output} cannot be written ({error.strerror}): choose another file with -o", file=sys.stderr)
         return USAGE_ERROR
     print(f"report written: {output}", file=sys.stderr)
-    if interrupted:
-        return INTERRUPTED
-    return FAILURE if report.problems else 0
+    return interrupted or (FAILURE if report.problems else 0)
 
 
 def write(path: Path, text: str) -> None:
@@ -125,8 +124,8 @@ def _check(options: argparse.Namespace, output: Path) -> None:
         raise Misuse(f"--emulate {options.emulate} is no kind and number of GPUs: write for instance --emulate cuda:2")
     if options.ranks < 2:
         raise Misuse(f"--ranks {options.ranks}: collectives need at least 2")
-    if options.time_limit is not None and not options.time_limit > 0:
-        raise Misuse(f"--time-limit {options.time_limit}: give a number of seconds above 0")
+    if options.time_limit is not None and not 0 < options.time_limit <= LONGEST_LIMIT_S:
+        raise Misuse(f"--time-limit {options.time_limit}: give a number of seconds above 0, at most {LONGEST_LIMIT_S}")
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise Misuse(f"{output} cannot be written: name a file in a folder that is there with -o")
     if output.suffix.lower() == ".json":
@@ -192,7 +191,10 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
         raise Misuse(
             "the program awaken is not installed: install the package again (pip install .), or give files to read"
         )
-    launcher = suite.find_launcher(options.launcher)
+    try:
+        launcher = suite.find_launcher(options.launcher)
+    except ValueError as error:
+        raise Misuse(f"--launcher {options.launcher} is no command ({error}): write it as for a shell") from error
     if not launcher:
         raise Misuse(
             'there is no mpiexec in PATH: name the launcher with --launcher, such as --launcher "srun -n {ranks}"'
@@ -221,8 +223,8 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
     return plan, steps
 
 
-def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suite.Step]) -> tuple[Report, bool]:
-    """The report on a run of the suite, and whether it was interrupted."""
+def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suite.Step]) -> tuple[Report, int | None]:
+    """The report on a run of the suite, and the exit status when it was interrupted."""
     folder = Path(options.folder or DEFAULT_FOLDER)
     limit_s = options.time_limit or (FULL_LIMIT_S if options.full else QUICK_LIMIT_S)
     try:
@@ -230,12 +232,12 @@ def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suit
     except OSError as error:
         raise Misuse(f"{folder} cannot be used ({error.strerror}): choose another folder with --folder") from error
     report = Report(options.title, version(), [])
-    interrupted = False
+    interrupted = None
     try:
         outcomes = runner.run(steps)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         suite.progress("interrupted: the page is written from what is there")
-        outcomes, interrupted = [], True
+        outcomes, interrupted = [], interruption.exit_status(interrupt)
         for step in steps:
             for file in runner.files(step):
                 _read(file, "", report)

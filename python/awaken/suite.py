@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-GRACE_S = 5.0
+GRACE_S = 15.0
+"""What a step that is told to end may take: the doctor ends its own jobs before, each of which has some seconds."""
 STEPS_FILE = "steps.json"
 LOG_TAIL = 400
 LAUNCHERS = ("mpiexec", "mpirun")
@@ -95,7 +96,7 @@ class Plan:
 
 def find_launcher(words: str) -> tuple[str, ...]:
     """The launcher that was asked for, else this environment's mpiexec, else the first in PATH; () when there is
-    none."""
+    none. Raises ValueError where the words are not those of a shell."""
     if words:
         return tuple(shlex.split(words))
     own = Path(sysconfig.get_path("scripts"))
@@ -124,7 +125,8 @@ def steps(plan: Plan) -> list[Step]:
     # The doctor and the topology start their own jobs, with the words before "-n RANKS".
     jobs = () if any("{ranks}" in word for word in plan.launcher) else ("--mpiexec", shlex.join(plan.launcher))
     if "doctor" in plan.commands:
-        matrix = ("--matrix",) if plan.full else ()
+        # Both sides of the matrix fit into the step's time.
+        matrix = ("--matrix", "--matrix-limit", "300") if plan.full else ()
         found.append(
             Step("doctor", "doctor", (str(plan.awaken), "doctor", *emulate, *jobs, *matrix, "--quiet", "--json", OUT))
         )
@@ -275,6 +277,10 @@ class Suite:
         except OSError as error:
             outcome.problem = f"{command[0]} cannot be started ({error.strerror})"
             return outcome
+        except BaseException:
+            for part in (out, paths):
+                part.unlink(missing_ok=True)
+            raise
         finally:
             outcome.seconds = time.monotonic() - started
             if log.exists():
@@ -285,7 +291,7 @@ class Suite:
             outcome.problem = f"it was ended by {signal.Signals(-outcome.status).name}"
         elif (
             outcome.status not in step.good
-            or (not step.printed and not out.exists())
+            or (not step.printed and not has_content(out))
             or (step.printed and outcome.status)
         ):
             outcome.problem = f"it ended with status {outcome.status}: {self._told(step)}"
@@ -303,6 +309,11 @@ class Suite:
         log = self._folder / f"{step.name}.log"
         text = " ".join(log.read_text(errors="replace").split()) if log.exists() else ""
         return text[-LOG_TAIL:] or "it printed nothing"
+
+
+def has_content(file: Path) -> bool:
+    """Whether there is anything in a file: what a program makes first and fills last may be empty when it fails."""
+    return file.exists() and file.stat().st_size > 0
 
 
 def run_group(command: Sequence[str], environment: Mapping[str, str], log: Path, limit_s: float) -> int | None:
@@ -327,15 +338,22 @@ def run_group(command: Sequence[str], environment: Mapping[str, str], log: Path,
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """Ends what is left of a launcher and all that it started: first by asking, so that it can end its ranks in
-    order."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            break
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
-    process.wait()
+    order. An interrupt while it is asked (a second Ctrl-C) cuts that short."""
+    try:
+        if signal_group(process, signal.SIGTERM):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+    finally:
+        signal_group(process, signal.SIGKILL)
+        process.wait()
+
+
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> bool:
+    """Whether there was anybody to get the signal."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+        return True
+    return False
 
 
 def progress(text: str) -> None:
