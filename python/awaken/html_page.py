@@ -12,7 +12,7 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-from awaken import charts, curves, units
+from awaken import applications, charts, curves, units
 from awaken.findings import Crossover, Finding, crossovers, emulated, findings, in_words
 from awaken.page_style import STYLE
 from awaken.report_data import Report, machine, shared_manifest
@@ -54,6 +54,7 @@ def page(report: Report) -> str:
         ("paths", "How the bytes travelled", _paths(documents)),
         ("topology", "Topology", _topologies(documents)),
         ("doctor", "The doctor's answers", _doctors(documents)),
+        ("applications", "Applications", _applications(documents)),
         ("timeline", "Timeline", _timelines(documents)),
         ("problems", "What is missing, and why", _problems(report)),
         ("manifest", "Where and how this was measured", _manifest(report)),
@@ -420,6 +421,19 @@ def _conformance(matrices: Sequence[Conformance]) -> str:
         + f'<thead><tr><td></td>{groups}</tr><tr><th scope="col">function</th>{kinds}</tr></thead>'
         + f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+# ---------------------------------------------------------------------------------------------------- the applications
+
+
+def _applications(documents: Sequence[Document]) -> str:
+    articles = [
+        f"<article><h3>{escape(run.program)}</h3>{paragraph(applications.in_words(run))}"
+        f"{table((), run.figures, (1,))}</article>"
+        for document in documents
+        for run in document.applications
+    ]
+    return f'<div class="pair">{"".join(articles)}</div>' if articles else ""
 
 
 # -------------------------------------------------------------------------------------------------------- the timeline

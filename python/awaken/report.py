@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from awaken import html_page, interruption, markdown_page, readers, suite
+from awaken import html_page, markdown_page, readers, suite
 from awaken.installation import native_program
 from awaken.readers.source import ReadError, clean
 from awaken.report_data import Report
@@ -19,7 +19,7 @@ DEFAULT_OUTPUT = "awaken-report.html"
 DEFAULT_FOLDER = "awaken-report"
 QUICK_LIMIT_S, FULL_LIMIT_S = 120.0, 900.0
 LONGEST_LIMIT_S = 1_000_000
-USAGE_ERROR, FAILURE = 2, 1
+USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
 EMULATION = re.compile(r"(cuda|hip|hip5|hip6):[1-9][0-9]?")
 
 DESCRIPTION = """Writes one page about an MPI and its GPUs: HTML without script and without anything from elsewhere, or
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--launcher", default="", metavar="WORDS", help='instead of mpiexec, such as "srun -n {ranks}"')
     group.add_argument("--only", metavar="NAME,..", help="only these measurements; --list names them")
-    group.add_argument("--apps", metavar="DIR", help="folder of the example programs for this MPI, to run one of them")
+    group.add_argument("--apps", metavar="DIR", help="folder of the example programs for this MPI, to run them, too")
     group.add_argument("--time-limit", type=float, metavar="S", help="seconds that one measurement may take")
     group.add_argument("--list", action="store_true", help="list the measurements, and measure nothing")
     return made
@@ -75,7 +75,7 @@ def run(words: Sequence[str]) -> int:
         _check(options, output)
         if options.files:
             report = from_files(options.files, options.title)
-            interrupted = None
+            interrupted = False
         else:
             plan, steps = _plan(options)
             if options.list:
@@ -93,7 +93,7 @@ def run(words: Sequence[str]) -> int:
             print(f"awaken: {note}", file=sys.stderr)
     if not report.documents:
         print("awaken: nothing could be read or measured, so no page is written", file=sys.stderr)
-        return interrupted or FAILURE
+        return INTERRUPTED if interrupted else FAILURE
     markdown = options.markdown or output.suffix.lower() in (".md", ".markdown")
     try:
         write(output, (markdown_page if markdown else html_page).page(report))
@@ -101,7 +101,9 @@ def run(words: Sequence[str]) -> int:
         print(f"awaken: {output} cannot be written ({error.strerror}): choose another file with -o", file=sys.stderr)
         return USAGE_ERROR
     print(f"report written: {output}", file=sys.stderr)
-    return interrupted or (FAILURE if report.problems else 0)
+    if interrupted:
+        return INTERRUPTED
+    return FAILURE if report.problems else 0
 
 
 def write(path: Path, text: str) -> None:
@@ -223,8 +225,8 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
     return plan, steps
 
 
-def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suite.Step]) -> tuple[Report, int | None]:
-    """The report on a run of the suite, and the exit status when it was interrupted."""
+def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suite.Step]) -> tuple[Report, bool]:
+    """The report on a run of the suite, and whether it was interrupted."""
     folder = Path(options.folder or DEFAULT_FOLDER)
     limit_s = options.time_limit or (FULL_LIMIT_S if options.full else QUICK_LIMIT_S)
     try:
@@ -232,12 +234,12 @@ def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suit
     except OSError as error:
         raise Misuse(f"{folder} cannot be used ({error.strerror}): choose another folder with --folder") from error
     report = Report(options.title, version(), [])
-    interrupted = None
+    interrupted = False
     try:
         outcomes = runner.run(steps)
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
         suite.progress("interrupted: the page is written from what is there")
-        outcomes, interrupted = [], interruption.exit_status(interrupt)
+        outcomes, interrupted = [], True
         for step in steps:
             for file in runner.files(step):
                 _read(file, "", report)
@@ -251,5 +253,5 @@ def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suit
 
 
 def _label_of(file: Path) -> str:
-    """A path report that the suite asked for is called as its measurement."""
-    return file.name[: -len(".paths.json")] if file.name.endswith(".paths.json") else ""
+    """A path report or trace that the suite asked for is called as its measurement."""
+    return next((file.name[: -len(end)] for end in suite.SECONDARY if file.name.endswith(end)), "")
