@@ -23,6 +23,7 @@ from awaken.doctor_advice import advise
 from awaken.doctor_text import describe
 from awaken.installation import NotInstalled
 from awaken.jobs import (
+    RANK_VARIABLES,
     JobFailed,
     Launcher,
     NoLauncher,
@@ -511,7 +512,11 @@ def run(words: Sequence[str]) -> int:
     examination: Examination | None = None
     try:
         if within_a_job(os.environ):
-            raise Misuse("awaken doctor starts jobs by itself: call it without mpiexec or srun, once")
+            found = next(name for name in RANK_VARIABLES if os.environ.get(name))
+            raise Misuse(
+                "awaken doctor starts jobs by itself: call it without mpiexec or srun, once; in a shell that one of "
+                f"them has started: env -u {found} awaken doctor"
+            )
         leave_job(os.environ)
         for path in (options.json, options.html):
             if path and path != "-":

@@ -183,7 +183,10 @@ def test_a_plain_mpi_crashes_by_itself_and_works_with_awaken(
 
     cells = {(cell["function"], cell["kind"]): cell for cell in report["matrix"]["cells"]}
     assert set(cells) == {(name, kind) for name in SOME_FUNCTIONS for kind in conformance.KINDS}
-    for (_, kind), cell in cells.items():
+    for (name, kind), cell in cells.items():
+        if mpi == "debian-openmpi" and name == "MPI_Allreduce_init":  # of MPI 4, and this one is of MPI 3
+            assert cell["native"]["status"] == cell["awaken"]["status"] == "absent", cell
+            continue
         crashes = kind in ("device", "pool")
         assert cell["native"]["status"] == ("crash" if crashes else "works"), cell
         assert cell["awaken"]["status"] == "works", cell

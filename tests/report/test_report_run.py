@@ -29,15 +29,15 @@ else:
     with open(os.path.join(folder, "calls"), "a") as calls:
         calls.write(" ".join(words[:2]) + "\n")
     told = json.load(open(os.path.join(folder, "behaviour.json"))).get(words[1], {{}})
+    if "--json" in words and "result" in told:
+        with open(words[words.index("--json") + 1], "w") as out:
+            out.write(told["result"])
     if told.get("hang"):
         print("waiting", flush=True)
         with open(os.path.join(folder, "part"), "w") as file:
             file.write(str(os.getpid()))
         os.rename(file.name, os.path.join(folder, "hangs"))
         time.sleep(600)
-    if "--json" in words and "result" in told:
-        with open(words[words.index("--json") + 1], "w") as out:
-            out.write(told["result"])
     print("done with", words[1])
     sys.exit(told.get("status", 0))
 """
@@ -137,11 +137,19 @@ def test_an_empty_result_is_none(installation: Installation) -> None:
 
 
 def test_what_hangs_is_ended_and_the_next_is_measured(installation: Installation) -> None:
-    installation.behave(latency={"hang": True})
-    done = run(installation.words("--time-limit", "3"), installation.folder)
+    sizes = [logs.measurement(size, 10.0) for size in (8, 64)]
+    found = json.dumps(logs.bench("bw", [logs.contender("awaken", sizes)]))
+    installation.behave(latency={"hang": True}, bw={"hang": True, "result": found})
+    done = run(installation.words("--time-limit", "2"), installation.folder)
     assert done.returncode == 1
-    assert "latency, 2 ranks: it did not end within 3 s" in done.stderr
-    assert "Bandwidth, 2 ranks" in (installation.folder / "awaken-report.html").read_text()
+    assert "latency, 2 ranks: it did not end within 2 s" in done.stderr
+    # What had been written when the time was up is shown, and a rerun measures it again.
+    assert "bw, 2 ranks: it did not end within 2 s" in done.stderr
+    page = (installation.folder / "awaken-report.html").read_text()
+    assert "Allreduce, 2 ranks" in page and "Bandwidth, 2 ranks" in page and "Latency, 2 ranks" not in page
+    installation.behave()
+    done = run(installation.words(), installation.folder)
+    assert done.returncode == 0 and done.stderr.count("done before, kept") == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
