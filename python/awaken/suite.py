@@ -319,22 +319,29 @@ class Suite:
             outcome.problem = self._problem(step, outcome, parts[OUT])
             # What is told to end because its time is up may have written what it had.
             if not outcome.problem or (outcome.status is None and has_content(parts[OUT])):
-                for part, end in (
-                    (parts[OUT], ".json"),
-                    (parts[PATHS], ".paths.json"),
-                    (parts[TRACE] / "trace.json", ".trace.json"),
-                ):
-                    if part.exists():
-                        part.replace(self._folder / f"{step.name}{end}")
+                self._keep(step, parts)
                 outcome.files = self.files(step)
         except OSError as error:
             outcome.problem = f"{command[0]} cannot be started ({error.strerror})"
+        except KeyboardInterrupt:
+            if has_content(parts[OUT]):
+                self._keep(step, parts)
+            raise
         finally:
             outcome.seconds = time.monotonic() - started
             if log.exists():
                 log.replace(self._folder / f"{step.name}.log")
             self._remove(*parts.values())
         return outcome
+
+    def _keep(self, step: Step, parts: Mapping[str, Path]) -> None:
+        for part, end in (
+            (parts[OUT], ".json"),
+            (parts[PATHS], ".paths.json"),
+            (parts[TRACE] / "trace.json", ".trace.json"),
+        ):
+            if part.exists():
+                part.replace(self._folder / f"{step.name}{end}")
 
     @staticmethod
     def _remove(*paths: Path) -> None:

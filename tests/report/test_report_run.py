@@ -152,9 +152,12 @@ def test_what_hangs_is_ended_and_the_next_is_measured(installation: Installation
     assert done.returncode == 0 and done.stderr.count("done before, kept") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_writes_what_it_has(installation: Installation, number: signal.Signals) -> None:
-    installation.behave(allreduce={"hang": True})
+@pytest.mark.parametrize(("number", "found"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
+def test_interrupted_it_writes_what_it_has(installation: Installation, number: signal.Signals, found: bool) -> None:
+    """`found`: whether the step that was interrupted had written anything."""
+    sizes = [logs.measurement(size, 10.0) for size in (8, 64)]
+    result = json.dumps(logs.bench("allreduce", [logs.contender("awaken", sizes)]))
+    installation.behave(allreduce={"hang": True, **({"result": result} if found else {})})
     folder = installation.folder
     words = installation.words()
     with subprocess.Popen(words, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True) as process:
@@ -167,7 +170,7 @@ def test_interrupted_it_writes_what_it_has(installation: Installation, number: s
     assert process.returncode == 130, errors
     assert "interrupted" in errors
     page = (folder / "awaken-report.html").read_text()
-    assert "Latency, 2 ranks" in page and "Bandwidth, 2 ranks" in page and "Allreduce" not in page
+    assert "Latency, 2 ranks" in page and "Bandwidth, 2 ranks" in page and ("Allreduce, 2 ranks" in page) == found
     assert not [
         path for path in (folder / "awaken-report").iterdir() if ".part" in path.name and path.suffix == ".json"
     ]
