@@ -72,11 +72,18 @@ def test_a_job_that_never_stops_talking_is_ended_and_not_collected(words: list[s
     assert sum(map(len, job._said)) <= 3 * jobs.Job.KEPT_BYTES
 
 
-def test_output_is_read_while_the_job_gives_signs_of_life() -> None:
-    job = jobs.Job(["sh", "-c", "for i in 1 2 3; do echo sign >&2; sleep 0.3; done; echo result"])
+def test_each_sign_of_life_puts_the_deadline_off() -> None:
+    job = jobs.Job(["sh", "-c", "echo sign >&2; sleep 0.1; echo sign >&2; sleep 0.1; echo result"])
     signs: list[bytes] = []
-    assert job.output(0.7, signs.append) == b"result\n"
-    assert (b"".join(signs), job.status, job.timed_out) == (b"sign\n" * 3, 0, False)
+    deadlines = [time.monotonic() + 60]
+
+    def progress(data: bytes) -> None:
+        signs.append(data)
+        deadlines.append(job._deadline)
+
+    assert job.output(60, progress) == b"result\n"
+    assert (b"".join(signs), job.status, job.timed_out) == (b"sign\nsign\n", 0, False)
+    assert deadlines == sorted(set(deadlines)) and len(deadlines) >= 2
     silent = jobs.Job(["sleep", "600"])
     assert silent.output(0.3) == b"" and silent.timed_out
 
