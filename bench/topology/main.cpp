@@ -1,6 +1,5 @@
 // The program behind `awaken topo`: tells what it finds of this machine's GPUs as one JSON object on stdout. It knows
 // no MPI; docs/topology.md describes the object.
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -31,6 +30,7 @@ constexpr int kNoGpu = 3;
 struct Arguments {
     Effort effort;
     bool measure = true;
+    bool progress = false;     ///< a line on stderr for each pair
     std::vector<int> devices;  ///< empty: all visible ones
     std::string system_files = "/sys";
 };
@@ -52,6 +52,10 @@ Arguments parse(const std::span<char* const> words) {
         const std::string option = words[i];
         if (option == "--no-measure") {
             arguments.measure = false;
+            continue;
+        }
+        if (option == "--progress") {
+            arguments.progress = true;
             continue;
         }
         if (option == "--no-verify") {
@@ -291,11 +295,10 @@ int run(const std::span<char* const> words) {
                    {"network_cards", tell_cards(gpus, host)},
                    {"numa_distances", host.numa_distances()}};
     if (arguments.measure) {
-        const bool watched = isatty(STDERR_FILENO) != 0;
         const auto pairs = measure_all(runtime, devices, arguments.effort, [&](std::size_t done, std::size_t all) {
-            if (watched) std::fprintf(stderr, "\r\033[Kpairs: %zu of %zu ...", done, all);
+            // For whoever started this: to be shown, and as a sign of life.
+            if (arguments.progress) std::fprintf(stderr, "pairs: %zu of %zu\n", done, all);
         });
-        if (watched) std::fprintf(stderr, "\r\033[K");
         report["raw"] = {{"bytes", arguments.effort.bytes},
                          {"samples", arguments.effort.samples},
                          {"copies_per_sample", arguments.effort.copies_per_sample},

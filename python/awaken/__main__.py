@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from awaken import interruption
 from awaken.installation import native_program
 
 NATIVE_COMMANDS = ("exec", "bench", "tune", "settings", "version", "help")
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         known = ", ".join((*NATIVE_COMMANDS, *COMMANDS))
         print(f"awaken: there is no command {arguments[0]}: use one of {known}", file=sys.stderr)
         return USAGE_ERROR
+    interruption.raise_for_signals()
     # Imported when it is asked for: no command waits for another's modules.
     command: Callable[[Sequence[str]], int] = importlib.import_module(f"awaken.{arguments[0]}").run
     return command(arguments[1:])
@@ -51,4 +53,7 @@ if __name__ == "__main__":
         # Whoever reads has seen enough (head); nothing more may be written, at the exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
+    except KeyboardInterrupt as interrupt:
+        print("awaken: interrupted", file=sys.stderr)
+        status = interruption.exit_status(interrupt)
     sys.exit(status)

@@ -17,6 +17,7 @@ COLOURS = {
     "refused": ("#f6efc8", "#713f12"),
     "unavailable": ("#eeeeee", "#555555"),
     "absent": ("#ffffff", "#888888"),
+    conformance.NOT_TRIED: ("#ffffff", "#888888"),
 }
 SIDES = (("native", "alone"), ("awaken", "Awaken"))
 

@@ -7,6 +7,7 @@ answer. docs/doctor.md describes the output.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from awaken import conformance, conformance_page, native_cache, placement
+from awaken import conformance, conformance_page, interruption, native_cache, output_files, placement
 from awaken.doctor_advice import advise
 from awaken.doctor_text import describe
 from awaken.installation import NotInstalled
@@ -29,10 +30,13 @@ from awaken.jobs import (
     Surroundings,
     find_allocation,
     find_launcher,
+    leave_job,
     only,
     run_probe,
     succeeded,
+    within_a_job,
 )
+from awaken.output_files import Misuse
 
 SCHEMA = "awaken-doctor"
 VERSION = 1
@@ -42,14 +46,16 @@ QUICK_FUNCTIONS = ("MPI_Send", "MPI_Allreduce")
 
 DIRECT_OVER_HOST = 1.2
 """Messages that are so much faster than the slower direction of copies to and from the host cannot pass through it."""
+STAGED_OVER_HOST = 0.5
+"""Slower messages may as well go directly, and badly: a pipeline through the host reaches more."""
 TELLING_RAW_OVER_HOST = 1.5
 """Unless a raw copy between the GPUs is so much faster than the host's path, speed does not tell the two apart."""
 
+DIRECT_PATHS = frozenset(["direct", "ccl"])
+HOST_PATHS = frozenset(["ring", "staged", "staged-large"])
+"""As docs/report.md has them; a copied message may have gone either way."""
+
 Report = dict[str, Any]
-
-
-class Misuse(Exception):
-    """The command line or the surroundings are wrong; ends with status 2."""
 
 
 @dataclass
@@ -122,6 +128,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     group.add_argument("--kinds", default=",".join(conformance.KINDS), metavar="A,B", help="only these kinds of memory")
     group.add_argument("--large-counts", action="store_true", help="also MPI_Send_c and its kin")
     group.add_argument("--cell-limit", type=float, default=20.0, metavar="S", help="a longer silence is a hang (20)")
+    group.add_argument(
+        "--matrix-limit", type=float, default=600.0, metavar="S", help="seconds for all cells of each side (600)"
+    )
     group.add_argument("--jobs", type=int, default=0, metavar="N", help="jobs at once (default: by the processors)")
     group.add_argument("--html", default="", metavar="FILE", help="write the matrix as a page, too")
     options = parser.parse_args(words)
@@ -129,9 +138,16 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     unknown = set(options.kinds.split(",")) - set(conformance.KINDS)
     if unknown:
         parser.error(f"there is no kind of memory {sorted(unknown)[0]}: use any of {', '.join(conformance.KINDS)}")
-    for name, least in (("ranks", 2), ("samples", 1), ("jobs", 0), ("limit", 1), ("cell_limit", 0.5)):
+    for name, least in (
+        ("ranks", 2),
+        ("samples", 1),
+        ("jobs", 0),
+        ("limit", 1),
+        ("cell_limit", 0.5),
+        ("matrix_limit", 1),
+    ):
         value = getattr(options, name)
-        if value is not None and value < least:
+        if value is not None and not value >= least:  # nan is not, either
             parser.error(f"--{name.replace('_', '-')} {value} is too small: use at least {least}")
     return options
 
@@ -142,6 +158,29 @@ SRUN_ADVICE = (
     "; srun has to start ranks as their MPI expects it (srun --mpi=list tells what it knows): "
     "--mpiexec 'srun --mpi=pmi2' for MPICH and its family, --mpiexec 'srun --mpi=pmix' for Open MPI"
 )
+TASKS_ADVICE = (
+    "; the allocation has too few tasks or all of them are in use: ask for one task per GPU and at least 2 "
+    "(salloc --ntasks=N), or share them (--mpiexec 'srun --overlap --overcommit')"
+)
+TOO_FEW_TASKS = (
+    "more processors requested than permitted",
+    "step creation temporarily disabled",
+    "requested nodes are busy",
+    "requested node configuration is not available",
+    "unable to create step",
+    "more tasks than",
+    "not enough slots",
+)
+"""How Slurm, and launchers that use it, say that a step does not fit into the allocation."""
+
+
+def start_advice(launcher: Launcher, problem: str) -> str:
+    """What to do about a launcher that started nothing."""
+    if any(words in problem.lower() for words in TOO_FEW_TASKS):
+        return TASKS_ADVICE
+    # An MPI that was started, and then has no GPU or no library, was started rightly.
+    about_starting = any(word in problem.lower() for word in ("pmi", "singleton", "mpi_init", "mpi type", "mpi plugin"))
+    return SRUN_ADVICE if launcher.family == "slurm" and about_starting else ""
 
 
 def examine_facts(examination: Examination) -> None:
@@ -151,7 +190,7 @@ def examine_facts(examination: Examination) -> None:
     ranks, mpi, libraries = only(records, "rank"), only(records, "mpi"), only(records, "libraries")
     if not mpi:
         problem = report["problems"][-1]["text"] if report["problems"] else "it told nothing"
-        advice = SRUN_ADVICE if examination.launcher.family == "slurm" else ""
+        advice = start_advice(examination.launcher, problem)
         raise JobFailed(f"no MPI job can be run with {shlex.join(examination.launcher.words)}: {problem}{advice}")
     report["mpi"] = mpi[0]["mpi"]
     if mpi[0]["ranks"] < 2:
@@ -160,6 +199,13 @@ def examine_facts(examination: Examination) -> None:
             f"to another MPI than {report['mpi']['library']}: name the right one with --mpiexec, or the right library "
             "with AWAKEN_MPI"
         )
+    hosts = sorted({rank["host"] for rank in ranks})
+    if len(hosts) > 1:
+        text = (
+            f"the launcher spreads 2 ranks over {' and '.join(hosts)}, so that what is called one node here is a "
+            "network: give --mpiexec the words that keep ranks together"
+        )
+        report["problems"].append({"probe": "one node", "with": "native", "text": text})
     gpu = ranks[0]["gpu"]
     report["gpu"] = {**gpu, "found": "name" in gpu}
     report["libraries"] = libraries[0] if libraries else {}
@@ -202,7 +248,29 @@ def judge(bandwidth: float, raw: float | None, host: float | None) -> tuple[str,
         return "unknown", f"speed does not tell here: {figures}"
     if bandwidth > DIRECT_OVER_HOST * host:
         return "direct", figures
-    return "staged", figures
+    if bandwidth >= STAGED_OVER_HOST * host:
+        return "staged", figures
+    return "unknown", f"slower than either way need be: {figures}"
+
+
+def transport_of(pairs: Sequence[Report], hardware: Report) -> tuple[str, str]:
+    """By the way that the layer tells of, where it does, else by speed."""
+    raw = [record["copy_GBps"] for record in hardware["ipc"] if record["works"]]
+    host = [
+        min(record["to_host_GBps"], record["to_device_GBps"])
+        for record in hardware["host_path"]
+        if "to_host_GBps" in record
+    ]
+    bandwidth = median([pair["bandwidth_GBps"] for pair in pairs])
+    transport, why = judge(bandwidth, median(raw) if raw else None, min(host) if host else None)
+    if any(record.get("same_gpu") for record in hardware["ipc"]):
+        transport, why = "unknown", f"both ranks use one GPU: {bandwidth:.1f} GB/s"
+    paths = {pair["path"] for pair in pairs}
+    if paths <= DIRECT_PATHS:
+        transport = "direct"
+    elif paths <= HOST_PATHS:
+        transport = "staged"
+    return transport, why
 
 
 def examine_transport(examination: Examination, *, with_awaken: bool) -> Report:
@@ -212,19 +280,12 @@ def examine_transport(examination: Examination, *, with_awaken: bool) -> Report:
     pairs = only(examination.probe(2, ["pairs", *size], with_awaken=with_awaken), "pair")
     if not pairs:
         return {"transport": "unknown", "why": "no message could be timed"}
-    raw = [record["copy_GBps"] for record in report["hardware"]["ipc"] if record["works"]]
-    host = [
-        min(record["to_host_GBps"], record["to_device_GBps"])
-        for record in report["hardware"]["host_path"]
-        if "to_host_GBps" in record
-    ]
-    bandwidth = median([pair["bandwidth_GBps"] for pair in pairs])
-    transport, why = judge(bandwidth, median(raw) if raw else None, min(host) if host else None)
+    transport, why = transport_of(pairs, report["hardware"])
     answer = {
         "transport": transport,
         "why": why,
         "bytes": pairs[0]["bytes"],
-        "bandwidth_GBps": bandwidth,
+        "bandwidth_GBps": median([pair["bandwidth_GBps"] for pair in pairs]),
         "both_GBps": median([pair["both_GBps"] for pair in pairs]),
         "latency_us": median([pair["latency_us"] for pair in pairs]),
         "verified": all(pair["verified"] for pair in pairs),
@@ -302,66 +363,94 @@ def note_native_answer(examination: Examination) -> None:
         report["problems"].append({"probe": "cache", "with": "native", "text": f"{file} cannot be written: {error}"})
 
 
-def examine_matrix(examination: Examination) -> Report:
-    """Natively and with Awaken, cell by cell."""
-    options = examination.options
+def jobs_at_once() -> int:
+    """A job has two ranks that do not sleep while they wait. More than a dozen pairs of contexts would fill a GPU."""
+    return max(1, min(12, len(os.sched_getaffinity(0)) // 2))
+
+
+def examine_matrix(examination: Examination) -> None:
+    """Natively and with Awaken, cell by cell. The report gets what was found, however this ends."""
+    options, report = examination.options, examination.report
     request = conformance.Request(
         functions=[name for name in options.functions.split(",") if name],
         kinds=[kind for kind in conformance.KINDS if kind in options.kinds.split(",")],
         large_counts=options.large_counts,
         start_limit_s=options.limit,
         cell_limit_s=options.cell_limit,
-        # A job has two ranks, and the first cell of a job waits for its GPU's context.
-        jobs_at_once=options.jobs or max(1, min(8, (os.cpu_count() or 1) // 4)),
+        total_limit_s=options.matrix_limit,
+        jobs_at_once=options.jobs or jobs_at_once(),
     )
-    sides: dict[str, conformance.Outcome] = {}
-    for side in ("native", "awaken"):
+    outcomes = {"native": conformance.Outcome(), "awaken": conformance.Outcome()}
+    try:
+        for side in outcomes:
 
-        def progress(done: int, count: int, side: str = side) -> None:
-            examination.tell(f"matrix, {'with Awaken' if side == 'awaken' else 'natively'}: {done} of {count} ...")
+            def progress(done: int, count: int, left_s: float, side: str = side) -> None:
+                how = "with Awaken" if side == "awaken" else "natively"
+                examination.tell(f"matrix, {how}: {done} of {count} cells, about {left_s:.0f} s more ...")
 
-        sides[side] = conformance.Runner(
-            examination.launcher,
-            examination.surroundings,
-            request,
-            with_awaken=side == "awaken",
-            progress=progress,
-        ).run()
-    cells = [
-        {
-            "function": native.function,
-            "family": native.family,
-            "kind": native.kind,
-            "native": {"status": native.status, "text": native.text},
-            "awaken": {"status": awaken.status, "text": awaken.text},
-        }
-        for native, awaken in zip(sides["native"].cells, sides["awaken"].cells)
-    ]
+            runner = conformance.Runner(
+                examination.launcher,
+                examination.surroundings,
+                request,
+                with_awaken=side == "awaken",
+                progress=progress,
+            )
+            outcomes[side] = runner.outcome
+            try:
+                runner.run()
+            except JobFailed as error:
+                report["problems"].append({"probe": "matrix", "with": side, "text": str(error)})
+            left = sum(1 for cell in runner.outcome.cells if cell.status == conformance.NOT_TRIED)
+            if left:
+                text = f"{left} cells were not tried: give --matrix-limit more seconds than {options.matrix_limit:g}"
+                report["problems"].append({"probe": "matrix", "with": side, "text": text})
+    finally:
+        report["matrix"] = matrix_of(request, outcomes)
+
+
+def matrix_of(request: conformance.Request, outcomes: dict[str, conformance.Outcome]) -> Report | None:
+    """Both sides' cells beside each other; None where neither side has any."""
+    answers: dict[tuple[str, str, str], Report] = {}
+    for side, outcome in outcomes.items():
+        for cell in outcome.cells:
+            place = (cell.function, cell.family, cell.kind)
+            untried = {one: {"status": conformance.NOT_TRIED, "text": ""} for one in outcomes}
+            answers.setdefault(place, untried)[side] = {"status": cell.status, "text": cell.text}
+    if not answers:
+        return None
     return {
         "kinds": list(request.kinds),
         "ranks": request.ranks,
-        "cells": cells,
-        "seconds": {side: round(outcome.seconds, 1) for side, outcome in sides.items()},
-        "jobs": {side: outcome.jobs for side, outcome in sides.items()},
+        "cells": [
+            {"function": function, "family": family, "kind": kind, **sides}
+            for (function, family, kind), sides in answers.items()
+        ],
+        "seconds": {side: round(outcome.seconds, 1) for side, outcome in outcomes.items()},
+        "jobs": {side: outcome.jobs for side, outcome in outcomes.items()},
     }
 
 
 # ------------------------------------------------------------------------------------------------------------- together
 
 
-def works_with_awaken(report: Report) -> bool:
-    """Whether nothing that was asked for fails with Awaken."""
+def works_with_awaken(report: Report, *, matrix_asked: bool) -> bool:
+    """Whether nothing that was asked for fails with Awaken, or was left untried."""
     if not report["gpu"]["found"] or report["awaken"]["gpu_aware"] is not True:
         return False
     statuses = [cell["status"] for cell in report["awaken"]["attempts"]]
-    statuses += [cell["status"] for cell in (report["between_nodes"] or {}).get("awaken", [])]
-    statuses += [cell["awaken"]["status"] for cell in (report["matrix"] or {}).get("cells", [])]
-    return not any(status in conformance.FAILURES for status in statuses) and report["awaken"].get("verified", True)
+    for part, cells in (
+        (report["between_nodes"], (report["between_nodes"] or {}).get("awaken", [])),
+        (matrix_asked, [cell["awaken"] for cell in (report["matrix"] or {}).get("cells", [])]),
+    ):
+        if part and not cells:
+            return False  # no job could be run
+        statuses += [cell["status"] for cell in cells]
+    failures = (*conformance.FAILURES, conformance.NOT_TRIED)
+    return not any(status in failures for status in statuses) and report["awaken"].get("verified", True)
 
 
-def examine(options: argparse.Namespace) -> Report:
-    """Everything that is asked for. Raises Misuse, NoLauncher, JobFailed, NotInstalled."""
-    started = time.monotonic()
+def begin(options: argparse.Namespace) -> Examination:
+    """Finds the launcher. Raises Misuse, NoLauncher, NotInstalled."""
     emulate = options.emulate or os.environ.get("AWAKEN_EMULATE", "")
     allocation = find_allocation(os.environ)
     try:
@@ -379,8 +468,15 @@ def examine(options: argparse.Namespace) -> Report:
         "allocation": vars(allocation),
         "launcher": {"words": list(launcher.words), "family": launcher.family, "version": launcher.version},
         "problems": [],
+        "interrupted": False,
     }
-    examination = Examination(options, launcher, Surroundings(emulate), report)
+    return Examination(options, launcher, Surroundings(emulate), report)
+
+
+def examine(examination: Examination) -> None:
+    """Everything that is asked for, into the report. Raises JobFailed, NotInstalled."""
+    started = time.monotonic()
+    options, report = examination.options, examination.report
     examine_facts(examination)
     report["rdma"] = rdma_facts()
     examine_placement(examination)
@@ -393,41 +489,62 @@ def examine(options: argparse.Namespace) -> Report:
         report["between_nodes"] = examine_between_nodes(examination)
         note_native_answer(examination)
         if options.matrix:
-            report["matrix"] = examine_matrix(examination)
+            examine_matrix(examination)
     report["advice"] = advise(report)
-    report["works_with_awaken"] = report["gpu"]["found"] and works_with_awaken(report)
+    report["works_with_awaken"] = report["gpu"]["found"] and works_with_awaken(report, matrix_asked=options.matrix)
     report["seconds"] = round(time.monotonic() - started, 1)
     examination.tell("")
-    return report
 
 
-def write_text(path: str, text: str) -> None:
-    """Raises Misuse where the file cannot be written."""
-    try:
-        Path(path).write_text(text)
-    except OSError as error:
-        raise Misuse(f"{path} cannot be written ({error.strerror}): choose another file") from error
+def write(options: argparse.Namespace, report: Report) -> None:
+    """What is asked for besides text. Raises Misuse."""
+    if options.json == "-":
+        print(json.dumps(report, indent=1))
+    elif options.json:
+        output_files.write(options.json, json.dumps(report, indent=1) + "\n")
+    if options.html and report.get("matrix"):
+        output_files.write(options.html, conformance_page.page(report))
 
 
 def run(words: Sequence[str]) -> int:
     """The command; `words` are those after `awaken doctor`. Returns the exit status."""
     options = parse(words)
+    examination: Examination | None = None
     try:
-        if any(os.environ.get(name) for name in RANK_VARIABLES):
-            raise Misuse("awaken doctor starts jobs by itself: call it without mpiexec or srun, once")
+        if within_a_job(os.environ):
+            found = next(name for name in RANK_VARIABLES if os.environ.get(name))
+            raise Misuse(
+                "awaken doctor starts jobs by itself: call it without mpiexec or srun, once; in a shell that one of "
+                f"them has started: env -u {found} awaken doctor"
+            )
+        leave_job(os.environ)
         for path in (options.json, options.html):
             if path and path != "-":
-                write_text(path, "")  # what cannot be written is told before minutes are spent
-        report = examine(options)
-        if options.json and options.json != "-":
-            write_text(options.json, json.dumps(report, indent=1) + "\n")
-        if options.html and report["matrix"]:
-            write_text(options.html, conformance_page.page(report))
+                output_files.check(path)
+        examination = begin(options)
+        examine(examination)
+        write(options, examination.report)
     except (Misuse, NotInstalled) as error:
         print(f"awaken: {error}", file=sys.stderr)
         return 2
     except (NoLauncher, JobFailed) as error:
         print(f"awaken: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(report, indent=1) if options.json == "-" else describe(report))
-    return 0 if report["works_with_awaken"] else 1
+    except KeyboardInterrupt as interrupt:
+        return interrupted(examination, interrupt)
+    if options.json != "-":
+        print(describe(examination.report))
+    return 0 if examination.report["works_with_awaken"] else 1
+
+
+def interrupted(examination: Examination | None, interrupt: KeyboardInterrupt) -> int:
+    """Tells what was found until then, if it is more than the launcher's name."""
+    told = "interrupted"
+    if examination is not None and "mpi" in examination.report:
+        examination.report["interrupted"] = True
+        file = examination.options.json
+        with contextlib.suppress(Misuse):
+            write(examination.options, examination.report)
+            told += f": {file} has what was found" if file not in ("", "-") else ""
+    print(f"awaken: {told}", file=sys.stderr)
+    return interruption.exit_status(interrupt)

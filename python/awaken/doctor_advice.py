@@ -33,8 +33,15 @@ def no_gpu(report: Report) -> dict[str, str]:
     )
 
 
-def launch(report: Report) -> str:
-    return f"{shlex.join(report['launcher']['words'])} -n {len(report['placement']['ranks'])}"
+def launch(report: Report, ranks: int = 0) -> str:
+    """The words before a program; without `ranks` as many as the map has, or as there are GPUs where it has none."""
+    ranks = ranks or len(report["placement"]["ranks"]) or gpus_of_all_nodes(report)
+    return f"{shlex.join(report['launcher']['words'])} -n {ranks}"
+
+
+def gpus_of_all_nodes(report: Report) -> int:
+    """At least 1. Nodes are taken to be alike."""
+    return max(1, int(report["gpu"].get("visible_devices") or 1) * int(report["allocation"]["nodes"]))
 
 
 def native_advice(report: Report) -> list[dict[str, str]]:
@@ -66,17 +73,26 @@ def native_advice(report: Report) -> list[dict[str, str]]:
                 f"{mpi['name']} claims support for GPU memory, and calls on device memory fail all the same",
             )
         )
-    if native["gpu_aware"] and native["transport"] == "staged":
-        vendor = "cuda" if report["gpu"]["vendor"] == "cuda" else "rocm"
-        command = (
-            f"{launch(report)} --mca pml ucx -x UCX_TLS=sm,self,{vendor}_copy,{vendor}_ipc ./app"
-            if mpi["abi"] == "openmpi"
-            else f"{launch(report)} awaken exec ./app"
-        )
-        found.append(
-            piece("let messages go directly from GPU to GPU", f"they pass through the host: {native['why']}", command)
-        )
+    if native["gpu_aware"] and (native["transport"] == "staged" or slow(native, report)):
+        how = "they pass through the host" if native["transport"] == "staged" else "they are slow"
+        command = f"{launch(report)} awaken exec ./app"
+        if mpi["abi"] == "openmpi":
+            vendor = "cuda" if report["gpu"]["vendor"] == "cuda" else "rocm"
+            # By variables, which every launcher passes on, and not by options of Open MPI's own.
+            command = (
+                f"export OMPI_MCA_pml=ucx UCX_TLS=sm,self,{vendor}_copy,{vendor}_ipc"
+                f"    # needs UCX with {'CUDA' if vendor == 'cuda' else 'ROCm'} built in: see ompi_info | grep ucx"
+            )
+        found.append(piece("let messages go directly from GPU to GPU", f"{how}: {native['why']}", command))
     return found
+
+
+def slow(side: Report, report: Report) -> bool:
+    """Whether messages have less than half the bandwidth of a raw copy between the same GPUs."""
+    ipc = report["hardware"]["ipc"]
+    raw = [record["copy_GBps"] for record in ipc if record["works"] and not record.get("same_gpu")]
+    own = side.get("bandwidth_GBps")
+    return side["transport"] == "unknown" and bool(raw) and own is not None and own < 0.5 * max(raw)
 
 
 def ipc_advice(report: Report) -> list[dict[str, str]]:
@@ -142,14 +158,10 @@ def network_advice(report: Report) -> list[dict[str, str]]:
 def placement_advice(report: Report) -> list[dict[str, str]]:
     kinds = {warning["kind"]: warning for warning in report["placement"]["warnings"]}
     found = []
-    if "shared GPU" in kinds:
-        found.append(
-            piece(
-                "use as many ranks as GPUs",
-                kinds["shared GPU"]["text"],
-                f"{shlex.join(report['launcher']['words'])} -n {report['gpu']['visible_devices']} awaken exec ./app",
-            )
-        )
+    # The doctor itself starts two ranks where there is one GPU.
+    if "shared GPU" in kinds and gpus_of_all_nodes(report) > 1:
+        command = f"{launch(report, gpus_of_all_nodes(report))} awaken exec ./app"
+        found.append(piece("use as many ranks as GPUs", kinds["shared GPU"]["text"], command))
     if "far NUMA node" in kinds or "not bound" in kinds:
         command = {
             "slurm": "srun --gpu-bind=closest --cpu-bind=cores ...",

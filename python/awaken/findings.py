@@ -16,7 +16,8 @@ LEVEL_WITHOUT_BAND = 0.05
 """Two values without bands count as equal within this part of each other."""
 SMALL_BYTES = 8
 DIRECT_PATHS = ("direct", "ccl")
-STAGED_PATHS = ("staged", "staged-large")
+COPIED = "copied"
+"""Through a copy, in exported memory of a GPU or in memory of the host (docs/protocol.md): which is not told."""
 NAMES = {"awaken": "Awaken", "native": "the MPI alone", "staged": "staged", "raw": "raw copy", "xccl": "NCCL/RCCL"}
 
 
@@ -189,8 +190,16 @@ def _direct_by_paths(question: str, moved: dict[str, int], total: int, reasons: 
     ]
     if share >= 0.9:
         return Finding(question, GOOD, f"Yes: {_percent(share)} of the bytes from GPU to GPU", tuple(details))
+    copied = moved.get(COPIED, 0) / total
+    if copied > 0.1:
+        details.insert(
+            1, "Copied: the sender did not wait, or its memory cannot be exported; the copy may be in a GPU's."
+        )
     if share > 0.1:
         return Finding(question, NEUTRAL, f"Partly: {_percent(share)} of the bytes", tuple(details))
+    if copied > 0.1:
+        headline = f"{_percent(copied)} of the bytes through a copy, which may be in GPU memory"
+        return Finding(question, NEUTRAL, headline, tuple(details))
     return Finding(question, BAD, "No: it goes through the host", tuple(details))
 
 

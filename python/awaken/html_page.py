@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from awaken import charts, curves, units
+from awaken import applications, charts, curves, units
 from awaken.findings import Crossover, Finding, crossovers, emulated, findings, in_words
 from awaken.page_style import STYLE
 from awaken.report_data import Report, machine, shared_manifest
@@ -60,6 +60,7 @@ def page(report: Report) -> str:
         ("paths", "How the bytes travelled", lambda: _paths(documents)),
         ("topology", "Topology", lambda: of_each("Topology", _topologies)),
         ("doctor", "The doctor's answers", lambda: of_each("The doctor's answers", _doctors)),
+        ("applications", "Applications", lambda: _applications(documents)),
         ("timeline", "Timeline", lambda: of_each("Timeline", _timelines)),
         # After the others, since it tells which of them could not be made.
         ("problems", "What is missing, and why", lambda: _problems(report)),
@@ -430,6 +431,19 @@ def _conformance(matrices: Sequence[Conformance]) -> str:
         + f'<thead><tr><td></td>{groups}</tr><tr><th scope="col">function</th>{kinds}</tr></thead>'
         + f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+# ---------------------------------------------------------------------------------------------------- the applications
+
+
+def _applications(documents: Sequence[Document]) -> str:
+    articles = [
+        f"<article><h3>{escape(run.program)}</h3>{paragraph(applications.in_words(run))}"
+        f"{table((), run.figures, (1,))}</article>"
+        for document in documents
+        for run in document.applications
+    ]
+    return f'<div class="pair">{"".join(articles)}</div>' if articles else ""
 
 
 # -------------------------------------------------------------------------------------------------------- the timeline

@@ -14,8 +14,11 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,10 @@ MARK = "@awaken "
 LAUNCHER_NAMES = ("mpiexec", "mpirun")
 # Set by launchers for the ranks that they start. Slurm's are no sign of that: an interactive allocation has them too.
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK")
+# How many ranks that job has. Slurm's comes last: mpiexec may have started its own processes by a step of one task.
+SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")
+# By which a process finds the others of its job. PMIX_MCA_ and OMPI_MCA_ are a user's settings.
+JOB_VARIABLES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL", "MV2_COMM_WORLD_", "HYDI_")
 
 
 class NoLauncher(Exception):
@@ -65,7 +72,26 @@ def find_allocation(environment: Mapping[str, str]) -> Allocation:
     return Allocation()
 
 
+def within_a_job(environment: Mapping[str, str]) -> bool:
+    """Whether this process is one of several ranks. `srun --pty bash` starts a job of one, which is a shell."""
+    if not any(environment.get(name) for name in RANK_VARIABLES):
+        return False
+    return next((environment[name] for name in SIZE_VARIABLES if environment.get(name)), "") != "1"
+
+
+def leave_job(environment: MutableMapping[str, str]) -> None:
+    """Removes the variables of the job that this process is the only rank of: jobs started from here would take
+    themselves for it."""
+    if any(environment.get(name) for name in RANK_VARIABLES):
+        for name in list(environment):
+            if name.startswith(JOB_VARIABLES) and not name.startswith("PMIX_MCA_"):
+                del environment[name]
+
+
 # ------------------------------------------------------------------------------------------------------------ launcher
+
+PLACING = ("-ppn", "-perhost", "--map-by", "-map-by", "--npernode", "-npernode", "--ppr", "-N")
+"""Options by which a user says where ranks go; a second one would be refused or win."""
 
 
 @dataclass(frozen=True)
@@ -80,17 +106,16 @@ class Launcher:
         """The words before the program. `one_per_node`: so many nodes; `spread`: wherever the launcher puts them; else
         all on one node."""
         words = [*self.words]
-        if self.family == "openmpi" and not find_allocation(os.environ).system:
+        if self.family == "openmpi":
+            # An allocation may have fewer tasks than GPUs, and this machine fewer cores than a probe has ranks.
             words.append("--oversubscribe")
-        if one_per_node:
+        if not spread and not any(word.split("=")[0] in PLACING for word in self.words[1:]):
+            on_each = 1 if one_per_node else ranks
             words += {
-                "mpich": ["-ppn", "1"],
-                "openmpi": ["--map-by", "ppr:1:node"],
-                "slurm": ["-N", str(ranks), "--ntasks-per-node=1"],
+                "mpich": ["-ppn", str(on_each)],
+                "openmpi": ["--map-by", f"ppr:{on_each}:node"],
+                "slurm": ["-N", str(ranks), "--ntasks-per-node=1"] if one_per_node else ["-N", "1"],
             }.get(self.family, [])
-        elif self.family == "slurm" and not spread:
-            # The others fill a node before they take the next.
-            words += ["-N", "1"]
         return [*words, "-n", str(ranks)]
 
 
@@ -171,108 +196,198 @@ class Surroundings:
         ]
 
 
-def descendants(process: int) -> list[int]:
-    """The processes that come from `process`, by /proc."""
+MARK_VARIABLE = "JOB_OF_AWAKEN"
+"""In the environment of each process of a job: what it is found by when its launcher is gone."""
+
+
+def members(launcher: int, mark: str) -> set[int]:
+    """The living processes of a job on this machine, but its launcher: those that come from it, and those that carry
+    its mark."""
     children: dict[int, list[int]] = {}
+    found: set[int] = set()
+    needle = f"{MARK_VARIABLE}={mark}".encode()
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                # "pid (name) state parent": the name may hold anything, so what counts is the last parenthesis.
-                parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
-    waiting = [process]
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # "pid (name) state parent": the name may hold anything, so what counts is the last parenthesis.
+            state, parent = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if state != "Z":
+                children.setdefault(int(parent), []).append(int(entry.name))
+                if needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.add(int(entry.name))
+    waiting = [launcher]
     while waiting:
         more = children.get(waiting.pop(), [])
-        found += more
+        found.update(more)
         waiting += more
-    return found
+    return found - {launcher, os.getpid()}
 
 
 class Job:
-    """A job under way. `records()` is read to its end, whatever that is; then `ending` and `errors` tell of it."""
+    """A job under way. `records()`, or `output()`, is read to its end, whatever that is; then `status`, `timed_out` and
+    `errors` tell of it."""
 
     GRACE_S = 3.0
     """How long a job that is told to end may take to do so."""
+    AFTERMATH_S = 5.0
+    """How long a job may go on after one of its ranks has told of a crash."""
+    LOOK_S = 0.2
+    """How often it is looked whether the job is to be stopped."""
+    KEPT_BYTES = 64 << 10
+    """Of what a job says besides records, the end is kept."""
+    LONGEST_LINE = 4 << 20
+    """Bytes; no record is as long, and what has no line ends is not collected without limit."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, stop: threading.Event | None = None) -> None:
+        """`stop`: ends the job when it is set."""
         self.command = list(command)
         self.status: int | None = None
         self.timed_out = False
-        self.errors = ""
         self.seconds = 0.0
-        self._started = time.monotonic()
+        self._stop = stop or threading.Event()
+        self._mark = uuid.uuid4().hex
+        self._deadline = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._family: set[int] = set()
+        self._said: deque[bytes] = deque()
+        self._said_bytes = 0
+
+    def records(self, start_limit_s: float, idle_limit_s: float) -> Generator[Record, None, None]:
+        """What the job's probes tell, until it ends, or is silent for longer than a limit and is ended for that.
+        `start_limit_s` counts until the first record. Raises JobFailed when the job cannot be started."""
+        rest = b""
+        with contextlib.closing(self._chunks(start_limit_s)) as chunks:
+            for is_error, data in chunks:
+                if is_error:
+                    self._note(data)
+                    continue
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    record = read_record(line)
+                    if record is None:
+                        self._note(line + b"\n")  # launchers tell of crashes on either
+                        continue
+                    if record.get("record") in ("crash", "abandoned"):
+                        idle_limit_s = min(idle_limit_s, self.AFTERMATH_S)
+                    self._deadline = time.monotonic() + idle_limit_s
+                    yield record
+                if len(rest) > self.LONGEST_LINE:
+                    self._note(rest[-self.KEPT_BYTES :])
+                    rest = b""
+        self._note(rest[-self.KEPT_BYTES :])
+
+    def all_records(self, start_limit_s: float, idle_limit_s: float) -> list[Record]:
+        """The same as a list."""
+        with contextlib.closing(self.records(start_limit_s, idle_limit_s)) as told:
+            return list(told)
+
+    def output(self, idle_limit_s: float, progress: Callable[[bytes], None] | None = None) -> bytes:
+        """All that the job prints on stdout, for programs that tell no records; `progress` is given what comes on
+        stderr meanwhile. Either is a sign of life. Raises JobFailed when the job cannot be started."""
+        parts = []
+        with contextlib.closing(self._chunks(idle_limit_s)) as chunks:
+            for is_error, data in chunks:
+                self._deadline = time.monotonic() + idle_limit_s
+                if not is_error:
+                    parts.append(data)
+                    continue
+                self._note(data)
+                if progress:
+                    progress(data)
+        return b"".join(parts)
+
+    @property
+    def errors(self) -> str:
+        """The end of what it said besides records."""
+        return b"".join(self._said)[-self.KEPT_BYTES :].decode(errors="replace")
+
+    def _note(self, data: bytes) -> None:
+        self._said.append(data)
+        self._said_bytes += len(data)
+        while self._said_bytes - len(self._said[0]) > self.KEPT_BYTES:
+            self._said_bytes -= len(self._said.popleft())
+
+    def _chunks(self, limit_s: float) -> Generator[tuple[bool, bytes], None, None]:
+        """Pieces of stderr (True) and stdout (False) as they come, until both have ended, the job is to be stopped, or
+        the deadline is over, which readers may put off. Nothing of the job is left afterwards."""
+        started = time.monotonic()
+        self._deadline = started + limit_s
         try:
-            self._process = subprocess.Popen(
+            self._process = self._start()
+            assert self._process.stdout is not None and self._process.stderr is not None
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._process.stdout, selectors.EVENT_READ, False)
+                selector.register(self._process.stderr, selectors.EVENT_READ, True)
+                while selector.get_map() and not self._stop.is_set():
+                    # Looked at in each turn: there is always something to read of a job that never stops talking.
+                    left_s = self._deadline - time.monotonic()
+                    if left_s <= 0:
+                        self.timed_out = True
+                        break
+                    for key, _ in selector.select(min(left_s, self.LOOK_S)):
+                        data = os.read(key.fd, 1 << 16)
+                        if data:
+                            yield key.data, data
+                        else:
+                            selector.unregister(key.fileobj)
+            if not self.timed_out and not self._stop.is_set():
+                # A launcher that has closed its output is about to end by itself, with a status worth knowing.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=self.GRACE_S)
+        finally:
+            try:
+                self._ask_to_end()
+            finally:  # whoever interrupts the asking (a second Ctrl-C) wants it quicker, not undone
+                self._kill()
+                self.seconds = time.monotonic() - started
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
                 self.command,
+                env={**os.environ, MARK_VARIABLE: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except OSError as error:
-            raise JobFailed(f"{command[0]} cannot be started: {error}") from error
+            raise JobFailed(f"{self.command[0]} cannot be started: {error}") from error
 
-    def records(self, start_limit_s: float, idle_limit_s: float) -> Iterator[Record]:
-        """What the job's probes tell, until it ends, or is silent for longer than a limit and is ended for that.
-        `start_limit_s` counts until the first record."""
-        assert self._process.stdout is not None and self._process.stderr is not None
-        deadline = time.monotonic() + start_limit_s
-        rest = {"out": b"", "error": b""}
-        errors: list[bytes] = []
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ, "out")
-            selector.register(self._process.stderr, selectors.EVENT_READ, "error")
-            try:
-                while selector.get_map():
-                    ready = selector.select(max(0.0, deadline - time.monotonic()))
-                    if not ready and time.monotonic() >= deadline:
-                        self.timed_out = True
-                        break
-                    for key, _ in ready:
-                        data = os.read(key.fd, 1 << 16)
-                        if not data:
-                            selector.unregister(key.fileobj)
-                            continue
-                        *lines, rest[key.data] = (rest[key.data] + data).split(b"\n")
-                        if key.data == "error":
-                            errors += lines
-                            continue
-                        for line in lines:
-                            record = read_record(line)
-                            if record is None:
-                                errors.append(line)  # launchers tell of crashes on either
-                                continue
-                            deadline = time.monotonic() + idle_limit_s
-                            yield record
-            finally:
-                self._end()
-                self.errors = b"\n".join([*errors, rest["error"]]).decode(errors="replace")
-                self.seconds = time.monotonic() - self._started
-
-    def _end(self) -> None:
-        """Leaves no process of the job behind."""
-        if self._process.poll() is None:
+    def _ask_to_end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            # While the launcher is there, all that comes from it can be found: a process that is just becoming another
+            # program has no environment, and so no mark.
+            self._family = members(self._process.pid, self._mark)
+            self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                if not self.timed_out:
-                    self._process.wait(timeout=self.GRACE_S)
-        family = descendants(self._process.pid)
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is None:
-                self._process.send_signal(number)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=self.GRACE_S)
-        # What the launcher did not take along: it is ours alone, since it comes from the launcher.
-        for process in family:
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-        self.status = self._process.wait()
+                self._process.wait(timeout=self.GRACE_S)
+
+    def _kill(self) -> None:
+        """Leaves no process of the job behind: what the launcher did not take along is ours alone to end."""
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._family |= members(self._process.pid, self._mark)
+            self._process.kill()
+        killed: set[int] = set()
+        # What they start meanwhile is found in the next turn.
+        while left := (self._family | members(self._process.pid, self._mark)) - killed:
+            for process in left:
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+            killed |= left
+        # A process within a system call that never ends (a GPU's driver) cannot be killed, and is not waited for.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=self.GRACE_S)
+        self.status = self._process.poll()
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
 
     def explanation(self, lines: int = 6) -> str:
-        """The end of what the job said besides records, for messages."""
+        """What the job said last besides records, for messages."""
         said = [line for line in self.errors.splitlines() if line.strip()]
         ours = [line for line in said if line.startswith("awaken: ")]
         if ours:
@@ -308,7 +423,7 @@ def run_probe(
     program = required_program("awaken-probe")
     words = surroundings.words(program, arguments, with_awaken=with_awaken)
     job = Job([*launcher.command(ranks, spread=spread), *words])
-    return list(job.records(limit_s, limit_s)), job
+    return job.all_records(limit_s, limit_s), job
 
 
 def only(records: Sequence[Record], kind: str) -> list[Record]:

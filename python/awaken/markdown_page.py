@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from awaken import curves, units
+from awaken import applications, curves, units
 from awaken.findings import crossovers, emulated, findings, in_words
 from awaken.report_data import Report, machine, shared_manifest
 from awaken.results import BANDWIDTH, Document, Matrix, Series
@@ -106,6 +106,8 @@ def _of_document(document: Document) -> list[str]:
                 f"## How the bytes travelled: {escape(report.title)}",
                 table(("function", "path", "size to", "calls", "bytes"), rows),
             ]
+    for run in document.applications:
+        parts += [f"## {escape(run.program)}", escape(applications.in_words(run)), table(("", ""), run.figures)]
     for topology in document.topologies:
         parts.append(f"## Topology {escape(topology.host)}")
         parts += [f"- {escape(warning)}" for warning in topology.warnings]

@@ -79,7 +79,7 @@ def read(file: Path) -> dict[tuple[str, str], bool]:
     """Answers by key and vendor. Lines that are not understood are passed over, a missing file is an empty one."""
     answers: dict[tuple[str, str], bool] = {}
     with contextlib.suppress(OSError):
-        for line in file.read_text(errors="replace").splitlines():
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
             fields = line.split(maxsplit=4)
             if not line.startswith("#") and len(fields) >= 4 and fields[2] in ("yes", "no"):
                 answers[fields[0], fields[1]] = fields[2] == "yes"
@@ -93,7 +93,9 @@ def write(file: Path, key: str, vendor: str, answer: bool, name: str, switches: 
     """
     lines: list[str] = []
     with contextlib.suppress(OSError):
-        lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+        # What others wrote is kept byte by byte, whatever its encoding (NAME and PATH are theirs to choose).
+        text = file.read_text(encoding="utf-8", errors="surrogateescape")
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     kept = [line for line in lines if line.split(maxsplit=2)[:2] != [key, vendor]]
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     words = [key, vendor, "yes" if answer else "no", when, switches, *name.split()]
@@ -103,5 +105,5 @@ def write(file: Path, key: str, vendor: str, answer: bool, name: str, switches: 
     unfinished.unlink(missing_ok=True)
     # Whatever the umask: what others may write is not believed.
     unfinished.touch(mode=0o600, exist_ok=False)
-    unfinished.write_text(HEADER + "\n".join(kept) + "\n")
+    unfinished.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8", errors="surrogateescape")
     unfinished.replace(file)

@@ -20,6 +20,7 @@ from awaken.results import Document
 DEFAULT_OUTPUT = "awaken-report.html"
 DEFAULT_FOLDER = "awaken-report"
 QUICK_LIMIT_S, FULL_LIMIT_S = 120.0, 900.0
+LONGEST_LIMIT_S = 1_000_000
 USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
 TOLD = re.compile(r"(?P<label>.*)@(?P<ranks>[1-9]\d{0,6})?(?::(?P<buffers>D|H|MD|MH))?")
 """LABEL@RANKS, LABEL@:BUFFERS or both; the letters are those of one side in `awaken bench`."""
@@ -70,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--launcher", default="", metavar="WORDS", help='instead of mpiexec, such as "srun -n {ranks}"')
     group.add_argument("--only", metavar="NAME,..", help="only these measurements; --list names them")
-    group.add_argument("--apps", metavar="DIR", help="folder of the example programs for this MPI, to run one of them")
+    group.add_argument("--apps", metavar="DIR", help="folder of the example programs for this MPI, to run them, too")
     group.add_argument("--time-limit", type=float, metavar="S", help="seconds that one measurement may take")
     group.add_argument("--list", action="store_true", help="list the measurements, and measure nothing")
     return made
@@ -138,8 +139,8 @@ def _check(options: argparse.Namespace, output: Path) -> None:
         raise Misuse(f"--emulate {options.emulate} is no kind and number of GPUs: write for instance --emulate cuda:2")
     if options.ranks < 2:
         raise Misuse(f"--ranks {options.ranks}: collectives need at least 2")
-    if options.time_limit is not None and not options.time_limit > 0:
-        raise Misuse(f"--time-limit {options.time_limit}: give a number of seconds above 0")
+    if options.time_limit is not None and not 0 < options.time_limit <= LONGEST_LIMIT_S:
+        raise Misuse(f"--time-limit {options.time_limit}: give a number of seconds above 0, at most {LONGEST_LIMIT_S}")
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise Misuse(f"{output} cannot be written: name a file in a folder that is there with -o")
     if output.suffix.lower() == ".json":
@@ -256,7 +257,10 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
         raise Misuse(
             "the program awaken is not installed: install the package again (pip install .), or give files to read"
         )
-    launcher = suite.find_launcher(options.launcher)
+    try:
+        launcher = suite.find_launcher(options.launcher)
+    except ValueError as error:
+        raise Misuse(f"--launcher {options.launcher} is no command ({error}): write it as for a shell") from error
     if not launcher:
         raise Misuse(
             'there is no mpiexec in PATH: name the launcher with --launcher, such as --launcher "srun -n {ranks}"'
@@ -313,5 +317,5 @@ def measured(options: argparse.Namespace, plan: suite.Plan, steps: Sequence[suit
 
 
 def _label_of(file: Path) -> str:
-    """A path report that the suite asked for is called as its measurement."""
-    return file.name[: -len(".paths.json")] if file.name.endswith(".paths.json") else ""
+    """A path report or trace that the suite asked for is called as its measurement."""
+    return next((file.name[: -len(end)] for end in suite.SECONDARY if file.name.endswith(end)), "")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from awaken.applications import Application
+
 TIME = "time"
 """Quantity of a series: microseconds of one operation; less is better."""
 BANDWIDTH = "bandwidth"
@@ -218,12 +220,15 @@ class Document:
     topologies: list[Topology] = field(default_factory=list)
     doctors: list[Doctor] = field(default_factory=list)
     timelines: list[Timeline] = field(default_factory=list)
+    applications: list[Application] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was left out of the file, each with file and line."""
 
     @property
     def empty(self) -> bool:
-        return not (self.series or self.path_reports or self.topologies or self.doctors or self.timelines)
+        return not (
+            self.series or self.path_reports or self.topologies or self.doctors or self.timelines or self.applications
+        )
 
 
 def by_test(series: Sequence[Series]) -> dict[tuple[str, int | None], list[Series]]:

@@ -31,6 +31,7 @@ USAGE_ERROR = 2
 FAILED = 1
 #: How long a killed launcher's children may take to die before its output is given up.
 KILLED_S = 10.0
+LONGEST_TIMEOUT_S = 1_000_000
 
 NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 _GHOST = r"Timing is stencil {0} boundary condition {1} ghost cell {2} total {3}"
@@ -493,8 +494,9 @@ def _save(study: Study, options: argparse.Namespace, title: str) -> None:
         raise ScaleError(f"{error.filename or options.output} cannot be written: {error.strerror}") from None
 
 
-def _measure(study: Study, options: argparse.Namespace, patterns: Sequence[str], title: str) -> None:
-    launcher = shlex.split(options.launcher)
+def _measure(
+    study: Study, options: argparse.Namespace, launcher: Sequence[str], patterns: Sequence[str], title: str
+) -> None:
     total = options.repeat * len(options.ranks)
     # All numbers of ranks in turn, so that a machine that slows down does so for all of them.
     for _ in range(options.repeat):
@@ -514,8 +516,12 @@ def run(arguments: Sequence[str]) -> int:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         parser.error("no program is given: write awaken scale [OPTION...] -- PROGRAM [ARGUMENT...]")
-    if not options.timeout > 0:
-        parser.error("--timeout has to be more than 0 seconds")
+    if not 0 < options.timeout <= LONGEST_TIMEOUT_S:
+        parser.error(f"--timeout has to be more than 0 seconds, and at most {LONGEST_TIMEOUT_S}")
+    try:
+        launcher = shlex.split(options.launcher)
+    except ValueError as error:
+        parser.error(f"--launcher {options.launcher} is no command ({error}): write it as for a shell")
     if options.output.suffix == ".svg":
         parser.error("--output is the JSON file; the picture's name is --picture")
     if options.weak and not any(re.search(r"\{[^{}]*ranks[^{}]*\}", word) for word in command):
@@ -529,7 +535,7 @@ def run(arguments: Sequence[str]) -> int:
     study = Study(list(command), options.weak, figure)
     title = options.title or ("Weak" if options.weak else "Strong") + " scaling of " + program_of(command)
     try:
-        _measure(study, options, patterns, title)
+        _measure(study, options, launcher, patterns, title)
     except ScaleError as error:
         print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR

@@ -7,6 +7,7 @@ result too: it is noted, and the next one starts.
     FOLDER/steps.json          the commands, how each ended, how long it took
     FOLDER/NAME.json           what a measurement wrote
     FOLDER/NAME.paths.json     the path report of its MPI calls through Awaken, where there is one
+    FOLDER/NAME.trace.json     its timeline, where one was asked for
     FOLDER/NAME.log            what it printed
 """
 
@@ -27,12 +28,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-GRACE_S = 5.0
+GRACE_S = 15.0
+"""What a step that is told to end may take: the doctor ends its own jobs before, each of which has some seconds."""
 STEPS_FILE = "steps.json"
 LOG_TAIL = 400
 LAUNCHERS = ("mpiexec", "mpirun")
-OUT, PATHS = "{out}", "{paths}"
-"""In a step's command or environment: the files that the measurement is to write."""
+OUT, PATHS, TRACE = "{out}", "{paths}", "{trace}"
+"""In a step's command or environment: the files that the measurement is to write; the last one is a folder."""
+SECONDARY = (".paths.json", ".trace.json")
+"""How files are called that a measurement writes beside its result."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class Plan:
 
 def find_launcher(words: str) -> tuple[str, ...]:
     """The launcher that was asked for, else this environment's mpiexec, else the first in PATH; () when there is
-    none."""
+    none. Raises ValueError where the words are not those of a shell."""
     if words:
         return tuple(shlex.split(words))
     own = Path(sysconfig.get_path("scripts"))
@@ -124,7 +128,8 @@ def steps(plan: Plan) -> list[Step]:
     # The doctor and the topology start their own jobs, with the words before "-n RANKS".
     jobs = () if any("{ranks}" in word for word in plan.launcher) else ("--mpiexec", shlex.join(plan.launcher))
     if "doctor" in plan.commands:
-        matrix = ("--matrix",) if plan.full else ()
+        # Both sides of the matrix fit into the step's time.
+        matrix = ("--matrix", "--matrix-limit", "300") if plan.full else ()
         found.append(
             Step("doctor", "doctor", (str(plan.awaken), "doctor", *emulate, *jobs, *matrix, "--quiet", "--json", OUT))
         )
@@ -174,14 +179,47 @@ def _benchmarks(plan: Plan, emulate: Sequence[str]) -> list[Step]:
     return found
 
 
+HOST_ONLY = ("ping_pong_staged", "ping_pong_cpu")
+"""Programs that give no device memory to MPI, so that a path report would have nothing to tell."""
+PING_PONGS = ("ping_pong_gpu_aware", *HOST_ONLY)
+
+
 def _applications(plan: Plan, apps: Path) -> list[Step]:
-    program = apps / "ping_pong_gpu_aware"
-    if not os.access(program, os.X_OK):
-        return []
-    largest = "256M" if not plan.emulate else "4M"
-    words = (str(plan.awaken), "exec", "--", str(program), "--max-bytes", largest, "--iterations", "5")
-    environment = {"AWAKEN_REPORT": PATHS, **({"AWAKEN_EMULATE": plan.emulate} if plan.emulate else {})}
-    return [Step("ping_pong", "ping-pong", plan.launched(2, words), environment, printed=True)]
+    """The programs of the folder that are known here, on problems that take seconds, with their results checked. The
+    ghost exchange is traced: its steps are short and alike, so that the timeline shows all kinds of calls."""
+    small = bool(plan.emulate)
+    ping_pong = f"--max-bytes {'1M' if small else '256M'} --iterations 5"
+    programs = {
+        **dict.fromkeys(PING_PONGS, (2, ping_pong)),
+        "ghost_exchange": (plan.ranks, f"{'-i 200 -j 200 -I 10' if small else '-i 2000 -j 2000 -I 50'} -c --check"),
+        "xtx": (
+            plan.ranks,
+            "--dofs 1000 --vectors 100 --block 20 --repeats 1"
+            if small
+            else "--dofs 70000 --vectors 3660 --block 366 --repeats 3",
+        ),
+        "allreduce": (
+            plan.ranks,
+            "--elements 100000 --iterations 3 --buffers 3"
+            if small
+            else "--elements 10000000 --iterations 10 --buffers 5",
+        ),
+    }
+    found = []
+    for program, (ranks, arguments) in programs.items():
+        if not os.access(apps / program, os.X_OK):
+            continue
+        words = (str(plan.awaken), "exec", "--", str(apps / program), *arguments.split())
+        environment = {"AWAKEN_EMULATE": plan.emulate} if plan.emulate else {}
+        if program not in HOST_ONLY:
+            environment["AWAKEN_REPORT"] = PATHS
+        if program == "ghost_exchange":
+            environment["AWAKEN_TRACE"] = TRACE
+        # There is a benchmark of that name.
+        name = "allreduce_program" if program == "allreduce" else program
+        title = f"{name.replace('_', ' ')}, {ranks} ranks"
+        found.append(Step(name, title, plan.launched(ranks, words), environment, printed=True))
+    return found
 
 
 # --------------------------------------------------------------------------------------------------------------- runs
@@ -221,7 +259,7 @@ class Suite:
 
     def files(self, step: Step) -> tuple[Path, ...]:
         """The results of a step that are there."""
-        names = [f"{step.name}.log" if step.printed else f"{step.name}.json", f"{step.name}.paths.json"]
+        names = [step.name + (".log" if step.printed else ".json"), *(step.name + end for end in SECONDARY)]
         return tuple(self._folder / name for name in names if (self._folder / name).exists())
 
     def _earlier(self, step: Step) -> Outcome | None:
@@ -257,52 +295,80 @@ class Suite:
         part.replace(self._folder / STEPS_FILE)
 
     def _run(self, step: Step) -> Outcome:
-        out, paths = self._folder / f"{step.name}.part.json", self._folder / f"{step.name}.paths.part.json"
-        log = self._folder / f"{step.name}.part.log"
-        for old in (out, paths, *self.files(step)):
-            old.unlink(missing_ok=True)
+        """Into files and a folder with other names, which get theirs when they are complete."""
+        parts = {
+            word: self._folder / f"{step.name}{end}"
+            for word, end in ((OUT, ".part.json"), (PATHS, ".paths.part.json"), (TRACE, ".part.trace"))
+        }
+        self._remove(*parts.values(), *self.files(step))
 
         def filled(word: str) -> str:
-            return word.replace(OUT, str(out)).replace(PATHS, str(paths))
+            for placeholder, part in parts.items():
+                word = word.replace(placeholder, str(part))
+            return word
 
         command = [filled(word) for word in step.command]
         environment = {**os.environ, **{name: filled(value) for name, value in step.environment.items()}}
         shown = shlex.join(str(word).replace(OUT, f"{step.name}.json") for word in step.command)
         outcome = Outcome(step.name, step.title, shown)
+        log = self._folder / f"{step.name}.part.log"
         started = time.monotonic()
         try:
             outcome.status = run_group(command, environment, log, self._limit_s)
+            log.replace(self._folder / f"{step.name}.log")
+            outcome.problem = self._problem(step, outcome, parts[OUT])
+            # What is told to end because its time is up may have written what it had.
+            if not outcome.problem or (outcome.status is None and has_content(parts[OUT])):
+                self._keep(step, parts)
+                outcome.files = self.files(step)
         except OSError as error:
             outcome.problem = f"{command[0]} cannot be started ({error.strerror})"
-            return outcome
+        except KeyboardInterrupt:
+            if has_content(parts[OUT]):
+                self._keep(step, parts)
+            raise
         finally:
             outcome.seconds = time.monotonic() - started
             if log.exists():
                 log.replace(self._folder / f"{step.name}.log")
-        if outcome.status is None:
-            outcome.problem = f"it did not end within {self._limit_s:.0f} s"
-        elif outcome.status < 0:
-            outcome.problem = f"it was ended by {signal.Signals(-outcome.status).name}"
-        elif (
-            outcome.status not in step.good
-            or (not step.printed and not out.exists())
-            or (step.printed and outcome.status)
-        ):
-            outcome.problem = f"it ended with status {outcome.status}: {self._told(step)}"
-        if not outcome.problem:
-            for part, name in ((out, f"{step.name}.json"), (paths, f"{step.name}.paths.json")):
-                if part.exists():
-                    part.replace(self._folder / name)
-            outcome.files = self.files(step)
-        else:
-            for part in (out, paths):
-                part.unlink(missing_ok=True)
+            self._remove(*parts.values())
         return outcome
+
+    def _keep(self, step: Step, parts: Mapping[str, Path]) -> None:
+        for part, end in (
+            (parts[OUT], ".json"),
+            (parts[PATHS], ".paths.json"),
+            (parts[TRACE] / "trace.json", ".trace.json"),
+        ):
+            if part.exists():
+                part.replace(self._folder / f"{step.name}{end}")
+
+    @staticmethod
+    def _remove(*paths: Path) -> None:
+        for path in paths:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _problem(self, step: Step, outcome: Outcome, out: Path) -> str:
+        """Why there is no result; empty when there is."""
+        if outcome.status is None:
+            return f"it did not end within {self._limit_s:.0f} s"
+        if outcome.status < 0:
+            return f"it was ended by {signal.Signals(-outcome.status).name}"
+        good = outcome.status == 0 if step.printed else outcome.status in step.good and has_content(out)
+        return "" if good else f"it ended with status {outcome.status}: {self._told(step)}"
 
     def _told(self, step: Step) -> str:
         log = self._folder / f"{step.name}.log"
         text = " ".join(log.read_text(errors="replace").split()) if log.exists() else ""
         return text[-LOG_TAIL:] or "it printed nothing"
+
+
+def has_content(file: Path) -> bool:
+    """Whether there is anything in a file: what a program makes first and fills last may be empty when it fails."""
+    return file.exists() and file.stat().st_size > 0
 
 
 def run_group(command: Sequence[str], environment: Mapping[str, str], log: Path, limit_s: float) -> int | None:
@@ -327,15 +393,22 @@ def run_group(command: Sequence[str], environment: Mapping[str, str], log: Path,
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """Ends what is left of a launcher and all that it started: first by asking, so that it can end its ranks in
-    order."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            break
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
-    process.wait()
+    order. An interrupt while it is asked (a second Ctrl-C) cuts that short."""
+    try:
+        if signal_group(process, signal.SIGTERM):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+    finally:
+        signal_group(process, signal.SIGKILL)
+        process.wait()
+
+
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> bool:
+    """Whether there was anybody to get the signal."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+        return True
+    return False
 
 
 def progress(text: str) -> None:

@@ -7,42 +7,45 @@ launcher. docs/topology.md describes the output.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from awaken import conformance, link_limits, placement
+from awaken import conformance, interruption, link_limits, output_files, placement
 from awaken.installation import NotInstalled, required_program
 from awaken.jobs import (
-    RANK_VARIABLES,
+    Job,
     JobFailed,
     Launcher,
     NoLauncher,
     Surroundings,
     find_allocation,
     find_launcher,
+    leave_job,
     only,
     read_record,
     run_probe,
     succeeded,
+    within_a_job,
 )
+from awaken.output_files import Misuse
 from awaken.topo_text import describe
 
 SCHEMA = "awaken-topology"
 VERSION = 1
 NO_GPU = 3
 """Exit status of awaken-topology."""
+PROGRESS = "pairs: "
+"""How awaken-topology --progress begins a line on stderr before each pair."""
+CURVE_S = 300.0
+"""What the curve between two nodes may take."""
 
 Report = dict[str, Any]
-
-
-class Misuse(Exception):
-    """The command line is wrong, or what it asks for cannot be had; ends with status 2."""
 
 
 class NoGpu(Exception):
@@ -74,7 +77,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(words)
     for name, least in (("samples", 1), ("ranks", 1), ("limit", 1)):
         value = getattr(options, name)
-        if value is not None and value < least:
+        if value is not None and not value >= least:  # nan is not, either
             parser.error(f"--{name} {value} is too small: use at least {least}")
     options.emulate = options.emulate or os.environ.get("AWAKEN_EMULATE", "")
     options.bytes = options.bytes or ("4M" if options.emulate else "512M")
@@ -97,24 +100,30 @@ def look(options: argparse.Namespace) -> Report:
     if options.emulate:
         # An emulated figure means nothing, so that there is no use in waiting for many.
         arguments += ["--copies", "1", "--latency-samples", "5"]
-    words = Surroundings(options.emulate).words(required_program("awaken-topology"), arguments, with_awaken=False)
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr_of(), check=False)
-    said = (done.stderr or b"").decode(errors="replace").strip().removeprefix("awaken: ")
-    if done.returncode == NO_GPU:
+    program = required_program("awaken-topology")
+    job = Job(Surroundings(options.emulate).words(program, [*arguments, "--progress"], with_awaken=False))
+    printed = job.output(options.limit, show_progress if sys.stderr.isatty() else None)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    lines = [line for line in job.errors.splitlines() if not line.startswith(PROGRESS)]
+    said = "\n".join(lines).strip().removeprefix("awaken: ")
+    if job.status == NO_GPU:
         raise NoGpu(said or "there is no GPU to look at")
-    if done.returncode == 2:
+    if job.status == 2:
         raise Misuse(said or "awaken-topology refuses its arguments")
     try:
-        report: Report = json.loads(done.stdout)
+        report: Report = json.loads(printed)
     except ValueError as error:
-        how = f"it ended with status {done.returncode}"
-        raise JobFailed(f"awaken-topology did not come to its end: {said or how}") from error
+        how = f"it said nothing for {options.limit:g} s" if job.timed_out else f"it ended with status {job.status}"
+        raise JobFailed(f"awaken-topology did not come to its end: {how}{f': {said}' if said else ''}") from error
     return report
 
 
-def stderr_of() -> int | None:
-    """The native program shows its progress by itself, where somebody looks on."""
-    return None if sys.stderr.isatty() else subprocess.PIPE
+def show_progress(data: bytes) -> None:
+    """The last of the lines that tell of it, over the one before."""
+    for line in data.decode(errors="replace").splitlines()[-1:]:
+        if line.startswith(PROGRESS):
+            print(f"\r\033[K{line} ...", end="", file=sys.stderr, flush=True)
 
 
 def add_limits(report: Report) -> None:
@@ -235,29 +244,27 @@ def measure_between_nodes(
         *("bench", "bw", "D", "D", "-m", options.curve_bytes, "--json", "-", "--no-progress", "--quiet"),
         *(["--emulate", surroundings.emulate, "-i", "5", "-x", "1"] if surroundings.emulate else []),
     ]
-    try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=options.limit + 300, check=False
-        )
-        contender = json.loads(done.stdout)["runs"][0]["contenders"][0]
-    except (subprocess.TimeoutExpired, OSError) as error:
-        return {**answer, "why_not": f"the job did not come to its end: {error}"}
-    except (ValueError, LookupError, TypeError):
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        return {**answer, "why_not": said[-1] if said else f"the job ended with status {done.returncode}"}
     rates = [card["limit_GBps"] for card in report["network_cards"] if card["limit_GBps"] and real]
     limit = link_limits.Limit(max(rates) if rates else None)
     answer["limit_GBps"] = limit.GBps
-    answer["points"] = [
-        {
-            "bytes": point["size"],
-            "bandwidth_MBps": point["bandwidth_MBps"],
-            "percent_of_limit": limit.percent(point["bandwidth_MBps"] / 1e3),
-        }
-        for point in contender["measurements"]
-    ]
-    if contender["unavailable"]:
-        answer["why_not"] = contender["unavailable"]
+    job = Job(words)
+    try:
+        # The whole curve is told at its end.
+        printed = job.output(options.limit + CURVE_S)
+        contender = json.loads(printed)["runs"][0]["contenders"][0]
+        answer["why_not"] = contender["unavailable"] or None
+        answer["points"] = [
+            {
+                "bytes": point["size"],
+                "bandwidth_MBps": point["bandwidth_MBps"],
+                "percent_of_limit": limit.percent(point["bandwidth_MBps"] / 1e3),
+            }
+            for point in contender["measurements"]
+        ]
+    except JobFailed as error:
+        answer["why_not"] = str(error)
+    except (ValueError, LookupError, TypeError):
+        answer["why_not"] = "the job did not end in time" if job.timed_out else job.explanation()
     return answer
 
 
@@ -310,10 +317,19 @@ def problems_of(report: Report) -> list[dict[str, str]]:
     return found
 
 
-def examine(options: argparse.Namespace) -> Report:
-    """Everything that is asked for."""
+def examine(options: argparse.Namespace, report: Report) -> None:
+    """Everything that is asked for, into the report."""
     started = time.monotonic()
-    report: Report = {
+    report.update(look(options))
+    add_limits(report)
+    ask_mpi(options, report)
+    report["problems"] += problems_of(report)
+    report["seconds"] = round(time.monotonic() - started, 1)
+
+
+def begun(options: argparse.Namespace) -> Report:
+    """A report without anything found yet."""
+    return {
         "schema": SCHEMA,
         "version": VERSION,
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -321,13 +337,8 @@ def examine(options: argparse.Namespace) -> Report:
         "emulated": bool(options.emulate),
         "allocation": vars(find_allocation(os.environ)),
         "problems": [],
+        "interrupted": False,
     }
-    report.update(look(options))
-    add_limits(report)
-    ask_mpi(options, report)
-    report["problems"] += problems_of(report)
-    report["seconds"] = round(time.monotonic() - started, 1)
-    return report
 
 
 def show_map_of_this_job(options: argparse.Namespace) -> int:
@@ -348,27 +359,44 @@ def show_map_of_this_job(options: argparse.Namespace) -> int:
 def run(words: Sequence[str]) -> int:
     """The command; `words` are those after `awaken topo`. Returns the exit status."""
     options = parse(words)
+    report = begun(options)
     try:
-        if any(os.environ.get(name) for name in RANK_VARIABLES):
+        if within_a_job(os.environ):
             return show_map_of_this_job(options)
+        leave_job(os.environ)
         if options.json and options.json != "-":
-            write_text(options.json, "")  # what cannot be written is told before minutes are spent
-        report = examine(options)
-        if options.json and options.json != "-":
-            write_text(options.json, json.dumps(report, indent=1) + "\n")
+            output_files.check(options.json)
+        examine(options, report)
+        write(options, report)
     except (Misuse, NotInstalled) as error:
         print(f"awaken: {error}", file=sys.stderr)
         return 2
     except (NoGpu, JobFailed) as error:
         print(f"awaken: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(report, indent=1) if options.json == "-" else describe(report))
+    except KeyboardInterrupt as interrupt:
+        return interrupted(options, report, interrupt)
+    if options.json != "-":
+        print(describe(report))
     return 1 if report["problems"] else 0
 
 
-def write_text(path: str, text: str) -> None:
-    """Raises Misuse where the file cannot be written."""
-    try:
-        Path(path).write_text(text)
-    except OSError as error:
-        raise Misuse(f"{path} cannot be written ({error.strerror}): choose another file") from error
+def write(options: argparse.Namespace, report: Report) -> None:
+    """Where JSON is asked for. Raises Misuse."""
+    text = json.dumps(report, indent=1)
+    if options.json == "-":
+        print(text)
+    elif options.json:
+        output_files.write(options.json, text + "\n")
+
+
+def interrupted(options: argparse.Namespace, report: Report, interrupt: KeyboardInterrupt) -> int:
+    """Tells what was found until then, if that is anything of the machine."""
+    told = "interrupted"
+    if "gpus" in report:
+        report["interrupted"] = True
+        with contextlib.suppress(Misuse):
+            write(options, report)
+            told += f": {options.json} has what was found" if options.json not in ("", "-") else ""
+    print(f"awaken: {told}", file=sys.stderr)
+    return interruption.exit_status(interrupt)

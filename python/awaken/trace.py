@@ -26,6 +26,9 @@ EVENTS = ',"displayTimeUnit":"ns","traceEvents":['
 TAIL = "]}"
 VERSION = 1
 
+MOST_CALLS = 1 << 48
+"""Polls that are one event; a number beyond that is none that was counted."""
+
 KINDS = ("range", "mpi", "nonblocking", "copy", "kernel", "background")
 """The categories of events, in the order of the tables."""
 KIND_TITLES = {
@@ -333,7 +336,7 @@ class Times:
 
     def add(self, event: Event) -> None:
         calls = event.arguments.get("calls")
-        calls = calls if isinstance(calls, int) and not isinstance(calls, bool) and calls > 0 else 1
+        calls = calls if isinstance(calls, int) and not isinstance(calls, bool) and 0 < calls <= MOST_CALLS else 1
         self.count += calls
         self.total += event.end - event.begin
         # Of polls that are one event, it is not known how long each took.

@@ -69,6 +69,7 @@ REPORT = {
     "date": str,
     "host": str,
     "emulated": bool,
+    "interrupted": bool,
     "allocation": {"system": str, "job": str, "hosts": str, "nodes": int},
     "launcher": {"words": [str], "family": str, "version": str},
     "problems": [dict],
@@ -182,7 +183,10 @@ def test_a_plain_mpi_crashes_by_itself_and_works_with_awaken(
 
     cells = {(cell["function"], cell["kind"]): cell for cell in report["matrix"]["cells"]}
     assert set(cells) == {(name, kind) for name in SOME_FUNCTIONS for kind in conformance.KINDS}
-    for (_, kind), cell in cells.items():
+    for (name, kind), cell in cells.items():
+        if mpi == "debian-openmpi" and name == "MPI_Allreduce_init":  # of MPI 4, and this one is of MPI 3
+            assert cell["native"]["status"] == cell["awaken"]["status"] == "absent", cell
+            continue
         crashes = kind in ("device", "pool")
         assert cell["native"]["status"] == ("crash" if crashes else "works"), cell
         assert cell["awaken"]["status"] == "works", cell
@@ -405,8 +409,10 @@ def test_srun_is_taken_inside_an_allocation_without_mpiexec(tmp_path: Path) -> N
 
 def test_transport_is_judged_by_speed() -> None:
     assert doctor.judge(380, 390, 50)[0] == "direct"
-    assert doctor.judge(8, 390, 50)[0] == "staged"
     assert doctor.judge(49, 390, 50)[0] == "staged"
+    assert doctor.judge(26, 390, 50)[0] == "staged"
+    # A slow direct way looks the same as a slow one through the host.
+    assert doctor.judge(8, 390, 50)[0] == "unknown"
     assert doctor.judge(24, 26, 25)[0] == "unknown"
     assert doctor.judge(24, None, 25)[0] == "unknown"
 

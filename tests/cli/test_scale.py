@@ -354,6 +354,8 @@ def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
         (["--pattern", "(x)", "--figure", "total", "--", "true"], "not allowed with argument"),
         (["--weak", "--", "true", "100"], "--weak needs a word that grows with the ranks"),
         (["--timeout", "0", "--", "true"], "more than 0 seconds"),
+        (["--timeout", "inf", "--", "true"], "at most 1000000"),
+        (["--launcher", "'", "--", "true"], "write it as for a shell"),
         (["--output", "x.svg", "--", "true"], "--output is the JSON file"),
         (["--launcher", "", "--", "/nonexistent/program"], "/nonexistent/program cannot be started"),
         (["--launcher", "", "--", "echo", "{x}"], "cannot be worked out"),

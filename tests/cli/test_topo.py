@@ -58,6 +58,7 @@ REPORT = {
     "date": str,
     "host": str,
     "emulated": bool,
+    "interrupted": bool,
     "allocation": {"system": str, "job": str, "hosts": str, "nodes": int},
     "problems": [{"what": str, "text": str}],
     "vendor": str,

@@ -118,6 +118,14 @@ def test_json_has_the_same_figures(folder: Path) -> None:
     assert [rank["host"] for rank in report["ranks"]] == ["node", "node"]
 
 
+def test_a_number_of_calls_that_nobody_has_made(folder: Path) -> None:
+    polls = complete_event(0, "MPI_Test", 6000, 10, args={"calls": int("9" * 400), "bytes": int("9" * 400)})
+    (folder / "rank-0.json").write_text(text_of(head(0, 2), [*events_of(0), polls]))
+    (row,) = [row for row in json.loads(awaken(folder, "--json").stdout)["over_ranks"] if row["name"] == "MPI_Test"]
+    assert (row["count"], row["mean_s"]) == (1, pytest.approx(1e-5))
+    assert "MPI_Test" in awaken(folder).stdout
+
+
 def test_what_is_missing_is_said(folder: Path) -> None:
     (folder / "rank-0.json").write_text(text_of(head(0, 4, dropped=17), events_of(0)))
     (folder / "rank-1.json").write_text(text_of(head(1, 4, complete=False), events_of(1)))

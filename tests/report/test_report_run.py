@@ -29,13 +29,15 @@ else:
     with open(os.path.join(folder, "calls"), "a") as calls:
         calls.write(" ".join(words[:2]) + "\n")
     told = json.load(open(os.path.join(folder, "behaviour.json"))).get(words[1], {{}})
-    if told.get("hang"):
-        print("waiting", flush=True)
-        open(os.path.join(folder, "hangs"), "w").close()
-        time.sleep(600)
     if "--json" in words and "result" in told:
         with open(words[words.index("--json") + 1], "w") as out:
             out.write(told["result"])
+    if told.get("hang"):
+        print("waiting", flush=True)
+        with open(os.path.join(folder, "part"), "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(file.name, os.path.join(folder, "hangs"))
+        time.sleep(600)
     print("done with", words[1])
     sys.exit(told.get("status", 0))
 """
@@ -120,16 +122,42 @@ def test_a_rerun_goes_on_where_the_last_one_ended(installation: Installation) ->
     assert len(installation.calls) == 4 + 3
 
 
-def test_what_hangs_is_ended_and_the_next_is_measured(installation: Installation) -> None:
-    installation.behave(latency={"hang": True})
-    done = run(installation.words("--time-limit", "3"), installation.folder)
+def test_an_empty_result_is_none(installation: Installation) -> None:
+    """A command may make its file first, and fail before it has anything to write to it."""
+    folder = installation.folder
+    installation.behave(bw={"result": "", "status": 1})
+    done = run(installation.words(), folder)
     assert done.returncode == 1
-    assert "latency, 2 ranks: it did not end within 3 s" in done.stderr
-    assert "Bandwidth, 2 ranks" in (installation.folder / "awaken-report.html").read_text()
+    assert "awaken: bw, 2 ranks: it ended with status 1: done with bw" in done.stderr
+    assert not (folder / "awaken-report" / "bw.json").exists()
+    installation.behave()
+    done = run(installation.words(), folder)
+    assert done.returncode == 0, done.stderr
+    assert installation.calls == ["bench latency", "bench bw", "bench allreduce", "bench bw"]
 
 
-def test_interrupted_it_writes_what_it_has(installation: Installation) -> None:
-    installation.behave(allreduce={"hang": True})
+def test_what_hangs_is_ended_and_the_next_is_measured(installation: Installation) -> None:
+    sizes = [logs.measurement(size, 10.0) for size in (8, 64)]
+    found = json.dumps(logs.bench("bw", [logs.contender("awaken", sizes)]))
+    installation.behave(latency={"hang": True}, bw={"hang": True, "result": found})
+    done = run(installation.words("--time-limit", "2"), installation.folder)
+    assert done.returncode == 1
+    assert "latency, 2 ranks: it did not end within 2 s" in done.stderr
+    # What had been written when the time was up is shown, and a rerun measures it again.
+    assert "bw, 2 ranks: it did not end within 2 s" in done.stderr
+    page = (installation.folder / "awaken-report.html").read_text()
+    assert "Allreduce, 2 ranks" in page and "Bandwidth, 2 ranks" in page and "Latency, 2 ranks" not in page
+    installation.behave()
+    done = run(installation.words(), installation.folder)
+    assert done.returncode == 0 and done.stderr.count("done before, kept") == 1
+
+
+@pytest.mark.parametrize(("number", "found"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
+def test_interrupted_it_writes_what_it_has(installation: Installation, number: signal.Signals, found: bool) -> None:
+    """`found`: whether the step that was interrupted had written anything."""
+    sizes = [logs.measurement(size, 10.0) for size in (8, 64)]
+    result = json.dumps(logs.bench("allreduce", [logs.contender("awaken", sizes)]))
+    installation.behave(allreduce={"hang": True, **({"result": result} if found else {})})
     folder = installation.folder
     words = installation.words()
     with subprocess.Popen(words, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True) as process:
@@ -137,15 +165,17 @@ def test_interrupted_it_writes_what_it_has(installation: Installation) -> None:
         while not (folder / "hangs").exists():
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "interrupted" in errors
     page = (folder / "awaken-report.html").read_text()
-    assert "Latency, 2 ranks" in page and "Bandwidth, 2 ranks" in page and "Allreduce" not in page
+    assert "Latency, 2 ranks" in page and "Bandwidth, 2 ranks" in page and ("Allreduce, 2 ranks" in page) == found
     assert not [
         path for path in (folder / "awaken-report").iterdir() if ".part" in path.name and path.suffix == ".json"
     ]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((folder / "hangs").read_text()), 0)
 
 
 def test_results_that_cannot_be_read_are_named(installation: Installation) -> None:
@@ -236,6 +266,8 @@ def test_of_several_files_a_bad_one_does_not_hide_the_others(tmp_path: Path) -> 
         (["-o", "missing/page.html"], "folder that is there"),
         (["-o", "page.json"], ".html or .md"),
         (["--time-limit", "0"], "above 0"),
+        (["--time-limit", "inf"], "at most 1000000"),
+        (["--launcher", "'"], "write it as for a shell"),
         (["--apps", "missing"], "no such folder"),
         (["--folder", "awaken"], "cannot be used"),
     ],

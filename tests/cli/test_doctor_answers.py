@@ -1,0 +1,185 @@
+"""What the doctor concludes from what jobs tell: made-up jobs, so that each case is there and takes a moment."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import child_jobs
+import pytest
+from awaken import conformance, doctor, doctor_advice, jobs, native_cache
+from fake_mpi import GPU, FakeMpi
+
+
+@pytest.fixture(autouse=True)
+def built() -> None:
+    child_jobs.skip_unless_built()
+
+
+@pytest.fixture(name="mpi")
+def _mpi(tmp_path: Path) -> FakeMpi:
+    return FakeMpi(tmp_path / "mpi")
+
+
+def run_doctor(mpi: FakeMpi, folder: Path, *words: str, **variables: str) -> tuple[child_jobs.Result, dict[str, Any]]:
+    file = folder / "doctor.json"
+    command = ["doctor", "--emulate", "cuda:2", "--mpiexec", str(mpi.launcher), "--json", str(file), *words]
+    result = child_jobs.awaken(command, child_jobs.environment(None, folder, **variables))
+    return result, json.loads(file.read_text()) if file.exists() else {}
+
+
+def commands(report: dict[str, Any]) -> str:
+    return "\n".join(one["command"] for one in report["advice"])
+
+
+# --------------------------------------------------------------------------------------------------------- the matrix
+
+
+def runner(mpi: FakeMpi, functions: list[str], **changes: Any) -> conformance.Runner:
+    request = conformance.Request(functions=functions, kinds=("host", "device"), **changes)
+    launcher = jobs.find_launcher(str(mpi.launcher), os.environ)
+    return conformance.Runner(launcher, jobs.Surroundings("cuda:2"), request, with_awaken=False)
+
+
+def names(count: int) -> list[str]:
+    return [f"MPI_{number}" for number in range(count)]
+
+
+def test_only_the_first_cell_that_hangs_is_waited_for_in_full(mpi: FakeMpi) -> None:
+    hanging = [f"MPI_{number} device" for number in (1, 2, 5)]
+    mpi.behave(native=dict.fromkeys(hanging, "hang") | {"MPI_3 device": "crash", "MPI_4 device": "slow"})
+    trial = runner(mpi, names(6), cell_limit_s=3.0, hang_again_limit_s=1.0)
+    outcome = trial.run()
+    statuses = {f"{cell.function} {cell.kind}": cell.status for cell in outcome.cells}
+    assert [name for name, status in statuses.items() if status == "hang"] == hanging
+    assert [name for name, status in statuses.items() if status == "crash"] == ["MPI_3 device"]
+    assert statuses["MPI_4 device"] == "works" and len(statuses) == 12
+    # What is slow is no hang: MPI_4 took 0.3 s, and what comes after it gets four times that.
+    assert trial._slowest_s >= 0.3
+    assert trial._limit_s() == min(3.0, max(1.0, 4 * trial._slowest_s))
+    assert outcome.seconds > 3.0 + 1.0 + 1.2
+
+
+def test_the_time_of_all_cells_is_bounded_and_none_is_lost(mpi: FakeMpi) -> None:
+    mpi.behave(native=dict.fromkeys([f"MPI_{number} device" for number in range(3, 30)], "slow"))
+    outcome = runner(mpi, names(30), total_limit_s=1.5).run()
+    statuses = [cell.status for cell in outcome.cells]
+    tried = statuses.index(conformance.NOT_TRIED)
+    assert len(statuses) == 60
+    assert set(statuses[:tried]) <= {"works"} and set(statuses[tried:]) == {conformance.NOT_TRIED}
+
+
+def test_a_stretch_without_a_job_costs_no_other_its_cells(mpi: FakeMpi) -> None:
+    mpi.behave(native={"MPI_0 host": "no start"})
+    trial = runner(mpi, names(24), jobs_at_once=2)
+    with pytest.raises(jobs.JobFailed, match="cannot be started here"):
+        trial.run()
+    statuses = [cell.status for cell in trial.outcome.cells]
+    assert statuses == [conformance.NOT_TRIED] * 12 + ["works"] * 36
+
+
+def test_a_matrix_without_jobs_keeps_everything_else(mpi: FakeMpi, tmp_path: Path) -> None:
+    mpi.behave(functions=["MPI_Bcast"], awaken={"MPI_Bcast device": "no start"})
+    result, report = run_doctor(mpi, tmp_path, "--functions", "MPI_Bcast", "--kinds", "device", "--no-cache")
+    assert result.status == 1 and report["works_with_awaken"] is False
+    assert report["awaken"]["gpu_aware"] is True and report["awaken"]["transport"] == "direct"
+    assert [cell["native"]["status"] for cell in report["matrix"]["cells"]] == ["works"]
+    assert [cell["awaken"]["status"] for cell in report["matrix"]["cells"]] == [conformance.NOT_TRIED]
+    told = [problem["text"] for problem in report["problems"]]
+    assert told[0] == "it cannot be started here" and "1 cells were not tried" in told[1]
+    assert "1 not tried" in result.out
+
+
+# ------------------------------------------------------------------------------------------------------- surroundings
+
+
+def test_two_nodes_between_which_no_job_runs(mpi: FakeMpi, tmp_path: Path) -> None:
+    mpi.behave(no_second_node=True)
+    nodes = tmp_path / "nodes"
+    nodes.write_text("a\nb\n")
+    result, report = run_doctor(mpi, tmp_path, "--no-cache", "--ranks", "5", PBS_NODEFILE=str(nodes))
+    # Five ranks share the two GPUs of a node, as they are told here; the GPUs of both nodes count.
+    assert f"{mpi.launcher} -n 4 awaken exec ./app" in commands(report)
+    assert report["between_nodes"] == {"native": [], "awaken": []}
+    assert result.status == 1 and report["works_with_awaken"] is False
+    assert "no route to the second node" in result.out
+
+
+def test_ranks_that_are_spread_where_they_should_be_together(mpi: FakeMpi, tmp_path: Path) -> None:
+    mpi.behave(hosts=["one", "two"])
+    _, report = run_doctor(mpi, tmp_path, "--no-cache")
+    assert [problem["probe"] for problem in report["problems"]] == ["one node"]
+    assert "one and two" in report["problems"][0]["text"]
+
+
+def test_a_note_of_another_encoding_costs_no_result(mpi: FakeMpi, tmp_path: Path) -> None:
+    file = tmp_path / ".cache" / "awaken" / "native-gpu"
+    file.parent.mkdir(parents=True)
+    line = b"file:1:2:/opt/\xe9/libmpi.so cuda no 2026-01-31T12:00:00Z MPI \xe9t\xe9\n"
+    file.write_bytes(line)
+    result, report = run_doctor(mpi, tmp_path)
+    assert result.status == 0 and report["cache"]["written"], result
+    assert line in file.read_bytes()
+    assert native_cache.read(file)["build-id:ab12", "cuda-emulated"] is True
+
+
+# ------------------------------------------------------------------------------------------------------------- advice
+
+
+def test_advice_with_one_gpu_is_not_to_use_fewer_ranks(mpi: FakeMpi, tmp_path: Path) -> None:
+    mpi.behave(gpu={**GPU, "visible_devices": 1}, same_gpu=True, path="copied")
+    _, report = run_doctor(mpi, tmp_path, "--no-cache")
+    assert [warning["kind"] for warning in report["placement"]["warnings"]] == ["shared GPU"]
+    assert "-n 1 " not in commands(report) and "-n 0 " not in commands(report)
+    assert report["native"]["transport"] == report["awaken"]["transport"] == "unknown"
+    assert "both ranks use one GPU" in report["native"]["why"]
+
+
+def test_advice_without_a_map_of_the_ranks() -> None:
+    report = {
+        "launcher": {"words": ["mpiexec"]},
+        "placement": {"ranks": []},
+        "gpu": {"visible_devices": 2},
+        "allocation": {"nodes": 2},
+    }
+    assert doctor_advice.launch(report) == "mpiexec -n 4"
+
+
+@pytest.mark.parametrize(("transport", "how"), [("staged", "they pass through the host"), ("unknown", "they are slow")])
+def test_advice_for_open_mpi_is_for_every_launcher(transport: str, how: str) -> None:
+    report: dict[str, Any] = {
+        "launcher": {"words": ["srun"]},
+        "placement": {"ranks": [{}, {}]},
+        "gpu": {"vendor": "cuda", "visible_devices": 2},
+        "allocation": {"nodes": 1},
+        "hardware": {"ipc": [{"works": True, "copy_GBps": 400.0}]},
+        "mpi": {"name": "Open MPI", "abi": "openmpi", "library_version": "", "says_gpu_aware": {}},
+        "native": {"gpu_aware": True, "transport": transport, "why": "7.0 GB/s", "bandwidth_GBps": 7.0},
+        "awaken": {"gpu_aware": True},
+    }
+    (advice,) = doctor_advice.native_advice(report)
+    assert advice["why"].startswith(how)
+    assert advice["command"].startswith("export OMPI_MCA_pml=ucx UCX_TLS=sm,self,cuda_copy,cuda_ipc ")
+    assert "needs UCX with CUDA built in" in advice["command"]
+    report["hardware"]["ipc"][0]["copy_GBps"] = 12.0
+    assert bool(doctor_advice.native_advice(report)) == (transport == "staged")
+
+
+def test_the_way_that_the_layer_tells_of_decides() -> None:
+    hardware = {
+        "ipc": [{"works": True, "copy_GBps": 400.0}],
+        "host_path": [{"to_host_GBps": 50.0, "to_device_GBps": 55.0}],
+    }
+
+    def transport(bandwidth: float, path: str) -> str:
+        return doctor.transport_of([{"bandwidth_GBps": bandwidth, "path": path}], hardware)[0]
+
+    assert [transport(10.0, path) for path in ("direct", "ring", "copied", "")] == [
+        "direct",
+        "staged",
+        "unknown",
+        "unknown",
+    ]
+    assert transport(380.0, "copied") == "direct"

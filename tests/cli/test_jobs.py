@@ -1,0 +1,269 @@
+"""Child jobs: their limits, and that nothing is left of them, however the command that started them ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import child_jobs
+import harness
+import pytest
+from awaken import conformance, doctor, jobs, topo
+from fake_mpi import FakeMpi
+
+
+@pytest.fixture(autouse=True)
+def built() -> None:
+    child_jobs.skip_unless_built()
+
+
+@pytest.fixture(name="mpi")
+def _mpi(tmp_path: Path) -> FakeMpi:
+    return FakeMpi(tmp_path / "mpi")
+
+
+def until(true: Callable[[], bool], what: str, limit_s: float = 30) -> None:
+    """Returns as soon as something is so; fails the test when it is not in time."""
+    deadline = time.monotonic() + harness.patient(limit_s)
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def rank_in_a_session_of_its_own(folder: Path) -> str:
+    """Shell words that start a rank, and go on when it has noted its process in `folder`/rank. It never ends, and has
+    no children."""
+    os.mkfifo(folder / "never")
+    rank = f"echo $$ > {folder}/part; mv {folder}/part {folder}/rank; read line < {folder}/never"
+    return f"setsid sh -c '{rank}' > /dev/null 2>&1 & while [ ! -e {folder}/rank ]; do :; done"
+
+
+def script(file: Path, text: str) -> Path:
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    return file
+
+
+# ------------------------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("words", [["yes"], ["sh", "-c", "yes >&2"], ["sh", "-c", "tr '\\0' x < /dev/zero"]])
+def test_a_job_that_never_stops_talking_is_ended_and_not_collected(words: list[str]) -> None:
+    job = jobs.Job(words)
+    started = time.monotonic()
+    assert job.all_records(0.5, 60) == []
+    assert job.timed_out and time.monotonic() - started < harness.patient(10)
+    assert 0 < len(job.errors) <= jobs.Job.KEPT_BYTES
+    assert sum(map(len, job._said)) <= 3 * jobs.Job.KEPT_BYTES
+
+
+def test_each_sign_of_life_puts_the_deadline_off() -> None:
+    job = jobs.Job(["sh", "-c", "echo sign >&2; sleep 0.1; echo sign >&2; sleep 0.1; echo result"])
+    signs: list[bytes] = []
+    deadlines = [time.monotonic() + 60]
+
+    def progress(data: bytes) -> None:
+        signs.append(data)
+        deadlines.append(job._deadline)
+
+    assert job.output(60, progress) == b"result\n"
+    assert (b"".join(signs), job.status, job.timed_out) == (b"sign\nsign\n", 0, False)
+    assert deadlines == sorted(set(deadlines)) and len(deadlines) >= 2
+    silent = jobs.Job(["sleep", "600"])
+    assert silent.output(0.3) == b"" and silent.timed_out
+
+
+def test_ranks_that_outlive_their_launcher_are_ended(tmp_path: Path) -> None:
+    """The launcher is gone before anybody looks for what it has started, and the rank has left its session."""
+    launcher = script(tmp_path / "mpiexec", rank_in_a_session_of_its_own(tmp_path))
+    job = jobs.Job([str(launcher)])
+    assert job.all_records(10, 10) == []
+    rank = int((tmp_path / "rank").read_text())
+    until(lambda: not alive(rank), "the rank is still there")
+
+
+def test_a_job_is_stopped_from_another_thread(tmp_path: Path) -> None:
+    stop = threading.Event()
+    job = jobs.Job(["sh", "-c", f"touch {tmp_path}/runs; sleep 600"], stop=stop)
+    reader = threading.Thread(target=job.all_records, args=(600, 600))
+    reader.start()
+    until((tmp_path / "runs").exists, "it does not start")
+    stop.set()
+    reader.join(harness.patient(30))
+    assert not reader.is_alive() and not job.timed_out and job.status == -signal.SIGTERM
+
+
+def test_after_a_crash_the_others_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs.Job, "AFTERMATH_S", 0.3)
+    job = jobs.Job(["sh", "-c", """echo '@awaken {"record":"crash"}'; sleep 600"""])
+    assert job.all_records(600, 600) == [{"record": "crash"}]
+    assert job.seconds < harness.patient(30)
+
+
+# --------------------------------------------------------------------------------------------------- ends and signals
+
+
+def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(harness.awaken()), *words],
+        env=child_jobs.environment(None, folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGINT, ["doctor"]),
+        (signal.SIGTERM, ["doctor"]),
+        (signal.SIGHUP, ["doctor"]),
+        (signal.SIGINT, ["topo", "--no-measure"]),
+        (signal.SIGTERM, ["topo", "--no-measure"]),
+    ],
+)
+def test_jobs_end_with_the_command(number: signal.Signals, words: list[str], tmp_path: Path) -> None:
+    """The launcher passes no signal on, and its rank is in a session of its own."""
+    launcher = script(
+        tmp_path / "mpiexec",
+        f"""if [ "$1" = --version ]; then echo HYDRA; exit; fi
+{rank_in_a_session_of_its_own(tmp_path)}; wait""",
+    )
+    with started([*words, "--emulate", "cuda:2", "--mpiexec", str(launcher)], tmp_path) as process:
+        until((tmp_path / "rank").exists, "no job is started")
+        rank = int((tmp_path / "rank").read_text())
+        assert alive(rank)
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=harness.patient(30))
+    assert (process.returncode, out) == (128 + number, "")
+    assert errors == "awaken: interrupted\n"
+    until(lambda: not alive(rank), "the rank is still there")
+
+
+def test_an_interrupted_matrix_ends_all_its_jobs_and_keeps_what_was_found(mpi: FakeMpi, tmp_path: Path) -> None:
+    functions = [f"MPI_{number}" for number in range(48)]
+    mpi.behave(functions=functions, native={f"MPI_{number} device": "hang" for number in (3, 17, 30)})
+    file = tmp_path / "doctor.json"
+    words = ["--matrix", "--kinds", "device", "--jobs", "3", "--no-cache", "--json", str(file)]
+    with started(["doctor", "--emulate", "cuda:2", "--mpiexec", str(mpi.launcher), *words], tmp_path) as process:
+        until(lambda: len(mpi.hanging) == 3, "no three jobs at once")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=harness.patient(30))
+    assert process.returncode == 130 and errors == f"awaken: interrupted: {file} has what was found\n"
+    calls = len(mpi.calls)
+    until(lambda: not any(map(alive, mpi.hanging)), "jobs are still there")
+    report = json.loads(file.read_text())
+    assert report["interrupted"] is True and report["native"]["gpu_aware"] is True
+    natively = [cell["native"]["status"] for cell in report["matrix"]["cells"]]
+    assert len(natively) == len(functions)
+    assert natively[:3] == ["works"] * 3 and natively[3] == conformance.NOT_TRIED
+    assert {cell["awaken"]["status"] for cell in report["matrix"]["cells"]} == {conformance.NOT_TRIED}
+    assert len(mpi.calls) == calls, "it goes on starting jobs"
+
+
+def test_an_earlier_result_stays_until_there_is_a_new_one(mpi: FakeMpi, tmp_path: Path) -> None:
+    mpi.behave(says="no PMI server")
+    for command in (["doctor"], ["topo", "--gpus", "7"]):
+        file = tmp_path / f"{command[0]}.json"
+        file.write_text("precious")
+        words = [*command, "--emulate", "cuda:2", "--mpiexec", str(mpi.launcher), "--json", str(file)]
+        result = child_jobs.awaken(words, child_jobs.environment(None, tmp_path))
+        assert result.status in (1, 2) and result.err, result
+        assert file.read_text() == "precious"
+        assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
+
+
+# -------------------------------------------------------------------------------------------------------- the launcher
+
+
+def test_where_launchers_are_told_to_put_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    hydra = jobs.Launcher(("mpiexec",), "mpich", "")
+    assert hydra.command(2) == ["mpiexec", "-ppn", "2", "-n", "2"]
+    assert hydra.command(2, one_per_node=True) == ["mpiexec", "-ppn", "1", "-n", "2"]
+    assert hydra.command(8, spread=True) == ["mpiexec", "-n", "8"]
+    ours = ["mpiexec", "--oversubscribe", "--map-by", "ppr:2:node", "-n", "2"]
+    openmpi = jobs.Launcher(("mpiexec",), "openmpi", "")
+    assert openmpi.command(2) == ours
+    monkeypatch.setenv("SLURM_JOB_ID", "17")  # whose one task would be all that fits
+    assert openmpi.command(2) == ours
+    assert openmpi.command(8, spread=True) == ["mpiexec", "--oversubscribe", "-n", "8"]
+    users = jobs.Launcher(("mpiexec", "--map-by", "numa"), "openmpi", "")
+    assert users.command(2) == ["mpiexec", "--map-by", "numa", "--oversubscribe", "-n", "2"]
+
+
+def test_a_shell_that_is_a_job_of_one_rank() -> None:
+    assert not jobs.within_a_job({})
+    assert jobs.within_a_job({"PMI_RANK": "0"}) and jobs.within_a_job({"PMI_RANK": "0", "PMI_SIZE": "2"})
+    # Hydra starts its proxies by a step of one task.
+    assert jobs.within_a_job({"PMI_RANK": "1", "PMI_SIZE": "2", "SLURM_STEP_NUM_TASKS": "1"})
+    shell = {"PMIX_RANK": "0", "PMIX_NAMESPACE": "n", "PMIX_MCA_gds": "hash", "SLURM_STEP_NUM_TASKS": "1", "HOME": "/"}
+    assert not jobs.within_a_job(shell)
+    jobs.leave_job(shell)
+    assert shell == {"PMIX_MCA_gds": "hash", "SLURM_STEP_NUM_TASKS": "1", "HOME": "/"}
+
+
+def test_in_a_shell_of_one_rank_the_doctor_goes_on(mpi: FakeMpi, tmp_path: Path) -> None:
+    words = ["doctor", "--emulate", "cuda:2", "--mpiexec", str(mpi.launcher), "--no-cache"]
+    variables = child_jobs.environment(None, tmp_path, PMI_RANK="0", PMI_SIZE="1", PMI_FD="5")
+    result = child_jobs.awaken(words, variables)
+    assert result.status == 0 and "Some MPI 1.0" in result.out, result
+
+
+@pytest.mark.parametrize(
+    ("problem", "advice"),
+    [
+        ("srun: error: Unable to create step for job 1: More processors requested than permitted", "--ntasks"),
+        ("srun: error: mpi/pmix: unsupported PMI version", "--mpi=pmi2"),
+        ("Fatal error in MPI_Init: no such device", "--mpi=pmi2"),
+        ("srun: error: task 0: Segmentation fault", ""),
+        ("the matrix has no function MPI_None", ""),
+    ],
+)
+def test_advice_for_what_slurm_says(problem: str, advice: str) -> None:
+    told = doctor.start_advice(jobs.Launcher(("srun",), "slurm", ""), problem)
+    assert advice in told and bool(told) == bool(advice)
+
+
+# ---------------------------------------------------------------------------------------------------------------- topo
+
+
+def test_a_topology_program_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = script(tmp_path / "awaken-topology", "echo 'pairs: 1 of 8' >&2; sleep 600")
+    monkeypatch.setattr(topo, "required_program", lambda _name: hangs)
+    options = topo.parse(["--emulate", "cuda:2", "--limit", "1"])
+    with pytest.raises(jobs.JobFailed, match=r"said nothing for 1 s$"):
+        topo.look(options)
+
+
+@pytest.mark.parametrize(
+    ("bench", "why_not"),
+    [
+        ('{"runs": [{"contenders": [{"unavailable": null, "measurements": [{"size": 8}]}]}]}', "status 0"),
+        ("nonsense", "status 0"),
+        ('{"runs": [{"contenders": [{"unavailable": "no GPU", "measurements": []}]}]}', "no GPU"),
+    ],
+)
+def test_a_curve_without_figures_is_no_crash(mpi: FakeMpi, bench: str, why_not: str) -> None:
+    mpi.behave(bench=bench)
+    options = topo.parse(["--emulate", "cuda:2", "--pretend-nodes"])
+    report: dict[str, Any] = {"allocation": {"nodes": 1}, "network_cards": []}
+    launcher = jobs.find_launcher(str(mpi.launcher), os.environ)
+    answer = topo.measure_between_nodes(options, launcher, jobs.Surroundings("cuda:2"), report)
+    assert why_not in answer["why_not"] and answer["points"] == []
