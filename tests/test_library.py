@@ -96,6 +96,63 @@ def test_an_unknown_mpi_is_named(
     assert status == 2 and all(word in errors for word in words), errors
 
 
+ABI_PROGRAM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+int MPI_Get_library_version(char*, int*);
+int main(void) {
+    char text[16384];
+    int length, (*absent)(void);
+    MPI_Get_library_version(text, &length);
+    absent = (int (*)(void))dlsym(RTLD_DEFAULT, "MPI_Isend");
+    printf("%s: %d\n", text, absent());
+    return 0;
+}
+"""
+MPI5_UNSUPPORTED_OPERATION = 55  # MPI_ERR_UNSUPPORTED_OPERATION; 52 in Open MPI, 44 in MPICH
+
+
+def compile_shared(source: str, library: Path, *arguments: str | Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    file = library.with_suffix(".c")
+    file.write_text(source)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", f"-Wl,-soname,{library.name}", file, *arguments, "-o", library], check=True
+    )
+
+
+def test_open_mpi_with_the_abi_of_mpi5(tmp_path: Path, awaken_program: Path) -> None:
+    """Open MPI 6 has two libraries over a common one, which has the symbols by which older releases are known."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    common, mpi, program = tmp_path / "libopen_mpi.so.99", tmp_path / "libmpi_abi.so.99", tmp_path / "program"
+    compile_shared("int ompi_mpi_comm_world;\n", common)
+    uses_common = "extern int ompi_mpi_comm_world; int* used = &ompi_mpi_comm_world;\n"
+    forward = "int MPI_Get_library_version(char* t, int* l) { return PMPI_Get_library_version(t, l); }\n"
+    fake = FAKE_MPI % {"version": "Open MPI v6.0.0", "extra": "unused"} + uses_common + forward
+    compile_shared(fake, mpi, common, f"-Wl,-rpath,{tmp_path}")
+    (tmp_path / "program.c").write_text(ABI_PROGRAM)
+    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    run = subprocess.run([awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=60)
+    assert run.stdout == f"Open MPI v6.0.0: {MPI5_UNSUPPORTED_OPERATION}\n", (run.returncode, run.stdout, run.stderr)
+
+
+def test_an_mpi_that_calls_itself_too_early(tmp_path: Path, awaken_program: Path) -> None:
+    """Its version is asked for while nothing can be called yet: an error, where it waited for itself forever."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    mpi, program = tmp_path / "libmpi.so.99", tmp_path / "program"
+    fake = "int MPI_Initialized(int* flag) { return *flag = 0; }" + FAKE_MPI % {"version": "MPICH 9", "extra": "acme"}
+    calls = "{\n    int flag = 0;\n    MPI_Initialized(&flag);\n    strcpy(text"
+    compile_shared(fake.replace("{\n    strcpy(text", calls), mpi)
+    (tmp_path / "program.c").write_text(FAKE_PROGRAM)
+    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    run = subprocess.run([awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2 and "was being looked for" in run.stderr, (run.returncode, run.stderr)
+
+
 def test_switched_off_any_mpi_will_do(tmp_path: Path, awaken_program: Path) -> None:
     assert start_program(tmp_path, awaken_program, "Acme MPI 3.0", "acme", AWAKEN="0") == (0, "")
 

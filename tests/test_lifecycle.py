@@ -70,6 +70,50 @@ def test_launchers_number_ranks_as_they_like(
     assert "direct" in paths, paths
 
 
+def call_sites(mpi: str, rank_program: Callable[[str, str], Path]) -> Path:
+    """A small library that calls MPI."""
+    return rank_program(mpi, "call_sites.so")
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_threads_may_load_libraries_meanwhile(
+    mpi: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """The first MPI call and MPI_Init go through all loaded objects, whose list dlopen() changes under two locks."""
+    run(mpi_named(mpi), rank_program(mpi, "lifecycle"), "loading=libanl.so.1", "cuda:1")
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_no_call_site_is_looked_up_twice(
+    mpi: str, awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    run(mpi_named(mpi), rank_program(mpi, "lifecycle"), f"call-sites={call_sites(mpi, rank_program)}", "cuda:1")
+
+
+@pytest.mark.parametrize("emulate", ["cuda:1", "hip:1"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_exceptions_and_cancelled_threads_leave_calls(
+    mpi: str,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        1,
+        [rank_program(mpi, "exceptions")],
+        emulate=emulate,
+        environment={"AWAKEN_CHECK": "1"},
+        timeout=60,
+    )
+    result.check()
+    assert result.output.count("\nok ") + result.output.startswith("ok ") == 7, result.explain()
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_thread_level_is_the_mpis_own(
     mpi: str, awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]

@@ -6,9 +6,6 @@ namespace awaken::AWAKEN_ABI {
 
 Call::~Call() {
     Layer& owner = layer();
-    if (owner.requests.any_adopted()) {
-        owner.requests.progress_adopted();
-    }
     --depth;
     current = _outer;
     report::last_path = _path;
@@ -78,7 +75,7 @@ trace::Event Call::event() const noexcept {
     return event;
 }
 
-int Call::fail(const int error_class, const Error& error) noexcept {
+int Call::fail(const int error_class, const Error& error) {
     Layer& owner = layer();
     _path = report::Path::refused;
     const int code = owner.error_code(error_class, error);

@@ -74,8 +74,8 @@ class Call {
         std::int64_t bytes;
     };
     Part take_part() noexcept { return std::exchange(_part, Part{report::Path::native, 0}); }
-    /// Raises an error of ours on the call's object and returns the code.
-    int fail(int error_class, const Error& error) noexcept;
+    /// Raises an error of ours on the call's object and returns the code. The program's error handler may throw.
+    int fail(int error_class, const Error& error);
 
     /// Nesting of layer calls on this thread: above 0 while one is under way, so that what the MPI (or a tool below us)
     /// calls back through our exported names is recognised.
@@ -135,6 +135,9 @@ struct Entry<function, Operation, int (*)(Arguments...)> {
             const WaitingCall<where_it_waits(function)> waiting(layer());
             TracedRequests<function, Arguments...> requests(call.traced(), arguments...);
             const int error = Operation::template run<function>(call, arguments...);
+            if (Requests& tracked = layer().requests; tracked.any_adopted()) {
+                tracked.progress_adopted();  // an error handler may throw, so not in a destructor
+            }
             call.returned(error);
             requests.returned(error, [&call] { return call.event(); }, arguments...);
             return error;

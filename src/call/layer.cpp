@@ -241,11 +241,18 @@ void Layer::write_report(const bool world_model) {
     if (world_model && _size > 1) {
         // Only rank 0 reports, for all. The gathering is nonblocking with a time limit, since nothing obliges every
         // rank of a job to run with the layer and a report.
-        const std::string text = ledger.serialise();
-        int length = static_cast<int>(text.size());
-        std::vector<int> lengths(static_cast<std::size_t>(_rank == 0 ? _size : 1));
-        std::vector<int> offsets(lengths.size());
-        std::vector<char> texts;
+        struct Gathering {
+            std::string text;
+            int length;
+            std::vector<int> lengths, offsets;
+            std::vector<char> texts;
+        };
+        auto gathering = std::make_unique<Gathering>();
+        auto& [text, length, lengths, offsets, texts] = *gathering;
+        text = ledger.serialise();
+        length = static_cast<int>(text.size());
+        lengths.resize(static_cast<std::size_t>(_rank == 0 ? _size : 1));
+        offsets.resize(lengths.size());
         timespec start{};
         clock_gettime(CLOCK_MONOTONIC, &start);
         const auto wait = [&](MPI_Request& request) {
@@ -288,6 +295,8 @@ void Layer::write_report(const bool world_model) {
             }
             mine.rank = -1;  // stands for the whole job
         } else {
+            // The MPI may write there as long as it runs: nobody can take such an operation back.
+            static_cast<void>(gathering.release());
             mine.host += " (other ranks sent no report within " + std::to_string(kGatherSeconds) + " s)";
         }
     }

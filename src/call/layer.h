@@ -13,6 +13,7 @@
 #include "call/neighbours.h"
 #include "call/rank_trace.h"
 #include "call/requests.h"
+#include "call/split_accesses.h"
 #include "gpu/gpu.h"
 #include "mpi/datatypes.h"
 #include "mpi/native.h"
@@ -44,6 +45,7 @@ class Layer {
     transfer::PinnedPool pool;
     transfer::LandingPool landings;
     Requests requests;
+    SplitAccesses split_accesses;
     Neighbours neighbours;
     report::Ledger ledger;
     RankTrace trace;

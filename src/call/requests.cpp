@@ -13,16 +13,24 @@ namespace awaken::AWAKEN_ABI {
 // the length of the message, of which what fits was delivered (Stage::store stops at the buffer's end). An MPI may also
 // leave the status alone on an error, so ours are zero to begin with.
 std::int64_t received_bytes(const MPI_Status& status) {
-    const Native& native = layer().real;
     int cancelled = 0;
-    native.Test_cancelled(&status, &cancelled);
-    if (cancelled != 0) {
-        return 0;
-    }
+    layer().real.Test_cancelled(&status, &cancelled);
+    return cancelled != 0 ? 0 : transferred_bytes(status);
+}
+
+std::int64_t transferred_bytes(const MPI_Status& status) {
     // Counted in MPI_BYTE the number of elements is the number of bytes, also past the 2^31 of MPI_Get_count.
     MPI_Count bytes = 0;
-    native.Get_elements_x(&status, MPI_BYTE, &bytes);
+    layer().real.Get_elements_x(&status, MPI_BYTE, &bytes);
     return bytes == MPI_UNDEFINED ? 0 : static_cast<std::int64_t>(bytes);
+}
+
+void return_status(MPI_Status* const status, const MPI_Status& own) noexcept {
+    if (status != MPI_STATUS_IGNORE) {
+        const int kept = status->MPI_ERROR;
+        *status = own;
+        status->MPI_ERROR = kept;
+    }
 }
 
 bool Operation::advance(const bool asked, const Ask ask) {
@@ -140,7 +148,7 @@ void Operation::store(MPI_Status& status, const int error) {
     // A flush of a window stores for its requests too, in whatever thread.
     const std::scoped_lock lock(mutex);
     if (!stored && (error == MPI_SUCCESS || (receives && error_class == MPI_ERR_TRUNCATE)) && stage) {
-        stage->store(receives ? received_bytes(status) : -1);
+        stage->store(receives ? received_bytes(status) : reads ? transferred_bytes(status) : -1);
     }
     stored = true;
 }
@@ -285,44 +293,41 @@ void Requests::adopt(std::shared_ptr<Operation> operation) {
     _adopted_count.store(_adopted.size(), std::memory_order_release);
 }
 
-void Requests::progress_adopted() noexcept {
-    struct Done {
-        std::shared_ptr<Operation> operation;
-        MPI_Status status;
-        int error;
-    };
-    std::vector<Done> done;
-    {
-        const std::scoped_lock lock(_adopted_mutex);
-        for (std::size_t i = 0; i < _adopted.size();) {
-            Operation& operation = *_adopted[i];
-            int flag = 0;
-            MPI_Status status{};
-            if (!operation.advance(true)) {
-                operation.leave();
-                ++i;
-                continue;
-            }
-            const int error = _native.Test(&operation.carrier, &flag, &status);
-            if (flag == 0 && error == MPI_SUCCESS) {
-                ++i;
-                continue;
-            }
-            done.push_back({std::move(_adopted[i]), status, error});
-            _adopted.erase(_adopted.begin() + static_cast<std::ptrdiff_t>(i));
+std::optional<Requests::Adopted> Requests::take_adopted(std::size_t& from) {
+    const std::scoped_lock lock(_adopted_mutex);
+    for (; from < _adopted.size(); ++from) {
+        Operation& operation = *_adopted[from];
+        if (!operation.advance(true)) {
+            operation.leave();
+            continue;
         }
-        _adopted_count.store(_adopted.size(), std::memory_order_release);
+        int flag = 0;
+        MPI_Status status{};
+        const int error = _native.Test(&operation.carrier, &flag, &status);
+        if (flag != 0 || error != MPI_SUCCESS) {
+            Adopted over{std::move(_adopted[from]), status, error};
+            _adopted.erase(_adopted.begin() + static_cast<std::ptrdiff_t>(from));
+            _adopted_count.store(_adopted.size(), std::memory_order_release);
+            return over;
+        }
     }
-    // Without the lock: an error goes to the program's error handler, which may call MPI.
-    for (auto& [operation, status, error] : done) {
+    return std::nullopt;
+}
+
+void Requests::progress_adopted() {
+    // One after the other, and without the lock: an error goes to the program's error handler, which may call MPI, or
+    // throw. What other threads take from the list meanwhile, they complete as well.
+    std::size_t from = 0;
+    while (std::optional<Adopted> over = take_adopted(from)) {
+        Operation& operation = *over->operation;
         try {
-            operation->complete(status, error);
-        } catch (const std::exception& failure) {
+            operation.complete(over->status, over->error);
+        } catch (const Error& failure) {
             fprintf(stderr, "awaken: a freed request could not be completed: %s\n", failure.what());
         }
         // A persistent request still exists after its completion.
-        if (operation->kind != Operation::Kind::once && operation->carrier != MPI_REQUEST_NULL) {
-            _native.Request_free(&operation->carrier);
+        if (operation.kind != Operation::Kind::once && operation.carrier != MPI_REQUEST_NULL) {
+            _native.Request_free(&operation.carrier);
         }
     }
 }

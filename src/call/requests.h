@@ -66,6 +66,7 @@ class Operation {
     MPI_Request carrier = MPI_REQUEST_NULL;  ///< the native request under way; equal to handle unless rebinding
     std::optional<Stage> stage;
     bool receives = false;  ///< the status says how many bytes to store
+    bool reads = false;     ///< from a file: so it does, with transferred_bytes()
     bool active = true;     ///< started and not yet completed
     bool stored = false;    ///< data already copied back, by MPI_Request_get_status
     /// Rebinding: starts a native nonblocking operation on a fresh stage, or returns false when the buffer is host
@@ -123,6 +124,13 @@ class Operation {
 
 /// Bytes that a completed receive delivered.
 [[nodiscard]] std::int64_t received_bytes(const MPI_Status& status);
+/// Bytes that a completed access to a file has read or written. Nobody cancels one, and Open MPI's status leaves open
+/// whether somebody did.
+[[nodiscard]] std::int64_t transferred_bytes(const MPI_Status& status);
+
+/// Gives the program `own` as the status of a function that returns a single one, which leaves the field MPI_ERROR as
+/// it is (MPI-4.1, 3.2.5). `status` may be MPI_STATUS_IGNORE.
+void return_status(MPI_Status* status, const MPI_Status& own) noexcept;
 
 class Requests {
   public:
@@ -167,7 +175,8 @@ class Requests {
     [[nodiscard]] bool any_adopted() const noexcept { return _adopted_count.load(std::memory_order_acquire) != 0; }
     /// Completes what can be completed of the adopted operations. Every served call ends with this while there are any.
     /// A copy that fails (the program gave the buffer back too early) has no caller left to tell: it is said on stderr.
-    void progress_adopted() noexcept;
+    /// An error of a message goes to the program's error handler, and what that throws comes out of here.
+    void progress_adopted();
     /// Waits for all adopted operations.
     void finish_adopted();
 
@@ -187,6 +196,15 @@ class Requests {
     std::mutex _exchanges_mutex;
     std::atomic<std::size_t> _exchange_count{0};
     std::vector<std::shared_ptr<Operation>> _exchanges;
+    /// An adopted operation that is over, with the native outcome.
+    struct Adopted {
+        std::shared_ptr<Operation> operation;
+        MPI_Status status;
+        int error;
+    };
+    /// The first one from place `from` on that is over, which is not in the list any more; `from` moves along.
+    [[nodiscard]] std::optional<Adopted> take_adopted(std::size_t& from);
+
     std::mutex _adopted_mutex;
     std::atomic<std::size_t> _adopted_count{0};
     std::vector<std::shared_ptr<Operation>> _adopted;

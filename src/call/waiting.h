@@ -70,6 +70,30 @@ constexpr Waits where_it_waits(const Function function) noexcept {
         case Function::Pack_external_c:
         case Function::Unpack_external:
         case Function::Unpack_external_c:
+        case Function::File_read:
+        case Function::File_read_c:
+        case Function::File_read_at:
+        case Function::File_read_at_c:
+        case Function::File_iread:
+        case Function::File_iread_c:
+        case Function::File_iread_at:
+        case Function::File_iread_at_c:
+        case Function::File_iread_all:
+        case Function::File_iread_all_c:
+        case Function::File_iread_at_all:
+        case Function::File_iread_at_all_c:
+        case Function::File_write:
+        case Function::File_write_c:
+        case Function::File_write_at:
+        case Function::File_write_at_c:
+        case Function::File_iwrite:
+        case Function::File_iwrite_c:
+        case Function::File_iwrite_at:
+        case Function::File_iwrite_at_c:
+        case Function::File_iwrite_all:
+        case Function::File_iwrite_all_c:
+        case Function::File_iwrite_at_all:
+        case Function::File_iwrite_at_all_c:
         case Function::Reduce_local:
         case Function::Reduce_local_c:
         case Function::Type_free:

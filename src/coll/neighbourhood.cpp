@@ -73,7 +73,7 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Receive& r
 
 /// MPI_Neighbor_allgather and MPI_Neighbor_alltoall.
 template <bool to_each>
-struct Regular {
+struct NeighbourRegular {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
@@ -110,10 +110,10 @@ struct Regular {
             tail...);
     }
 };
-using AllGather = Regular<false>;
-using AllToAll = Regular<true>;
+using NeighbourAllGather = NeighbourRegular<false>;
+using NeighbourAllToAll = NeighbourRegular<true>;
 
-struct AllGatherV {
+struct NeighbourAllGatherV {
     template <Function function, class Count, class Counts, class Displacements, class... Tail>
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
@@ -149,7 +149,7 @@ struct AllGatherV {
     }
 };
 
-struct AllToAllV {
+struct NeighbourAllToAllV {
     template <Function function, class Counts, class Displacements, class... Tail>
     static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
                    MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
@@ -187,7 +187,7 @@ struct AllToAllV {
     }
 };
 
-struct AllToAllW {
+struct NeighbourAllToAllW {
     template <Function function, class Counts, class Displacements, class Types, class... Tail>
     static int run(Call& call, const void* send_buffer, Counts send_counts, Displacements send_displacements,
                    Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
@@ -246,26 +246,26 @@ Services edge_services() {
         AWAKEN_SERVE(Graph_create, MakeTopology),
         AWAKEN_SERVE(Dist_graph_create, MakeTopology),
         AWAKEN_SERVE(Dist_graph_create_adjacent, MakeTopology),
-        AWAKEN_SERVE(Neighbor_allgather, AllGather),
-        AWAKEN_SERVE(Neighbor_allgather_c, AllGather),
-        AWAKEN_SERVE(Neighbor_allgatherv, AllGatherV),
-        AWAKEN_SERVE(Neighbor_allgatherv_c, AllGatherV),
-        AWAKEN_SERVE(Neighbor_alltoall, AllToAll),
-        AWAKEN_SERVE(Neighbor_alltoall_c, AllToAll),
-        AWAKEN_SERVE(Neighbor_alltoallv, AllToAllV),
-        AWAKEN_SERVE(Neighbor_alltoallv_c, AllToAllV),
-        AWAKEN_SERVE(Neighbor_alltoallw, AllToAllW),
-        AWAKEN_SERVE(Neighbor_alltoallw_c, AllToAllW),
+        AWAKEN_SERVE(Neighbor_allgather, NeighbourAllGather),
+        AWAKEN_SERVE(Neighbor_allgather_c, NeighbourAllGather),
+        AWAKEN_SERVE(Neighbor_allgatherv, NeighbourAllGatherV),
+        AWAKEN_SERVE(Neighbor_allgatherv_c, NeighbourAllGatherV),
+        AWAKEN_SERVE(Neighbor_alltoall, NeighbourAllToAll),
+        AWAKEN_SERVE(Neighbor_alltoall_c, NeighbourAllToAll),
+        AWAKEN_SERVE(Neighbor_alltoallv, NeighbourAllToAllV),
+        AWAKEN_SERVE(Neighbor_alltoallv_c, NeighbourAllToAllV),
+        AWAKEN_SERVE(Neighbor_alltoallw, NeighbourAllToAllW),
+        AWAKEN_SERVE(Neighbor_alltoallw_c, NeighbourAllToAllW),
     };
 }
 
 Services neighbourhood_services() {
     return {
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_allgather, Ineighbor_allgather, AllGather),
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_allgatherv, Ineighbor_allgatherv, AllGatherV),
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoall, Ineighbor_alltoall, AllToAll),
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv, AllToAllV),
-        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw, AllToAllW),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_allgather, Ineighbor_allgather, NeighbourAllGather),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_allgatherv, Ineighbor_allgatherv, NeighbourAllGatherV),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoall, Ineighbor_alltoall, NeighbourAllToAll),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoallv, Ineighbor_alltoallv, NeighbourAllToAllV),
+        AWAKEN_SERVE_COLLECTIVE(Neighbor_alltoallw, Ineighbor_alltoallw, NeighbourAllToAllW),
     };
 }
 

@@ -69,7 +69,22 @@ const std::vector<loader::Abi>& available() noexcept {
     return abis;
 }
 
+namespace {
+
+/// Makes this library's frames fit to be unwound by others. The program's exceptions and pthread_cancel() bring their
+/// own unwinder (libgcc_s), which runs the clean-up of our frames with the unwinder linked into this library, and that
+/// one has its tables only when it has thrown something itself.
+void prepare_unwinder() {
+    try {
+        throw Error("nothing is wrong", "nothing is to be done");
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
+    }
+}
+
+}  // namespace
+
 void install(const loader::Binding& binding) {
+    prepare_unwinder();
     const Core* const core = find(binding.abi);
     if (core == nullptr) {
         throw Error(std::string("this build of Awaken has no core for the ") + loader::to_string(binding.abi) +

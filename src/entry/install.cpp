@@ -29,7 +29,7 @@ void install(const loader::Binding& binding) {
     for (const Services& family :
          {tracing ? observed_services() : waiting_services(), environment_services(), point_to_point_services(),
           persistent_services(), completion_services(), collective_services(), edge_services(),
-          neighbourhood_services(), pack_services(), one_sided_services()}) {
+          neighbourhood_services(), pack_services(), one_sided_services(), file_services()}) {
         for (const loader::Service& service : family) {
             if (service.entry == nullptr) {
                 continue;  // not in this ABI

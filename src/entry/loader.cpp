@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -116,6 +117,10 @@ std::string known_abis() {
 
 Abi recognise(void* handle, const LoadedObject& object, const std::string& version) {
     const auto has = [&](const char* symbol) { return dlsym(handle, symbol) != nullptr; };
+    // First: Open MPI 6 has a library for this ABI as well, and both of its libraries lead to the old symbols.
+    if (strncmp(base_name(object.path), "libmpi_abi", 10) == 0) {
+        return Abi::mpi5;
+    }
     if (has("ompi_mpi_comm_world")) {
         // The interface number 40 covers Open MPI 3 to 5 and has kept its ABI.
         int major = 0;
@@ -125,8 +130,7 @@ Abi recognise(void* handle, const LoadedObject& object, const std::string& versi
         }
         return Abi::openmpi;
     }
-    if (strncmp(base_name(object.path), "libmpi_abi", 10) == 0 ||
-        (has("MPI_Abi_get_version") && !has("MPI_F_STATUS_IGNORE"))) {
+    if (has("MPI_Abi_get_version") && !has("MPI_F_STATUS_IGNORE")) {
         return Abi::mpi5;
     }
     for (const char* const word : {"MPICH", "MVAPICH", "Intel(R) MPI", "CRAY", "ParaStation"}) {
@@ -397,19 +401,35 @@ constexpr unsigned long kAddressRelocations[] = {R_X86_64_GLOB_DAT, R_X86_64_64}
 constexpr unsigned long kAddressRelocations[] = {R_AARCH64_GLOB_DAT, R_AARCH64_ABS64};
 #endif
 
-/// True for MPI_X, PMPI_X where neither form exists in the MPI.
-bool is_absent(const Binding& binding, const char* const symbol) noexcept {
-    const char* const name = symbol[0] == 'P' ? symbol + 1 : symbol;
-    if (strncmp(name, "MPI_", 4) != 0 || binding.symbol(symbol) != nullptr) {
-        return false;
-    }
-    for (int i = 0; i < kFunctions; ++i) {
-        if (strcmp(kNames[static_cast<std::size_t>(i)], name) == 0) {
-            return true;
+/// The names that we export and the MPI lacks.
+class AbsentNames {
+  public:
+    explicit AbsentNames(const Binding& binding) noexcept {
+        char profiling_name[80];
+        for (std::size_t i = 0; i < kFunctions; ++i) {
+            snprintf(profiling_name, sizeof profiling_name, "P%s", kNames[i]);
+            _plain[i] = binding.symbol(kNames[i]) == nullptr;
+            _profiling[i] = binding.symbol(profiling_name) == nullptr;
         }
     }
-    return false;
-}
+    /// Asks nobody.
+    [[nodiscard]] bool contain(const char* const symbol) const noexcept {
+        const bool profiling = symbol[0] == 'P';
+        const char* const name = profiling ? symbol + 1 : symbol;
+        if (strncmp(name, "MPI_", 4) != 0) {
+            return false;
+        }
+        for (std::size_t i = 0; i < kFunctions; ++i) {
+            if (strcmp(kNames[i], name) == 0) {
+                return profiling ? _profiling[i] : _plain[i];
+            }
+        }
+        return false;
+    }
+
+  private:
+    std::array<bool, kFunctions> _plain{}, _profiling{};
+};
 
 /// Writes null into one slot of an object's relocated data, which the loader has made read-only by now.
 void clear_slot(void** const slot) noexcept {
@@ -420,12 +440,12 @@ void clear_slot(void** const slot) noexcept {
     }
 }
 
-void withdraw_from(const link_map& map, const dl_phdr_info& object, const Binding& binding) noexcept {
+void withdraw_from(const dl_phdr_info& object, const ElfW(Dyn) * dynamic, const AbsentNames& absent_names) noexcept {
     const char* strings = nullptr;
     const ElfW(Sym)* symbols = nullptr;
     const ElfW(Rela)* relocations = nullptr;
     std::size_t bytes = 0;
-    for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
+    for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
         switch (entry->d_tag) {
             case DT_STRTAB:
                 strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
@@ -457,8 +477,8 @@ void withdraw_from(const link_map& map, const dl_phdr_info& object, const Bindin
         if (ELF64_ST_BIND(symbol.st_info) != STB_WEAK || symbol.st_shndx != SHN_UNDEF) {
             continue;
         }
-        auto** const slot = reinterpret_cast<void**>(map.l_addr + relocation.r_offset);
-        if (*slot != nullptr && is_absent(binding, strings + symbol.st_name)) {
+        auto** const slot = reinterpret_cast<void**>(object.dlpi_addr + relocation.r_offset);
+        if (*slot != nullptr && absent_names.contain(strings + symbol.st_name)) {
             clear_slot(slot);
             changed = true;
         }
@@ -483,6 +503,9 @@ void withdraw_from(const link_map& map, const dl_phdr_info& object, const Bindin
 }  // namespace
 
 void withdraw_absent_functions(const Binding& binding) noexcept {
+    static const AbsentNames absent_names(binding);  // there is one MPI
+    // The callback runs under the lock of the dynamic loader's list of objects, which dlopen() takes after another one
+    // that dlsym(), dladdr() and their like want too: it must call none of these.
     dl_iterate_phdr(
         [](dl_phdr_info* object, std::size_t, void* data) {
             const ElfW(Phdr)* dynamic = nullptr;
@@ -491,71 +514,112 @@ void withdraw_absent_functions(const Binding& binding) noexcept {
                     dynamic = &object->dlpi_phdr[i];
                 }
             }
-            if (dynamic == nullptr) {
-                return 0;
-            }
-            // The dynamic section lies inside the object, so its address leads to the object's link map.
-            Dl_info info{};
-            link_map* map = nullptr;
-            const void* const inside = reinterpret_cast<const void*>(object->dlpi_addr + dynamic->p_vaddr);
-            if (dladdr1(inside, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0 && map != nullptr &&
-                strstr(map->l_name, "linux-vdso") == nullptr) {
-                withdraw_from(*map, *object, *static_cast<const Binding*>(data));
+            // The addresses in the kernel's own object are not those where it lies.
+            if (dynamic != nullptr && strstr(object->dlpi_name, "linux-vdso") == nullptr) {
+                withdraw_from(*object, reinterpret_cast<const ElfW(Dyn)*>(object->dlpi_addr + dynamic->p_vaddr),
+                              *static_cast<const AbsentNames*>(data));
             }
             return 0;
         },
-        const_cast<Binding*>(&binding));
+        const_cast<AbsentNames*>(&absent_names));
 }
 
 namespace {
 
 enum class Origin : std::uintptr_t { program = 0, mpi_plugin = 1, tool = 2 };
 
-Origin find_origin(const void* const address) noexcept {
-    Dl_info info{};
-    if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
-        return Origin::program;
-    }
-    Dl_info ourselves{};
-    if (dladdr(reinterpret_cast<const void*>(&awaken_resolve), &ourselves) != 0 &&
-        ourselves.dli_fbase == info.dli_fbase) {
+Origin find_origin(const LoadedObject& object) {
+    if (object.contains(reinterpret_cast<const void*>(&awaken_resolve))) {
         return Origin::tool;  // a tool below us that left its frame (a tail call) before it called on
     }
-    const char* const slash = strrchr(info.dli_fname, '/');
-    const char* const file = slash != nullptr ? slash + 1 : info.dli_fname;
+    const char* const file = base_name(object.path);
     // Open MPI's plug-ins and base libraries, MPICH's transports.
     for (const char* const prefix :
-         {"mca_", "libopen-pal", "libopen-rte", "libmca_", "libpmix", "libfabric", "libuc"}) {
+         {"mca_", "libopen-pal", "libopen-rte", "libopen_mpi", "libmca_", "libpmix", "libfabric", "libuc"}) {
         if (strncmp(file, prefix, strlen(prefix)) == 0) {
             return Origin::mpi_plugin;
         }
     }
-    void* const object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    if (object == nullptr) {
+    void* const handle = handle_of(object);
+    if (handle == nullptr) {
         return Origin::program;
     }
     // A tool may define a few functions only.
-    bool tool = false;
-    for (std::size_t i = 0; i < kNames.size() && !tool; ++i) {
-        Dl_info own{};
-        const void* const defined = dlsym(object, kNames[i]);
-        tool = defined != nullptr && dladdr(defined, &own) != 0 && own.dli_fbase == info.dli_fbase;
-    }
-    dlclose(object);
+    const bool tool = std::any_of(kNames.begin(), kNames.end(),
+                                  [&](const char* const name) { return defines(handle, object, name); });
+    dlclose(handle);
     return tool ? Origin::tool : Origin::program;
 }
 
-/// Remembers where calls came from: one word per call site's page, holding the page and the verdict.
+/// How many objects the process has unloaded so far.
+unsigned long long count_unloaded() noexcept {
+    unsigned long long count = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            *static_cast<unsigned long long*>(data) = info->dlpi_subs;
+            return 1;  // each object says the same
+        },
+        &count);
+    return count;
+}
+
+/// The verdict for each page that a call came from, in one word: the page and the verdict.
+constexpr std::uintptr_t kPage = 4096;
+std::array<std::atomic<std::uintptr_t>, 256> origins_of_pages{};
+
+/// The verdicts for whole objects, whose look-ups take milliseconds: for pages that have no place, or not yet.
+class ObjectOrigins {
+  public:
+    [[nodiscard]] Origin find(const void* const address) {
+        {
+            const std::scoped_lock lock(_mutex);
+            if (const auto unloaded = count_unloaded(); unloaded != _unloaded) {
+                // There may be other objects at the same addresses by now.
+                _unloaded = unloaded;
+                _known.clear();
+                for (auto& page : origins_of_pages) {
+                    page.store(0, std::memory_order_relaxed);
+                }
+            }
+            for (const Known& known : _known) {
+                if (known.object.contains(address)) {
+                    return known.origin;
+                }
+            }
+        }
+        // Without the lock: the loader's own, which the look-ups take, may be held by another thread that comes here
+        // from an object's initialisation.
+        for (LoadedObject& object : loaded_objects()) {
+            if (object.contains(address)) {
+                const Origin origin = find_origin(object);
+                const std::scoped_lock lock(_mutex);
+                _known.push_back({std::move(object), origin});
+                return origin;
+            }
+        }
+        return Origin::program;  // code that was generated at run time
+    }
+
+  private:
+    struct Known {
+        LoadedObject object;
+        Origin origin;
+    };
+    std::mutex _mutex;
+    unsigned long long _unloaded = 0;
+    std::vector<Known> _known;
+};
+
 Origin origin_of(const void* const address) noexcept {
-    constexpr std::uintptr_t kPage = 4096;
-    static std::array<std::atomic<std::uintptr_t>, 256> cache{};
     const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) / kPage;
-    auto& slot = cache[page % cache.size()];
+    auto& slot = origins_of_pages[page % origins_of_pages.size()];
     const std::uintptr_t cached = slot.load(std::memory_order_relaxed);
-    if (cached / kPage == page) {
+    if (cached / kPage == page) [[likely]] {
         return static_cast<Origin>(cached % kPage);
     }
-    const Origin origin = find_origin(address);
+    // Kept for the life of the process, as the binding is.
+    static auto* const objects = new ObjectOrigins;
+    const Origin origin = objects->find(address);
     slot.store(page * kPage + static_cast<std::uintptr_t>(origin), std::memory_order_relaxed);
     return origin;
 }
@@ -584,7 +648,17 @@ void die(const std::string& message) noexcept {
 
 extern "C" __attribute__((visibility("hidden"))) void awaken_resolve(const void* const caller) noexcept {
     using namespace awaken;
+    // An MPI or a library's initialisation that calls MPI functions while they are being looked for: there is nothing
+    // yet that such a call could be led to.
+    static thread_local bool resolving = false;
+    if (resolving) {
+        loader::die(Error("an MPI function was called while the program's MPI was being looked for, by that MPI's "
+                          "PMPI_Get_library_version or by a library that is loaded with it",
+                          "load that library after the program's first MPI call, or set AWAKEN=off")
+                        .what());
+    }
     std::call_once(loader::resolve_once, [caller] {
+        resolving = true;
         try {
             // Kept for the life of the process: programs may call MPI until the very end.
             auto* const binding = new loader::Binding(loader::bind(caller));
@@ -595,5 +669,6 @@ extern "C" __attribute__((visibility("hidden"))) void awaken_resolve(const void*
         } catch (const std::exception& error) {
             loader::die(error.what());
         }
+        resolving = false;
     });
 }

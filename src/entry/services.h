@@ -18,6 +18,7 @@ using Services = std::vector<loader::Service>;
 [[nodiscard]] Services edge_services();            ///< coll/neighbourhood.cpp: what all ranks take part in
 [[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
 [[nodiscard]] Services pack_services();            ///< p2p/pack.cpp
+[[nodiscard]] Services file_services();            ///< io/files.cpp
 [[nodiscard]] Services observed_services();        ///< entry/observed.cpp: all others, while calls are traced
 [[nodiscard]] Services waiting_services();         ///< entry/waiting.cpp: that may wait in the MPI; without a trace
 [[nodiscard]] Services one_sided_services();       ///< rma/one_sided.cpp

@@ -77,9 +77,20 @@ struct Contents {
     }
 };
 
+/// A pair that MPI_Type_get_value_index has made; MPI has that from 4.1 on.
+bool is_value_index(const int combiner) {
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
+    return combiner == MPI_COMBINER_VALUE_INDEX;
+#else
+    static_cast<void>(combiner);
+    return false;
+#endif
+}
+
+/// Of such a type no handle is ever freed.
 bool is_predefined(const int combiner) {
     return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
-           combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+           combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER || is_value_index(combiner);
 }
 
 /// Whether the MPI has the large-count queries (some headers declare them, some libraries lack them).
@@ -236,7 +247,7 @@ class Decoder {
     Decoded decode(const MPI_Datatype type) const {
         const Contents contents = contents_of(_native, type);
         if (is_predefined(contents.combiner)) {
-            return predefined(type);
+            return predefined(type, contents.combiner);
         }
         MPI_Aint lower = 0, extent = 0;
         _native.Type_get_extent(type, &lower, &extent);
@@ -326,7 +337,7 @@ class Decoder {
                 "make the type with one of the constructors of MPI-3.1, or pass a host buffer"};
     }
 
-    Decoded predefined(const MPI_Datatype type) const {
+    Decoded predefined(const MPI_Datatype type, const int combiner) const {
         for (const PairType& pair : pair_types()) {
             if (pair.type == type) {
                 MPI_Aint lower = 0, extent = 0;
@@ -343,6 +354,14 @@ class Decoder {
         }
         int size = 0;
         _native.Type_size(type, &size);
+        if (is_value_index(combiner)) {
+            // Only MPIs to come make such pairs of other types than the above; what has a gap would need its parts.
+            MPI_Aint lower = 0, extent = 0;
+            _native.Type_get_extent(type, &lower, &extent);
+            if (extent != size) {
+                throw unknown(combiner);
+            }
+        }
         return {Layout::contiguous(size), TypeHandle(_native, type, false)};
     }
 

@@ -217,9 +217,7 @@ struct Wait {
                 MPI_Status own{};
                 int error = below<function>()(carriers.data(), &own);
                 carriers.complete(0, own, error);
-                if (status != MPI_STATUS_IGNORE) {
-                    *status = own;
-                }
+                return_status(status, own);
                 return error;
             }
         }
@@ -243,9 +241,7 @@ struct Test {
                 int error = below<function>()(carriers.data(), flag, &own);
                 if (error != MPI_SUCCESS || *flag != 0) {
                     carriers.complete(0, own, error);
-                    if (status != MPI_STATUS_IGNORE) {
-                        *status = own;
-                    }
+                    return_status(status, own);
                 }
                 return error;
             }
@@ -414,9 +410,7 @@ struct WaitAny {
                         carriers.complete(*index, own, error);
                     }
                 }
-                if (status != MPI_STATUS_IGNORE) {
-                    *status = own;
-                }
+                return_status(status, own);
                 return error;
             }
         }
@@ -444,8 +438,8 @@ struct TestAny {
                         carriers.complete(*index, own, error);
                     }
                 }
-                if ((*flag != 0 || error != MPI_SUCCESS) && status != MPI_STATUS_IGNORE) {
-                    *status = own;
+                if (*flag != 0 || error != MPI_SUCCESS) {
+                    return_status(status, own);
                 }
                 return error;
             }
@@ -554,9 +548,7 @@ struct GetStatus {
         const int error = below<function>()(carrier_of(request), flag, &own);
         if (error == MPI_SUCCESS && *flag != 0) {
             store_early(request, own);
-            if (status != MPI_STATUS_IGNORE) {
-                *status = own;
-            }
+            return_status(status, own);
         }
         return error;
     }
@@ -619,8 +611,8 @@ struct GetStatusAny {
             } else if (hidden != 0) {
                 *flag = 0;  // said of what was shown only
             }
-            if (*flag != 0 && status != MPI_STATUS_IGNORE) {
-                *status = own;
+            if (*flag != 0) {
+                return_status(status, own);
             }
         }
         return error;

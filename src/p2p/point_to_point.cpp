@@ -265,9 +265,7 @@ struct Receive {
             error = below<function>()(received.address, received.count, received.type, source, tag, comm, &own);
         }
         error = conclude(arrival, own, error);
-        if (status != MPI_STATUS_IGNORE) {
-            *status = own;
-        }
+        return_status(status, own);
         return error;
     }
 };
@@ -324,9 +322,7 @@ struct MatchedReceive {
             error = below<function>()(received.address, received.count, received.type, message, &own);
         }
         error = conclude(arrival, own, error);
-        if (status != MPI_STATUS_IGNORE) {
-            *status = own;
-        }
+        return_status(status, own);
         return error;
     }
 };
@@ -447,9 +443,7 @@ struct SendReceive {
             }
             arrival.settle(own, error);
         }
-        if (status != MPI_STATUS_IGNORE) {
-            *status = own;
-        }
+        return_status(status, own);
         return error;
     }
 };
@@ -488,9 +482,7 @@ struct SendReceiveReplace {
                 stage.store(received_bytes(own));
             }
         }
-        if (status != MPI_STATUS_IGNORE) {
-            *status = own;
-        }
+        return_status(status, own);
         return error;
     }
 };

@@ -620,7 +620,7 @@ void WireExchange::settle(MPI_Status& status, int& error) {
     if (_arrival && !_failure) {
         _arrival->settle(status, error);
     }
-    if (_failure && !_settled) {
+    if (_failure && !std::exchange(_settled, true)) {  // the error handler may throw
         Layer& owner = layer();
         _error = owner.error_code(MPI_ERR_OTHER, *_failure);
         owner.real.Comm_call_errhandler(_communicator, _error);
@@ -628,7 +628,6 @@ void WireExchange::settle(MPI_Status& status, int& error) {
     if (_error != MPI_SUCCESS) {
         error = _error;
     }
-    _settled = true;
 }
 
 void WireExchange::leave() {

@@ -7,10 +7,14 @@
 //     lifecycle threads           MPI_THREAD_MULTIPLE: four threads, each with its communicator, device buffers
 //     lifecycle shared-threads    ... and all on one communicator, told apart by tags
 //     lifecycle level=N           MPI_Init_thread(N): prints what was provided
+//     lifecycle loading=LIBRARY   another thread loads and unloads a library during the first MPI call and MPI_Init
+//     lifecycle call-sites=LIBRARY  calls in turn from two places that share a slot of the loader's table of call sites
 //     lifecycle host              no GPU use at all: no thread, no descriptor may remain
 //
 // Each prints `ok NAME` on rank 0, or `FAIL NAME: why`, and exits non-zero then.
 #include <dirent.h>
+#include <dlfcn.h>
+#include <time.h>
 
 #include <atomic>
 #include <set>
@@ -126,6 +130,62 @@ void threads(const std::string& gpu_name, int rank, bool shared) {
     }
 }
 
+/// Loads and unloads a library in another thread, as long as it lives. A second one would keep the library loaded.
+class Loading {
+  public:
+    explicit Loading(const std::string& library)
+        : _thread([this, library] {
+              while (!_over) {
+                  void* const handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+                  check(handle != nullptr, "the library cannot be loaded");
+                  if (handle != nullptr) dlclose(handle);
+                  ++_rounds;
+              }
+          }) {
+        while (_rounds < 20)
+            std::this_thread::yield();
+    }
+    ~Loading() {
+        _over = true;
+        _thread.join();
+    }
+    Loading(const Loading&) = delete;
+    Loading& operator=(const Loading&) = delete;
+
+  private:
+    std::atomic<bool> _over{false};
+    std::atomic<int> _rounds{0};
+    std::thread _thread;
+};
+
+double processor_seconds() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// Looking up where a call comes from takes a fraction of a millisecond: with each call, seconds. Remembered, ten
+/// thousand calls take a few milliseconds. `library` is call_sites.cpp.
+void call_sites(const std::string& library) {
+    constexpr int kCalls = 10000;
+    constexpr double kLimitSeconds = 0.5;
+    using Probe = int (*)();
+    void* const handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (handle == nullptr) throw std::runtime_error(dlerror());
+    const auto here = reinterpret_cast<Probe>(dlsym(handle, "probe_here"));
+    const auto there = reinterpret_cast<Probe>(dlsym(handle, "probe_there"));
+    if (here == nullptr || there == nullptr) throw std::runtime_error(dlerror());
+    const double start = processor_seconds();
+    double seconds = 0;
+    int problems = 0;
+    for (int call = 0; call < kCalls && seconds < kLimitSeconds; call += 2) {
+        problems += here() + there();
+        seconds = processor_seconds() - start;
+    }
+    check(problems == 0, "a call failed, or found a message that nobody sent");
+    check(seconds < kLimitSeconds, "calls from two places in turn are looked up each time");
+}
+
 #if RANKS_HAVE_MPI4
 int sessions_only(const std::string& gpu_name) {
     MPI_Session session;
@@ -178,6 +238,9 @@ int main(int argc, char** argv) {
     const std::set<std::string> descriptors_before = entries("/proc/self/fd");
     std::unique_ptr<Gpu> early;
     if (mode == "early-load") early = open_gpu(gpu_name, 0);
+    std::unique_ptr<Loading> loading;
+    const bool loads = mode.rfind("loading=", 0) == 0;
+    if (loads) loading = std::make_unique<Loading>(mode.substr(std::strlen("loading=")));
     int initialised = -1, finalised = -1;
     MPI(MPI_Initialized(&initialised));
     MPI(MPI_Finalized(&finalised));
@@ -189,12 +252,13 @@ int main(int argc, char** argv) {
         const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
         wanted = levels[std::stoi(mode.substr(6)) % 4];
         MPI(MPI_Init_thread(&argc, &argv, wanted, &provided));
-    } else if (threaded) {
+    } else if (threaded || loads) {
         wanted = MPI_THREAD_MULTIPLE;
         MPI(MPI_Init_thread(&argc, &argv, wanted, &provided));
     } else {
         MPI(MPI_Init(&argc, &argv));
     }
+    loading.reset();
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -244,7 +308,9 @@ int main(int argc, char** argv) {
             MPI(MPI_Is_thread_main(&main_thread));
             check(queried == provided && main_thread != 0, "Query_thread agrees with Init_thread");
             if (rank == 0) std::printf("wanted %d provided %d\n", wanted, provided);
-        } else if (mode == "host") {
+        } else if (mode.rfind("call-sites=", 0) == 0) {
+            call_sites(mode.substr(std::strlen("call-sites=")));
+        } else if (mode == "host" || loads) {
             traffic(host, MPI_COMM_WORLD, 10);
             reduction(host, MPI_COMM_WORLD);
         } else {

@@ -535,6 +535,59 @@ void generalized(Run& run) {
 }
 
 /// More requests at one time than any table of fixed size would have.
+/// Functions that return one status leave its MPI_ERROR alone (MPI-4.1, 3.2.5).
+void error_field_is_kept(Run& run) {
+    const Ring ring(run);
+    constexpr int kBytes = 5000, kKept = 12345;
+    std::byte* out = run.input(kBytes);
+    std::byte* in = run.input(kBytes);
+    MPI_Request sent = MPI_REQUEST_NULL;
+    int index = 0, flag = 0;
+    const auto receive = [&](const char* function, const auto& complete) {
+        MPI_Status status{};
+        status.MPI_ERROR = kKept;
+        OK(MPI_Isend(out, kBytes, MPI_BYTE, ring.next, kTag, run.comm, &sent));
+        OK(complete(&status));
+        OK(MPI_Wait(&sent, MPI_STATUS_IGNORE));
+        run.expect(status.MPI_ERROR == kKept, format("%s set it to %d", function, status.MPI_ERROR));
+        run.note(function, status.MPI_SOURCE);
+    };
+    const auto complete = [&](const char* function, const auto& finish) {
+        receive(function, [&](MPI_Status* status) {
+            MPI_Request request;
+            OK(MPI_Irecv(in, kBytes, MPI_BYTE, ring.previous, kTag, run.comm, &request));
+            int error = MPI_SUCCESS;
+            for (flag = 0; flag == 0 && error == MPI_SUCCESS;) {
+                flag = 1;
+                error = finish(&request, status);
+            }
+            if (request != MPI_REQUEST_NULL) OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+            return error;
+        });
+    };
+    receive("MPI_Recv",
+            [&](MPI_Status* status) { return MPI_Recv(in, kBytes, MPI_BYTE, ring.previous, kTag, run.comm, status); });
+    receive("MPI_Mrecv", [&](MPI_Status* status) {
+        MPI_Message message;
+        OK(MPI_Mprobe(ring.previous, kTag, run.comm, &message, MPI_STATUS_IGNORE));
+        return MPI_Mrecv(in, kBytes, MPI_BYTE, &message, status);
+    });
+    receive("MPI_Sendrecv", [&](MPI_Status* status) {
+        OK(MPI_Recv(in, kBytes, MPI_BYTE, ring.previous, kTag, run.comm, MPI_STATUS_IGNORE));
+        return MPI_Sendrecv(out, kBytes, MPI_BYTE, ring.next, kTag, in, kBytes, MPI_BYTE, ring.previous, kTag, run.comm,
+                            status);
+    });
+    // MPICH's own MPI_Sendrecv_replace does not.
+    complete("MPI_Wait", [](MPI_Request* request, MPI_Status* status) { return MPI_Wait(request, status); });
+    complete("MPI_Test", [&](MPI_Request* request, MPI_Status* status) { return MPI_Test(request, &flag, status); });
+    complete("MPI_Waitany",
+             [&](MPI_Request* request, MPI_Status* status) { return MPI_Waitany(1, request, &index, status); });
+    complete("MPI_Testany",
+             [&](MPI_Request* request, MPI_Status* status) { return MPI_Testany(1, request, &index, &flag, status); });
+    complete("MPI_Request_get_status",
+             [&](MPI_Request* request, MPI_Status* status) { return MPI_Request_get_status(*request, &flag, status); });
+}
+
 void many_at_once(Run& run) {
     const Ring ring(run);
     constexpr int kCount = 400;
@@ -639,6 +692,7 @@ int main(int argc, char** argv) {
     suite.add("startall", startall);
     suite.add("errors_in_statuses", errors_in_statuses);
     suite.add("generalized", generalized);
+    suite.add("error_field_is_kept", error_field_is_kept);
     suite.add("many_at_once", many_at_once);
 #if RANKS_HAVE_MPI4
     suite.add("partitioned_one", [](Run& run) { partitioned(run, 1, 1); });

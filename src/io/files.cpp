@@ -1,0 +1,207 @@
+// MPI-IO on device memory: the MPI reads into and writes from an image in host memory.
+//
+// What goes to a file is the datatype's bytes one after another, and a packed image has the same signature, so views,
+// etypes and counts stay what the program expects. Of what is read, as much is copied back as the status says: a read
+// past the end of the file delivers less than was asked for.
+
+#include "call/call.h"
+#include "call/requests.h"
+#include "call/stage.h"
+#include "entry/services.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// The functions with and without an offset, where `last` is a status or a request. `Operation::access()` is given the
+/// MPI's function as one of an image and of what comes last.
+template <class Operation>
+struct WithAndWithoutOffset {
+    template <Function function, class Count, class Last>
+    static int run(Call& call, MPI_File file, const void* buffer, Count count, MPI_Datatype type, Last last) {
+        call.on_file(file);
+        return Operation::access(call, buffer, count, type, last, [&](const Argument<Count>& image, Last own) {
+            return below<function>()(file, image.address, image.count, image.type, own);
+        });
+    }
+    template <Function function, class Count, class Last>
+    static int run(Call& call, MPI_File file, MPI_Offset offset, const void* buffer, Count count, MPI_Datatype type,
+                   Last last) {
+        call.on_file(file);
+        return Operation::access(call, buffer, count, type, last, [&](const Argument<Count>& image, Last own) {
+            return below<function>()(file, offset, image.address, image.count, image.type, own);
+        });
+    }
+};
+
+template <Access direction>
+struct Blocking : WithAndWithoutOffset<Blocking<direction>> {
+    template <class Count, class Native>
+    static int access(Call& call, const void* buffer, Count count, MPI_Datatype type, MPI_Status* status,
+                      const Native& native) {
+        Stage stage(call);
+        const Argument<Count> image = stage.buffer(direction, buffer, count, type);
+        if (!stage.active()) {
+            return native(image, status);
+        }
+        stage.load();
+        MPI_Status own{};
+        const int error = native(image, &own);
+        if (error == MPI_SUCCESS) {
+            stage.store(transferred_bytes(own));
+        }
+        return_status(status, own);
+        return error;
+    }
+};
+
+template <Access direction>
+struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
+    template <class Count, class Native>
+    static int access(Call& call, const void* buffer, Count count, MPI_Datatype type, MPI_Request* request,
+                      const Native& native) {
+        Stage stage(call);
+        const Argument<Count> image = stage.buffer(direction, buffer, count, type);
+        stage.load();
+        const int error = native(image, request);
+        if (error != MPI_SUCCESS || !stage.active()) {
+            return error;
+        }
+        // An MPI may hand out one and the same request for all operations that are over when it returns: such a handle
+        // tells nothing of whose it is.
+        Layer& owner = layer();
+        int done = 0;
+        MPI_Status status{};
+        if (owner.real.Request_get_status(*request, &done, &status) == MPI_SUCCESS && done != 0) {
+            stage.store(transferred_bytes(status));
+            return error;
+        }
+        auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
+        operation->handle = operation->carrier = *request;
+        operation->reads = direction == Access::out;
+        owner.requests.track(std::move(operation));
+        return error;
+    }
+};
+
+/// The first half of a split collective access: the image is kept until the second.
+template <Access direction>
+struct Begin {
+    template <Function function, class Count>
+    static int run(Call& call, MPI_File file, const void* buffer, Count count, MPI_Datatype type) {
+        return begin(call, file, buffer, count, type, [&](const Argument<Count>& image) {
+            return below<function>()(file, image.address, image.count, image.type);
+        });
+    }
+    template <Function function, class Count>
+    static int run(Call& call, MPI_File file, MPI_Offset offset, const void* buffer, Count count, MPI_Datatype type) {
+        return begin(call, file, buffer, count, type, [&](const Argument<Count>& image) {
+            return below<function>()(file, offset, image.address, image.count, image.type);
+        });
+    }
+
+  private:
+    template <class Count, class Native>
+    static int begin(Call& call, MPI_File file, const void* buffer, Count count, MPI_Datatype type,
+                     const Native& native) {
+        call.on_file(file);
+        Stage stage(call);
+        const Argument<Count> image = stage.buffer(direction, buffer, count, type);
+        stage.load();
+        const int error = native(image);
+        if (error == MPI_SUCCESS && stage.active()) {
+            layer().split_accesses.keep(file, {std::move(stage), image.address});
+        }
+        return error;
+    }
+};
+
+/// The second half.
+struct End {
+    template <Function function, class Buffer>
+    static int run(Call& call, MPI_File file, Buffer* buffer, MPI_Status* status) {
+        call.on_file(file);
+        std::optional<SplitAccess> access = layer().split_accesses.take(file);
+        if (!access) {
+            return below<function>()(file, buffer, status);
+        }
+        MPI_Status own{};
+        const int error = below<function>()(file, access->address, &own);
+        if (error == MPI_SUCCESS) {
+            access->stage.store(transferred_bytes(own));
+        }
+        return_status(status, own);
+        return error;
+    }
+};
+
+}  // namespace
+
+Services file_services() {
+    return {
+        AWAKEN_SERVE(File_read, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_c, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_at, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_at_c, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_all, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_all_c, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_at_all, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_at_all_c, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_shared, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_shared_c, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_ordered, Blocking<Access::out>),
+        AWAKEN_SERVE(File_read_ordered_c, Blocking<Access::out>),
+        AWAKEN_SERVE(File_iread, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_c, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_at, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_at_c, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_all, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_all_c, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_at_all, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_at_all_c, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_shared, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_iread_shared_c, Nonblocking<Access::out>),
+        AWAKEN_SERVE(File_read_all_begin, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_all_begin_c, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_all_end, End),
+        AWAKEN_SERVE(File_read_at_all_begin, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_at_all_begin_c, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_at_all_end, End),
+        AWAKEN_SERVE(File_read_ordered_begin, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_ordered_begin_c, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_ordered_end, End),
+        AWAKEN_SERVE(File_write, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_c, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_at, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_at_c, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_all, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_all_c, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_at_all, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_at_all_c, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_shared, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_shared_c, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_ordered, Blocking<Access::in>),
+        AWAKEN_SERVE(File_write_ordered_c, Blocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_c, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_at, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_at_c, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_all, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_all_c, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_at_all, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_at_all_c, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_shared, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_iwrite_shared_c, Nonblocking<Access::in>),
+        AWAKEN_SERVE(File_write_all_begin, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_all_begin_c, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_all_end, End),
+        AWAKEN_SERVE(File_write_at_all_begin, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_at_all_begin_c, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_at_all_end, End),
+        AWAKEN_SERVE(File_write_ordered_begin, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_ordered_begin_c, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_ordered_end, End),
+    };
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,248 @@
+// MPI-IO from and to memory of every kind: all access functions, types with gaps, and reads past a file's end.
+#include "support.h"
+
+using namespace ranks;
+
+namespace {
+
+/// A file of all ranks that is gone when it is closed. Its name is drawn by rank 0.
+class TemporaryFile {
+  public:
+    explicit TemporaryFile(Run& run) {
+        const char* const folder = std::getenv("TMPDIR");
+        static int made = 0;
+        std::string name =
+            format("%s/files-%d-%d", folder != nullptr ? folder : "/tmp", static_cast<int>(getpid()), ++made);
+        name.resize(4096);
+        MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, run.comm);
+        OK(MPI_File_open(run.comm, name.c_str(), MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE,
+                         MPI_INFO_NULL, &_file));
+    }
+    ~TemporaryFile() { MPI_File_close(&_file); }
+    TemporaryFile(const TemporaryFile&) = delete;
+    TemporaryFile& operator=(const TemporaryFile&) = delete;
+    operator MPI_File() const { return _file; }  // NOLINT(google-explicit-constructor)
+
+  private:
+    MPI_File _file = MPI_FILE_NULL;
+};
+
+/// Every second integer.
+class Gaps {
+  public:
+    Gaps() {
+        MPI_Type_vector(kIntegers, 1, 2, MPI_INT, &_type);
+        MPI_Type_commit(&_type);
+    }
+    ~Gaps() { MPI_Type_free(&_type); }
+    Gaps(const Gaps&) = delete;
+    Gaps& operator=(const Gaps&) = delete;
+    operator MPI_Datatype() const { return _type; }  // NOLINT(google-explicit-constructor)
+    static constexpr int kIntegers = 500;
+    static constexpr int kBytes = kIntegers * static_cast<int>(sizeof(int));       // in a file
+    static constexpr int kExtent = 2 * kIntegers * static_cast<int>(sizeof(int));  // in memory
+
+  private:
+    MPI_Datatype _type = MPI_DATATYPE_NULL;
+};
+
+/// Before somebody reads what another rank has written (MPI-4.1, 14.6.1).
+void synchronise(Run& run, MPI_File file) {
+    OK(MPI_File_sync(file));
+    OK(MPI_Barrier(run.comm));
+    OK(MPI_File_sync(file));
+}
+
+void note(Run& run, const char* name, const MPI_Status& status) {
+    int count = 0;
+    OK(MPI_Get_count(&status, MPI_BYTE, &count));
+    run.note(name, count);
+}
+
+/// Independent accesses with offsets: each rank writes its part, and reads its neighbour's.
+void at_offsets(Run& run) {
+    const TemporaryFile file(run);
+    const Gaps gaps;
+    std::byte* out = run.input(Gaps::kExtent);
+    std::byte* in = run.input(Gaps::kExtent);
+    std::byte* dense = run.input(Gaps::kBytes);
+    const MPI_Offset mine = static_cast<MPI_Offset>(run.rank) * Gaps::kBytes;
+    const MPI_Offset next = static_cast<MPI_Offset>((run.rank + 1) % run.size) * Gaps::kBytes;
+    MPI_Status status{};
+    OK(MPI_File_write_at(file, mine, out, 1, gaps, &status));
+    note(run, "written", status);
+    synchronise(run, file);
+    OK(MPI_File_read_at(file, next, in, 1, gaps, &status));
+    note(run, "read", status);
+    OK(MPI_File_read_at(file, mine, dense, Gaps::kIntegers, MPI_INT, MPI_STATUS_IGNORE));
+}
+
+/// The file pointer of each rank, through a view.
+void with_file_pointer(Run& run) {
+    const TemporaryFile file(run);
+    const Gaps gaps;
+    std::byte* out = run.input(2 * Gaps::kExtent);
+    std::byte* in = run.input(2 * Gaps::kExtent);
+    OK(MPI_File_set_view(file, static_cast<MPI_Offset>(run.rank) * 2 * Gaps::kBytes, MPI_INT, MPI_INT, "native",
+                         MPI_INFO_NULL));
+    OK(MPI_File_write(file, out, 2, gaps, MPI_STATUS_IGNORE));
+    OK(MPI_File_seek(file, 0, MPI_SEEK_SET));
+    MPI_Status status{};
+    OK(MPI_File_read(file, in, 2, gaps, &status));
+    note(run, "read", status);
+}
+
+void collectively(Run& run) {
+    const TemporaryFile file(run);
+    const Gaps gaps;
+    std::byte* out = run.input(Gaps::kExtent);
+    std::byte* in = run.input(Gaps::kExtent);
+    std::byte* again = run.input(Gaps::kBytes);
+    const MPI_Offset mine = static_cast<MPI_Offset>(run.rank) * Gaps::kBytes;
+    OK(MPI_File_write_at_all(file, mine, out, 1, gaps, MPI_STATUS_IGNORE));
+    synchronise(run, file);
+    OK(MPI_File_read_at_all(file, mine, in, 1, gaps, MPI_STATUS_IGNORE));
+    OK(MPI_File_seek(file, static_cast<MPI_Offset>((run.rank + 1) % run.size) * Gaps::kBytes, MPI_SEEK_SET));
+    MPI_Status status{};
+    OK(MPI_File_read_all(file, again, Gaps::kBytes, MPI_BYTE, &status));
+    note(run, "read", status);
+    synchronise(run, file);  // a collective access waits for nobody
+    OK(MPI_File_seek(file, mine, MPI_SEEK_SET));
+    OK(MPI_File_write_all(file, again, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+    synchronise(run, file);
+    std::byte* last = run.input(Gaps::kBytes);
+    OK(MPI_File_read_at(file, mine, last, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+}
+
+/// In the order of the ranks, by the pointer that they share.
+void in_order(Run& run) {
+    const TemporaryFile file(run);
+    std::byte* out = run.input(Gaps::kBytes);
+    std::byte* in = run.input(Gaps::kBytes);
+    OK(MPI_File_write_ordered(file, out, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+    synchronise(run, file);
+    OK(MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
+    MPI_Status status{};
+    OK(MPI_File_read_ordered(file, in, Gaps::kBytes, MPI_BYTE, &status));
+    note(run, "read", status);
+    // One rank after the other, since nothing says who comes first.
+    for (int turn = 0; turn < run.size; ++turn) {
+        if (turn == run.rank) OK(MPI_File_write_shared(file, in, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+        OK(MPI_Barrier(run.comm));
+    }
+    synchronise(run, file);
+    OK(MPI_File_seek_shared(file, static_cast<MPI_Offset>(run.size) * Gaps::kBytes, MPI_SEEK_SET));
+    std::byte* shared = run.input(Gaps::kBytes);
+    for (int turn = 0; turn < run.size; ++turn) {
+        if (turn == run.rank) OK(MPI_File_read_shared(file, shared, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+        OK(MPI_Barrier(run.comm));
+    }
+}
+
+void nonblocking(Run& run) {
+    const TemporaryFile file(run);
+    const Gaps gaps;
+    std::byte* out = run.input(2 * Gaps::kExtent);
+    std::byte* in = run.input(2 * Gaps::kExtent);
+    const MPI_Offset mine = static_cast<MPI_Offset>(run.rank) * 2 * Gaps::kBytes;
+    MPI_Request requests[2];
+    MPI_Status statuses[2] = {};
+    OK(MPI_File_iwrite_at(file, mine, out, 1, gaps, &requests[0]));
+    OK(MPI_File_iwrite_at(file, mine + Gaps::kBytes, out + Gaps::kExtent, 1, gaps, &requests[1]));
+    OK(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+    synchronise(run, file);
+    OK(MPI_File_iread_at(file, mine, in, 1, gaps, &requests[0]));
+    OK(MPI_File_iread_at(file, mine + Gaps::kBytes, in + Gaps::kExtent, 1, gaps, &requests[1]));
+    OK(MPI_Waitall(2, requests, statuses));
+    note(run, "read", statuses[1]);
+    std::byte* all = run.input(Gaps::kBytes);
+    OK(MPI_File_iread_at_all(file, mine, all, Gaps::kBytes, MPI_BYTE, &requests[0]));
+    OK(MPI_Wait(&requests[0], &statuses[0]));
+    note(run, "read by all", statuses[0]);
+}
+
+/// Begun and ended, with a message between the two.
+void split(Run& run) {
+    const TemporaryFile file(run);
+    const Gaps gaps;
+    std::byte* out = run.input(Gaps::kExtent);
+    std::byte* in = run.input(Gaps::kExtent);
+    std::byte* message = run.input(1000);
+    std::byte* received = run.input(1000);
+    const MPI_Offset mine = static_cast<MPI_Offset>(run.rank) * Gaps::kBytes;
+    const int next = (run.rank + 1) % run.size, previous = (run.rank + run.size - 1) % run.size;
+    MPI_Status status{};
+    OK(MPI_File_write_at_all_begin(file, mine, out, 1, gaps));
+    OK(MPI_Sendrecv(message, 1000, MPI_BYTE, next, 1, received, 1000, MPI_BYTE, previous, 1, run.comm,
+                    MPI_STATUS_IGNORE));
+    OK(MPI_File_write_at_all_end(file, out, &status));
+    synchronise(run, file);
+    OK(MPI_File_seek(file, mine, MPI_SEEK_SET));
+    OK(MPI_File_read_all_begin(file, in, 1, gaps));
+    OK(MPI_File_read_all_end(file, in, &status));
+    note(run, "read", status);
+    OK(MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
+    std::byte* ordered = run.input(Gaps::kBytes);
+    OK(MPI_File_read_ordered_begin(file, ordered, Gaps::kBytes, MPI_BYTE));
+    OK(MPI_File_read_ordered_end(file, ordered, MPI_STATUS_IGNORE));
+}
+
+/// What is not in the file leaves the buffer as it was.
+void past_the_end(Run& run) {
+    const TemporaryFile file(run);
+    if (run.rank == 0) {
+        std::byte* out = run.input(1001);
+        OK(MPI_File_write_at(file, 0, out, 1001, MPI_BYTE, MPI_STATUS_IGNORE));
+    }
+    synchronise(run, file);
+    std::byte* in = run.input(2000);
+    std::byte* later = run.input(3000);
+    std::byte* behind = run.input(100);
+    MPI_Status status{};
+    OK(MPI_File_read_at(file, 0, in, 500, MPI_INT, &status));
+    note(run, "read", status);
+#ifndef OPEN_MPI  // Open MPI 5 waits for the rest forever
+    MPI_Request request;
+    OK(MPI_File_iread_at(file, 500, later, 3000, MPI_BYTE, &request));
+    OK(MPI_Wait(&request, &status));
+    note(run, "read later", status);
+#else
+    static_cast<void>(later);
+#endif
+    OK(MPI_File_read_at(file, 5000, behind, 100, MPI_BYTE, &status));
+    note(run, "read behind the end", status);
+}
+
+#if RANKS_HAVE_LARGE_COUNT
+void large_counts(Run& run) {
+    const TemporaryFile file(run);
+    std::byte* out = run.input(Gaps::kBytes);
+    std::byte* in = run.input(Gaps::kBytes);
+    const MPI_Offset mine = static_cast<MPI_Offset>(run.rank) * Gaps::kBytes;
+    OK(MPI_File_write_at_all_c(file, mine, out, MPI_Count{Gaps::kBytes}, MPI_BYTE, MPI_STATUS_IGNORE));
+    synchronise(run, file);
+    MPI_Request request;
+    OK(MPI_File_iread_at_c(file, mine, in, MPI_Count{Gaps::kBytes}, MPI_BYTE, &request));
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+}
+#endif
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Suite suite(argc, argv);
+    MPI_Init(&argc, &argv);
+    suite.add("at_offsets", at_offsets);
+    suite.add("with_file_pointer", with_file_pointer);
+    suite.add("collectively", collectively);
+    suite.add("in_order", in_order);
+    suite.add("nonblocking", nonblocking);
+    suite.add("split", split);
+    suite.add("past_the_end", past_the_end);
+#if RANKS_HAVE_LARGE_COUNT
+    suite.add("large_counts", large_counts);
+#endif
+    const int status = suite.run();
+    MPI_Finalize();
+    return status;
+}
