@@ -289,6 +289,7 @@ int main(int argc, char** argv) {
                 // everything else.
                 constexpr std::size_t kBytes = 4096;
                 gpu->use_device(0);
+                MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
                 void* const anew = gpu->allocate(Kind::device, kBytes);
                 const int error =
                     MPI_Sendrecv(anew, kBytes / 2, MPI_BYTE, 0, 1, static_cast<std::byte*>(anew) + kBytes / 2,
