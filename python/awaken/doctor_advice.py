@@ -48,10 +48,13 @@ def native_advice(report: Report) -> list[dict[str, str]]:
     native, awaken, mpi = report["native"], report["awaken"], report["mpi"]
     found = []
     if native["gpu_aware"] is False and awaken["gpu_aware"]:
+        device = [cell for cell in native["attempts"] if cell["kind"] == "device"]
+        in_some = any(cell["status"] == "works" for cell in device)
+        takes = "takes device memory in some calls only" if in_some else "cannot take device memory"
         found.append(
             piece(
                 "run programs with Awaken",
-                f"{mpi['name']} alone cannot take device memory, and with Awaken it can",
+                f"{mpi['name']} alone {takes}, and with Awaken it {'does in all' if in_some else 'can'}",
                 f"{launch(report)} awaken exec ./app",
             )
         )

@@ -147,6 +147,32 @@ def test_advice_without_a_map_of_the_ranks() -> None:
     assert doctor_advice.launch(report) == "mpiexec -n 4"
 
 
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [("works", "takes device memory in some calls only"), ("crash", "cannot take device memory")],
+)
+def test_advice_tells_how_far_the_mpi_takes_device_memory(sent: str, told: str) -> None:
+    report: dict[str, Any] = {
+        "launcher": {"words": ["mpiexec"]},
+        "placement": {"ranks": [{}, {}]},
+        "gpu": {"vendor": "cuda", "visible_devices": 2},
+        "allocation": {"nodes": 1},
+        "hardware": {"ipc": []},
+        "mpi": {"name": "Open MPI", "abi": "openmpi", "library_version": "", "says_gpu_aware": {}},
+        "native": {
+            "gpu_aware": False,
+            "transport": "none",
+            "attempts": [
+                {"kind": "device", "function": "MPI_Send", "status": sent},
+                {"kind": "device", "function": "MPI_Allreduce", "status": "crash"},
+            ],
+        },
+        "awaken": {"gpu_aware": True},
+    }
+    (advice,) = doctor_advice.native_advice(report)
+    assert told in advice["why"]
+
+
 @pytest.mark.parametrize(("transport", "how"), [("staged", "they pass through the host"), ("unknown", "they are slow")])
 def test_advice_for_open_mpi_is_for_every_launcher(transport: str, how: str) -> None:
     report: dict[str, Any] = {
