@@ -450,22 +450,25 @@ Levels* Neighbours::levels_of(const MPI_Comm communicator) {
     return members->levels.get();
 }
 
-const Edges* Neighbours::edges_of(const MPI_Comm communicator, const bool blocking) {
+const Edges* Neighbours::edges_of(const MPI_Comm communicator, const EdgeUse use) {
     Members* const members = _knows_members ? last_members(communicator) : nullptr;
     if (members == nullptr) {
         return nullptr;
     }
-    if (!members->edges_tried && blocking) {
+    const auto size = static_cast<int>(members->indices.size());
+    // Of a graph of so many, it is looked at whether it makes sense before anybody has used it.
+    constexpr int kMostAsked = 4096;
+    if (!members->edges_tried && (use == EdgeUse::blocking || (use == EdgeUse::making && size <= kMostAsked))) {
         members->edges_tried = true;
         const Native& native = _owner.real;
         int topology = MPI_UNDEFINED;
         native.Topo_test(communicator, &topology);
         const Company company = company_of(communicator);
-        if (topology == MPI_UNDEFINED || company == Company::strangers) {
+        if (topology == MPI_UNDEFINED || company == Company::strangers ||
+            (use == EdgeUse::making && !Edges::are_consistent(native, communicator))) {
             return nullptr;
         }
         members->edges_on_node = company == Company::neighbours;
-        const auto size = static_cast<int>(members->indices.size());
         const bool willing = _selection.choose(coll::Kind::neighborhood, size, 0) != coll::Algorithm::staged;
         auto made = std::make_unique<Edges>(native, communicator, willing);
         if (made->usable()) {
@@ -475,7 +478,7 @@ const Edges* Neighbours::edges_of(const MPI_Comm communicator, const bool blocki
         }
     }
     // A rank without a GPU is there for blocking calls only: its requests are the MPI's.
-    return blocking || members->edges_on_node ? members->edges.get() : nullptr;
+    return use != EdgeUse::nonblocking || members->edges_on_node ? members->edges.get() : nullptr;
 }
 
 std::string Neighbours::between_nodes() const {

@@ -84,9 +84,11 @@ class Neighbours {
     /// same on all of them. The first call for a communicator is collective.
     [[nodiscard]] Levels* levels_of(MPI_Comm communicator);
     /// The neighbourhood of a communicator with a topology whose members all run the layer; null where the MPI's own
-    /// collectives serve it, the same on all of them. The first call for a `blocking` collective is collective itself;
-    /// for others it is null before that, and where members are on other nodes.
-    [[nodiscard]] const Edges* edges_of(MPI_Comm communicator, bool blocking);
+    /// collectives serve it, the same on all of them. The calls when the communicator is made, and of the first
+    /// blocking collective, are collective themselves; nonblocking ones get null before, and where members are on other
+    /// nodes.
+    enum class EdgeUse : std::uint8_t { making, blocking, nonblocking };
+    [[nodiscard]] const Edges* edges_of(MPI_Comm communicator, EdgeUse use);
     /// How large collectives that span nodes, or pass through host memory, are done, in one line; empty where that did
     /// not come up.
     [[nodiscard]] std::string between_nodes() const;

@@ -8,12 +8,17 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Ranks by place in the send buffer; nothing where there is no topology.
-std::vector<int> destinations_of(const Native& native, const MPI_Comm comm) {
-    std::vector<int> ranks;
+/// Ranks by place in the buffers. None where there is no topology; sources not of a grid.
+struct Ranks {
+    std::vector<int> sources, destinations;
+};
+
+Ranks ranks_of(const Native& native, const MPI_Comm comm) {
     int topology = MPI_UNDEFINED;
     native.Topo_test(comm, &topology);
     const NeighbourCounts neighbours = neighbours_of(native, comm);
+    Ranks all;
+    std::vector<int>& ranks = all.destinations;
     ranks.resize(static_cast<std::size_t>(neighbours.destinations), MPI_PROC_NULL);
     if (topology == MPI_CART) {
         for (std::size_t place = 0; place < ranks.size(); place += 2) {
@@ -23,13 +28,14 @@ std::vector<int> destinations_of(const Native& native, const MPI_Comm comm) {
         int rank = 0;
         native.Comm_rank(comm, &rank);
         native.Graph_neighbors(comm, rank, neighbours.destinations, ranks.data());
+        all.sources = ranks;
     } else if (topology == MPI_DIST_GRAPH) {
-        const auto sources = static_cast<std::size_t>(neighbours.sources);
-        std::vector<int> ignored(2 * sources + ranks.size());
-        native.Dist_graph_neighbors(comm, neighbours.sources, ignored.data(), ignored.data() + sources,
-                                    neighbours.destinations, ranks.data(), ignored.data() + 2 * sources);
+        all.sources.resize(static_cast<std::size_t>(neighbours.sources));
+        std::vector<int> weights(all.sources.size() + ranks.size());
+        native.Dist_graph_neighbors(comm, neighbours.sources, all.sources.data(), weights.data(),
+                                    neighbours.destinations, ranks.data(), weights.data() + all.sources.size());
     }
-    return ranks;
+    return all;
 }
 
 }  // namespace
@@ -54,12 +60,40 @@ NeighbourCounts neighbours_of(const Native& native, const MPI_Comm comm) {
     return neighbours;
 }
 
+// Nothing obliges a program that makes a graph to use it, and then nothing shows that a process names a neighbour that
+// does not name it.
+bool Edges::are_consistent(const Native& native, const MPI_Comm comm) {
+    int topology = MPI_UNDEFINED, size = 0;
+    native.Topo_test(comm, &topology);
+    if (topology == MPI_CART) {
+        return true;
+    }
+    native.Comm_size(comm, &size);
+    const Ranks ranks = ranks_of(native, comm);
+    const auto count = [size](const std::vector<int>& neighbours) {
+        std::vector<int> edges(static_cast<std::size_t>(size));
+        for (const int rank : neighbours) {
+            if (rank >= 0 && rank < size) {
+                ++edges[static_cast<std::size_t>(rank)];
+            }
+        }
+        return edges;
+    };
+    const std::vector<int> to = count(ranks.destinations), from = count(ranks.sources);
+    std::vector<int> said(to.size());
+    const bool told = native.Alltoall(to.data(), 1, MPI_INT, said.data(), 1, MPI_INT, comm) == MPI_SUCCESS;
+    const int consistent = told && said == from ? 1 : 0;
+    int all_consistent = 0;
+    return native.Allreduce(&consistent, &all_consistent, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS &&
+           all_consistent != 0;
+}
+
 // Which of a process's edges leads to which of another's is for the MPI to say: releases differ where two processes
 // have several edges between them, as in a periodic grid of two. So each edge's number is sent along it once, by the
 // MPI's own collective, and is the tag of its messages from then on.
 Edges::Edges(const Native& native, const MPI_Comm comm, const bool willing) : _native(native) {
     constexpr std::size_t kLeastTagBound = 32767;  // MPI-4.1, 9.1.2
-    const std::vector<int> ranks = destinations_of(native, comm);
+    const std::vector<int> ranks = ranks_of(native, comm).destinations;
     struct Name {
         int rank, edge;
     };

@@ -38,7 +38,8 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Receive& r
     constexpr std::size_t kBlocking = 0, kNonblocking = 1;
     if constexpr (sizeof...(Tail) <= kNonblocking) {
         Layer& owner = layer();
-        const Edges* const edges = owner.neighbours.edges_of(comm, sizeof...(Tail) == kBlocking);
+        const Edges* const edges = owner.neighbours.edges_of(
+            comm, sizeof...(Tail) == kBlocking ? Neighbours::EdgeUse::blocking : Neighbours::EdgeUse::nonblocking);
         if (edges == nullptr) {
             return std::nullopt;
         }
@@ -231,7 +232,7 @@ struct MakeTopology {
         const int error = below<function>()(arguments...);
         MPI_Comm* const made = std::get<sizeof...(Arguments) - 1>(std::tuple(arguments...));
         if (error == MPI_SUCCESS && *made != MPI_COMM_NULL) {
-            static_cast<void>(layer().neighbours.edges_of(*made, true));
+            static_cast<void>(layer().neighbours.edges_of(*made, Neighbours::EdgeUse::making));
         }
         return error;
     }

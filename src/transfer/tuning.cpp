@@ -90,8 +90,11 @@ constexpr std::array kMeasured = {
     MeasuredFigure{
         "NVIDIA H200", "NVLink", "ring_chunk_bytes", "1M",
         "1 and 256 MiB: 14.2 and 47.6 GB/s, of 55 that the link has; with 512K 13.8 and 42.5, with 2M 12.7 and 50.6"},
-    MeasuredFigure{"NVIDIA H200", "NVLink", "ring_chunks", "8",
-                   "256 MiB: 47.3 to 47.7 GB/s with 4, 8 and 16, 36.8 with 2"},
+    MeasuredFigure{"NVIDIA H200", "NVLink", "ring_chunks", "4",
+                   "256 MiB: 47.3 to 47.7 GB/s with 4, 8 and 16, 36.8 with 2; 4 MiB: 30.6 GB/s, with 8 and 16 26.7"},
+    MeasuredFigure{"NVIDIA H200", "NVLink", "rings", "64",
+                   "64 messages of 512 KiB and 4 MiB under way: 11.7 and 40.6 GB/s, with 32 2.8 and 2.3, with 8 1.7 "
+                   "and 1.7; 8 of 16 MiB: 46 GB/s with 8 to 64, 2.5 with 4"},
     MeasuredFigure{"NVIDIA H200", "NVLink", "host_offer_bytes", "128K",
                    "fetched in 0.87 and 0.72 of the plain time at 128 KiB from ordinary and pinned memory; at 64 KiB "
                    "0.89, but 1.17 with many under way"},

@@ -34,8 +34,8 @@ struct Tuning {
     std::size_t bounce_pool_bytes = std::size_t{1} << 30;
     /// The shared pinned ring: chunks of one message, and rings that a process has at most.
     std::size_t ring_chunk_bytes = std::size_t{1} << 20;
-    std::size_t ring_chunks = 8;
-    std::size_t rings = 4;
+    std::size_t ring_chunks = 4;
+    std::size_t rings = 64;
     /// Messages from host memory are offered from this size on to receivers in device memory.
     std::size_t host_offer_bytes = std::size_t{256} << 10;
     /// Between nodes: messages from `network_bytes` on travel in chunks, `network_window` of them under way from

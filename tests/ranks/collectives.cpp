@@ -879,6 +879,13 @@ void neighbourhoods(Run& run, Form form) {
                                       static_cast<int>(ahead.size()), ahead.data(), MPI_UNWEIGHTED, MPI_INFO_NULL, 0,
                                       &sparse));
     comms.push_back(sparse);
+    // Nobody may communicate along edges that are known at one end only, but anybody may make them.
+    MPI_Comm wrong;
+    const int neighbour = (run.rank + 1) % run.size;
+    const int own_edges = run.rank == 0 ? 1 : 0;
+    OK(MPI_Dist_graph_create_adjacent(run.comm, own_edges, &neighbour, MPI_UNWEIGHTED, 0, &neighbour, MPI_UNWEIGHTED,
+                                      MPI_INFO_NULL, 0, &wrong));
+    OK(MPI_Comm_free(&wrong));
     MPI_Comm twice, list;
     OK(MPI_Dist_graph_create_adjacent(run.comm, 4, from.data(), MPI_UNWEIGHTED, 4, to.data(), MPI_UNWEIGHTED,
                                       MPI_INFO_NULL, 0, &twice));
