@@ -118,6 +118,12 @@ def test_after_a_crash_the_others_are_not_waited_for(monkeypatch: pytest.MonkeyP
 # --------------------------------------------------------------------------------------------------- ends and signals
 
 
+def heed_signals() -> None:
+    """Whoever runs the tests may ignore some (nohup), and processes inherit that."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [str(harness.awaken()), *words],
@@ -126,6 +132,7 @@ def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_signals,
     )
 
 
