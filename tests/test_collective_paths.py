@@ -110,7 +110,9 @@ def test_asked_for_staging(
 
 
 @pytest.mark.sanitizer
-@pytest.mark.parametrize(("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 4), ("openmpi", "hip:2", 3)])
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 4), pytest.param("openmpi", "hip:2", 3, marks=pytest.mark.long)]
+)
 def test_neighbourhoods_are_messages(
     mpi: str,
     emulate: str,
