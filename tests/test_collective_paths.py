@@ -124,7 +124,7 @@ def test_neighbourhoods_are_messages(
 ) -> None:
     """What moves along an edge takes the paths of messages, unless the table says otherwise."""
     for rows, path, other in [("", "direct", "ccl"), ("neighborhood : staged", "staged", "direct")]:
-        calls, _ = run(
+        calls, reasons = run(
             mpi_named(mpi),
             rank_program(mpi, "collectives"),
             tmp_path,
@@ -134,6 +134,8 @@ def test_neighbourhoods_are_messages(
             ranks=ranks,
             emulate=emulate,
         )
+        assert "some edges of a graph are known at one of their ends only" in reasons
+        assert ("the table of algorithms says so" in reasons) == (path == "staged")
         for function in ("alltoall", "allgather"):
             for form in (f"MPI_Neighbor_{function}", f"MPI_Ineighbor_{function}"):
                 assert calls[form, path] > 0, (rows, calls)

@@ -464,9 +464,18 @@ const Edges* Neighbours::edges_of(const MPI_Comm communicator, const EdgeUse use
         int topology = MPI_UNDEFINED;
         native.Topo_test(communicator, &topology);
         const Company company = company_of(communicator);
-        if (topology == MPI_UNDEFINED || company == Company::strangers ||
-            (use == EdgeUse::making && !Edges::are_consistent(native, communicator))) {
+        if (topology == MPI_UNDEFINED) {
             return nullptr;
+        }
+        const auto staged = [this](const char* const why) {
+            _owner.ledger.add_fallback("neighbourhood collectives", std::string("staged: ") + why);
+            return nullptr;
+        };
+        if (company == Company::strangers) {
+            return staged("some ranks of the communicator may run without Awaken");
+        }
+        if (use == EdgeUse::making && !Edges::are_consistent(native, communicator)) {
+            return staged("some edges of a graph are known at one of their ends only");
         }
         members->edges_on_node = company == Company::neighbours;
         const bool willing = _selection.choose(coll::Kind::neighborhood, size, 0) != coll::Algorithm::staged;
@@ -475,6 +484,9 @@ const Edges* Neighbours::edges_of(const MPI_Comm communicator, const EdgeUse use
             const std::scoped_lock lock(_made_mutex);
             _edges.push_back(made.get());
             members->edges = std::move(made);
+        } else {
+            return staged(willing ? "a rank could not make a communicator for them"
+                                  : "the table of algorithms says so");
         }
     }
     // A rank without a GPU is there for blocking calls only: its requests are the MPI's.

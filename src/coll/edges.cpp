@@ -140,7 +140,7 @@ EdgeMessages::~EdgeMessages() {
     for (Incoming& each : _incoming) {
         if (each.request != MPI_REQUEST_NULL) {
             native.Cancel(&each.request);
-            native.Request_free(&each.request);
+            native.Wait(&each.request, MPI_STATUS_IGNORE);  // the MPI writes to memory of ours until then
         }
     }
     for (Outgoing& each : _outgoing) {

@@ -24,7 +24,6 @@
 #include "gpu/identity_table.h"
 #include "gpu/runtime_compiler.h"
 #include "gpu/vendor.h"
-#include "gpu/wait.h"
 
 namespace awaken::gpu {
 namespace {
