@@ -151,6 +151,10 @@ bool Shipment::step(const Patience patience) {
     }
     switch (_link._outbox.state(_ticket)) {
         case OfferState::done:
+            // The receiver may have given up after the ring was asked above: it says so before it lets go.
+            if (_ring != nullptr && !_ring->done()) {
+                static_cast<void>(_ring->advance());
+            }
             return true;
         case OfferState::refused:
             start_copying_out(true);
