@@ -132,6 +132,9 @@ Failure join(const Joining& joining) {
     introduction.device = bus_number(core().device(joining.context->device));
     introduction.may_share = faults.ccl_shared_device;
     introduction.gives_up = faults.failing_ccl_rank == joining.rank;
+    if (faults.silent_ccl_rank == joining.rank) {
+        return {Result::system_error, "injected failure: this rank does not initialise, and tells nobody"};
+    }
     std::unique_ptr<Mesh> mesh;
     Failure failure = Mesh::join(joining.identifier, introduction, mesh);
     if (introduction.gives_up) return {Result::system_error, "injected failure: this rank does not initialise"};

@@ -147,6 +147,7 @@ def test_neighbourhoods_are_messages(
     [
         ("ipc-open", "staged", "cannot be mapped"),
         ("ccl-init=1", "direct", "ncclCommInitRank"),
+        ("ccl-silent=1", "direct", "another rank could not join"),
     ],
 )
 def test_faults(
@@ -419,6 +420,100 @@ def test_nodes_and_columns(
     )
     assert f"through host memory : chunks of 64 KiB, {columns} columns of nodes" in report["collectives"]
     assert sum(count for (_, path), count in calls_of(report).items() if path == "pipelined") > 0
+
+
+LIBRARY_CALLS = {
+    f"MPI_{name}" for name in ("Allreduce", "Reduce", "Bcast", "Allgather", "Alltoall", "Reduce_scatter_block")
+}
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "nodes"),
+    [
+        pytest.param("mpich", "cuda:2", 2, 2, marks=pytest.mark.sanitizer),
+        ("openmpi", "hip:4", 4, 2),
+        pytest.param("mpich", "cuda:4", 3, 3, marks=pytest.mark.long),
+        pytest.param("openmpi", "cuda:3", 3, 2, marks=pytest.mark.long),
+        pytest.param("mpi5", "cuda:4", 4, 4, marks=pytest.mark.long),
+        pytest.param("mpich", "hip:8", 8, 3, marks=pytest.mark.long),
+    ],
+)
+def test_library_between_nodes(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    nodes: int,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Where all pass device memory of GPUs of their own, NCCL or RCCL is made for the communicator, and then used."""
+    report = report_of(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": str(nodes), "AWAKEN_EMULATE_DELAY_US": "10", **CHUNKS},
+        "--mix=device",
+        "--filter=again_and_again",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    calls = calls_of(report)
+    assert {function for function, path in calls if path == "ccl"} == LIBRARY_CALLS, calls
+    assert "* nodes=2- : ccl" in report["collectives"]
+
+
+def test_library_between_nodes_and_others(
+    tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
+) -> None:
+    """Beside collectives of other communicators and threads, whose turn it may be not to have the library."""
+    calls, _ = run(
+        mpi_named("mpich"),
+        rank_program("mpich", "collective_sequences"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": "2", **CHUNKS},
+        "--mix=device",
+        ranks=2,
+        emulate="hip:2",
+    )
+    assert sum(count for (_, path), count in calls.items() if path == "ccl") > 0, calls
+    assert sum(count for (_, path), count in calls.items() if path == "pipelined") > 0, calls
+
+
+@pytest.mark.parametrize(
+    ("emulate", "environment", "reason"),
+    [
+        ("cuda:2", {"AWAKEN_EMULATE_FAULTS": "ccl-init=1"}, "ncclCommInitRank"),
+        ("hip:2", {"AWAKEN_EMULATE_FAULTS": "ccl-silent=1"}, "another rank could not join"),
+        ("hip:1", {}, "two ranks share a GPU"),
+        pytest.param("cuda:2", {"AWAKEN_CCL": "/nowhere/libnccl.so"}, "/nowhere/libnccl.so", marks=pytest.mark.long),
+        ("cuda:2", {"AWAKEN_COLLECTIVES": "* nodes=2- : staged"}, ""),
+    ],
+)
+def test_no_library_between_nodes(
+    emulate: str,
+    environment: dict[str, str],
+    reason: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Where one rank cannot use it none does, nobody waits for ever, and the report says why."""
+    calls, reasons = run(
+        mpi_named("mpich"),
+        rank_program("mpich", "collectives"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_DELAY_US": "10", **CHUNKS, **environment},
+        "--mix=device",
+        "--filter=again_and_again",
+        ranks=2,
+        emulate=emulate,
+    )
+    assert not any(path == "ccl" for _, path in calls), calls
+    assert all(calls[function, "pipelined"] > 0 for function in LIBRARY_CALLS), calls
+    assert reason in reasons, reasons
 
 
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])

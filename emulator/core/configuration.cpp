@@ -83,8 +83,8 @@ void read_selection(Configuration& configuration) {
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
         "a comma-separated list of ipc-export, ipc-open, isolated, no-peer, oom, oom-after=BYTES, pinned-oom, "
-        "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-share-gpu, "
-        "pageable-memory and host-access";
+        "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-silent=RANK, "
+        "ccl-share-gpu, pageable-memory and host-access";
     const std::string_view text = variable("AWAKEN_EMULATE_FAULTS");
     if (text.empty()) return;
     Faults& faults = configuration.faults;
@@ -119,6 +119,8 @@ void read_faults(Configuration& configuration) {
             faults.failing_kernel = *parse_number<std::uint64_t>(value);
         } else if (name == "ccl-init" && parse_number<int>(value).value_or(-1) >= 0) {
             faults.failing_ccl_rank = *parse_number<int>(value);
+        } else if (name == "ccl-silent" && parse_number<int>(value).value_or(-1) >= 0) {
+            faults.silent_ccl_rank = *parse_number<int>(value);
         } else if (plain && name == "ccl-share-gpu") {
             faults.ccl_shared_device = true;
         } else if (plain && name == "host-access") {

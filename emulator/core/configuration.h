@@ -33,6 +33,7 @@ struct Faults {
     bool host_access = false;                 ///< host-access: the host may touch device memory
     bool pageable_memory = false;             ///< pageable-memory: kernels may use memory from malloc
     int failing_ccl_rank = -1;                ///< ccl-init=R: rank R of each CCL communicator fails to initialise
+    int silent_ccl_rank = -1;                 ///< ccl-silent=R: the same, and the others wait for it for ever
     std::optional<std::size_t> memory_limit;  ///< oom (0) or oom-after=BYTES: device memory in use may not grow beyond
     std::uint64_t failing_kernel = 0;         ///< kernel-error=N: the same of the N-th kernel
     std::uint64_t failing_copy = 0;  ///< copy-error=N: the N-th copy of the process fails (launch failure); 0: none

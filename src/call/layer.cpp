@@ -211,14 +211,14 @@ report::Identity Layer::identity() const {
         }
     }
     identity.native_gpu = _native_gpu.who_says;
-    if (neighbours.any_teams()) {
+    const std::string between = neighbours.between_nodes();
+    if (neighbours.any_teams() || !between.empty()) {
         std::string rest = neighbours.selection().text();
         for (std::size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
             identity.collectives.push_back(rest.substr(0, end));
             rest.erase(0, end + 1);
         }
     }
-    const std::string between = neighbours.between_nodes();
     if (!between.empty()) {
         identity.collectives.push_back(between);
     }

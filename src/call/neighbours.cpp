@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "call/layer.h"
+#include "coll/ccl_across.h"
 #include "coll/edges.h"
 #include "coll/levels.h"
 #include "node/job.h"
@@ -27,6 +28,7 @@ struct Neighbours::Members {
     std::unique_ptr<Edges> edges;
     bool votes_tried = false;
     std::optional<Neighbours::ChunkVotes> votes;
+    std::unique_ptr<CclAcross> across;
 };
 
 namespace {
@@ -187,6 +189,10 @@ void Neighbours::before_finalize() {
             each->give_up();
         }
         _edges.clear();
+        for (CclAcross* const each : _across) {
+            each->give_up();
+        }
+        _across.clear();
     }
     _network.store(nullptr, std::memory_order_release);
     if (_owned_network != nullptr) {
@@ -265,6 +271,7 @@ int Neighbours::forget(MPI_Comm, int, void* const members, void* const self) {
     const std::scoped_lock lock(owner->_made_mutex);
     std::erase(owner->_levels, gone->levels.get());
     std::erase(owner->_edges, gone->edges.get());
+    std::erase(owner->_across, gone->across.get());
     return MPI_SUCCESS;
 }
 
@@ -412,14 +419,39 @@ Neighbours::ChunkVotes* Neighbours::chunk_votes_of(const MPI_Comm communicator) 
             const transfer::Tuning tuning = _owner.tuning(_owner.gpu());
             _chunk_window.store(tuning.network_window, std::memory_order_relaxed);
             const auto own = static_cast<std::uint64_t>(tuning.collective_chunk_bytes);
+            const int node = own_node();
             std::uint64_t least = 0;
-            if (_owner.real.Allreduce(&own, &least, 1, MPI_UINT64_T, MPI_MIN, communicator) == MPI_SUCCESS) {
-                members->votes.emplace().chunk_bytes = least;
+            std::vector<int> nodes(members->indices.size());
+            if (_owner.real.Allreduce(&own, &least, 1, MPI_UINT64_T, MPI_MIN, communicator) == MPI_SUCCESS &&
+                _owner.real.Allgather(&node, 1, MPI_INT, nodes.data(), 1, MPI_INT, communicator) == MPI_SUCCESS) {
+                std::sort(nodes.begin(), nodes.end());
+                const auto different = std::unique(nodes.begin(), nodes.end()) - nodes.begin();
+                members->votes.emplace(ChunkVotes{.chunk_bytes = least, .nodes = static_cast<int>(different)});
                 _chunk_bytes.store(least, std::memory_order_relaxed);
             }
         }
     }
     return members->votes ? &*members->votes : nullptr;
+}
+
+/// Names this node among those of MPI_COMM_WORLD.
+int Neighbours::own_node() const {
+    int own = 0;
+    _owner.real.Comm_rank(MPI_COMM_WORLD, &own);
+    return _segment != nullptr ? _segment->process(0).world_rank.load() : own;
+}
+
+CclAcross* Neighbours::ccl_across(const MPI_Comm communicator) {
+    Members* const members = _knows_members ? last_members(communicator) : nullptr;
+    if (members == nullptr || members->between || !members->votes || members->votes->nodes < 2) {
+        return nullptr;
+    }
+    if (members->across == nullptr) {
+        members->across = std::make_unique<CclAcross>(communicator);
+        const std::scoped_lock lock(_made_mutex);
+        _across.push_back(members->across.get());
+    }
+    return members->across.get();
 }
 
 Levels* Neighbours::levels_of(const MPI_Comm communicator) {
@@ -430,10 +462,7 @@ Levels* Neighbours::levels_of(const MPI_Comm communicator) {
     if (!members->levels_tried) {
         members->levels_tried = true;
         const Native& native = _owner.real;
-        int own = 0;
-        native.Comm_rank(MPI_COMM_WORLD, &own);
-        auto made = std::make_unique<Levels>(native, communicator,
-                                             _segment != nullptr ? _segment->process(0).world_rank.load() : own);
+        auto made = std::make_unique<Levels>(native, communicator, own_node());
         if (made->usable()) {
             // What a node cannot do on its GPUs would be staged twice.
             const int reach = made->size_of_node() == 1 || team_of(made->node()) != nullptr ? 1 : 0;
@@ -478,7 +507,9 @@ const Edges* Neighbours::edges_of(const MPI_Comm communicator, const EdgeUse use
             return staged("some edges of a graph are known at one of their ends only");
         }
         members->edges_on_node = company == Company::neighbours;
-        const bool willing = _selection.choose(coll::Kind::neighborhood, size, 0) != coll::Algorithm::staged;
+        // Messages go between nodes as well as on one: the rows for one node count wherever the members are.
+        const coll::Occasion occasion{.kind = coll::Kind::neighborhood, .ranks = size};
+        const bool willing = _selection.choose(occasion) != coll::Algorithm::staged;
         auto made = std::make_unique<Edges>(native, communicator, willing);
         if (made->usable()) {
             const std::scoped_lock lock(_made_mutex);

@@ -22,6 +22,7 @@
 namespace awaken::AWAKEN_ABI {
 
 class Layer;
+class CclAcross;
 class Edges;
 class Levels;
 class Network;
@@ -75,11 +76,14 @@ class Neighbours {
     /// What the members of a communicator know alike of their votes on large collectives (see coll/in_chunks.h).
     struct ChunkVotes {
         std::uint64_t chunk_bytes = 0;
+        int nodes = 1;            ///< that the members are on
         std::uint64_t skip = 0;   ///< collectives that have no vote from now on
         std::uint64_t pause = 0;  ///< as many as were skipped before the last vote
     };
     /// Null where members may run without the layer. The first call for a communicator is collective.
     [[nodiscard]] ChunkVotes* chunk_votes_of(MPI_Comm communicator);
+    /// NCCL or RCCL for a communicator that has such votes and spans nodes; null for others.
+    [[nodiscard]] CclAcross* ccl_across(MPI_Comm communicator);
     /// Node and column of a communicator whose members all run the layer; null where there is nothing to be gained, the
     /// same on all of them. The first call for a communicator is collective.
     [[nodiscard]] Levels* levels_of(MPI_Comm communicator);
@@ -159,6 +163,7 @@ class Neighbours {
     void look_at_network();
     [[nodiscard]] Members* last_members(MPI_Comm communicator);
     [[nodiscard]] Members* members_of(MPI_Comm communicator);
+    [[nodiscard]] int own_node() const;
     void make_team(MPI_Comm communicator, Members& members);
     [[nodiscard]] std::shared_ptr<coll::Team> new_team(MPI_Comm communicator, const std::vector<int>& indices,
                                                        bool possible);
@@ -194,6 +199,7 @@ class Neighbours {
     std::mutex _made_mutex;        ///< taken where the MPI calls, which may hold a lock of its own then
     std::vector<Levels*> _levels;  ///< of all communicators
     std::vector<Edges*> _edges;
+    std::vector<CclAcross*> _across;
     std::atomic<std::uint64_t> _generation{1};
 
     std::atomic<bool> _wants{false};

@@ -1,109 +1,8 @@
 #include "coll/ccl_group.h"
 
 #include <cstring>
-#include <optional>
-#include <thread>
-#include <utility>
-
-#include "base/error.h"
-#include "base/own_thread.h"
-#include "gpu/kernels/codes.h"
 
 namespace awaken::coll {
-
-namespace {
-
-using kernels::ElementType;
-using kernels::ReductionOperation;
-
-/// Made for a communicator that has asked so often.
-constexpr int kUsesBefore = 2;
-
-std::optional<ccl::Type> type_of(const std::uint32_t code) noexcept {
-    switch (kernels::type_of(code)) {
-        case ElementType::int8:
-            return ccl::Type::int8;
-        case ElementType::uint8:
-            return ccl::Type::uint8;
-        case ElementType::int32:
-            return ccl::Type::int32;
-        case ElementType::uint32:
-            return ccl::Type::uint32;
-        case ElementType::int64:
-            return ccl::Type::int64;
-        case ElementType::uint64:
-            return ccl::Type::uint64;
-        case ElementType::float16:
-            return ccl::Type::float16;
-        case ElementType::bfloat16:
-            return ccl::Type::bfloat16;
-        case ElementType::float32:
-            return ccl::Type::float32;
-        case ElementType::float64:
-            return ccl::Type::float64;
-        default:
-            return std::nullopt;
-    }
-}
-
-std::optional<ccl::Operation> operation_of(const std::uint32_t code) noexcept {
-    switch (kernels::operation_of(code)) {
-        case ReductionOperation::sum:
-            return ccl::Operation::sum;
-        case ReductionOperation::product:
-            return ccl::Operation::product;
-        case ReductionOperation::minimum:
-            return ccl::Operation::minimum;
-        case ReductionOperation::maximum:
-            return ccl::Operation::maximum;
-        default:
-            return std::nullopt;
-    }
-}
-
-}  // namespace
-
-/// What the joining thread works on. It outlives the group where the library never comes back.
-struct CclGroup::Attempt {
-    enum class Outcome : std::uint8_t { under_way, joined, failed };
-    std::atomic<Outcome> outcome{Outcome::under_way};
-    std::atomic<bool> abandoned{false};
-    ccl::Communicator communicator;
-    std::string reason;
-    std::thread thread;
-};
-
-bool CclGroup::supports(const ccl::Library& library, const Kind kind, const std::uint32_t code) noexcept {
-    switch (kind) {
-        case Kind::allreduce:
-        case Kind::reduce:
-        case Kind::reduce_scatter: {
-            const auto type = type_of(code);
-            const auto operation = operation_of(code);
-            return type && operation && library.supports(*type) && library.supports(*operation);
-        }
-        case Kind::broadcast:
-        case Kind::allgather:
-        case Kind::alltoall:
-            return true;
-        case Kind::gather:
-        case Kind::scatter:
-        case Kind::barrier:
-        case Kind::neighborhood:
-            return false;
-    }
-    return false;
-}
-
-CclGroup::~CclGroup() {
-    if (_attempt != nullptr && _attempt->thread.joinable()) {
-        _attempt->abandoned.store(true, std::memory_order_release);
-        _attempt->thread.detach();
-    }
-    if (_state == State::ready) {
-        static_cast<void>(_runtime->run_on(_device, [&] { static_cast<void>(_library->destroy(_communicator)); }));
-    }
-}
 
 bool CclGroup::wanted(const std::vector<std::uint64_t>& devices) {
     if (_state == State::broken) {
@@ -116,7 +15,7 @@ bool CclGroup::wanted(const std::vector<std::uint64_t>& devices) {
         _devices = devices;
         _uses = 0;
     }
-    return _state == State::ready || ++_uses > kUsesBefore;
+    return _state == State::ready || ++_uses > CclCommunicator::kUsesBefore;
 }
 
 CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64_t number, const int device) {
@@ -130,15 +29,13 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
     Mark& invited = board.invited(0, number);
     if (_state == State::unused) {
         _state = State::joining;
-        _library = engine.ccl();
-        _runtime = &engine.runtime();
-        _device = device;
         if (board.own() == 0) {
             ccl::UniqueId identifier;
             ccl::Status status;
-            static_cast<void>(_runtime->run_on(device, [&] { status = _library->unique_id(identifier); }));
+            const ccl::Library& library = *engine.ccl();
+            static_cast<void>(engine.runtime().run_on(device, [&] { status = library.unique_id(identifier); }));
             if (!status.ok()) {
-                _reason = _library->explain(status);
+                _why_no_identifier = library.explain(status);
             }
             static_assert(sizeof(identifier.bytes) == sizeof(board.identifier(0)));
             std::memcpy(board.identifier(0).data(), identifier.bytes, sizeof identifier.bytes);
@@ -152,42 +49,17 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
         _state = State::broken;
         return Joining::failed;
     }
-    if (_attempt == nullptr) {
-        _attempt = std::make_shared<Attempt>();
+    if (!_begun) {
+        _begun = true;
         ccl::UniqueId identifier;
         std::memcpy(identifier.bytes, board.identifier(0).data(), sizeof identifier.bytes);
-        _attempt->thread = start_own_thread([attempt = _attempt, identifier, library = _library, runtime = _runtime,
-                                             device, members = board.members(), own = board.own()] {
-            ccl::Status status;
-            const gpu::Status current = runtime->run_on(device, [&] {
-                status = library->init_rank(attempt->communicator, members, identifier, own);
-                if (!status.ok()) {
-                    attempt->reason = library->explain(status);
-                } else if (attempt->abandoned.load(std::memory_order_acquire)) {
-                    static_cast<void>(library->abort(attempt->communicator));
-                }
-            });
-            if (!current.ok()) {
-                attempt->reason = current.message();
-            }
-            attempt->outcome.store(current.ok() && status.ok() ? Attempt::Outcome::joined : Attempt::Outcome::failed,
-                                   std::memory_order_release);
-        });
-        if (!_attempt->thread.joinable()) {
-            _attempt->reason = "no thread to be had for it";
-            _attempt->outcome.store(Attempt::Outcome::failed, std::memory_order_release);
-        }
+        _communicator.join(*engine.ccl(), engine.runtime(), device, identifier, board.members(), board.own());
     }
     Mark& own = board.joined(board.own(), number);
     if (!has(own)) {
-        const Attempt::Outcome outcome = _attempt->outcome.load(std::memory_order_acquire);
-        if (outcome != Attempt::Outcome::under_way) {
-            if (_attempt->thread.joinable()) {
-                _attempt->thread.join();
-            }
-            _communicator = _attempt->communicator;
-            _reason = _attempt->reason;
-            mark(own, outcome == Attempt::Outcome::joined ? Outcome::done : Outcome::failed);
+        const CclCommunicator::Joining joining = _communicator.joining();
+        if (joining != CclCommunicator::Joining::under_way) {
+            mark(own, joining == CclCommunicator::Joining::joined ? Outcome::done : Outcome::failed);
         }
     }
     bool all = true;
@@ -203,88 +75,12 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
         return Joining::under_way;
     }
     _state = State::ready;
-    _attempt.reset();
     return Joining::done;
 }
 
 void CclGroup::abort() noexcept {
-    if (_attempt != nullptr && _attempt->thread.joinable()) {
-        // May never come back: another member has failed before it joined.
-        _attempt->abandoned.store(true, std::memory_order_release);
-        _attempt->thread.detach();
-    } else if (_communicator.value != nullptr) {
-        static_cast<void>(_runtime->run_on(_device, [&] { static_cast<void>(_library->abort(_communicator)); }));
-    }
-    _communicator = {};
-    _attempt.reset();
+    _communicator.abort();
     _state = State::broken;
-}
-
-void CclGroup::issue(const Operation& operation, const gpu::StreamHandle stream) const {
-    const auto require = [&](const ccl::Status& status) {
-        if (!status.ok()) {
-            throw Error(_library->title() + ": " + _library->explain(status, _communicator),
-                        "AWAKEN_COLLECTIVES=\"* : all\" does without it");
-        }
-    };
-    // Bytes travel as the widest elements that fit, of which the library's limits count.
-    const auto bytes = [](const std::uint64_t count) {
-        return count % 8 == 0 ? std::pair(count / 8, ccl::Type::uint64) : std::pair(count, ccl::Type::uint8);
-    };
-    switch (operation.kind) {
-        case Kind::allreduce:
-            require(_library->all_reduce(operation.send, operation.receive, operation.elements,
-                                         *type_of(operation.code), *operation_of(operation.code), _communicator,
-                                         stream));
-            break;
-        case Kind::reduce:
-            require(_library->reduce(operation.send, operation.receive, operation.elements, *type_of(operation.code),
-                                     *operation_of(operation.code), operation.root, _communicator, stream));
-            break;
-        case Kind::reduce_scatter:
-            require(_library->reduce_scatter(operation.send, operation.receive, operation.elements,
-                                             *type_of(operation.code), *operation_of(operation.code), _communicator,
-                                             stream));
-            break;
-        case Kind::broadcast: {
-            const auto [count, type] = bytes(operation.elements);
-            std::byte* const buffer = operation.own == operation.root ? operation.send : operation.receive;
-            require(_library->broadcast(buffer, buffer, count, type, operation.root, _communicator, stream));
-            break;
-        }
-        case Kind::allgather: {
-            const auto [count, type] = bytes(operation.block_bytes);
-            require(_library->all_gather(operation.send, operation.receive, count, type, _communicator, stream));
-            break;
-        }
-        case Kind::alltoall: {
-            const auto [count, type] = bytes(operation.block_bytes);
-            require(_library->group_start());
-            ccl::Status first;
-            const auto note = [&first](const ccl::Status& status) { first = first.ok() ? status : first; };
-            for (int member = 0; member < operation.members; ++member) {
-                const std::uint64_t at = operation.block_bytes * static_cast<std::uint64_t>(member);
-                note(_library->send(operation.send + at, count, type, member, _communicator, stream));
-                note(_library->receive(operation.receive + at, count, type, member, _communicator, stream));
-            }
-            note(_library->group_end());  // what was begun has to be ended
-            require(first);
-            break;
-        }
-        case Kind::gather:
-        case Kind::scatter:
-        case Kind::barrier:
-        case Kind::neighborhood:
-            throw Error("the library has no such collective", "this is a defect; please report it");
-    }
-}
-
-void CclGroup::check() const {
-    ccl::Status error;
-    if (_library->async_error(_communicator, error).ok() && !error.ok() && error.code != ccl::kInProgress) {
-        throw Error(_library->title() + ": " + _library->explain(error, _communicator),
-                    "look at the other ranks' output for the reason");
-    }
 }
 
 }  // namespace awaken::coll

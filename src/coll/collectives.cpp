@@ -20,6 +20,7 @@ namespace awaken::AWAKEN_ABI {
 namespace {
 
 using coll::Kind;
+using LibraryCall = coll::CclCommunicator::Operation;
 
 /// A buffer argument of which the MPI gets one part after another.
 class Cut {
@@ -47,6 +48,10 @@ std::byte* bytes_at(const void* const buffer, const std::int64_t count, const MP
     }
     const std::shared_ptr<const Datatype> datatype = layer().datatypes.find(type);
     return datatype->layout.is_contiguous(count) ? begin + datatype->layout.true_begin() : nullptr;
+}
+
+std::byte* bytes_of_buffer(const void* const buffer) {
+    return static_cast<std::byte*>(const_cast<void*>(buffer));
 }
 
 // In levels: see levels.h. The parts are collectives as programs call them, on the communicators of the levels.
@@ -110,7 +115,18 @@ struct Broadcast {
                 } else {
                     chunks.writes(begin);
                 }
-                const InChunks::Way way = chunks.agreed(true);
+                const InChunks::Way way =
+                    chunks.agreed({.kind = Kind::broadcast,
+                                   .levels = true,
+                                   .library = LibraryCall{.kind = Kind::broadcast,
+                                                          .root = root,
+                                                          .elements = static_cast<std::uint64_t>(chunks.size()),
+                                                          .send = begin,
+                                                          .receive = begin}});
+                if (way == InChunks::Way::library) {
+                    chunks.run_library();
+                    return MPI_SUCCESS;
+                }
                 if (way == InChunks::Way::levels && can_broadcast_in_levels(chunks.size(), root, comm)) {
                     return broadcast_in_levels(call, begin, static_cast<int>(chunks.size()), root, comm);
                 }
@@ -181,7 +197,7 @@ struct Gather {
                     }
                 }
                 chunks.keep_apart();
-                if (chunks.agreed(false) == InChunks::Way::chunks) {
+                if (chunks.agreed({.kind = Kind::gather}) == InChunks::Way::chunks) {
                     return chunks.run([&](const InChunks::Chunk& chunk) {
                         const auto part = static_cast<Count>(chunk.count);
                         return below<function>()(chunk.image, part, MPI_BYTE, chunk.result, part, MPI_BYTE, root, comm);
@@ -302,7 +318,7 @@ struct Scatter {
                     }
                 }
                 chunks.keep_apart();
-                if (chunks.agreed(false) == InChunks::Way::chunks) {
+                if (chunks.agreed({.kind = Kind::scatter}) == InChunks::Way::chunks) {
                     return chunks.run([&](const InChunks::Chunk& chunk) {
                         const auto part = static_cast<Count>(chunk.count);
                         void* const result = in_place ? receive_buffer : chunk.result;
@@ -419,7 +435,21 @@ struct GatherAll {
                     chunks.writes_blocks(to);
                 }
                 chunks.keep_apart();
-                if (chunks.agreed(false) == InChunks::Way::chunks) {
+                constexpr Kind kind = to_each ? Kind::alltoall : Kind::allgather;
+                InChunks::Means means{.kind = kind};
+                if (!in_place || !to_each) {  // the library has no exchange in place
+                    const std::byte* const own = in_place && to != nullptr ? to + block * group.rank : from;
+                    means.library = LibraryCall{.kind = kind,
+                                                .block_bytes = static_cast<std::uint64_t>(block),
+                                                .send = const_cast<std::byte*>(own),
+                                                .receive = to};
+                }
+                const InChunks::Way way = chunks.agreed(means);
+                if (way == InChunks::Way::library) {
+                    chunks.run_library();
+                    return MPI_SUCCESS;
+                }
+                if (way == InChunks::Way::chunks) {
                     return chunks.run([&](const InChunks::Chunk& chunk) {
                         const auto part = static_cast<Count>(chunk.count);
                         return below<function>()(chunk.image, part, MPI_BYTE, chunk.result, part, MPI_BYTE, comm);
@@ -598,7 +628,20 @@ struct Reduce {
                     chunks.writes(receive_buffer);
                     chunks.keep_apart();
                 }
-                const InChunks::Way way = chunks.agreed(has_kernel(op, type));
+                const std::uint32_t code = kernel_code(op, type);
+                const InChunks::Way way = chunks.agreed(
+                    {.kind = Kind::reduce,
+                     .code = code,
+                     .library = LibraryCall{.kind = Kind::reduce,
+                                            .code = code,
+                                            .root = root,
+                                            .elements = static_cast<std::uint64_t>(count),
+                                            .send = bytes_of_buffer(in_place ? receive_buffer : send_buffer),
+                                            .receive = bytes_of_buffer(receive_buffer)}});
+                if (way == InChunks::Way::library) {
+                    chunks.run_library();
+                    return MPI_SUCCESS;
+                }
                 if (way != InChunks::Way::whole) {
                     const Cut sent(send_buffer, type), received(receive_buffer, type);
                     return chunks.run([&](const InChunks::Chunk& chunk) {
@@ -662,8 +705,23 @@ struct ReduceAll {
                 if (!partial || group_of(comm).rank != 0) {
                     chunks.writes(receive_buffer);
                 }
-                constexpr bool has_levels = function == Function::Allreduce || function == Function::Allreduce_c;
-                const InChunks::Way way = chunks.agreed(has_levels && has_kernel(op, type));
+                InChunks::Means means;
+                if constexpr (function == Function::Allreduce || function == Function::Allreduce_c) {
+                    const std::uint32_t code = kernel_code(op, type);
+                    means = {.kind = Kind::allreduce,
+                             .code = code,
+                             .levels = code != 0,
+                             .library = LibraryCall{.kind = Kind::allreduce,
+                                                    .code = code,
+                                                    .elements = static_cast<std::uint64_t>(count),
+                                                    .send = bytes_of_buffer(in_place ? receive_buffer : send_buffer),
+                                                    .receive = bytes_of_buffer(receive_buffer)}};
+                }
+                const InChunks::Way way = chunks.agreed(means);
+                if (way == InChunks::Way::library) {
+                    chunks.run_library();
+                    return MPI_SUCCESS;
+                }
                 if (way == InChunks::Way::levels && chunks.size() <= std::numeric_limits<int>::max()) {
                     return allreduce_in_levels(call, send_buffer, receive_buffer, static_cast<int>(count), type, op,
                                                comm);
@@ -779,7 +837,21 @@ struct ReduceScatterBlock {
                 chunks.reads_blocks(send_buffer == MPI_IN_PLACE ? receive_buffer : send_buffer);
                 chunks.writes(receive_buffer);
                 chunks.keep_apart();
-                if (chunks.agreed(false) == InChunks::Way::chunks) {
+                const std::uint32_t code = kernel_code(op, type);
+                InChunks::Means means{.kind = Kind::reduce_scatter, .code = code};
+                if (send_buffer != MPI_IN_PLACE) {  // the library has the result elsewhere then
+                    means.library = LibraryCall{.kind = Kind::reduce_scatter,
+                                                .code = code,
+                                                .elements = static_cast<std::uint64_t>(receive_count),
+                                                .send = bytes_of_buffer(send_buffer),
+                                                .receive = bytes_of_buffer(receive_buffer)};
+                }
+                const InChunks::Way way = chunks.agreed(means);
+                if (way == InChunks::Way::library) {
+                    chunks.run_library();
+                    return MPI_SUCCESS;
+                }
+                if (way == InChunks::Way::chunks) {
                     return chunks.run([&](const InChunks::Chunk& chunk) {
                         return below<function>()(chunk.image, chunk.result, static_cast<Count>(chunk.count), type, op,
                                                  comm);

@@ -78,6 +78,7 @@ struct Engine::Device {
     };
     int number = -1;
     unsigned most_blocks = 1;
+    unsigned most_blocks_beside = 1;  ///< kernels of the program's
     std::uint64_t identity = 0;
     std::vector<gpu::StreamHandle> streams;  ///< kStreams of ours, and one for what a library does
     unsigned next_stream = 0;
@@ -146,8 +147,9 @@ Engine::Device& Engine::device_of(const int device) {
         fail("asking what a GPU is", status);
     }
     made->identity = hash_of(info);
-    made->most_blocks = std::clamp(static_cast<unsigned>(std::max(info.multiprocessors, 1)), 1U,
-                                   static_cast<unsigned>(_tuning.collective_blocks));
+    const auto processors = static_cast<unsigned>(std::max(info.multiprocessors, 1));
+    made->most_blocks = std::min(processors, static_cast<unsigned>(_tuning.collective_blocks));
+    made->most_blocks_beside = std::min(processors, static_cast<unsigned>(_tuning.collective_overlap_blocks));
     gpu::StreamHandle stream;
     for (unsigned i = 0; i < kStreams + 1; ++i) {
         if (const gpu::Status status = _runtime.create_stream(device, false, stream); !status.ok()) {
@@ -210,9 +212,9 @@ bool Engine::prepare(const int device, const std::uint32_t code) {
     return false;
 }
 
-unsigned Engine::blocks_for(const Device& device, const std::uint64_t bytes) const noexcept {
+unsigned Engine::blocks_for(const unsigned most, const std::uint64_t bytes) const noexcept {
     const std::uint64_t wanted = (bytes + _tuning.collective_block_bytes - 1) / _tuning.collective_block_bytes;
-    return static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, device.most_blocks));
+    return static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most));
 }
 
 Engine::Work Engine::reserve(Device& device, const gpu::StreamHandle stream) {
@@ -321,9 +323,10 @@ std::uint64_t Engine::bytes_of(const std::vector<Fold>& folds, const std::vector
 }
 
 Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
-                           std::atomic<std::uint64_t>& word, const std::uint64_t value) {
+                           std::atomic<std::uint64_t>& word, const std::uint64_t value, const Beside beside) {
     const std::scoped_lock lock(_mutex);
     Device& on = device_of(device);
+    const unsigned most_blocks = beside == Beside::kernels ? on.most_blocks_beside : on.most_blocks;
     // What may be missing is looked for first: work that is given up under the lock could not give its counter back.
     std::vector<gpu::KernelHandle> combines;
     for (const Fold& fold : folds) {
@@ -361,7 +364,7 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
         Notice notice{};
         std::array<void*, 7> arguments{&sources, &source_count, &targets, &target_count, &elements, &code, &notice};
         const std::uint64_t bytes = elements * kernels::element_bytes(kernels::type_of(code));
-        launch(combines[i], {blocks_for(on, bytes), 1, 1}, threads_for(bytes), arguments.data(), notice);
+        launch(combines[i], {blocks_for(most_blocks, bytes), 1, 1}, threads_for(bytes), arguments.data(), notice);
     }
     for (std::size_t begin = 0; begin < copies.size(); begin += kernels::kMostMoves) {
         const std::size_t count = std::min<std::size_t>(kernels::kMostMoves, copies.size() - begin);
@@ -375,7 +378,7 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
         Notice notice{};
         std::array<void*, 3> arguments{&moves, &moves_count, &notice};
         const unsigned per_move =
-            std::max(1U, std::min(blocks_for(on, most), on.most_blocks / std::max(1U, moves_count)));
+            std::max(1U, std::min(blocks_for(most_blocks, most), most_blocks / std::max(1U, moves_count)));
         launch(move, {per_move, moves_count, 1}, threads_for(most), arguments.data(), notice);
     }
     return work;

@@ -75,10 +75,12 @@ class Engine {
         std::vector<std::uint64_t> sources, targets;
         std::uint64_t elements;
     };
+    /// What the program is expected to do meanwhile: it gets more of the processors when it computes.
+    enum class Beside : std::uint8_t { nothing, kernels };
     /// Starts kernels on `device`. When they are over, `word` (pinned or registered host memory) becomes `value`, after
     /// everything that they have written can be seen everywhere. At least one fold or copy. Throws Error.
     [[nodiscard]] Work start(int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
-                             std::atomic<std::uint64_t>& word, std::uint64_t value);
+                             std::atomic<std::uint64_t>& word, std::uint64_t value, Beside beside = Beside::nothing);
 
     /// One fold, waited for.
     void run(int device, const Fold& fold);
@@ -118,7 +120,7 @@ class Engine {
                                                 const std::vector<Copy>& copies) noexcept;
     /// Of a kernel or several that are about to be launched. Needs the lock.
     [[nodiscard]] Work reserve(Device& device, gpu::StreamHandle stream);
-    [[nodiscard]] unsigned blocks_for(const Device& device, std::uint64_t bytes) const noexcept;
+    [[nodiscard]] unsigned blocks_for(unsigned most, std::uint64_t bytes) const noexcept;
 
     gpu::Runtime& _runtime;
     transfer::Exports& _exports;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "p2p/network.h"
 
@@ -24,7 +25,8 @@ enum Vote : std::uint32_t {
     kHasDeviceMemory = 1,
     kHasHostMemory = 2,
     kCannot = 4,  ///< a datatype with gaps, or nothing to copy with
-    kNoKernels = 8
+    kNoKernels = 8,
+    kNoLibrary = 16
 };
 
 const gpu::PointerInfo kHost{};
@@ -79,18 +81,60 @@ InChunks::operator bool() {
     return true;
 }
 
-InChunks::Way InChunks::agreed(const bool kernels) {
+InChunks::~InChunks() {
+    if (_across != nullptr) {
+        _across->end();
+    }
+}
+
+coll::Occasion InChunks::occasion(const Means& means) const {
+    int ranks = 0;
+    layer().real.Comm_size(_communicator, &ranks);
+    return {*means.kind, coll::type_class_of(*means.kind, means.code), ranks, _votes->nodes,
+            static_cast<std::uint64_t>(_count * _element_bytes)};
+}
+
+/// Whether this member is ready to do it by NCCL or RCCL, which take memory of one GPU.
+bool InChunks::begin_library(const Means& means) {
+    Layer& owner = layer();
+    coll::Engine* const engine = owner.neighbours.engine();
+    CclAcross* const across = owner.neighbours.ccl_across(_communicator);
+    if (!means.library || engine == nullptr || across == nullptr || _impossible) {
+        return false;
+    }
+    int device = -1;
+    for (const Side* const side : {&_from, &_to}) {
+        if (side->address == nullptr) {
+            continue;
+        }
+        if (side->info.kind != gpu::MemoryKind::device || (device >= 0 && side->info.device != device)) {
+            return false;
+        }
+        device = side->info.device;
+    }
+    if (device < 0 || !across->begin(*engine, *means.kind, means.code, device)) {
+        return false;
+    }
+    _across = across;
+    _operation = means.library;
+    return true;
+}
+
+InChunks::Way InChunks::agreed(const Means& means) {
     Layer& owner = layer();
     const bool served = _from.served || _to.served;
     if (served) {
         _copies = owner.neighbours.copies();
     }
+    const coll::Selection& table = owner.neighbours.selection();
+    coll::Algorithm algorithm = means.kind ? table.choose(occasion(means)) : coll::Algorithm::staged;
     std::uint32_t own = 0;
     const auto is_host = [](const Side& side) { return side.address != nullptr && !side.served; };
     own |= served ? kHasDeviceMemory : 0U;
     own |= is_host(_from) || is_host(_to) ? kHasHostMemory : 0U;
-    own |= kernels ? 0U : kNoKernels;
+    own |= means.levels ? 0U : kNoKernels;
     own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
+    own |= algorithm == coll::Algorithm::ccl && begin_library(means) ? 0U : kNoLibrary;
     std::uint32_t all = kCannot;
     if (owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator) != MPI_SUCCESS) {
         return Way::whole;
@@ -100,8 +144,23 @@ InChunks::Way InChunks::agreed(const bool kernels) {
     if ((all & kHasDeviceMemory) == 0 || (all & kCannot) != 0) {
         return Way::whole;
     }
-    const bool levels = all == kHasDeviceMemory && owner.neighbours.levels_of(_communicator) != nullptr;
+    if (algorithm == coll::Algorithm::ccl) {
+        if ((all & (kHasHostMemory | kNoLibrary)) == 0 && _across->join()) {
+            return Way::library;
+        }
+        algorithm = table.choose(occasion(means), coll::Algorithm::ccl);
+    }
+    if (_across != nullptr) {
+        std::exchange(_across, nullptr)->end();
+    }
+    const bool levels = algorithm == coll::Algorithm::levels && (all & (kHasHostMemory | kNoKernels)) == 0 &&
+                        owner.neighbours.levels_of(_communicator) != nullptr;
     return levels ? Way::levels : Way::chunks;
+}
+
+void InChunks::run_library() {
+    _across->run(*_operation);
+    _call.account(report::Path::ccl, _count * _element_bytes * std::max(_from.rows, _to.rows));
 }
 
 void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {

@@ -15,6 +15,8 @@
 #include "base/error.h"
 #include "call/call.h"
 #include "call/stage.h"
+#include "coll/ccl_across.h"
+#include "coll/selection.h"
 #include "transfer/device_copies.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -25,6 +27,9 @@ class InChunks {
     /// for each of so many members lies in some buffers, one after another. Each is then cut alike, and all members'
     /// memory passes through images, where the pieces of one chunk lie together.
     InChunks(Call& call, MPI_Comm comm, std::int64_t count, MPI_Datatype type, std::int64_t blocks = 1);
+    ~InChunks();
+    InChunks(const InChunks&) = delete;
+    InChunks& operator=(const InChunks&) = delete;
     /// False: it is too small, or there is no vote. All members come to the same answer. Not to be asked twice.
     [[nodiscard]] explicit operator bool();
 
@@ -41,13 +46,22 @@ class InChunks {
     void keep_apart() noexcept { _apart = true; }
     /// This member's buffer has gaps where others' may have none.
     void cannot() noexcept { _impossible = true; }
-    /// How it is done; all members ask, or none does. `kernels`: the GPU can do this member's part of it.
+    /// What else than chunks can do it.
+    struct Means {
+        std::optional<coll::Kind> kind = {};  ///< as the table knows it; nothing: it does not
+        std::uint32_t code = 0;               ///< of a reduction: see kernels::code_of; 0: there are no kernels for it
+        bool levels = false;                  ///< this member's part of it
+        /// NCCL or RCCL, with these arguments; who is in the communicator is found out.
+        std::optional<coll::CclCommunicator::Operation> library = {};
+    };
+    /// How it is done; all members ask, or none does.
     enum class Way : std::uint8_t {
         whole,
         chunks,  ///< run()
-        levels   ///< by nodes and columns (see levels.h); everybody passes device memory
+        levels,  ///< by nodes and columns (see levels.h); everybody passes device memory
+        library  ///< run_library()
     };
-    [[nodiscard]] Way agreed(bool kernels);
+    [[nodiscard]] Way agreed(const Means& means);
 
     /// What a chunk is for the MPI.
     struct Chunk {
@@ -60,6 +74,8 @@ class InChunks {
     /// Calls `native` for each chunk in order; it returns an MPI error code. Throws Error when this member's copies
     /// failed, after it has taken part in all chunks, since the others wait for it.
     [[nodiscard]] int run(const std::function<int(const Chunk&)>& native);
+    /// Throws Error.
+    void run_library();
 
   private:
     struct Side {
@@ -75,6 +91,8 @@ class InChunks {
     };
 
     void look_at(Side& side, const void* buffer, std::int64_t rows);
+    [[nodiscard]] coll::Occasion occasion(const Means& means) const;
+    [[nodiscard]] bool begin_library(const Means& means);
     [[nodiscard]] Piece load(std::int64_t first);
     void store(Piece& piece);
     void finish(Piece& piece) noexcept;
@@ -86,6 +104,8 @@ class InChunks {
     const MPI_Datatype _type;
     const std::int64_t _blocks;
     Neighbours::ChunkVotes* _votes = nullptr;
+    CclAcross* _across = nullptr;  ///< that has begun
+    std::optional<coll::CclCommunicator::Operation> _operation;
     std::int64_t _element_bytes = 0;
     std::int64_t _lead = 0;  ///< bytes between an element's address and its data
     std::int64_t _chunk_elements = 0;

@@ -35,12 +35,18 @@ inline constexpr int kKinds = 10;
 
 /// How a collective is done.
 enum class Algorithm : std::uint8_t {
-    one,    ///< one member's GPU does all the work: fewest things to wait for, for few bytes
-    each,   ///< allreduce: each member reduces everything for itself, and so writes to no other GPU; elsewhere as one
-    all,    ///< each does its share
-    ccl,    ///< NCCL or RCCL
-    staged  ///< through the MPI, in host memory
+    one,     ///< one member's GPU does all the work: fewest things to wait for, for few bytes
+    each,    ///< allreduce: each member reduces everything for itself, and so writes to no other GPU; elsewhere as one
+    all,     ///< each does its share
+    ccl,     ///< NCCL or RCCL
+    levels,  ///< across nodes: within each node, then between the nodes, then within each again
+    staged   ///< through the MPI, in host memory
 };
+/// Whether it can do a collective whose members are on so many nodes.
+[[nodiscard]] constexpr bool spans(const Algorithm algorithm, const int nodes) noexcept {
+    return algorithm == Algorithm::ccl || algorithm == Algorithm::staged ||
+           (algorithm == Algorithm::levels) == (nodes > 1);
+}
 
 /// "one".
 [[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;

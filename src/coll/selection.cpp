@@ -1,7 +1,10 @@
 #include "coll/selection.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/settings.h"
@@ -13,20 +16,53 @@ namespace {
 constexpr std::uint64_t kKi = 1024;
 constexpr std::uint64_t kMi = 1024 * kKi;
 
-/// Allreduce on two and four GPUs was measured (docs/performance.md): where every rank reducing everything stops being
-/// faster than each reducing a part, and where NCCL begins to be. The rows for more ranks, and those of reduce and
-/// broadcast, continue those figures and were not measured.
-constexpr std::array kBuiltIn = {
-    SelectionRow{Kind::allreduce, 1, 2, 0, kMi, Algorithm::each},
-    SelectionRow{Kind::allreduce, 3, 4, 0, 128 * kKi, Algorithm::each},
-    SelectionRow{Kind::allreduce, 5, SelectionRow::kAnyRanks, 0, 32 * kKi, Algorithm::each},
-    SelectionRow{Kind::allreduce, 4, SelectionRow::kAnyRanks, 64 * kMi, SelectionRow::kAnyBytes, Algorithm::ccl},
-    SelectionRow{Kind::reduce, 1, SelectionRow::kAnyRanks, 0, 32 * kKi, Algorithm::one},
-    SelectionRow{Kind::broadcast, 1, SelectionRow::kAnyRanks, 0, 32 * kKi, Algorithm::one},
-    SelectionRow{{}, 1, SelectionRow::kAnyRanks, 0, SelectionRow::kAnyBytes, Algorithm::all},
-};
+SelectionRow row(const std::optional<Kind> kind, const Algorithm algorithm, const std::uint64_t least_bytes = 0,
+                 const std::uint64_t most_bytes = SelectionRow::kAnyBytes, const int least_ranks = 1,
+                 const int most_ranks = SelectionRow::kAnyRanks) {
+    SelectionRow made;
+    made.kind = kind;
+    made.least_ranks = least_ranks;
+    made.most_ranks = most_ranks;
+    made.most_nodes = 1;
+    made.least_bytes = least_bytes;
+    made.most_bytes = most_bytes;
+    made.algorithm = algorithm;
+    return made;
+}
 
-constexpr std::array kAlgorithms = {Algorithm::one, Algorithm::each, Algorithm::all, Algorithm::ccl, Algorithm::staged};
+SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algorithm) {
+    SelectionRow made = row(kind, algorithm);
+    made.least_nodes = 2;
+    made.most_nodes = SelectionRow::kAnyRanks;
+    return made;
+}
+
+/// Allreduce on two and four GPUs of a node was measured (docs/performance.md): where every rank reducing everything
+/// stops being faster than each reducing a part, and where NCCL begins to be. The rows for more ranks, and those of
+/// reduce and broadcast, continue those figures and were not measured; nor was anything on several real nodes, where
+/// the library, which goes from GPU to network card, comes before what passes through host memory.
+std::vector<SelectionRow> built_in() {
+    constexpr auto kAny = SelectionRow::kAnyBytes;
+    return {
+        row(Kind::allreduce, Algorithm::each, 0, kMi, 1, 2),
+        row(Kind::allreduce, Algorithm::each, 0, 128 * kKi, 3, 4),
+        row(Kind::allreduce, Algorithm::each, 0, 32 * kKi, 5),
+        row(Kind::allreduce, Algorithm::ccl, 64 * kMi, kAny, 4),
+        row(Kind::reduce, Algorithm::one, 0, 32 * kKi),
+        row(Kind::broadcast, Algorithm::one, 0, 32 * kKi),
+        row({}, Algorithm::all),
+        across_nodes({}, Algorithm::ccl),
+        across_nodes(Kind::allreduce, Algorithm::levels),
+        across_nodes(Kind::broadcast, Algorithm::levels),
+        across_nodes({}, Algorithm::staged),
+    };
+}
+
+constexpr std::array kAlgorithms = {Algorithm::one, Algorithm::each,   Algorithm::all,
+                                    Algorithm::ccl, Algorithm::levels, Algorithm::staged};
+
+constexpr std::array<const char*, kTypeClasses> kTypeNames = {"integer", "floating", "complex", "pair",
+                                                              "boolean", "other",    "nothing"};
 
 std::string_view trim(std::string_view text) {
     constexpr std::string_view kSpace = " \t\r";
@@ -65,14 +101,30 @@ class Reader {
                 }
                 row.least_ranks = static_cast<int>(least);
                 row.most_ranks = static_cast<int>(most);
+            } else if (word.starts_with("nodes=")) {
+                std::uint64_t least = 1, most = SelectionRow::kAnyRanks;
+                range(word.substr(6), least, most);
+                if (least < 1 || most > SelectionRow::kAnyRanks) {
+                    refuse("has an empty or too large range of nodes", "write nodes=from-to, e.g. nodes=2-8");
+                }
+                row.least_nodes = static_cast<int>(least);
+                row.most_nodes = static_cast<int>(most);
+            } else if (word.starts_with("types=")) {
+                row.types = types(word.substr(6));
             } else if (word.starts_with("bytes=")) {
                 range(word.substr(6), row.least_bytes, row.most_bytes);
             } else {
-                refuse("has \"" + std::string(word) + "\" in it", "only ranks= and bytes= may follow the collective");
+                refuse("has \"" + std::string(word) + "\" in it",
+                       "only types=, ranks=, nodes= and bytes= may follow the collective");
             }
         }
         if (first) {
             refuse("names no collective", "begin it with allreduce, broadcast, ... or *");
+        }
+        if (!spans(row.algorithm, row.algorithm == Algorithm::levels ? row.most_nodes : row.least_nodes)) {
+            refuse("can never apply", row.algorithm == Algorithm::levels
+                                          ? "levels need two nodes or more; leave out nodes="
+                                          : "one, each and all are for one node; leave out nodes=");
         }
         return row;
     }
@@ -106,6 +158,28 @@ class Reader {
             names += (names.empty() ? "" : ", ") + std::string(to_string(candidate));
         }
         refuse("asks for \"" + std::string(word) + "\", which is no algorithm", "one of " + names);
+    }
+
+    /// Names, separated by commas, as bits.
+    std::uint32_t types(std::string_view text) const {
+        std::uint32_t bits = 0;
+        while (true) {
+            const std::size_t comma = text.find(',');
+            const std::string_view word = text.substr(0, comma);
+            const auto found = std::find(kTypeNames.begin(), kTypeNames.end(), word);
+            if (found == kTypeNames.end()) {
+                std::string names;
+                for (const char* const name : kTypeNames) {
+                    names += (names.empty() ? "" : ", ") + std::string(name);
+                }
+                refuse("has the types \"" + std::string(word) + "\", which are none", "any of " + names);
+            }
+            bits |= 1U << (found - kTypeNames.begin());
+            if (comma == std::string_view::npos) {
+                return bits;
+            }
+            text = text.substr(comma + 1);
+        }
     }
 
     std::uint64_t number(const std::string_view text) const {
@@ -148,13 +222,61 @@ void append_range(std::string& line, const char* name, const std::uint64_t least
     if (least == lowest && most == highest) {
         return;
     }
-    line += std::string(" ") + name + "=" + (least == lowest ? "" : text(least)) + "-" +
-            (most == highest ? "" : text(most));
+    line += std::string(" ") + name + "=";
+    if (least == most) {
+        line += text(least);
+        return;
+    }
+    line += (least == lowest ? "" : text(least)) + "-" + (most == highest ? "" : text(most));
 }
 
 }  // namespace
 
-Selection::Selection() : _rows(kBuiltIn.begin(), kBuiltIn.end()) {}
+const char* to_string(const TypeClass type) noexcept {
+    return kTypeNames[static_cast<std::size_t>(type)];
+}
+
+TypeClass type_class_of(const Kind kind, const std::uint32_t code) noexcept {
+    if (kind != Kind::allreduce && kind != Kind::reduce && kind != Kind::reduce_scatter) {
+        return TypeClass::nothing;
+    }
+    if (code == 0) {
+        return TypeClass::other;
+    }
+    using kernels::ElementType;
+    switch (kernels::type_of(code)) {
+        case ElementType::int8:
+        case ElementType::uint8:
+        case ElementType::int16:
+        case ElementType::uint16:
+        case ElementType::int32:
+        case ElementType::uint32:
+        case ElementType::int64:
+        case ElementType::uint64:
+            return TypeClass::integer;
+        case ElementType::float16:
+        case ElementType::bfloat16:
+        case ElementType::float32:
+        case ElementType::float64:
+            return TypeClass::floating;
+        case ElementType::complex_float32:
+        case ElementType::complex_float64:
+            return TypeClass::complex;
+        case ElementType::boolean:
+            return TypeClass::boolean;
+        default:
+            return TypeClass::pair;
+    }
+}
+
+bool SelectionRow::applies_to(const Occasion& occasion) const noexcept {
+    return (!kind || *kind == occasion.kind) && (types >> static_cast<unsigned>(occasion.type) & 1U) != 0 &&
+           occasion.ranks >= least_ranks && occasion.ranks <= most_ranks && occasion.nodes >= least_nodes &&
+           occasion.nodes <= most_nodes && occasion.bytes >= least_bytes && occasion.bytes <= most_bytes &&
+           spans(algorithm, occasion.nodes);
+}
+
+Selection::Selection() : _rows(built_in()) {}
 
 Selection::Selection(const std::string_view text, const std::string& name) {
     std::string_view rest = text;
@@ -167,13 +289,13 @@ Selection::Selection(const std::string_view text, const std::string& name) {
             _rows.push_back(Reader(row, name).read());
         }
     }
-    _rows.insert(_rows.end(), kBuiltIn.begin(), kBuiltIn.end());
+    const std::vector<SelectionRow> behind = built_in();
+    _rows.insert(_rows.end(), behind.begin(), behind.end());
 }
 
-Algorithm Selection::choose(const Kind kind, const int ranks, const std::uint64_t bytes) const noexcept {
+Algorithm Selection::choose(const Occasion& occasion, const std::optional<Algorithm> without) const noexcept {
     for (const SelectionRow& row : _rows) {
-        if ((!row.kind || *row.kind == kind) && ranks >= row.least_ranks && ranks <= row.most_ranks &&
-            bytes >= row.least_bytes && bytes <= row.most_bytes) {
+        if (row.applies_to(occasion) && row.algorithm != without) {
             return row.algorithm;
         }
     }
@@ -184,9 +306,20 @@ std::string Selection::text() const {
     std::string all;
     for (const SelectionRow& row : _rows) {
         std::string line = row.kind ? to_string(*row.kind) : "*";
-        append_range(line, "ranks", static_cast<std::uint64_t>(row.least_ranks),
-                     static_cast<std::uint64_t>(row.most_ranks), 1, SelectionRow::kAnyRanks,
-                     [](const std::uint64_t value) { return std::to_string(value); });
+        if (row.types != SelectionRow::kAnyType) {
+            const char* separator = " types=";
+            for (int type = 0; type < kTypeClasses; ++type) {
+                if ((row.types >> type & 1U) != 0) {
+                    line += std::exchange(separator, ",") + std::string(to_string(static_cast<TypeClass>(type)));
+                }
+            }
+        }
+        const auto number = [](const std::uint64_t value) { return std::to_string(value); };
+        for (const auto& [name, least, most] : {std::tuple{"ranks", row.least_ranks, row.most_ranks},
+                                                std::tuple{"nodes", row.least_nodes, row.most_nodes}}) {
+            append_range(line, name, static_cast<std::uint64_t>(least), static_cast<std::uint64_t>(most), 1,
+                         SelectionRow::kAnyRanks, number);
+        }
         append_range(line, "bytes", row.least_bytes, row.most_bytes, 0, SelectionRow::kAnyBytes, bytes_text);
         all += line + " : " + to_string(row.algorithm) + "\n";
     }
@@ -198,8 +331,10 @@ std::uint64_t Selection::hash() const noexcept {
     const auto add = [&](const std::uint64_t value) { state = (state ^ value) * 0x100000001b3u; };
     for (const SelectionRow& row : _rows) {
         add(row.kind ? static_cast<std::uint64_t>(*row.kind) : 99);
-        add(static_cast<std::uint64_t>(row.least_ranks));
-        add(static_cast<std::uint64_t>(row.most_ranks));
+        add(row.types);
+        for (const int bound : {row.least_ranks, row.most_ranks, row.least_nodes, row.most_nodes}) {
+            add(static_cast<std::uint64_t>(bound));
+        }
         add(row.least_bytes);
         add(row.most_bytes);
         add(static_cast<std::uint64_t>(row.algorithm));

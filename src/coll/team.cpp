@@ -582,7 +582,7 @@ void Round::decide() {
         finish();
         return;
     }
-    _algorithm = team._selection.choose(_arguments.kind, board.members(), bytes);
+    _algorithm = team._selection.choose(occasion(bytes));
     if (_algorithm == Algorithm::staged && _arguments.compulsory) {
         _algorithm = Algorithm::all;
     }
@@ -618,15 +618,20 @@ void Round::decide() {
     go_on_with_kernels();
 }
 
+/// What the table is asked for, for so many bytes.
+Occasion Round::occasion(const std::uint64_t bytes) const noexcept {
+    return {_arguments.kind, type_class_of(_arguments.kind, _arguments.code), _team.members(), 1, bytes};
+}
+
 /// Whether the table sends this to a library that this member could use for it.
 bool Round::may_use_ccl() const {
     const Arguments& given = _arguments;
     if (!_takes_part || !_team._may_use_library || _device < 0 || given.varying || !given.even ||
-        _team._selection.choose(given.kind, _team.members(), given.bytes) != Algorithm::ccl) {
+        _team._selection.choose(occasion(given.bytes)) != Algorithm::ccl) {
         return false;
     }
     const ccl::Library* const found = _engine->ccl();
-    return found != nullptr && CclGroup::supports(*found, given.kind, given.code);
+    return found != nullptr && CclCommunicator::supports(*found, given.kind, given.code);
 }
 
 /// The same in all members: whether all can use the library, and it is worth its price by now.
@@ -683,7 +688,7 @@ void Round::give_turn_back() noexcept {
 
 void Round::start_ccl() {
     const Arguments& given = _arguments;
-    CclGroup::Operation operation;
+    CclCommunicator::Operation operation;
     operation.kind = given.kind;
     operation.code = given.code;
     operation.root = given.root;
@@ -699,7 +704,8 @@ void Round::start_ccl() {
     operation.receive = own.receive_address;
     start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
         return _engine->start(
-            _device, [&](const gpu::StreamHandle stream) { _team._ccl.issue(operation, stream); }, word, value);
+            _device, [&](const gpu::StreamHandle stream) { _team._ccl.communicator().issue(operation, stream); }, word,
+            value);
     });
     _state = State::working;
 }
@@ -885,7 +891,9 @@ void Round::start_work() {
                           reinterpret_cast<std::uint64_t>(address_of(move.source)), move.bytes});
     }
     start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
-        return _engine->start(_device, folds, copies, word, value);
+        const bool overlaps = _arguments.compulsory;  // the call has returned
+        return _engine->start(_device, folds, copies, word, value,
+                              overlaps ? Engine::Beside::kernels : Engine::Beside::nothing);
     });
 }
 
@@ -924,7 +932,7 @@ bool Round::work_is_done() {
                     _queried = now;
                     static_cast<void>(_work.query());  // throws if the kernel failed
                     if (_algorithm == Algorithm::ccl) {
-                        team._ccl.check();
+                        team._ccl.communicator().check();
                         look_for_failed_members();
                     }
                 }

@@ -158,6 +158,7 @@ class Round {
     void vote();
     [[nodiscard]] bool all_have_voted();
     void decide();
+    [[nodiscard]] Occasion occasion(std::uint64_t bytes) const noexcept;
     [[nodiscard]] bool may_use_ccl() const;
     [[nodiscard]] bool wants_ccl();
     void go_on_with_kernels();

@@ -50,6 +50,8 @@ struct Tuning {
     /// Collectives on one node: blocks of a kernel at most, and the work that is worth a block. More blocks are faster
     /// for large buffers as long as links are not full, and take processors from the program's own kernels.
     std::size_t collective_blocks = 64;
+    /// The same for nonblocking ones, which are made to go on beside those kernels.
+    std::size_t collective_overlap_blocks = 64;
     std::size_t collective_block_bytes = std::size_t{16} << 10;
     /// Those that pass through host memory do so in chunks of this size. The smallest figure of all ranks counts.
     std::size_t collective_chunk_bytes = std::size_t{2} << 20;

@@ -724,6 +724,34 @@ void reduce_scatter(Run& run, Form form, const Reduction& test) {
     }
 }
 
+/// As often as it takes until NCCL or RCCL is made for a communicator, and then some.
+void again_and_again(Run& run) {
+    constexpr int kRounds = 5, kCount = 3001;
+    const auto size = static_cast<std::size_t>(run.size);
+    for (int round = 0; round < kRounds; ++round) {
+        const int root = round % run.size;
+        auto* values = run.values<double>(kCount * size);
+        auto* result = run.output<double>(kCount * size);
+        auto* both = run.values<double>(kCount * size);
+        OK(MPI_Allreduce(values, result, kCount, MPI_DOUBLE, MPI_SUM, run.comm));
+        OK(MPI_Allreduce(MPI_IN_PLACE, both, kCount, MPI_DOUBLE, MPI_MAX, run.comm));
+        OK(MPI_Reduce(values, run.output<double>(kCount), kCount, MPI_DOUBLE, MPI_SUM, root, run.comm));
+        auto* input = run.values<int>(kCount);
+        if (run.rank == root) {
+            OK(MPI_Reduce(MPI_IN_PLACE, input, kCount, MPI_INT, MPI_PROD, root, run.comm));
+        } else {
+            OK(MPI_Reduce(input, nullptr, kCount, MPI_INT, MPI_PROD, root, run.comm));
+        }
+        OK(MPI_Bcast(run.output<double>(kCount), kCount, MPI_DOUBLE, root, run.comm));
+        auto* all = run.output<double>(kCount * size);
+        OK(MPI_Allgather(values, kCount, MPI_DOUBLE, all, kCount, MPI_DOUBLE, run.comm));
+        OK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, both, kCount, MPI_DOUBLE, run.comm));
+        OK(MPI_Alltoall(values, kCount, MPI_DOUBLE, all, kCount, MPI_DOUBLE, run.comm));
+        OK(MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, both, kCount, MPI_DOUBLE, run.comm));
+        OK(MPI_Reduce_scatter_block(all, run.output<double>(kCount), kCount, MPI_DOUBLE, MPI_SUM, run.comm));
+    }
+}
+
 /// Two groups: even and odd ranks.
 class Intercommunicator {
   public:
@@ -1148,6 +1176,7 @@ int main(int argc, char** argv) {
         for (const Reduction& test : users) {
             suite.add("reduce_local_" + test.name, [test](Run& run) { reduce_local(run, test); }, 1);
         }
+        suite.add("again_and_again", again_and_again);
         suite.add("one_rank_differs", one_rank_differs);
         suite.add("host_after_all", host_after_all, 2, Weight::heavy);
         suite.add("overlapped", overlapped);

@@ -1,0 +1,58 @@
+// The members of a communicator that spans nodes as a communicator of NCCL or RCCL, which goes from GPU to network card
+// where host memory would be in the way.
+//
+// The members agree through the MPI: each collective has a vote anyway (see in_chunks.h), and joining ends with one, so
+// that all have joined or none uses it. A process has one such collective under way at a time, and says no in the vote
+// about any other: two that go in different orders on different GPUs could wait for each other for ever.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "coll/ccl_communicator.h"
+#include "coll/engine.h"
+#include "mpi/native.h"
+
+namespace awaken::AWAKEN_ABI {
+
+class CclAcross {
+  public:
+    explicit CclAcross(MPI_Comm communicator) : _communicator(communicator) {}
+    ~CclAcross();
+    CclAcross(const CclAcross&) = delete;
+    CclAcross& operator=(const CclAcross&) = delete;
+
+    /// This process is ready for a collective on `device`, and keeps itself so until end(). False: it is not, and what
+    /// it told the others must be no.
+    [[nodiscard]] bool begin(coll::Engine& engine, coll::Kind kind, std::uint32_t code, int device);
+    void end() noexcept;
+    /// All members have begun. Joins if that is worth its price by now; true, on all of them, when run() is to follow.
+    [[nodiscard]] bool join();
+    /// Does the collective and waits for it. Throws Error, and is not used again then.
+    void run(coll::CclCommunicator::Operation operation);
+
+    /// Before MPI goes down, which frees what is the MPI's itself.
+    void give_up() noexcept;
+
+  private:
+    enum class State : std::uint8_t { unused, ready, broken };
+
+    [[nodiscard]] bool invite(ccl::UniqueId& identifier, int rank);
+    [[nodiscard]] bool join_all(int rank, int size);
+    void break_up(const std::string& why);
+    void free_gpu() noexcept;
+
+    const MPI_Comm _communicator;
+    MPI_Comm _own = MPI_COMM_NULL;  ///< for what the members say while they join
+    State _state = State::unused;
+    int _uses = 0;
+    bool _begun = false;
+    coll::Engine* _engine = nullptr;
+    const ccl::Library* _library = nullptr;
+    int _device = -1;
+    gpu::StreamHandle _stream;
+    gpu::EventHandle _event;
+    coll::CclCommunicator _ccl;
+};
+
+}  // namespace awaken::AWAKEN_ABI

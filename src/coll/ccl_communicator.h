@@ -1,0 +1,72 @@
+// One member's end of a communicator of NCCL or RCCL, whoever its members are and however they agree.
+//
+// Joining blocks for ever where another member never comes, so it is done in a thread of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ccl/ccl.h"
+#include "coll/plan.h"
+#include "gpu/gpu.h"
+
+namespace awaken::coll {
+
+class CclCommunicator {
+  public:
+    /// Made for members that have had a use for it so often: it costs up to seconds and hundreds of megabytes.
+    static constexpr int kUsesBefore = 2;
+
+    CclCommunicator() = default;
+    ~CclCommunicator();
+    CclCommunicator(const CclCommunicator&) = delete;
+    CclCommunicator& operator=(const CclCommunicator&) = delete;
+
+    /// A collective as the library takes it.
+    struct Operation {
+        Kind kind = Kind::allreduce;
+        std::uint32_t code = 0;  ///< of a reduction: see kernels::code_of
+        int root = 0;
+        int members = 1;
+        int own = 0;
+        std::uint64_t elements = 0;     ///< as in Shape
+        std::uint64_t block_bytes = 0;  ///< as in Shape
+        std::byte* send = nullptr;
+        std::byte* receive = nullptr;
+    };
+    /// Whether the library has it, for equal parts.
+    [[nodiscard]] static bool supports(const ccl::Library& library, Kind kind, std::uint32_t code) noexcept;
+
+    /// Begins to join as member `own` of `members`, with `device`. Once only.
+    void join(const ccl::Library& library, gpu::Runtime& runtime, int device, const ccl::UniqueId& identifier,
+              int members, int own);
+    [[nodiscard]] bool joins() const noexcept { return _attempt != nullptr; }
+    enum class Joining : std::uint8_t { under_way, joined, failed };
+    /// How far this member's joining is.
+    [[nodiscard]] Joining joining();
+    /// Why it failed; empty when it did not.
+    [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
+
+    /// Puts the collective into the stream. Throws Error.
+    void issue(const Operation& operation, gpu::StreamHandle stream) const;
+    /// Throws Error when something went wrong since.
+    void check() const;
+    /// Ends what is under way, which would otherwise wait for a member that is gone. Not used again.
+    void abort() noexcept;
+    /// Waits for what is under way, and leaves. Not used again.
+    void destroy() noexcept;
+
+  private:
+    struct Attempt;
+    void give_up() noexcept;
+
+    const ccl::Library* _library = nullptr;
+    gpu::Runtime* _runtime = nullptr;
+    int _device = -1;
+    std::shared_ptr<Attempt> _attempt;
+    ccl::Communicator _communicator;
+    std::string _reason;
+};
+
+}  // namespace awaken::coll
