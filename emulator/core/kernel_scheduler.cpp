@@ -55,8 +55,27 @@ class Stack {
     Stack(const Stack&) = delete;
     Stack& operator=(const Stack&) = delete;
     [[nodiscard]] void* base() const noexcept { return _usable; }
+#if defined(__SANITIZE_THREAD__)
+    /// What the sanitizer knows of who runs on this stack. It takes most of the time of a launch to make, and so serves
+    /// for several; not for ever, since a fiber does not return from its last calls, which stay noted.
+    void begin_tsan() {
+        constexpr unsigned kMostUses = 1000;
+        if (_tsan == nullptr || ++_uses > kMostUses) {
+            _uses = 0;
+            _tsan.reset(__tsan_create_fiber(0));
+        }
+    }
+    [[nodiscard]] void* tsan() const noexcept { return _tsan.get(); }
+#endif
 
   private:
+#if defined(__SANITIZE_THREAD__)
+    struct Destroy {
+        void operator()(void* const fiber) const { __tsan_destroy_fiber(fiber); }
+    };
+    std::unique_ptr<void, Destroy> _tsan;
+    unsigned _uses = 0;
+#endif
     void* _memory = nullptr;
     void* _usable = nullptr;
     std::size_t _length = 0;
@@ -170,9 +189,6 @@ struct Fiber {
 #if defined(__SANITIZE_ADDRESS__)
     void* fake_stack = nullptr;
 #endif
-#if defined(__SANITIZE_THREAD__)
-    void* tsan = nullptr;
-#endif
 };
 
 class Scheduler;
@@ -180,7 +196,11 @@ thread_local Scheduler* active = nullptr;
 
 /// Stacks of fibers that have returned, for the next launch on this host thread: mapping hundreds anew for each launch
 /// would take longer than the launch.
+#if defined(__SANITIZE_THREAD__)
+constexpr std::size_t kSpareStacks = 64;  // what the sanitizer keeps of each is a megabyte
+#else
 constexpr std::size_t kSpareStacks = 4096;
+#endif
 thread_local std::vector<std::unique_ptr<Stack>> spare_stacks;
 
 class Scheduler {
@@ -275,10 +295,10 @@ class Scheduler {
             fiber->stack = std::move(_stacks.back());
             _stacks.pop_back();
         }
-        fiber->position.start(fiber->stack->base(), kStackBytes, &Scheduler::enter);
 #if defined(__SANITIZE_THREAD__)
-        fiber->tsan = __tsan_create_fiber(0);
+        fiber->stack->begin_tsan();
 #endif
+        fiber->position.start(fiber->stack->base(), kStackBytes, &Scheduler::enter);
         resume(*fiber);
         if (!retire(fiber)) _fibers.push_back(std::move(fiber));
     }
@@ -302,9 +322,6 @@ class Scheduler {
     /// Takes a finished fiber apart.
     bool retire(std::unique_ptr<Fiber>& fiber) {
         if (!fiber->finished) return false;
-#if defined(__SANITIZE_THREAD__)
-        __tsan_destroy_fiber(fiber->tsan);
-#endif
         _stacks.push_back(std::move(fiber->stack));
         if (fiber->block->running == 0) _blocks.erase(fiber->block);
         fiber.reset();
@@ -321,7 +338,7 @@ class Scheduler {
 #endif
 #if defined(__SANITIZE_THREAD__)
         _host_tsan = __tsan_get_current_fiber();
-        __tsan_switch_to_fiber(fiber.tsan, 0);
+        __tsan_switch_to_fiber(fiber.stack->tsan(), 0);
 #endif
         Position::go(_host, fiber.position);
 #if defined(__SANITIZE_ADDRESS__)
