@@ -516,6 +516,33 @@ def test_no_library_between_nodes(
     assert reason in reasons, reasons
 
 
+@pytest.mark.parametrize(
+    ("rows", "ranks"),
+    [("* nodes=2- : staged", 2), ("allreduce types=floating : staged", 4), ("* nodes=2- : levels", 4)],
+)
+def test_different_tables_between_nodes(
+    rows: str, ranks: int, tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
+) -> None:
+    """Tables that differ are a mistake; the ranks agree on what all of theirs allow, and nobody waits for ever."""
+    script = tmp_path / "one_differs"
+    program = rank_program("mpich", "collectives")
+    script.write_text(
+        f"#!/bin/sh\nif [ $PMI_RANK = 1 ]; then export AWAKEN_COLLECTIVES='{rows}'; fi\nexec {program} \"$@\"\n"
+    )
+    script.chmod(0o755)
+    calls, _ = run(
+        mpi_named("mpich"),
+        script,
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_DELAY_US": "10", **CHUNKS},
+        "--mix=device",
+        "--filter=again_and_again",
+        ranks=ranks,
+        emulate=f"cuda:{ranks}",
+    )
+    assert calls["MPI_Allreduce", "ccl"] == 0 and calls["MPI_Allreduce", "pipelined"] > 0, calls
+
+
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
 def test_staged_on_one_node_in_chunks(
     mpi: str,

@@ -190,6 +190,9 @@ void Neighbours::before_finalize() {
         }
         _edges.clear();
         for (CclAcross* const each : _across) {
+            each->begin_to_leave();
+        }
+        for (CclAcross* const each : _across) {
             each->give_up();
         }
         _across.clear();

@@ -5,14 +5,18 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/own_thread.h"
 #include "base/relax.h"
 #include "call/layer.h"
+#include "coll/on_node.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -21,22 +25,21 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-/// This process has one of these collectives under way.
-std::atomic<bool> busy{false};
-
 /// The library waits for ever for a member that cannot reach the others, and some networks just swallow what is sent.
 constexpr std::chrono::minutes kPatience{1};
 
-/// Of the messages of members that failed.
+/// Of the word of members that failed.
 constexpr int kTag = 1;
 
-/// What a member did to join. A message to all others goes with `failed`.
+/// What a member did to join. It sends word to all others where that is `failed`.
 enum Said : int { joined, failed, gave_up };
 
+}  // namespace
+
 /// Waits, the politer the longer it takes, while what else this process has under way goes on.
-class Waiting {
+class CclAcross::Waiting {
   public:
-    explicit Waiting(const MPI_Comm comm, const int other) : _comm(comm), _other(other) {}
+    explicit Waiting(const CclAcross& owner) : _owner(owner) {}
 
     /// True now and then, when it is time to look at what costs more than memory.
     bool turn() {
@@ -48,9 +51,9 @@ class Waiting {
         if (passed < kEager) {
             return false;
         }
-        // Others may be waiting for what this process has started before: a call of the MPI keeps that going.
-        int flag = 0;
-        layer().real.Iprobe(_other, kTag, _comm, &flag, MPI_STATUS_IGNORE);
+        // Others may be waiting for what this process has started before.
+        keep_mpi_going(_owner._own != MPI_COMM_NULL ? _owner._own : _owner._communicator, _owner._rank, _owner._size,
+                       _turns);
         layer().requests.advance_exchanges();
         if (passed < kAwake) {
             sched_yield();
@@ -64,13 +67,10 @@ class Waiting {
   private:
     static constexpr std::chrono::microseconds kEager{20}, kNap{20};
     static constexpr std::chrono::milliseconds kAwake{5};
-    const MPI_Comm _comm;
-    const int _other;
+    const CclAcross& _owner;
     const Clock::time_point _began = Clock::now();
     unsigned _turns = 0;
 };
-
-}  // namespace
 
 CclAcross::~CclAcross() {
     free_gpu();
@@ -81,16 +81,31 @@ CclAcross::~CclAcross() {
 
 void CclAcross::give_up() noexcept {
     free_gpu();
+    _engine = nullptr;
     _own = MPI_COMM_NULL;
     _state = State::broken;
+}
+
+void CclAcross::begin_to_leave() noexcept {
+    if (_engine != nullptr) {
+        static_cast<void>(_engine->runtime().was_reset());  // then nothing of the GPU's is touched from here on
+        _ccl.begin_to_leave();
+    }
 }
 
 void CclAcross::free_gpu() noexcept {
     if (_engine == nullptr) {
         return;
     }
+    begin_to_leave();
+    try {
+        for (Waiting waiting(*this); !_ccl.has_left() && !waiting.too_long();) {
+            waiting.turn();
+        }
+    } catch (const std::exception&) {
+        // What else the process has under way says so itself where it is waited for.
+    }
     gpu::Runtime& runtime = _engine->runtime();
-    _ccl.destroy();
     if (_event.value != nullptr) {
         static_cast<void>(runtime.destroy_event(std::exchange(_event, {})));
     }
@@ -99,20 +114,39 @@ void CclAcross::free_gpu() noexcept {
     }
 }
 
+void CclAcross::learn_members() {
+    if (_size == 0) {
+        layer().real.Comm_rank(_communicator, &_rank);
+        layer().real.Comm_size(_communicator, &_size);
+    }
+}
+
+/// The others' GPUs are not to wait for what the program has yet to compute on this one.
+bool CclAcross::finish_default_stream(const int device) const {
+    gpu::Runtime& runtime = _engine->runtime();
+    gpu::EventHandle mark;
+    bool over = false;
+    gpu::Status status = runtime.mark_default_stream(device, mark);
+    for (Waiting waiting(*this); status.ok() && !over; waiting.turn()) {
+        status = runtime.query_default_stream(mark, over);
+    }
+    return status.ok();
+}
+
 bool CclAcross::begin(coll::Engine& engine, const coll::Kind kind, const std::uint32_t code, const int device) {
     if (_state == State::broken || (_state == State::ready && device != _device)) {
         return false;
     }
     _library = engine.ccl();
     if (_library == nullptr || !CclCommunicator::supports(*_library, kind, code) ||
-        busy.exchange(true, std::memory_order_acq_rel)) {
+        !engine.use_library(coll::Engine::LibraryUse::alone)) {
         return false;
     }
     _begun = true;
     _engine = &engine;
     _device = device;
-    // The others' GPUs are not to wait for what the program has yet to compute on this one.
-    if (!engine.runtime().finish_default_stream(device).ok()) {
+    learn_members();
+    if (!finish_default_stream(device)) {
         end();
         return false;
     }
@@ -121,7 +155,7 @@ bool CclAcross::begin(coll::Engine& engine, const coll::Kind kind, const std::ui
 
 void CclAcross::end() noexcept {
     if (std::exchange(_begun, false)) {
-        busy.store(false, std::memory_order_release);
+        _engine->end_use_of_library(coll::Engine::LibraryUse::alone);
     }
 }
 
@@ -132,13 +166,13 @@ void CclAcross::break_up(const std::string& why) {
 }
 
 /// Rank 0 makes the identifier, and all get it. False, on all of them, when there is none.
-bool CclAcross::invite(ccl::UniqueId& identifier, const int rank) {
+bool CclAcross::invite(ccl::UniqueId& identifier) {
     struct Invitation {
         ccl::UniqueId identifier;
         unsigned char valid = 0;
     } invitation;
     std::string why = "rank 0 got no identifier of the library";
-    if (rank == 0) {
+    if (_rank == 0) {
         ccl::Status status;
         const gpu::Status current =
             _engine->runtime().run_on(_device, [&] { status = _library->unique_id(invitation.identifier); });
@@ -155,20 +189,32 @@ bool CclAcross::invite(ccl::UniqueId& identifier, const int rank) {
     return true;
 }
 
-/// Each joins, and they tell each other what came of it. One that failed sends word to those that wait for it in the
-/// library.
-bool CclAcross::join_all(const int rank, const int size) {
-    const Native& native = layer().real;
+/// To members that wait for this one in the library. Nobody has to receive it: it is of no bytes.
+void CclAcross::send_word() const {
+    for (int other = 0; other < _size; ++other) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (other != _rank && layer().real.Isend(nullptr, 0, MPI_BYTE, other, kTag, _own, &request) == MPI_SUCCESS) {
+            layer().real.Request_free(&request);
+        }
+    }
+}
+
+bool CclAcross::has_word() const {
+    int flag = 0;
+    return layer().real.Iprobe(MPI_ANY_SOURCE, kTag, _own, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
+}
+
+/// Each joins, and they tell each other what came of it.
+bool CclAcross::join_all() {
     Said own = joined;
-    Waiting waiting(_own, (rank + 1) % size);
+    Waiting waiting(*this);
     for (CclCommunicator::Joining at = _ccl.joining(); at != CclCommunicator::Joining::joined; at = _ccl.joining()) {
-        int flag = 0;
         if (at == CclCommunicator::Joining::failed || waiting.too_long()) {
             own = failed;
+            send_word();
             break;
         }
-        if (waiting.turn() && native.Iprobe(MPI_ANY_SOURCE, kTag, _own, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
-            flag != 0) {
+        if (waiting.turn() && has_word()) {
             own = gave_up;
             break;
         }
@@ -177,25 +223,9 @@ bool CclAcross::join_all(const int rank, const int size) {
     if (own == failed && why.empty()) {
         why = "joining took more than a minute: look at the network, or set AWAKEN_COLLECTIVES=\"* nodes=2- : levels\"";
     }
-    std::vector<MPI_Request> sends;
-    if (own == failed) {
-        for (int other = 0; other < size; ++other) {
-            if (other != rank) {
-                sends.push_back(MPI_REQUEST_NULL);
-                native.Isend(nullptr, 0, MPI_BYTE, other, kTag, _own, &sends.back());
-            }
-        }
-    }
-    std::vector<int> said(static_cast<std::size_t>(size), failed);
     const int mine = own;
-    const bool told = native.Allgather(&mine, 1, MPI_INT, said.data(), 1, MPI_INT, _own) == MPI_SUCCESS;
-    for (int other = 0; told && other < size; ++other) {
-        if (other != rank && said[static_cast<std::size_t>(other)] == failed) {
-            native.Recv(nullptr, 0, MPI_BYTE, other, kTag, _own, MPI_STATUS_IGNORE);
-        }
-    }
-    native.Waitall(static_cast<int>(sends.size()), sends.data(), MPI_STATUSES_IGNORE);
-    if (std::all_of(said.begin(), said.end(), [](const int each) { return each == joined; })) {
+    int worst = failed;
+    if (layer().real.Allreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, _own) == MPI_SUCCESS && worst == joined) {
         return true;
     }
     break_up(!why.empty() ? why : "another rank could not join a communicator of the library");
@@ -210,10 +240,8 @@ bool CclAcross::join() {
         return false;
     }
     const Native& native = layer().real;
-    int rank = 0, size = 0;
-    native.Comm_rank(_communicator, &rank);
-    native.Comm_size(_communicator, &size);
-    if (native.Comm_dup(_communicator, &_own) != MPI_SUCCESS) {
+    // Not a duplicate, which would bring the program's attributes with it.
+    if (native.Comm_split(_communicator, 0, _rank, &_own) != MPI_SUCCESS) {
         _own = MPI_COMM_NULL;
         break_up("the MPI has no communicator for it");
         return false;
@@ -223,8 +251,13 @@ bool CclAcross::join() {
     const bool prepared =
         runtime.create_stream(_device, false, _stream).ok() && runtime.create_event(_device, _event).ok();
     // The library refuses two ranks on one GPU, but some of its releases wait for ever instead. 0: not prepared.
-    const std::uint64_t own = prepared ? _engine->identity_of(_device) : 0;
-    std::vector<std::uint64_t> devices(static_cast<std::size_t>(size));
+    std::uint64_t own = 0;
+    try {
+        own = prepared ? _engine->identity_of(_device) : 0;
+    } catch (const Error& error) {
+        layer().ledger.add_fallback("collectives between nodes", error.what());
+    }
+    std::vector<std::uint64_t> devices(static_cast<std::size_t>(_size));
     native.Allgather(&own, 1, MPI_UINT64_T, devices.data(), 1, MPI_UINT64_T, _own);
     std::sort(devices.begin(), devices.end());
     if (devices.front() == 0 || std::adjacent_find(devices.begin(), devices.end()) != devices.end()) {
@@ -232,21 +265,67 @@ bool CclAcross::join() {
         return false;
     }
     ccl::UniqueId identifier;
-    if (!invite(identifier, rank)) {
+    if (!invite(identifier)) {
         return false;
     }
-    _ccl.join(*_library, runtime, _device, identifier, size, rank);
-    if (!join_all(rank, size)) {
+    _ccl.join(*_library, runtime, _device, identifier, _size, _rank);
+    if (!join_all()) {
         return false;
     }
     _state = State::ready;
     return true;
 }
 
+/// The library connects the members when they first need a way, and blocks until all have come: the first of each kind
+/// is issued in a thread of its own.
+void CclAcross::issue(const CclCommunicator::Operation& operation, Waiting& waiting) {
+    struct First {
+        std::optional<Error> error;
+        std::atomic<bool> over{false};
+    };
+    const auto put = [ccl = &_ccl, &runtime = _engine->runtime(), device = _device, operation, stream = _stream] {
+        if (const gpu::Status status = runtime.run_on(device, [&] { ccl->issue(operation, stream); }); !status.ok()) {
+            throw Error("making a GPU current failed (" + status.message() + ")",
+                        "an error of an earlier kernel of the program also comes out here");
+        }
+    };
+    const std::uint32_t bit = 1U << static_cast<unsigned>(operation.kind);
+    if ((_issued & bit) != 0) {
+        put();
+        return;
+    }
+    _issued |= bit;
+    const auto first = std::make_shared<First>();
+    std::thread thread = start_own_thread([first, put] {
+        try {
+            put();
+        } catch (const Error& error) {
+            first->error = error;
+        }
+        first->over.store(true, std::memory_order_release);
+    });
+    if (!thread.joinable()) {
+        put();
+        return;
+    }
+    while (!first->over.load(std::memory_order_acquire)) {
+        if (waiting.turn() && (has_word() || waiting.too_long())) {
+            // It may be blocked for ever, and the communicator with it.
+            thread.detach();
+            throw Error("connecting to another rank by NCCL or RCCL failed, or took more than a minute",
+                        "look at the other ranks' output and at the network, or set "
+                        "AWAKEN_COLLECTIVES=\"* nodes=2- : levels\"");
+        }
+    }
+    thread.join();
+    if (first->error) {
+        throw Error(*first->error);
+    }
+}
+
 void CclAcross::run(CclCommunicator::Operation operation) {
-    const Native& native = layer().real;
-    native.Comm_rank(_communicator, &operation.own);
-    native.Comm_size(_communicator, &operation.members);
+    operation.own = _rank;
+    operation.members = _size;
     gpu::Runtime& runtime = _engine->runtime();
     const auto require = [](const gpu::Status& status) {
         if (!status.ok()) {
@@ -254,17 +333,27 @@ void CclAcross::run(CclCommunicator::Operation operation) {
                         "an error of an earlier kernel of the program also comes out here");
         }
     };
+    bool told = false;
     try {
-        require(runtime.run_on(_device, [&] { _ccl.issue(operation, _stream); }));
+        Waiting waiting(*this);
+        issue(operation, waiting);
         require(runtime.record_event(_event, _stream));
-        Waiting waiting(_own, (operation.own + 1) % operation.members);
         for (bool over = false; !over;) {
             require(runtime.query_event(_event, over));
             if (!over && waiting.turn()) {
                 _ccl.check();
+                told = has_word();
+                if (told) {
+                    throw Error("another rank could not do its part of a collective",
+                                "look at that rank's own output for the reason");
+                }
             }
         }
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
+        // Others wait for this member in the library, which does not always notice.
+        if (!told) {
+            send_word();
+        }
         break_up(error.what());
         throw;
     }

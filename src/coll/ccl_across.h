@@ -28,17 +28,26 @@ class CclAcross {
     void end() noexcept;
     /// All members have begun. Joins if that is worth its price by now; true, on all of them, when run() is to follow.
     [[nodiscard]] bool join();
-    /// Does the collective and waits for it. Throws Error, and is not used again then.
+    /// Does the collective and waits for it. Throws Error on all members that wait for one that failed, and is not used
+    /// again then.
     void run(coll::CclCommunicator::Operation operation);
 
+    /// Leaves the library, where members wait for each other: first all that are to be left, then what follows.
+    void begin_to_leave() noexcept;
     /// Before MPI goes down, which frees what is the MPI's itself.
     void give_up() noexcept;
 
   private:
     enum class State : std::uint8_t { unused, ready, broken };
 
-    [[nodiscard]] bool invite(ccl::UniqueId& identifier, int rank);
-    [[nodiscard]] bool join_all(int rank, int size);
+    class Waiting;
+    void learn_members();
+    [[nodiscard]] bool finish_default_stream(int device) const;
+    [[nodiscard]] bool invite(ccl::UniqueId& identifier);
+    [[nodiscard]] bool join_all();
+    void issue(const coll::CclCommunicator::Operation& operation, Waiting& waiting);
+    void send_word() const;
+    [[nodiscard]] bool has_word() const;
     void break_up(const std::string& why);
     void free_gpu() noexcept;
 
@@ -46,7 +55,9 @@ class CclAcross {
     MPI_Comm _own = MPI_COMM_NULL;  ///< for what the members say while they join
     State _state = State::unused;
     int _uses = 0;
+    int _rank = 0, _size = 0;
     bool _begun = false;
+    std::uint32_t _issued = 0;  ///< a bit for each coll::Kind that was
     coll::Engine* _engine = nullptr;
     const ccl::Library* _library = nullptr;
     int _device = -1;

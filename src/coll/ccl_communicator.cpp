@@ -93,15 +93,27 @@ bool CclCommunicator::supports(const ccl::Library& library, const Kind kind, con
 }
 
 CclCommunicator::~CclCommunicator() {
-    destroy();
-}
-
-void CclCommunicator::destroy() noexcept {
-    if (_attempt == nullptr && _communicator.value != nullptr) {
-        static_cast<void>(_runtime->run_on(_device, [&] { static_cast<void>(_library->destroy(_communicator)); }));
-        _communicator = {};
+    begin_to_leave();
+    if (_leaving.joinable()) {
+        _leaving.join();
     }
     abort();
+}
+
+void CclCommunicator::begin_to_leave() noexcept {
+    if (_attempt != nullptr || _communicator.value == nullptr) {
+        return;
+    }
+    const auto leave = [library = _library, runtime = _runtime, device = _device, left = _left,
+                        communicator = std::exchange(_communicator, {})] {
+        static_cast<void>(runtime->run_on(device, [&] { static_cast<void>(library->destroy(communicator)); }));
+        left->store(true, std::memory_order_release);
+    };
+    _left->store(false, std::memory_order_release);
+    _leaving = start_own_thread(leave);
+    if (!_leaving.joinable()) {
+        leave();
+    }
 }
 
 void CclCommunicator::join(const ccl::Library& library, gpu::Runtime& runtime, const int device,
@@ -171,7 +183,7 @@ void CclCommunicator::issue(const Operation& operation, const gpu::StreamHandle 
     const auto require = [&](const ccl::Status& status) {
         if (!status.ok()) {
             throw Error(_library->title() + ": " + _library->explain(status, _communicator),
-                        "AWAKEN_COLLECTIVES=\"* : all\" does without it");
+                        "AWAKEN_COLLECTIVES=\"* nodes=1 : all; * nodes=2- : levels\" does without it");
         }
     };
     // Bytes travel as the widest elements that fit, of which the library's limits count.

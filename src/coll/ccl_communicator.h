@@ -3,9 +3,11 @@
 // Joining blocks for ever where another member never comes, so it is done in a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "ccl/ccl.h"
 #include "coll/plan.h"
@@ -54,8 +56,9 @@ class CclCommunicator {
     void check() const;
     /// Ends what is under way, which would otherwise wait for a member that is gone. Not used again.
     void abort() noexcept;
-    /// Waits for what is under way, and leaves. Not used again.
-    void destroy() noexcept;
+    /// Leaves, in a thread of its own: members on one node wait for each other. Not used again.
+    void begin_to_leave() noexcept;
+    [[nodiscard]] bool has_left() const noexcept { return _left->load(std::memory_order_acquire); }
 
   private:
     struct Attempt;
@@ -66,6 +69,8 @@ class CclCommunicator {
     int _device = -1;
     std::shared_ptr<Attempt> _attempt;
     ccl::Communicator _communicator;
+    std::shared_ptr<std::atomic<bool>> _left = std::make_shared<std::atomic<bool>>(true);
+    std::thread _leaving;
     std::string _reason;
 };
 

@@ -78,8 +78,7 @@ struct Engine::Device {
     };
     int number = -1;
     unsigned most_blocks = 1;
-    unsigned most_blocks_beside = 1;  ///< kernels of the program's
-    std::uint64_t identity = 0;
+    unsigned most_blocks_beside = 1;         ///< kernels of the program's
     std::vector<gpu::StreamHandle> streams;  ///< kStreams of ours, and one for what a library does
     unsigned next_stream = 0;
     void* counters = nullptr;
@@ -146,7 +145,6 @@ Engine::Device& Engine::device_of(const int device) {
     if (const gpu::Status status = _runtime.device_info(device, info); !status.ok()) {
         fail("asking what a GPU is", status);
     }
-    made->identity = hash_of(info);
     const auto processors = static_cast<unsigned>(std::max(info.multiprocessors, 1));
     made->most_blocks = std::min(processors, static_cast<unsigned>(_tuning.collective_blocks));
     made->most_blocks_beside = std::min(processors, static_cast<unsigned>(_tuning.collective_overlap_blocks));
@@ -290,7 +288,35 @@ Engine::Work Engine::start(const int device, const std::function<void(gpu::Strea
 
 std::uint64_t Engine::identity_of(const int device) {
     const std::scoped_lock lock(_mutex);
-    return device_of(device).identity;
+    const auto known =
+        std::find_if(_identities.begin(), _identities.end(), [&](const auto& one) { return one.first == device; });
+    if (known != _identities.end()) {
+        return known->second;
+    }
+    gpu::DeviceInfo info;
+    if (const gpu::Status status = _runtime.device_info(device, info); !status.ok()) {
+        fail("asking what a GPU is", status);
+    }
+    _identities.emplace_back(device, hash_of(info));
+    return _identities.back().second;
+}
+
+bool Engine::use_library(const LibraryUse use) noexcept {
+    int now = _library_uses.load(std::memory_order_relaxed);
+    do {
+        if (now < 0 || (use == LibraryUse::alone && now != 0)) {
+            return false;
+        }
+    } while (!_library_uses.compare_exchange_weak(now, use == LibraryUse::alone ? -1 : now + 1));
+    return true;
+}
+
+void Engine::end_use_of_library(const LibraryUse use) noexcept {
+    if (use == LibraryUse::alone) {
+        _library_uses.store(0);
+    } else {
+        _library_uses.fetch_sub(1);
+    }
 }
 
 const ccl::Library* Engine::ccl() {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ccl/ccl.h"
@@ -95,6 +96,13 @@ class Engine {
     /// NCCL or RCCL; null, with the reason noted once, where there is none.
     [[nodiscard]] const ccl::Library* ccl();
 
+    /// Collectives of different communicators that wait for each other's GPUs would wait for ever. Those of one node
+    /// take turns (see Round::has_turn), and may be under way by turns; one across nodes has no turn to take, and so is
+    /// the only one of its process. False: not now.
+    enum class LibraryUse : std::uint8_t { by_turns, alone };
+    [[nodiscard]] bool use_library(LibraryUse use) noexcept;
+    void end_use_of_library(LibraryUse use) noexcept;
+
     /// A word for a kernel to write to, of memory that stays until shut_down(); null when the runtime gives none.
     [[nodiscard]] std::atomic<std::uint64_t>* take_word();
     void give_back_word(std::atomic<std::uint64_t>* word) noexcept;
@@ -131,12 +139,14 @@ class Engine {
     const Note _note;
     std::mutex _mutex;
     std::vector<std::unique_ptr<Device>> _devices;
+    std::vector<std::pair<int, std::uint64_t>> _identities;  ///< by device
     std::vector<void*> _word_pages;
     std::vector<std::atomic<std::uint64_t>*> _free_words;
     std::vector<void*> _registered;
     std::vector<std::string> _noted;
     bool _ccl_tried = false;
     const ccl::Library* _ccl = nullptr;
+    std::atomic<int> _library_uses{0};  ///< by turns; -1: alone
     bool _shut_down = false;
 };
 

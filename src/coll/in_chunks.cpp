@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gpu/kernels/codes.h"
 #include "p2p/network.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -24,8 +25,8 @@ constexpr std::uint64_t kMostPause = 64;
 enum Vote : std::uint32_t {
     kHasDeviceMemory = 1,
     kHasHostMemory = 2,
-    kCannot = 4,  ///< a datatype with gaps, or nothing to copy with
-    kNoKernels = 8,
+    kCannot = 4,    ///< a datatype with gaps, or nothing to copy with
+    kNoLevels = 8,  ///< this member has no kernels for it, or another table
     kNoLibrary = 16
 };
 
@@ -110,6 +111,11 @@ bool InChunks::begin_library(const Means& means) {
         if (side->info.kind != gpu::MemoryKind::device || (device >= 0 && side->info.device != device)) {
             return false;
         }
+        // It reads whole elements, where chunks are bytes on their way.
+        const std::uint64_t alignment = means.code != 0 ? kernels::element_alignment(kernels::type_of(means.code)) : 1;
+        if (reinterpret_cast<std::uintptr_t>(side->address) % alignment != 0) {
+            return false;
+        }
         device = side->info.device;
     }
     if (device < 0 || !across->begin(*engine, *means.kind, means.code, device)) {
@@ -127,12 +133,14 @@ InChunks::Way InChunks::agreed(const Means& means) {
         _copies = owner.neighbours.copies();
     }
     const coll::Selection& table = owner.neighbours.selection();
-    coll::Algorithm algorithm = means.kind ? table.choose(occasion(means)) : coll::Algorithm::staged;
+    const coll::Algorithm algorithm = means.kind ? table.choose(occasion(means)) : coll::Algorithm::staged;
     std::uint32_t own = 0;
     const auto is_host = [](const Side& side) { return side.address != nullptr && !side.served; };
     own |= served ? kHasDeviceMemory : 0U;
     own |= is_host(_from) || is_host(_to) ? kHasHostMemory : 0U;
-    own |= means.levels ? 0U : kNoKernels;
+    const coll::Algorithm otherwise =
+        means.kind ? table.choose(occasion(means), coll::Algorithm::ccl) : coll::Algorithm::staged;
+    own |= means.levels && otherwise == coll::Algorithm::levels ? 0U : kNoLevels;
     own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
     own |= algorithm == coll::Algorithm::ccl && begin_library(means) ? 0U : kNoLibrary;
     std::uint32_t all = kCannot;
@@ -144,17 +152,14 @@ InChunks::Way InChunks::agreed(const Means& means) {
     if ((all & kHasDeviceMemory) == 0 || (all & kCannot) != 0) {
         return Way::whole;
     }
-    if (algorithm == coll::Algorithm::ccl) {
-        if ((all & (kHasHostMemory | kNoLibrary)) == 0 && _across->join()) {
-            return Way::library;
-        }
-        algorithm = table.choose(occasion(means), coll::Algorithm::ccl);
+    if ((all & (kHasHostMemory | kNoLibrary)) == 0 && _across->join()) {
+        return Way::library;
     }
     if (_across != nullptr) {
         std::exchange(_across, nullptr)->end();
     }
-    const bool levels = algorithm == coll::Algorithm::levels && (all & (kHasHostMemory | kNoKernels)) == 0 &&
-                        owner.neighbours.levels_of(_communicator) != nullptr;
+    const bool levels =
+        (all & (kHasHostMemory | kNoLevels)) == 0 && owner.neighbours.levels_of(_communicator) != nullptr;
     return levels ? Way::levels : Way::chunks;
 }
 

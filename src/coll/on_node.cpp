@@ -790,7 +790,7 @@ bool OnNode::run() {
 
 /// Asks for a message that there is not, since an MPI that finds one may return at once (Open MPI does): from another
 /// rank, since MPICH only looks at memory for one from this rank, with the last tags that there are, in turn.
-void OnNode::keep_mpi_going(const unsigned turn) {
+void keep_mpi_going(const MPI_Comm communicator, const int rank, const int size, const unsigned turn) {
     const Native& native = layer().real;
     static const int last_tag = [&native] {
         void* value = nullptr;
@@ -800,9 +800,9 @@ void OnNode::keep_mpi_going(const unsigned turn) {
         return found != 0 ? *static_cast<int*>(value) : kLeastAllowed;
     }();
     constexpr unsigned kTags = 5;
-    const int other = (rank() + 1) % size();
+    const int other = (rank + 1) % size;
     int flag = 0;
-    native.Iprobe(other, last_tag - static_cast<int>(turn / 16 % kTags), _communicator, &flag, MPI_STATUS_IGNORE);
+    native.Iprobe(other, last_tag - static_cast<int>(turn / 16 % kTags), communicator, &flag, MPI_STATUS_IGNORE);
 }
 
 std::unique_ptr<coll::Round> OnNode::finished_round() {
@@ -820,7 +820,7 @@ std::unique_ptr<coll::Round> OnNode::finished_round() {
         } else if (now - began > kEager) {
             // Others may come later because they wait for what this process has started: a call of the MPI keeps that
             // going too.
-            keep_mpi_going(turn);
+            keep_mpi_going(_communicator, rank(), size(), turn);
             owner.requests.advance_exchanges();
             if (now - began < kAwake) {
                 sched_yield();

@@ -17,6 +17,9 @@ namespace awaken::AWAKEN_ABI {
 /// The code of the kernels for it (see kernels::code_of); 0 when there are none.
 [[nodiscard]] std::uint32_t kernel_code(MPI_Op op, MPI_Datatype type);
 
+/// Lets the MPI go on with what it has under way, while this rank of `size` waits for others in turn after turn.
+void keep_mpi_going(MPI_Comm communicator, int rank, int size, unsigned turn);
+
 /// One collective call. Where there is a team, every member goes through this with its own arguments, whatever they
 /// are: nobody can know by itself what the others pass.
 class OnNode {
@@ -88,7 +91,6 @@ class OnNode {
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, coll::Team* team);
     void leave_to_mpi_what_is_wrong();
     void try_reach();
-    void keep_mpi_going(unsigned turn);
     std::unique_ptr<coll::Round> finished_round();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
 

@@ -484,7 +484,8 @@ void Round::vote() {
         vote.flags |= reused;
     }
     vote.device = 0;
-    if (may_use_ccl()) {
+    if (may_use_ccl() && _engine->use_library(Engine::LibraryUse::by_turns)) {
+        _uses_library = true;
         vote.flags |= library;
         vote.device = _engine->identity_of(_device);
     }
@@ -987,6 +988,9 @@ void Team::no_more_to_decide(const std::uint64_t number) {
 void Round::finish() noexcept {
     Team& team = _team;
     _state = State::over;
+    if (std::exchange(_uses_library, false)) {
+        _engine->end_use_of_library(Engine::LibraryUse::by_turns);
+    }
     _traced.end();
     _reached.clear();
     _send.block.release();

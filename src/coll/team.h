@@ -188,6 +188,7 @@ class Round {
     Algorithm _algorithm = Algorithm::staged;
     std::string _reason;
     bool _takes_part = false;  ///< this member's vote says that it can
+    bool _uses_library = false;
     bool _voted = false;
     bool _copied = false;
     bool _has_turn = false;

@@ -724,9 +724,19 @@ void reduce_scatter(Run& run, Form form, const Reduction& test) {
     }
 }
 
+int count_copies(MPI_Comm, int, void* count, void*, void*, int* flag) {
+    ++*static_cast<int*>(count);
+    *flag = 0;
+    return MPI_SUCCESS;
+}
+
 /// As often as it takes until NCCL or RCCL is made for a communicator, and then some.
 void again_and_again(Run& run) {
     constexpr int kRounds = 5, kCount = 3001;
+    // What the layer makes of the communicator for itself is none of its attributes' business.
+    int copies = 0, key = MPI_KEYVAL_INVALID;
+    OK(MPI_Comm_create_keyval(count_copies, MPI_COMM_NULL_DELETE_FN, &key, &copies));
+    OK(MPI_Comm_set_attr(run.comm, key, nullptr));
     const auto size = static_cast<std::size_t>(run.size);
     for (int round = 0; round < kRounds; ++round) {
         const int root = round % run.size;
@@ -750,6 +760,9 @@ void again_and_again(Run& run) {
         OK(MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, both, kCount, MPI_DOUBLE, run.comm));
         OK(MPI_Reduce_scatter_block(all, run.output<double>(kCount), kCount, MPI_DOUBLE, MPI_SUM, run.comm));
     }
+    OK(MPI_Comm_delete_attr(run.comm, key));
+    OK(MPI_Comm_free_keyval(&key));
+    run.note("copies of the attribute", copies);
 }
 
 /// Two groups: even and odd ranks.
