@@ -518,7 +518,11 @@ def test_no_library_between_nodes(
 
 @pytest.mark.parametrize(
     ("rows", "ranks"),
-    [("* nodes=2- : staged", 2), ("allreduce types=floating : staged", 4), ("* nodes=2- : levels", 4)],
+    [
+        ("* nodes=2- : staged", 2),
+        pytest.param("allreduce types=floating : staged", 4, marks=pytest.mark.long),
+        pytest.param("* nodes=2- : levels", 4, marks=pytest.mark.long),
+    ],
 )
 def test_different_tables_between_nodes(
     rows: str, ranks: int, tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
