@@ -26,13 +26,13 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 /// The library waits for ever for a member that cannot reach the others, and some networks just swallow what is sent.
-constexpr std::chrono::minutes kPatience{1};
+constexpr std::chrono::minutes kLongestWait{1};
 
 /// Of the word of members that failed.
-constexpr int kTag = 1;
+constexpr int kWordTag = 1;
 
-/// What a member did to join. It sends word to all others where that is `failed`.
-enum Said : int { joined, failed, gave_up };
+/// What a member did to join. It sends word to all others where that is `has_failed`.
+enum Joined : int { has_joined, has_failed, has_given_up };
 
 }  // namespace
 
@@ -62,7 +62,7 @@ class CclAcross::Waiting {
         }
         return true;
     }
-    [[nodiscard]] bool too_long() const { return Clock::now() - _began > kPatience; }
+    [[nodiscard]] bool too_long() const { return Clock::now() - _began > kLongestWait; }
 
   private:
     static constexpr std::chrono::microseconds kEager{20}, kNap{20};
@@ -193,7 +193,7 @@ bool CclAcross::invite(ccl::UniqueId& identifier) {
 void CclAcross::send_word() const {
     for (int other = 0; other < _size; ++other) {
         MPI_Request request = MPI_REQUEST_NULL;
-        if (other != _rank && layer().real.Isend(nullptr, 0, MPI_BYTE, other, kTag, _own, &request) == MPI_SUCCESS) {
+        if (other != _rank && layer().real.Isend(nullptr, 0, MPI_BYTE, other, kWordTag, _own, &request) == MPI_SUCCESS) {
             layer().real.Request_free(&request);
         }
     }
@@ -201,31 +201,31 @@ void CclAcross::send_word() const {
 
 bool CclAcross::has_word() const {
     int flag = 0;
-    return layer().real.Iprobe(MPI_ANY_SOURCE, kTag, _own, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
+    return layer().real.Iprobe(MPI_ANY_SOURCE, kWordTag, _own, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
 }
 
 /// Each joins, and they tell each other what came of it.
 bool CclAcross::join_all() {
-    Said own = joined;
+    Joined own = has_joined;
     Waiting waiting(*this);
     for (CclCommunicator::Joining at = _ccl.joining(); at != CclCommunicator::Joining::joined; at = _ccl.joining()) {
         if (at == CclCommunicator::Joining::failed || waiting.too_long()) {
-            own = failed;
+            own = has_failed;
             send_word();
             break;
         }
         if (waiting.turn() && has_word()) {
-            own = gave_up;
+            own = has_given_up;
             break;
         }
     }
     std::string why = _ccl.reason();
-    if (own == failed && why.empty()) {
+    if (own == has_failed && why.empty()) {
         why = "joining took more than a minute: look at the network, or set AWAKEN_COLLECTIVES=\"* nodes=2- : levels\"";
     }
     const int mine = own;
-    int worst = failed;
-    if (layer().real.Allreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, _own) == MPI_SUCCESS && worst == joined) {
+    int worst = has_failed;
+    if (layer().real.Allreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, _own) == MPI_SUCCESS && worst == has_joined) {
         return true;
     }
     break_up(!why.empty() ? why : "another rank could not join a communicator of the library");
