@@ -105,6 +105,9 @@ void CclAcross::free_gpu() noexcept {
     } catch (const std::exception&) {
         // What else the process has under way says so itself where it is waited for.
     }
+    if (!_ccl.has_left()) {
+        _ccl.leave_alone();  // another member never came for it
+    }
     gpu::Runtime& runtime = _engine->runtime();
     if (_event.value != nullptr) {
         static_cast<void>(runtime.destroy_event(std::exchange(_event, {})));
@@ -146,11 +149,17 @@ bool CclAcross::begin(coll::Engine& engine, const coll::Kind kind, const std::ui
     _engine = &engine;
     _device = device;
     learn_members();
-    if (!finish_default_stream(device)) {
+    bool finished = false;
+    try {
+        finished = finish_default_stream(device);
+    } catch (...) {
         end();
-        return false;
+        throw;
     }
-    return true;
+    if (!finished) {
+        end();
+    }
+    return finished;
 }
 
 void CclAcross::end() noexcept {
@@ -193,7 +202,8 @@ bool CclAcross::invite(ccl::UniqueId& identifier) {
 void CclAcross::send_word() const {
     for (int other = 0; other < _size; ++other) {
         MPI_Request request = MPI_REQUEST_NULL;
-        if (other != _rank && layer().real.Isend(nullptr, 0, MPI_BYTE, other, kWordTag, _own, &request) == MPI_SUCCESS) {
+        if (other != _rank &&
+            layer().real.Isend(nullptr, 0, MPI_BYTE, other, kWordTag, _own, &request) == MPI_SUCCESS) {
             layer().real.Request_free(&request);
         }
     }

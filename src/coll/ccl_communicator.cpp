@@ -144,6 +144,12 @@ void CclCommunicator::join(const ccl::Library& library, gpu::Runtime& runtime, c
     }
 }
 
+void CclCommunicator::leave_alone() noexcept {
+    if (_leaving.joinable()) {
+        _leaving.detach();
+    }
+}
+
 CclCommunicator::Joining CclCommunicator::joining() {
     if (_attempt == nullptr) {
         return _communicator.value != nullptr ? Joining::joined : Joining::failed;

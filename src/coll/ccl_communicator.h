@@ -59,6 +59,8 @@ class CclCommunicator {
     /// Leaves, in a thread of its own: members on one node wait for each other. Not used again.
     void begin_to_leave() noexcept;
     [[nodiscard]] bool has_left() const noexcept { return _left->load(std::memory_order_acquire); }
+    /// Nobody waits for that any more.
+    void leave_alone() noexcept;
 
   private:
     struct Attempt;
