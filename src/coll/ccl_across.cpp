@@ -260,7 +260,7 @@ bool CclAcross::join() {
     gpu::Runtime& runtime = _engine->runtime();
     const bool prepared =
         runtime.create_stream(_device, false, _stream).ok() && runtime.create_event(_device, _event).ok();
-    // The library refuses two ranks on one GPU, but some of its releases wait for ever instead. 0: not prepared.
+    // The library refuses two ranks on one GPU: they need not be led that far. 0: not prepared.
     std::uint64_t own = 0;
     try {
         own = prepared ? _engine->identity_of(_device) : 0;
@@ -311,6 +311,9 @@ void CclAcross::issue(const CclCommunicator::Operation& operation, Waiting& wait
             put();
         } catch (const Error& error) {
             first->error = error;
+        } catch (const std::exception& error) {
+            first->error.emplace(std::string("a collective by NCCL or RCCL could not begin (") + error.what() + ")",
+                                 "free host memory");
         }
         first->over.store(true, std::memory_order_release);
     });

@@ -43,7 +43,6 @@ class CclCommunicator {
     /// Begins to join as member `own` of `members`, with `device`. Once only.
     void join(const ccl::Library& library, gpu::Runtime& runtime, int device, const ccl::UniqueId& identifier,
               int members, int own);
-    [[nodiscard]] bool joins() const noexcept { return _attempt != nullptr; }
     enum class Joining : std::uint8_t { under_way, joined, failed };
     /// How far this member's joining is.
     [[nodiscard]] Joining joining();

@@ -279,10 +279,6 @@ class CollectiveExchange final : public Exchange {
 
 }  // namespace
 
-bool has_kernel(const MPI_Op op, const MPI_Datatype type) {
-    return code_for(op, type) != 0;
-}
-
 std::uint32_t kernel_code(const MPI_Op op, const MPI_Datatype type) {
     return code_for(op, type);
 }

@@ -12,9 +12,7 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// Whether kernels can do this reduction.
-[[nodiscard]] bool has_kernel(MPI_Op op, MPI_Datatype type);
-/// The code of the kernels for it (see kernels::code_of); 0 when there are none.
+/// The code of the kernels for this reduction (see kernels::code_of); 0 when there are none.
 [[nodiscard]] std::uint32_t kernel_code(MPI_Op op, MPI_Datatype type);
 
 /// Lets the MPI go on with what it has under way, while this rank of `size` waits for others in turn after turn.
