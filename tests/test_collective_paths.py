@@ -373,17 +373,79 @@ def test_between_nodes(
     mpi_named: MpiNamed,
 ) -> None:
     """Whatever mix of host and device memory the ranks pass, all cut alike, and get what host buffers give."""
+    cut = {"AWAKEN_COLLECTIVES": "* nodes=2- : staged"} if filter in CUT_WITH_BLOCKS else {}
     calls, _ = run(
         mpi_named(mpi),
         rank_program(mpi, "collectives"),
         tmp_path,
-        {"AWAKEN_PRETEND_NODES": str(nodes), **CHUNKS},
+        {"AWAKEN_PRETEND_NODES": str(nodes), **cut, **CHUNKS},
         f"--filter={filter}",
         ranks=ranks,
         emulate=emulate,
     )
     pipelined = {function for (function, path), count in calls.items() if path == "pipelined" and count > 0}
     assert pipelined >= CUT_WITH_BLOCKS.get(filter, set()) and pipelined, calls
+
+
+IN_MESSAGES = {**CHUNKS, "AWAKEN_TUNE_NETWORK_BYTES": "1K", "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "4K"}
+VARYING = {f"MPI_{name}" for name in ("Gatherv", "Scatterv", "Allgatherv", "Alltoallv", "Alltoallw")}
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "nodes", "mix"),
+    [
+        pytest.param("mpich", "cuda:2", 2, 2, "", marks=pytest.mark.sanitizer),
+        ("openmpi", "hip:2", 3, 2, "--mix=device"),
+        pytest.param("mpi5", "cuda:2", 4, 2, "", marks=pytest.mark.long),
+        pytest.param("mpich", "hip:2", 4, 3, "", marks=pytest.mark.long),
+        pytest.param("openmpi", "cuda:4", 7, 2, "", marks=pytest.mark.long),
+    ],
+)
+def test_varying_parts_between_nodes(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    nodes: int,
+    mix: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """They are messages: in chunks between nodes, and directly between the ranks of one."""
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": str(nodes), **IN_MESSAGES},
+        *filter(None, [mix]),
+        "--filter=varying_again_and_again",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    assert {function for function, path in calls if path == "pipelined"} >= VARYING, calls
+    if ranks > nodes:
+        # A call counts for the path of most of it.
+        assert {"MPI_Gatherv", "MPI_Scatterv"} <= {
+            function for function, path in calls if path in ("direct", "copied")
+        }, calls
+
+
+def test_varying_parts_staged_where_the_table_says_so(
+    tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
+) -> None:
+    calls, _ = run(
+        mpi_named("openmpi"),
+        rank_program("openmpi", "collectives"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_COLLECTIVES": "alltoall nodes=2- : staged", **IN_MESSAGES},
+        "--mix=device",
+        "--filter=varying_again_and_again",
+        ranks=2,
+        emulate="cuda:2",
+    )
+    assert calls["MPI_Alltoallv", "staged"] > 0 and calls["MPI_Alltoallv", "pipelined"] == 0, calls
+    assert calls["MPI_Gatherv", "pipelined"] > 0, calls
 
 
 @pytest.mark.parametrize(
@@ -505,7 +567,7 @@ def test_no_library_between_nodes(
         mpi_named("mpich"),
         rank_program("mpich", "collectives"),
         tmp_path,
-        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_DELAY_US": "10", **CHUNKS, **environment},
+        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_DELAY_US": "10", **IN_MESSAGES, **environment},
         "--mix=device",
         "--filter=again_and_again",
         ranks=2,

@@ -26,6 +26,8 @@ struct Neighbours::Members {
     std::unique_ptr<Levels> levels;
     bool edges_tried = false, edges_on_node = false;
     std::unique_ptr<Edges> edges;
+    bool messages_tried = false;
+    std::unique_ptr<OwnCommunicator> messages;
     bool votes_tried = false;
     std::optional<Neighbours::ChunkVotes> votes;
     std::unique_ptr<CclAcross> across;
@@ -189,6 +191,10 @@ void Neighbours::before_finalize() {
             each->give_up();
         }
         _edges.clear();
+        for (OwnCommunicator* const each : _messages) {
+            each->give_up();
+        }
+        _messages.clear();
         for (CclAcross* const each : _across) {
             each->begin_to_leave();
         }
@@ -274,6 +280,7 @@ int Neighbours::forget(MPI_Comm, int, void* const members, void* const self) {
     const std::scoped_lock lock(owner->_made_mutex);
     std::erase(owner->_levels, gone->levels.get());
     std::erase(owner->_edges, gone->edges.get());
+    std::erase(owner->_messages, gone->messages.get());
     std::erase(owner->_across, gone->across.get());
     return MPI_SUCCESS;
 }
@@ -455,6 +462,26 @@ CclAcross* Neighbours::ccl_across(const MPI_Comm communicator) {
         _across.push_back(members->across.get());
     }
     return members->across.get();
+}
+
+MPI_Comm Neighbours::messages_of(const MPI_Comm communicator) {
+    Members* const members = _knows_members ? last_members(communicator) : nullptr;
+    if (members == nullptr) {
+        return MPI_COMM_NULL;
+    }
+    if (!members->messages_tried) {
+        members->messages_tried = true;
+        auto made = std::make_unique<OwnCommunicator>(_owner.real, communicator);
+        const int usable = made->handle() != MPI_COMM_NULL ? 1 : 0;
+        int all_usable = 0;
+        _owner.real.Allreduce(&usable, &all_usable, 1, MPI_INT, MPI_MIN, communicator);
+        if (all_usable != 0) {
+            const std::scoped_lock lock(_made_mutex);
+            _messages.push_back(made.get());
+            members->messages = std::move(made);
+        }
+    }
+    return members->messages != nullptr ? members->messages->handle() : MPI_COMM_NULL;
 }
 
 Levels* Neighbours::levels_of(const MPI_Comm communicator) {

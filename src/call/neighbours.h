@@ -26,6 +26,7 @@ class CclAcross;
 class Edges;
 class Levels;
 class Network;
+class OwnCommunicator;
 
 class Neighbours {
   public:
@@ -79,11 +80,16 @@ class Neighbours {
         int nodes = 1;            ///< that the members are on
         std::uint64_t skip = 0;   ///< collectives that have no vote from now on
         std::uint64_t pause = 0;  ///< as many as were skipped before the last vote
+        /// The same of collectives whose parts vary (see coll/as_messages.h).
+        std::uint64_t varying_skip = 0, varying_pause = 0;
     };
     /// Null where members may run without the layer. The first call for a communicator is collective.
     [[nodiscard]] ChunkVotes* chunk_votes_of(MPI_Comm communicator);
     /// NCCL or RCCL for a communicator that has such votes and spans nodes; null for others.
     [[nodiscard]] CclAcross* ccl_across(MPI_Comm communicator);
+    /// Where the messages travel that are collectives on this communicator; MPI_COMM_NULL, on all members, when one has
+    /// none. The first call for a communicator is collective.
+    [[nodiscard]] MPI_Comm messages_of(MPI_Comm communicator);
     /// Node and column of a communicator whose members all run the layer; null where there is nothing to be gained, the
     /// same on all of them. The first call for a communicator is collective.
     [[nodiscard]] Levels* levels_of(MPI_Comm communicator);
@@ -199,6 +205,7 @@ class Neighbours {
     std::mutex _made_mutex;        ///< taken where the MPI calls, which may hold a lock of its own then
     std::vector<Levels*> _levels;  ///< of all communicators
     std::vector<Edges*> _edges;
+    std::vector<OwnCommunicator*> _messages;
     std::vector<CclAcross*> _across;
     std::atomic<std::uint64_t> _generation{1};
 

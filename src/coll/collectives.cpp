@@ -7,6 +7,7 @@
 
 #include "call/call.h"
 #include "call/stage.h"
+#include "coll/as_messages.h"
 #include "coll/in_chunks.h"
 #include "coll/levels.h"
 #include "coll/on_node.h"
@@ -197,7 +198,16 @@ struct Gather {
                     }
                 }
                 chunks.keep_apart();
-                if (chunks.agreed({.kind = Kind::gather}) == InChunks::Way::chunks) {
+                const InChunks::Way way = chunks.agreed({.kind = Kind::gather, .messages = true});
+                if (way == InChunks::Way::messages) {
+                    AsMessages messages(call, comm, Kind::gather);
+                    if (is_root) {
+                        messages.receives_blocks(receive_buffer, receive_count, receive_type);
+                    }
+                    in_place ? messages.leaves_own_part() : messages.sends(root, send_buffer, send_count, send_type);
+                    return messages.run();
+                }
+                if (way == InChunks::Way::chunks) {
                     return chunks.run([&](const InChunks::Chunk& chunk) {
                         const auto part = static_cast<Count>(chunk.count);
                         return below<function>()(chunk.image, part, MPI_BYTE, chunk.result, part, MPI_BYTE, root, comm);
@@ -233,6 +243,7 @@ struct GatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, int root,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if (OnNode here(call, comm, Kind::gather, tail...); here) {
             here.arguments.root = root;
             here.arguments.varying = true;
@@ -247,11 +258,23 @@ struct GatherV {
             if (here.run(tail...)) {
                 return MPI_SUCCESS;
             }
+            all_host = here.all_host();
+        }
+        const Group group = group_of(comm);
+        const bool in_place = send_buffer == MPI_IN_PLACE;
+        if constexpr (sizeof...(Tail) == 0) {
+            if (AsMessages messages(call, comm, Kind::gather); !group.between && !all_host && messages) {
+                if (group.is_root(root)) {
+                    messages.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
+                }
+                in_place ? messages.leaves_own_part() : messages.sends(root, send_buffer, send_count, send_type);
+                if (messages.agreed()) {
+                    return messages.run();
+                }
+            }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
-        const bool in_place = send_buffer == MPI_IN_PLACE;
         Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
         auto received =
             VectorArgument<std::remove_cvref_t<decltype(*displacements)>>{receive_buffer, displacements, receive_type};
@@ -318,7 +341,20 @@ struct Scatter {
                     }
                 }
                 chunks.keep_apart();
-                if (chunks.agreed({.kind = Kind::scatter}) == InChunks::Way::chunks) {
+                const InChunks::Way way = chunks.agreed({.kind = Kind::scatter, .messages = true});
+                if (way == InChunks::Way::messages) {
+                    AsMessages messages(call, comm, Kind::scatter);
+                    if (is_root) {
+                        messages.sends_blocks(send_buffer, send_count, send_type);
+                    }
+                    if (in_place) {
+                        messages.leaves_own_part();
+                    } else {
+                        messages.receives(root, receive_buffer, receive_count, receive_type);
+                    }
+                    return messages.run();
+                }
+                if (way == InChunks::Way::chunks) {
                     return chunks.run([&](const InChunks::Chunk& chunk) {
                         const auto part = static_cast<Count>(chunk.count);
                         void* const result = in_place ? receive_buffer : chunk.result;
@@ -354,6 +390,7 @@ struct ScatterV {
                    MPI_Datatype send_type, void* receive_buffer, Count receive_count, MPI_Datatype receive_type,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if (OnNode here(call, comm, Kind::scatter, tail...); here) {
             here.arguments.root = root;
             here.arguments.varying = true;
@@ -368,10 +405,26 @@ struct ScatterV {
             if (here.run(tail...)) {
                 return MPI_SUCCESS;
             }
+            all_host = here.all_host();
+        }
+        const Group group = group_of(comm);
+        if constexpr (sizeof...(Tail) == 0) {
+            if (AsMessages messages(call, comm, Kind::scatter); !group.between && !all_host && messages) {
+                if (group.is_root(root)) {
+                    messages.sends_parts(send_buffer, send_counts, displacements, send_type);
+                }
+                if (receive_buffer == MPI_IN_PLACE) {
+                    messages.leaves_own_part();
+                } else {
+                    messages.receives(root, receive_buffer, receive_count, receive_type);
+                }
+                if (messages.agreed()) {
+                    return messages.run();
+                }
+            }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
         auto sent = VectorArgument<std::remove_cvref_t<decltype(*displacements)>>{const_cast<void*>(send_buffer),
                                                                                   displacements, send_type};
         Argument<Count> received{receive_buffer, receive_count, receive_type};
@@ -437,7 +490,8 @@ struct GatherAll {
                 chunks.keep_apart();
                 constexpr Kind kind = to_each ? Kind::alltoall : Kind::allgather;
                 InChunks::Means means{.kind = kind};
-                if (!in_place || !to_each) {  // the library has no exchange in place
+                if (!in_place || !to_each) {  // neither the library nor messages have an exchange in place
+                    means.messages = true;
                     const std::byte* const own = in_place && to != nullptr ? to + block * group.rank : from;
                     means.library = LibraryCall{.kind = kind,
                                                 .block_bytes = static_cast<std::uint64_t>(block),
@@ -448,6 +502,16 @@ struct GatherAll {
                 if (way == InChunks::Way::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
+                }
+                if (way == InChunks::Way::messages) {
+                    AsMessages messages(call, comm, kind);
+                    messages.receives_blocks(receive_buffer, receive_count, receive_type);
+                    if constexpr (to_each) {
+                        messages.sends_blocks(send_buffer, send_count, send_type);
+                    } else if (!in_place) {
+                        messages.sends(messages.rank(), send_buffer, send_count, send_type);
+                    }
+                    return messages.run();
                 }
                 if (way == InChunks::Way::chunks) {
                     return chunks.run([&](const InChunks::Chunk& chunk) {
@@ -485,6 +549,7 @@ struct AllGatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
                    Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if (OnNode here(call, comm, Kind::allgather, tail...); here) {
             here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
             const auto own = static_cast<std::size_t>(here.rank());
@@ -498,11 +563,23 @@ struct AllGatherV {
             if (here.run(tail...)) {
                 return MPI_SUCCESS;
             }
+            all_host = here.all_host();
+        }
+        const Group group = group_of(comm);
+        const bool in_place = send_buffer == MPI_IN_PLACE;
+        if constexpr (sizeof...(Tail) == 0) {
+            if (AsMessages messages(call, comm, Kind::allgather); !group.between && !all_host && messages) {
+                messages.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
+                if (!in_place) {
+                    messages.sends(messages.rank(), send_buffer, send_count, send_type);
+                }
+                if (messages.agreed()) {
+                    return messages.run();
+                }
+            }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
-        const bool in_place = send_buffer == MPI_IN_PLACE;
         Argument<Count> sent{const_cast<void*>(send_buffer), send_count, send_type};
         if (!in_place) {
             sent = stage.buffer(Access::in, send_buffer, send_count, send_type);
@@ -525,6 +602,7 @@ struct AllToAllV {
                    MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
             here.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
             here.arguments.in_place = send_buffer == MPI_IN_PLACE;
@@ -536,11 +614,22 @@ struct AllToAllV {
             if (here.run(tail...)) {
                 return MPI_SUCCESS;
             }
+            all_host = here.all_host();
+        }
+        const Group group = group_of(comm);
+        const bool in_place = send_buffer == MPI_IN_PLACE;
+        if constexpr (sizeof...(Tail) == 0) {
+            // In place, as all ranks pass it then, a member would overwrite what it has yet to send.
+            if (AsMessages messages(call, comm, Kind::alltoall); !in_place && !group.between && !all_host && messages) {
+                messages.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
+                messages.sends_parts(send_buffer, send_counts, send_displacements, send_type);
+                if (messages.agreed()) {
+                    return messages.run();
+                }
+            }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
-        const bool in_place = send_buffer == MPI_IN_PLACE;
         auto sent = VectorArgument<std::remove_cvref_t<decltype(*send_displacements)>>{const_cast<void*>(send_buffer),
                                                                                        send_displacements, send_type};
         if (!in_place) {
@@ -564,6 +653,7 @@ struct AllToAllW {
                    Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
                    Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        bool all_host = false;
         if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
             here.receives_typed_parts(receive_buffer, receive_counts, receive_displacements, receive_types);
             here.arguments.in_place = send_buffer == MPI_IN_PLACE;
@@ -575,11 +665,22 @@ struct AllToAllW {
             if (here.run(tail...)) {
                 return MPI_SUCCESS;
             }
+            all_host = here.all_host();
+        }
+        const Group group = group_of(comm);
+        const bool in_place = send_buffer == MPI_IN_PLACE;
+        if constexpr (sizeof...(Tail) == 0) {
+            // In place, as all ranks pass it then, a member would overwrite what it has yet to send.
+            if (AsMessages messages(call, comm, Kind::alltoall); !in_place && !group.between && !all_host && messages) {
+                messages.receives_typed_parts(receive_buffer, receive_counts, receive_displacements, receive_types);
+                messages.sends_typed_parts(send_buffer, send_counts, send_displacements, send_types);
+                if (messages.agreed()) {
+                    return messages.run();
+                }
+            }
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const Group group = group_of(comm);
-        const bool in_place = send_buffer == MPI_IN_PLACE;
         auto sent = TypedVectorArgument<std::remove_cvref_t<decltype(*send_displacements)>>{
             const_cast<void*>(send_buffer), send_displacements, send_types};
         if (!in_place) {
@@ -997,12 +1098,22 @@ Services voting_services() {
         AWAKEN_SERVE(Exscan_c, ReduceAll),
         AWAKEN_SERVE(Gather, Gather),
         AWAKEN_SERVE(Gather_c, Gather),
+        AWAKEN_SERVE(Gatherv, GatherV),
+        AWAKEN_SERVE(Gatherv_c, GatherV),
         AWAKEN_SERVE(Scatter, Scatter),
         AWAKEN_SERVE(Scatter_c, Scatter),
+        AWAKEN_SERVE(Scatterv, ScatterV),
+        AWAKEN_SERVE(Scatterv_c, ScatterV),
         AWAKEN_SERVE(Allgather, AllGather),
         AWAKEN_SERVE(Allgather_c, AllGather),
+        AWAKEN_SERVE(Allgatherv, AllGatherV),
+        AWAKEN_SERVE(Allgatherv_c, AllGatherV),
         AWAKEN_SERVE(Alltoall, AllToAll),
         AWAKEN_SERVE(Alltoall_c, AllToAll),
+        AWAKEN_SERVE(Alltoallv, AllToAllV),
+        AWAKEN_SERVE(Alltoallv_c, AllToAllV),
+        AWAKEN_SERVE(Alltoallw, AllToAllW),
+        AWAKEN_SERVE(Alltoallw_c, AllToAllW),
         AWAKEN_SERVE(Reduce_scatter_block, ReduceScatterBlock),
         AWAKEN_SERVE(Reduce_scatter_block_c, ReduceScatterBlock),
     };

@@ -1,9 +1,5 @@
 #include "coll/edges.h"
 
-#include <sched.h>
-
-#include <array>
-
 namespace awaken::AWAKEN_ABI {
 
 namespace {
@@ -91,7 +87,7 @@ bool Edges::are_consistent(const Native& native, const MPI_Comm comm) {
 // Which of a process's edges leads to which of another's is for the MPI to say: releases differ where two processes
 // have several edges between them, as in a periodic grid of two. So each edge's number is sent along it once, by the
 // MPI's own collective, and is the tag of its messages from then on.
-Edges::Edges(const Native& native, const MPI_Comm comm, const bool willing) : _native(native) {
+Edges::Edges(const Native& native, const MPI_Comm comm, const bool willing) : _comm(native, comm) {
     constexpr std::size_t kLeastTagBound = 32767;  // MPI-4.1, 9.1.2
     const std::vector<int> ranks = ranks_of(native, comm).destinations;
     struct Name {
@@ -110,154 +106,9 @@ Edges::Edges(const Native& native, const MPI_Comm comm, const bool willing) : _n
     for (std::size_t place = 0; place < sources; ++place) {
         _sources.push_back({heard[place].rank, heard[place].edge});
     }
-    if (native.Comm_split(comm, 0, own, &_comm) != MPI_SUCCESS) {
-        _comm = MPI_COMM_NULL;
-    }
-    if (_comm != MPI_COMM_NULL) {
-        // What goes wrong on it is reported on the program's communicator.
-        native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
-    }
-    const int usable = told && willing && _comm != MPI_COMM_NULL && ranks.size() < kLeastTagBound ? 1 : 0;
+    const int usable = told && willing && _comm.handle() != MPI_COMM_NULL && ranks.size() < kLeastTagBound ? 1 : 0;
     int all_usable = 0;
     _usable = native.Allreduce(&usable, &all_usable, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && all_usable != 0;
-}
-
-Edges::~Edges() {
-    if (_comm != MPI_COMM_NULL) {
-        _native.Comm_free(&_comm);
-    }
-}
-
-EdgeMessages::EdgeMessages(Call& call, const Edges& edges, const MPI_Comm program)
-    : _call(call), _comm(edges.comm()), _program(program) {
-    _unprepared.emplace(layer().neighbours);
-    _incoming.reserve(edges.sources().size());
-    _outgoing.reserve(edges.destinations().size());
-}
-
-EdgeMessages::~EdgeMessages() {
-    const Native& native = layer().real;
-    for (Incoming& each : _incoming) {
-        if (each.request != MPI_REQUEST_NULL) {
-            native.Cancel(&each.request);
-            native.Wait(&each.request, MPI_STATUS_IGNORE);  // the MPI writes to memory of ours until then
-        }
-    }
-    for (Outgoing& each : _outgoing) {
-        if (each.request != MPI_REQUEST_NULL) {
-            native.Request_free(&each.request);
-        }
-    }
-}
-
-template <class Step>
-bool EdgeMessages::attempt(const Step& step) {
-    try {
-        return step();
-    } catch (const Error& error) {
-        if (!_failure) {
-            _failure = error;
-        }
-        return true;
-    }
-}
-
-bool EdgeMessages::advance(const Shipment::Patience patience) {
-    const Native& native = layer().real;
-    bool all = true;
-    for (Incoming& in : _incoming) {
-        if (!in.arrived) {
-            int done = 0;
-            in.error = native.Test(&in.request, &done, &in.status);
-            if (in.error == MPI_SUCCESS && done == 0) {
-                all = false;
-                continue;
-            }
-            in.arrived = true;
-            in.request = MPI_REQUEST_NULL;
-            in.over = in.error != MPI_SUCCESS || attempt([&] {
-                          in.arrival.arrived(in.status, true);
-                          return false;
-                      });
-        }
-        in.over = in.over || attempt([&] { return in.arrival.advance(); });
-        all = all && in.over;
-    }
-    for (Outgoing& out : _outgoing) {
-        if (out.request != MPI_REQUEST_NULL) {
-            int done = 0;
-            const int error = native.Test(&out.request, &done, MPI_STATUS_IGNORE);
-            if (error != MPI_SUCCESS) {
-                out.request = MPI_REQUEST_NULL;  // nothing more will come of it
-                _error = _error != MPI_SUCCESS ? _error : error;
-            }
-        }
-        out.over = out.over || attempt([&] { return out.departure.advance(patience); });
-        all = all && out.over && out.request == MPI_REQUEST_NULL;
-    }
-    return all;
-}
-
-int EdgeMessages::finish() {
-    Layer& owner = layer();
-    constexpr unsigned kEager = 2000;
-    for (unsigned turn = 0; !advance(Shipment::Patience::short_); ++turn) {
-        owner.requests.advance_exchanges();
-        if (turn > kEager) {
-            sched_yield();
-        }
-    }
-    MPI_Status ignored{};
-    int error = MPI_SUCCESS;
-    settle(ignored, error);
-    return error;
-}
-
-void EdgeMessages::settle(MPI_Status&, int& error) {
-    if (!_settled) {
-        _settled = true;
-        for (Incoming& in : _incoming) {
-            if (!in.arrived) {
-                continue;
-            }
-            // Errors of one message are its own, and the first is the collective's.
-            static_cast<void>(attempt([&] {
-                in.arrival.settle(in.status, in.error);
-                return true;
-            }));
-            _error = _error != MPI_SUCCESS ? _error : in.error;
-        }
-        _unprepared.reset();
-        if (_failure) {
-            _error = layer().error_code(MPI_ERR_OTHER, *_failure);
-        }
-        if (_error != MPI_SUCCESS) {
-            layer().real.Comm_call_errhandler(_program, _error);
-        }
-    }
-    error = _error != MPI_SUCCESS ? _error : error;
-}
-
-void EdgeMessages::leave() {
-    for (Incoming& in : _incoming) {
-        if (in.arrived && !in.over) {
-            in.arrival.leave();
-        }
-    }
-    for (Outgoing& out : _outgoing) {
-        if (!out.over) {
-            out.departure.leave();
-        }
-    }
-}
-
-bool EdgeMessages::hand_over() {
-    leave();
-    bool all = true;
-    for (Outgoing& out : _outgoing) {
-        all = (out.over || out.departure.hand_over()) && all;
-    }
-    return all;
 }
 
 }  // namespace awaken::AWAKEN_ABI

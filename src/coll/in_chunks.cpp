@@ -27,7 +27,8 @@ enum Vote : std::uint32_t {
     kHasHostMemory = 2,
     kCannot = 4,    ///< a datatype with gaps, or nothing to copy with
     kNoLevels = 8,  ///< this member has no kernels for it, or another table
-    kNoLibrary = 16
+    kNoLibrary = 16,
+    kNoMessages = 32
 };
 
 const gpu::PointerInfo kHost{};
@@ -141,6 +142,7 @@ InChunks::Way InChunks::agreed(const Means& means) {
     const coll::Algorithm otherwise =
         means.kind ? table.choose(occasion(means), coll::Algorithm::ccl) : coll::Algorithm::staged;
     own |= means.levels && otherwise == coll::Algorithm::levels ? 0U : kNoLevels;
+    own |= means.messages && otherwise == coll::Algorithm::messages ? 0U : kNoMessages;
     own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
     own |= algorithm == coll::Algorithm::ccl && begin_library(means) ? 0U : kNoLibrary;
     std::uint32_t all = kCannot;
@@ -157,6 +159,9 @@ InChunks::Way InChunks::agreed(const Means& means) {
     }
     if (_across != nullptr) {
         std::exchange(_across, nullptr)->end();
+    }
+    if ((all & kNoMessages) == 0 && owner.neighbours.messages_of(_communicator) != MPI_COMM_NULL) {
+        return Way::messages;
     }
     const bool levels =
         (all & (kHasHostMemory | kNoLevels)) == 0 && owner.neighbours.levels_of(_communicator) != nullptr;

@@ -51,15 +51,17 @@ class InChunks {
         std::optional<coll::Kind> kind = {};  ///< as the table knows it; nothing: it does not
         std::uint32_t code = 0;               ///< of a reduction: see kernels::code_of; 0: there are no kernels for it
         bool levels = false;                  ///< this member's part of it
+        bool messages = false;                ///< as for levels: this member would do it so (see as_messages.h)
         /// NCCL or RCCL, with these arguments; who is in the communicator is found out.
         std::optional<coll::CclCommunicator::Operation> library = {};
     };
     /// How it is done; all members ask, or none does.
     enum class Way : std::uint8_t {
         whole,
-        chunks,  ///< run()
-        levels,  ///< by nodes and columns (see levels.h); everybody passes device memory
-        library  ///< run_library()
+        chunks,    ///< run()
+        levels,    ///< by nodes and columns (see levels.h); everybody passes device memory
+        messages,  ///< one for each part
+        library    ///< run_library()
     };
     [[nodiscard]] Way agreed(const Means& means);
 

@@ -196,7 +196,7 @@ class Planner {
 constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",      "allreduce",      "gather",
                                                         "scatter",   "allgather",   "reduce_scatter", "alltoall",
                                                         "barrier",   "neighborhood"};
-constexpr std::array<const char*, 6> kAlgorithmNames = {"one", "each", "all", "ccl", "levels", "staged"};
+constexpr std::array<const char*, 7> kAlgorithmNames = {"one", "each", "all", "ccl", "levels", "messages", "staged"};
 
 }  // namespace
 

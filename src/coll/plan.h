@@ -40,12 +40,16 @@ enum class Algorithm : std::uint8_t {
     all,     ///< each does its share
     ccl,     ///< NCCL or RCCL
     levels,  ///< across nodes: within each node, then between the nodes, then within each again
-    staged   ///< through the MPI, in host memory
+    messages,  ///< across nodes: a message for each part, on the paths of messages
+    staged     ///< through the MPI, in host memory
 };
+/// Those that are for several nodes only.
+[[nodiscard]] constexpr bool needs_nodes(const Algorithm algorithm) noexcept {
+    return algorithm == Algorithm::levels || algorithm == Algorithm::messages;
+}
 /// Whether it can do a collective whose members are on so many nodes.
 [[nodiscard]] constexpr bool spans(const Algorithm algorithm, const int nodes) noexcept {
-    return algorithm == Algorithm::ccl || algorithm == Algorithm::staged ||
-           (algorithm == Algorithm::levels) == (nodes > 1);
+    return algorithm == Algorithm::ccl || algorithm == Algorithm::staged || needs_nodes(algorithm) == (nodes > 1);
 }
 
 /// "one".

@@ -54,12 +54,16 @@ std::vector<SelectionRow> built_in() {
         across_nodes({}, Algorithm::ccl),
         across_nodes(Kind::allreduce, Algorithm::levels),
         across_nodes(Kind::broadcast, Algorithm::levels),
+        across_nodes(Kind::gather, Algorithm::messages),
+        across_nodes(Kind::scatter, Algorithm::messages),
+        across_nodes(Kind::allgather, Algorithm::messages),
+        across_nodes(Kind::alltoall, Algorithm::messages),
         across_nodes({}, Algorithm::staged),
     };
 }
 
-constexpr std::array kAlgorithms = {Algorithm::one, Algorithm::each,   Algorithm::all,
-                                    Algorithm::ccl, Algorithm::levels, Algorithm::staged};
+constexpr std::array kAlgorithms = {Algorithm::one,    Algorithm::each,     Algorithm::all,   Algorithm::ccl,
+                                    Algorithm::levels, Algorithm::messages, Algorithm::staged};
 
 constexpr std::array<const char*, kTypeClasses> kTypeNames = {"integer", "floating", "complex", "pair",
                                                               "boolean", "other",    "nothing"};
@@ -121,10 +125,10 @@ class Reader {
         if (first) {
             refuse("names no collective", "begin it with allreduce, broadcast, ... or *");
         }
-        if (!spans(row.algorithm, row.algorithm == Algorithm::levels ? row.most_nodes : row.least_nodes)) {
-            refuse("can never apply", row.algorithm == Algorithm::levels
-                                          ? "levels need two nodes or more; leave out nodes="
-                                          : "one, each and all are for one node; leave out nodes=");
+        const bool for_several = needs_nodes(row.algorithm);
+        if (!spans(row.algorithm, for_several ? row.most_nodes : row.least_nodes)) {
+            refuse("can never apply", for_several ? "levels and messages need two nodes or more; leave out nodes="
+                                                  : "one, each and all are for one node; leave out nodes=");
         }
         return row;
     }

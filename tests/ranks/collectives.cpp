@@ -765,6 +765,65 @@ void again_and_again(Run& run) {
     run.note("copies of the attribute", copies);
 }
 
+/// Parts that vary, often and large enough that between nodes the ranks take their votes about them.
+void varying_again_and_again(Run& run) {
+    Types kept;
+    kept.list.push_back(strided(3, MPI_INT));
+    const MPI_Datatype spread = kept.list.front();
+    constexpr int kSpread = 6;  // integers that an element of it reaches over, with what follows
+    for (int round = 0; round < 6; ++round) {
+        const int root = round % run.size, base = round == 3 ? 1 : 700 + 300 * round;
+        const bool is_root = run.rank == root;
+        const Blocks blocks(run.size, base, round);
+        const int mine = blocks.counts[static_cast<std::size_t>(run.rank)];
+        const int* counts = blocks.counts.data();
+        const int* at = blocks.displacements.data();
+        int* out = run.values<int>(static_cast<std::size_t>(mine));
+        int* parts = run.values<int>(blocks.total);
+        int* in = run.output<int>(blocks.total);
+        OK(MPI_Gatherv(is_root ? MPI_IN_PLACE : static_cast<void*>(out), mine, MPI_INT, in, counts, at, MPI_INT, root,
+                       run.comm));
+        in = run.output<int>(blocks.total);
+        OK(MPI_Gatherv(out, mine, MPI_INT, in, counts, at, MPI_INT, root, run.comm));
+        int* taken = run.output<int>(static_cast<std::size_t>(mine) + 2);
+        OK(MPI_Scatterv(parts, counts, at, MPI_INT, taken, mine, MPI_INT, root, run.comm));
+        OK(MPI_Scatterv(parts, counts, at, MPI_INT, is_root ? MPI_IN_PLACE : static_cast<void*>(taken), mine, MPI_INT,
+                        root, run.comm));
+        in = run.output<int>(blocks.total);
+        OK(MPI_Allgatherv(out, mine, MPI_INT, in, counts, at, MPI_INT, run.comm));
+        in = run.output<int>(blocks.total);
+        OK(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, in, counts, at, MPI_INT, run.comm));
+
+        const Exchange exchange(run, base, false);
+        OK(MPI_Alltoallv(run.values<int>(exchange.out_total), exchange.out_counts.data(),
+                         exchange.out_displacements.data(), MPI_INT, run.output<int>(exchange.in_total),
+                         exchange.in_counts.data(), exchange.in_displacements.data(), MPI_INT, run.comm));
+        const Exchange same(run, base, true);
+        OK(MPI_Alltoallv(MPI_IN_PLACE, nullptr, nullptr, MPI_DATATYPE_NULL, run.output<int>(same.in_total),
+                         same.in_counts.data(), same.in_displacements.data(), MPI_INT, run.comm));
+
+        // One side's parts have gaps, and the other's have none.
+        std::vector<int> sent, taken_counts, sent_at, taken_at;
+        std::vector<MPI_Datatype> sent_types, taken_types;
+        int out_end = 0, in_end = 0;
+        for (int peer = 0; peer < run.size; ++peer) {
+            const bool from_gaps = (run.rank + peer + round) % 2 == 0;
+            const int going = pair_count(run.rank, peer, base), coming = pair_count(peer, run.rank, base);
+            sent.push_back(from_gaps ? going : 3 * going);
+            sent_types.push_back(from_gaps ? spread : MPI_INT);
+            sent_at.push_back(out_end * static_cast<int>(sizeof(int)));
+            taken_counts.push_back(from_gaps ? 3 * coming : coming);
+            taken_types.push_back(from_gaps ? MPI_INT : spread);
+            taken_at.push_back(in_end * static_cast<int>(sizeof(int)));
+            out_end += kSpread * going + 1;
+            in_end += kSpread * coming + 1;
+        }
+        OK(MPI_Alltoallw(run.values<int>(static_cast<std::size_t>(out_end)), sent.data(), sent_at.data(),
+                         sent_types.data(), run.output<int>(static_cast<std::size_t>(in_end)), taken_counts.data(),
+                         taken_at.data(), taken_types.data(), run.comm));
+    }
+}
+
 /// Two groups: even and odd ranks.
 class Intercommunicator {
   public:
@@ -1190,6 +1249,7 @@ int main(int argc, char** argv) {
             suite.add("reduce_local_" + test.name, [test](Run& run) { reduce_local(run, test); }, 1);
         }
         suite.add("again_and_again", again_and_again);
+        suite.add("varying_again_and_again", varying_again_and_again);
         suite.add("one_rank_differs", one_rank_differs);
         suite.add("host_after_all", host_after_all, 2, Weight::heavy);
         suite.add("overlapped", overlapped);

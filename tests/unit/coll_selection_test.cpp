@@ -53,7 +53,11 @@ TEST(Selection, AlgorithmsAreForOneNodeOrForSeveral) {
             const Occasion wide = occasion(static_cast<Kind>(kind), 8, bytes, 2);
             EXPECT_EQ(table.choose(wide), Algorithm::ccl);
             const bool has_levels = wide.kind == Kind::allreduce || wide.kind == Kind::broadcast;
-            EXPECT_EQ(table.choose(wide, Algorithm::ccl), has_levels ? Algorithm::levels : Algorithm::staged);
+            const bool in_parts = wide.kind == Kind::gather || wide.kind == Kind::scatter ||
+                                  wide.kind == Kind::allgather || wide.kind == Kind::alltoall;
+            EXPECT_EQ(table.choose(wide, Algorithm::ccl), has_levels ? Algorithm::levels
+                                                          : in_parts ? Algorithm::messages
+                                                                     : Algorithm::staged);
         }
     }
     // Rows that name no number of nodes are for those that their algorithm can do.
@@ -111,7 +115,8 @@ TEST(Selection, EqualTablesHaveEqualHashes) {
 TEST(Selection, SaysWhatIsWrongAndWhatIsAllowed) {
     EXPECT_NE(refusal("allreduce").find("has no colon"), std::string::npos);
     EXPECT_NE(refusal("allredouce : ccl").find("\"allredouce\", which is no collective"), std::string::npos);
-    EXPECT_NE(refusal("allreduce : fast").find("one of one, each, all, ccl, levels, staged"), std::string::npos);
+    EXPECT_NE(refusal("allreduce : fast").find("one of one, each, all, ccl, levels, messages, staged"),
+              std::string::npos);
     EXPECT_NE(refusal("allreduce size=3 : ccl").find("\"size=3\""), std::string::npos);
     EXPECT_NE(refusal("allreduce bytes=x : ccl").find("AWAKEN_COLLECTIVES"), std::string::npos);
     EXPECT_NE(refusal("allreduce bytes=2-1 : ccl").find("ends before it begins"), std::string::npos);

@@ -1,0 +1,200 @@
+#include "coll/as_messages.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "call/layer.h"
+#include "call/stage.h"
+#include "coll/selection.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// Members that one exchanges with at a time: enough to have both directions busy while one message begins or ends, few
+/// enough for the page-locked memory that messages to other nodes pass through.
+constexpr int kAtATime = 4;
+
+/// Of a chunk: smaller parts are not worth a message each.
+constexpr std::uint64_t kLeastPart = 4;
+
+/// At most every so-manieth collective has a vote while nothing comes of it: nobody has device memory, or there is
+/// some, and it was little so far.
+constexpr std::uint64_t kMostPause = 64;
+constexpr std::uint64_t kMostPauseOfLittle = 8;
+
+enum Vote : std::uint32_t { kHasDeviceMemory = 1, kMovesMuch = 2 };
+
+/// All messages are between the same two members and of the same collective in order: no tag tells them apart.
+constexpr int kTag = 0;
+
+}  // namespace
+
+AsMessages::AsMessages(Call& call, const MPI_Comm comm, const coll::Kind kind)
+    : _call(call), _communicator(comm), _kind(kind) {
+    const Native& native = layer().real;
+    native.Comm_rank(comm, &_rank);
+    native.Comm_size(comm, &_size);
+}
+
+AsMessages::operator bool() {
+    _votes = layer().neighbours.chunk_votes_of(_communicator);
+    if (_votes == nullptr) {
+        return false;
+    }
+    if (_votes->varying_skip > 0) {
+        --_votes->varying_skip;
+        return false;
+    }
+    return true;
+}
+
+void AsMessages::add(Parts& parts, const int member, const void* const buffer, const std::int64_t count,
+                     const MPI_Datatype type) {
+    if (count <= 0 || type == MPI_DATATYPE_NULL) {
+        return;
+    }
+    parts.resize(static_cast<std::size_t>(_size));
+    parts[static_cast<std::size_t>(member)] = {static_cast<std::byte*>(const_cast<void*>(buffer)), count, type};
+}
+
+void AsMessages::add_blocks(Parts& parts, const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
+    const std::int64_t block = count * extent_of(type);
+    for (int member = 0; member < _size; ++member) {
+        add(parts, member, static_cast<const std::byte*>(buffer) + member * block, count, type);
+    }
+}
+
+void AsMessages::leaves_own_part() noexcept {
+    for (Parts* const parts : {&_sent, &_received}) {
+        if (!parts->empty()) {
+            (*parts)[static_cast<std::size_t>(_rank)] = {};
+        }
+    }
+}
+
+std::int64_t AsMessages::extent_of(const MPI_Datatype type) {
+    MPI_Aint lower_bound = 0, extent = 0;
+    if (type != MPI_DATATYPE_NULL) {
+        layer().real.Type_get_extent(type, &lower_bound, &extent);
+    }
+    return extent;
+}
+
+/// As the first part tells: where others differ from it, messages find out, and the choice is no worse than another.
+bool AsMessages::is_device_memory(const Parts& parts) const {
+    const auto first = std::find_if(parts.begin(), parts.end(), [](const Part& part) { return part.count > 0; });
+    return first != parts.end() && Stage(_call).locate(first->address, first->count, first->type).served;
+}
+
+bool AsMessages::agreed() {
+    Layer& owner = layer();
+    coll::Occasion occasion{.kind = _kind, .ranks = _size, .nodes = _votes->nodes};
+    for (const Parts* const parts : {&_sent, &_received}) {
+        for (const Part& part : *parts) {
+            if (part.count > 0) {
+                occasion.bytes =
+                    std::max(occasion.bytes, static_cast<std::uint64_t>(bytes_of(owner.real, part.count, part.type)));
+            }
+        }
+    }
+    // On one node the table is about kernels that do it, which some member could not take part in.
+    const coll::Algorithm chosen = owner.neighbours.selection().choose(occasion, coll::Algorithm::ccl);
+    const bool willing = owner.neighbours.copies() != nullptr &&
+                         (_votes->nodes > 1 ? chosen == coll::Algorithm::messages : chosen != coll::Algorithm::staged);
+    std::uint32_t own = 0;
+    own |= is_device_memory(_sent) || is_device_memory(_received) ? kHasDeviceMemory : 0U;
+    own |= willing && occasion.bytes >= _votes->chunk_bytes / kLeastPart ? kMovesMuch : 0U;
+    std::uint32_t all = 0;
+    if (owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator) != MPI_SUCCESS) {
+        return false;
+    }
+    const bool wanted = all == (kHasDeviceMemory | kMovesMuch);
+    const std::uint64_t most = (all & kHasDeviceMemory) != 0 ? kMostPauseOfLittle : kMostPause;
+    _votes->varying_pause = wanted ? 0 : std::clamp<std::uint64_t>(_votes->varying_pause * 2, 1, most);
+    _votes->varying_skip = _votes->varying_pause;
+    return wanted && owner.neighbours.messages_of(_communicator) != MPI_COMM_NULL;
+}
+
+const AsMessages::Part& AsMessages::part_of(const Parts& parts, const int member) {
+    static const Part nothing;
+    return parts.empty() ? nothing : parts[static_cast<std::size_t>(member)];
+}
+
+/// One round of messages. Whatever fails of it, the next ones follow: others wait for them.
+void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends) {
+    int error = MPI_SUCCESS;
+    try {
+        Messages messages(_call, _own, _communicator, receives.size(), sends.size());
+        // An MPI that does not count so far has no collectives that do.
+        constexpr bool counts_far = !std::is_same_v<decltype(Native::Isend_c), Absent>;
+        const auto begin = [&](const std::vector<Leg>& legs, const auto& post) {
+            for (const auto& [member, part] : legs) {
+                const End end{member, kTag};
+                if (part.count <= 0 || error != MPI_SUCCESS) {
+                    continue;
+                }
+                if (part.count <= std::numeric_limits<int>::max()) {
+                    error = post(end, part, static_cast<int>(part.count));
+                } else if constexpr (counts_far) {
+                    error = post(end, part, static_cast<MPI_Count>(part.count));
+                }
+            }
+        };
+        begin(receives, [&](const End& from, const Part& part, const auto count) {
+            return messages.receive(from, part.address, count, part.type);
+        });
+        begin(sends, [&](const End& to, const Part& part, const auto count) {
+            return messages.send(to, part.address, count, part.type);
+        });
+        if (error != MPI_SUCCESS) {
+            layer().real.Comm_call_errhandler(_communicator, error);  // the messages' communicator only returns it
+        } else {
+            error = messages.finish();
+        }
+    } catch (const Error& failure) {
+        _failure = _failure ? _failure : failure;
+    }
+    _error = _error != MPI_SUCCESS ? _error : error;
+}
+
+/// A member sends to the one that is so far behind it while it receives from the one that is so far before: all are
+/// busy, and none with all others at a time.
+void AsMessages::in_turn() {
+    std::vector<Leg> receives, sends;
+    for (int distance = 0; distance < _size; distance += kAtATime) {
+        receives.clear();
+        sends.clear();
+        for (int each = distance; each < std::min(distance + kAtATime, _size); ++each) {
+            const int from = (_rank + _size - each) % _size, to = (_rank + each) % _size;
+            receives.push_back({from, part_of(_received, from)});
+            sends.push_back({to, part_of(_sent, to)});
+        }
+        exchange(receives, sends);
+    }
+}
+
+/// Each member hands on what it got last, so that a block crosses the link between two nodes once, however many
+/// members wait for it behind.
+void AsMessages::around_a_ring() {
+    if (!_sent.empty()) {
+        exchange({{_rank, part_of(_received, _rank)}}, {{_rank, part_of(_sent, _rank)}});
+    }
+    const int left = (_rank + _size - 1) % _size, right = (_rank + 1) % _size;
+    for (int step = 1; step < _size; ++step) {
+        const int arriving = (_rank + _size - step) % _size;
+        exchange({{left, part_of(_received, arriving)}}, {{right, part_of(_received, (arriving + 1) % _size)}});
+    }
+}
+
+int AsMessages::run() {
+    _own = layer().neighbours.messages_of(_communicator);
+    _kind == coll::Kind::allgather ? around_a_ring() : in_turn();
+    if (_failure) {
+        throw Error(*_failure);
+    }
+    return _error;
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,158 @@
+#include "coll/messages.h"
+
+#include <sched.h>
+
+namespace awaken::AWAKEN_ABI {
+
+OwnCommunicator::OwnCommunicator(const Native& native, const MPI_Comm like) : _native(native) {
+    int rank = 0;
+    native.Comm_rank(like, &rank);
+    // Not duplicated: the program's attributes and info stay its own.
+    if (native.Comm_split(like, 0, rank, &_comm) != MPI_SUCCESS) {
+        _comm = MPI_COMM_NULL;
+    }
+    if (_comm != MPI_COMM_NULL) {
+        native.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
+    }
+}
+
+OwnCommunicator::~OwnCommunicator() {
+    if (_comm != MPI_COMM_NULL) {
+        _native.Comm_free(&_comm);
+    }
+}
+
+Messages::Messages(Call& call, const MPI_Comm comm, const MPI_Comm program, const std::size_t receives,
+                   const std::size_t sends)
+    : _call(call), _comm(comm), _program(program) {
+    _unprepared.emplace(layer().neighbours);
+    _incoming.reserve(receives);
+    _outgoing.reserve(sends);
+}
+
+Messages::~Messages() {
+    const Native& native = layer().real;
+    for (Incoming& each : _incoming) {
+        if (each.request != MPI_REQUEST_NULL) {
+            native.Cancel(&each.request);
+            native.Wait(&each.request, MPI_STATUS_IGNORE);  // the MPI writes to memory of ours until then
+        }
+    }
+    for (Outgoing& each : _outgoing) {
+        if (each.request != MPI_REQUEST_NULL) {
+            native.Request_free(&each.request);
+        }
+    }
+}
+
+template <class Step>
+bool Messages::attempt(const Step& step) {
+    try {
+        return step();
+    } catch (const Error& error) {
+        if (!_failure) {
+            _failure = error;
+        }
+        return true;
+    }
+}
+
+bool Messages::advance(const Shipment::Patience patience) {
+    const Native& native = layer().real;
+    bool all = true;
+    for (Incoming& in : _incoming) {
+        if (!in.arrived) {
+            int done = 0;
+            in.error = native.Test(&in.request, &done, &in.status);
+            if (in.error == MPI_SUCCESS && done == 0) {
+                all = false;
+                continue;
+            }
+            in.arrived = true;
+            in.request = MPI_REQUEST_NULL;
+            in.over = in.error != MPI_SUCCESS || attempt([&] {
+                          in.arrival.arrived(in.status, true);
+                          return false;
+                      });
+        }
+        in.over = in.over || attempt([&] { return in.arrival.advance(); });
+        all = all && in.over;
+    }
+    for (Outgoing& out : _outgoing) {
+        if (out.request != MPI_REQUEST_NULL) {
+            int done = 0;
+            const int error = native.Test(&out.request, &done, MPI_STATUS_IGNORE);
+            if (error != MPI_SUCCESS) {
+                out.request = MPI_REQUEST_NULL;  // nothing more will come of it
+                _error = _error != MPI_SUCCESS ? _error : error;
+            }
+        }
+        out.over = out.over || attempt([&] { return out.departure.advance(patience); });
+        all = all && out.over && out.request == MPI_REQUEST_NULL;
+    }
+    return all;
+}
+
+int Messages::finish() {
+    Layer& owner = layer();
+    constexpr unsigned kEager = 2000;
+    for (unsigned turn = 0; !advance(Shipment::Patience::short_); ++turn) {
+        owner.requests.advance_exchanges();
+        if (turn > kEager) {
+            sched_yield();
+        }
+    }
+    MPI_Status ignored{};
+    int error = MPI_SUCCESS;
+    settle(ignored, error);
+    return error;
+}
+
+void Messages::settle(MPI_Status&, int& error) {
+    if (!_settled) {
+        _settled = true;
+        for (Incoming& in : _incoming) {
+            if (!in.arrived) {
+                continue;
+            }
+            // Errors of one message are its own, and the first is the collective's.
+            static_cast<void>(attempt([&] {
+                in.arrival.settle(in.status, in.error);
+                return true;
+            }));
+            _error = _error != MPI_SUCCESS ? _error : in.error;
+        }
+        _unprepared.reset();
+        if (_failure) {
+            _error = layer().error_code(MPI_ERR_OTHER, *_failure);
+        }
+        if (_error != MPI_SUCCESS) {
+            layer().real.Comm_call_errhandler(_program, _error);
+        }
+    }
+    error = _error != MPI_SUCCESS ? _error : error;
+}
+
+void Messages::leave() {
+    for (Incoming& in : _incoming) {
+        if (in.arrived && !in.over) {
+            in.arrival.leave();
+        }
+    }
+    for (Outgoing& out : _outgoing) {
+        if (!out.over) {
+            out.departure.leave();
+        }
+    }
+}
+
+bool Messages::hand_over() {
+    leave();
+    bool all = true;
+    for (Outgoing& out : _outgoing) {
+        all = (out.over || out.departure.hand_over()) && all;
+    }
+    return all;
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,133 @@
+// Messages that together make a collective: each takes the direct paths that messages take.
+//
+// All members have to do so, since the MPI's own messages and these do not meet. They have a communicator of their own,
+// so that no receive of the program's sees them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "call/call.h"
+#include "call/requests.h"
+#include "p2p/wire.h"
+
+namespace awaken::AWAKEN_ABI {
+
+/// A communicator of the layer's own with the members of another one, in their order.
+class OwnCommunicator {
+  public:
+    /// Collective over the communicator.
+    OwnCommunicator(const Native& native, MPI_Comm like);
+    ~OwnCommunicator();
+    OwnCommunicator(const OwnCommunicator&) = delete;
+    OwnCommunicator& operator=(const OwnCommunicator&) = delete;
+
+    /// MPI_COMM_NULL when there was none to be had. Errors on it are returned: what goes wrong is reported on the
+    /// program's communicator.
+    [[nodiscard]] MPI_Comm handle() const noexcept { return _comm; }
+    /// Before MPI goes down: it frees what is left itself.
+    void give_up() noexcept { _comm = MPI_COMM_NULL; }
+
+  private:
+    const Native& _native;
+    MPI_Comm _comm = MPI_COMM_NULL;
+};
+
+/// The other end of a message.
+struct End {
+    int rank;  ///< MPI_PROC_NULL: the edge of a grid, where nothing is sent nor written
+    int tag;
+};
+
+/// All receives are begun first, then all sends.
+class Messages final : public Exchange {
+  public:
+    /// At most so many of each. `comm`: where they travel; `program`: the communicator of the program's call.
+    Messages(Call& call, MPI_Comm comm, MPI_Comm program, std::size_t receives, std::size_t sends);
+    ~Messages() override;
+
+    /// Both return what the MPI says. What was begun ends with the object, whatever follows.
+    template <class Count>
+    [[nodiscard]] int receive(const End& from, void* buffer, Count count, MPI_Datatype type);
+    template <class Count>
+    [[nodiscard]] int send(const End& to, const void* buffer, Count count, MPI_Datatype type);
+
+    /// Goes on until everything has come and gone; returns what the program is to see.
+    [[nodiscard]] int finish();
+
+    [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override {
+        static_cast<void>(arrived);  // there is no native operation but those of the messages
+        return advance(asked ? Shipment::Patience::long_ : Shipment::Patience::endless);
+    }
+    void settle(MPI_Status& status, int& error) override;
+    void leave() override;
+    [[nodiscard]] bool hand_over() override;
+    [[nodiscard]] bool may_have_arrived() const override { return true; }
+
+  private:
+    struct Incoming {
+        explicit Incoming(Call& call) : arrival(call) {}
+        Arrival arrival;
+        MPI_Request request = MPI_REQUEST_NULL;
+        MPI_Status status{};
+        int error = MPI_SUCCESS;
+        bool arrived = false, over = false;
+    };
+    struct Outgoing {
+        explicit Outgoing(Call& call) : departure(call) {}
+        Departure departure;
+        MPI_Request request = MPI_REQUEST_NULL;
+        bool over = false;
+    };
+    [[nodiscard]] bool advance(Shipment::Patience patience);
+    /// Whether `step` has come to its end, which a failure is: the other messages go on, since their peers may be at
+    /// the program's buffers.
+    template <class Step>
+    [[nodiscard]] bool attempt(const Step& step);
+
+    Call& _call;  ///< while the call is under way that begins the messages
+    const MPI_Comm _comm, _program;
+    std::optional<Neighbours::Unprepared> _unprepared;
+    std::vector<Incoming> _incoming;
+    std::vector<Outgoing> _outgoing;
+    std::optional<Error> _failure;
+    int _error = MPI_SUCCESS;
+    bool _settled = false;
+};
+
+template <class Count>
+int Messages::receive(const End& from, void* const buffer, const Count count, const MPI_Datatype type) {
+    if (from.rank == MPI_PROC_NULL) {
+        return MPI_SUCCESS;
+    }
+    const Native& native = layer().real;
+    Incoming& in = _incoming.emplace_back(_call);
+    const Posted posted = in.arrival.prepare(!_unprepared->allowed(), buffer, count, type, from.rank, _comm);
+    const auto place = posted.as<Count>();
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        return native.Irecv_c(place.address, place.count, place.type, from.rank, from.tag, _comm, &in.request);
+    } else {
+        return native.Irecv(place.address, place.count, place.type, from.rank, from.tag, _comm, &in.request);
+    }
+}
+
+template <class Count>
+int Messages::send(const End& to, const void* const buffer, const Count count, const MPI_Datatype type) {
+    if (to.rank == MPI_PROC_NULL) {
+        return MPI_SUCCESS;
+    }
+    const Native& native = layer().real;
+    Outgoing& out = _outgoing.emplace_back(_call);
+    const Posted posted = out.departure.prepare(Departure::Mode::offered, buffer, count, type, to.rank, _comm);
+    const auto place = posted.as<Count>();
+    int error = MPI_SUCCESS;
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        error = native.Isend_c(place.address, place.count, place.type, to.rank, to.tag, _comm, &out.request);
+    } else {
+        error = native.Isend(place.address, place.count, place.type, to.rank, to.tag, _comm, &out.request);
+    }
+    out.departure.posted(error);
+    return error;
+}
+
+}  // namespace awaken::AWAKEN_ABI
