@@ -229,7 +229,7 @@ int main(int argc, char** argv) {
     if (argc > 2 && std::strncmp(argv[2], "--gpu=", 6) == 0) gpu_name = argv[2] + 6;
     std::snprintf(detail::running_case, sizeof detail::running_case, "%s", mode.c_str());
     signal(SIGALRM, detail::say_what_hangs);
-    alarm(60);
+    detail::set_watchdog(60);
 
 #if RANKS_HAVE_MPI4
     if (mode == "sessions-only") return sessions_only(gpu_name);

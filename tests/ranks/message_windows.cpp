@@ -563,10 +563,10 @@ int main(int argc, char** argv) {
     add_cases(suite);
     const int status = suite.run();
     constexpr unsigned kEndSeconds = 20;
-    alarm(kSlowness * kEndSeconds);
+    detail::set_watchdog(kSlowness * kEndSeconds);
     const bool right = given_away_at_the_end(suite.gpu());
     MPI_Finalize();
-    alarm(0);
+    detail::set_watchdog(0);
     std::printf("%s end: rank %d\n", right ? "ok" : "FAIL", rank);
     return right ? status : status + 1;
 }

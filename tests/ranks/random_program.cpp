@@ -814,7 +814,7 @@ int main(int argc, char** argv) {
         for (const std::uint64_t seed : seeds) {
             std::snprintf(detail::running_case, sizeof detail::running_case, "program %llu",
                           static_cast<unsigned long long>(seed));
-            alarm(kSlowness * watchdog_seconds);
+            detail::set_watchdog(kSlowness * watchdog_seconds);
             unsigned long long hash = 0;
             {
                 Program program(*gpu, seed, options);
@@ -830,7 +830,7 @@ int main(int argc, char** argv) {
                 std::fflush(stdout);
             }
         }
-        alarm(0);
+        detail::set_watchdog(0);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "FAIL rank %d, %s: %s\n", rank, detail::running_case, error.what());
         MPI_Abort(MPI_COMM_WORLD, 101);
