@@ -3,7 +3,7 @@
 #
 #   mpiexec -n 4 apps/bind_gpu.sh ./program ARGUMENTS      mpiexec -n 4 apps/bind_gpu.sh awaken exec ./program
 #
-# The rank's number on its host comes from the launcher: Open MPI, MPICH and its family, PALS, Slurm, Flux, PMI. GPU number
+# The rank's number on its host comes from the launcher: Open MPI, MPICH and its family, PALS, PMI, Slurm, Flux. GPU number
 # "rank modulo GPUs" becomes the only one that the program sees. Where CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or
 # HIP_VISIBLE_DEVICES is set, the choice is among those. The cores are left as they are where the launcher has bound the
 # rank already.
@@ -20,8 +20,16 @@ fail() {
 
 [ $# -gt 0 ] || fail "usage: mpiexec -n RANKS $0 PROGRAM [ARGUMENT...]"
 
-local_rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${PALS_LOCAL_RANKID:-${PMI_LOCAL_RANK:-${SLURM_LOCALID:-$FLUX_TASK_LOCAL_ID}}}}}
-[ -n "$local_rank" ] || fail "no variable tells the rank on this host: start it by mpiexec or srun, or set SLURM_LOCALID"
+# The MPI's own launcher first: srun or Flux may have started that, and then number something else.
+for variable in OMPI_COMM_WORLD_LOCAL_RANK MPI_LOCALRANKID MV2_COMM_WORLD_LOCAL_RANK MVP_COMM_WORLD_LOCAL_RANK \
+    PALS_LOCAL_RANKID PMI_LOCAL_RANK SLURM_LOCALID FLUX_TASK_LOCAL_ID; do
+    eval "local_rank=\${$variable:-}"
+    [ -z "$local_rank" ] || break
+done
+case $local_rank in
+    "") fail "no variable tells the rank on this host: start it by mpiexec or srun, or set SLURM_LOCALID" ;;
+    *[!0-9]*) fail "$variable=$local_rank is not a number" ;;
+esac
 
 sys=${BIND_GPU_SYS:-/sys}
 # One PCI address a line, in the order of the driver's numbers.
@@ -59,6 +67,8 @@ among() {
 }
 if [ $vendor = nvidia ]; then
     visible=$CUDA_VISIBLE_DEVICES
+    # For CUDA that is no GPU, not any.
+    [ -n "${CUDA_VISIBLE_DEVICES-unset}" ] || fail "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it"
 else
     visible=$ROCR_VISIBLE_DEVICES
     within=${HIP_VISIBLE_DEVICES:-$CUDA_VISIBLE_DEVICES}
@@ -77,7 +87,8 @@ else
 fi
 case $count in
     *[!0-9]*) fail "BIND_GPU_COUNT=$count is not a number" ;;
-    0) fail "there is no GPU on this host, or none that nvidia-smi or /sys tells of: set BIND_GPU_COUNT" ;;
+    *[1-9]*) ;;
+    *) fail "there is no GPU on this host, or none that nvidia-smi or /sys tells of: set BIND_GPU_COUNT" ;;
 esac
 
 gpu=$((local_rank % count))
@@ -96,7 +107,9 @@ case $gpu in
     *) address=$(echo "$all_addresses" | sed -n "$((gpu + 1))p" | tr 'A-F' 'a-f' | sed 's/^0000\(....:\)/\1/') ;;
 esac
 cores=$(cat "$sys/bus/pci/devices/$address/local_cpulist" 2>/dev/null)
-if [ -n "$address" ] && [ -n "$cores" ] && command -v taskset >/dev/null && [ "$(nproc)" = "$(nproc --all)" ]; then
+# nproc would count OpenMP's threads where these are set.
+allowed=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
+if [ -n "$address" ] && [ -n "$cores" ] && command -v taskset >/dev/null && [ "$allowed" = "$(nproc --all)" ]; then
     exec taskset -c "$cores" "$@"
 fi
 exec "$@"

@@ -506,6 +506,10 @@ def visible_gpus(folder: Path, variables: dict[str, str]) -> subprocess.Complete
         ({"PMI_LOCAL_RANK": "2"}, "2"),
         ({"MPI_LOCALRANKID": "1", "CUDA_VISIBLE_DEVICES": "6,4,2"}, "4"),
         ({"SLURM_LOCALID": "7", "MPI_LOCALRANKID": "2"}, "2"),
+        ({"SLURM_LOCALID": "7", "MPI_LOCALRANKID": ""}, "3"),
+        ({"SLURM_LOCALID": "0", "MV2_COMM_WORLD_LOCAL_RANK": "1"}, "1"),
+        ({"MVP_COMM_WORLD_LOCAL_RANK": "2"}, "2"),
+        ({"FLUX_TASK_LOCAL_ID": "3", "CUDA_VISIBLE_DEVICES": "GPU-8f1e,GPU-03c7"}, "GPU-03c7"),
     ],
 )
 def test_the_wrapper_reads_the_launchers_variables(variables: dict[str, str], chosen: str, tmp_path: Path) -> None:
@@ -555,6 +559,13 @@ def test_lists_that_leave_no_gpu_are_refused(tmp_path: Path) -> None:
         ({"BIND_GPU_COUNT": "4"}, ["true"], "no variable tells the rank on this host"),
         ({"BIND_GPU_COUNT": "none", "SLURM_LOCALID": "0"}, ["true"], "BIND_GPU_COUNT=none is not a number"),
         ({"BIND_GPU_COUNT": "0", "SLURM_LOCALID": "0"}, ["true"], "there is no GPU on this host"),
+        ({"BIND_GPU_COUNT": "00", "SLURM_LOCALID": "0"}, ["true"], "there is no GPU on this host"),
+        ({"BIND_GPU_COUNT": "4", "SLURM_LOCALID": "-1"}, ["true"], "SLURM_LOCALID=-1 is not a number"),
+        (
+            {"BIND_GPU_COUNT": "4", "SLURM_LOCALID": "0", "CUDA_VISIBLE_DEVICES": ""},
+            ["true"],
+            "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it",
+        ),
         ({"BIND_GPU_COUNT": "4", "SLURM_LOCALID": "0"}, [], "usage: "),
     ],
 )
@@ -569,7 +580,8 @@ def test_the_wrapper_binds_to_the_cores_near_the_gpu(tmp_path: Path) -> None:
     """With a machine of its own: nvidia-smi, /sys and taskset as that machine has them."""
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nprintf '00000000:1B:00.0\\n00000000:9C:00.0\\n'\n")
     (tmp_path / "taskset").write_text('#!/bin/sh\n[ "$1" = -c ] || exit 1\necho "cores $2"\nshift 2\nexec "$@"\n')
-    (tmp_path / "nproc").write_text("#!/bin/sh\necho 64\n")
+    # As GNU's: OpenMP's variables count, but for --all.
+    (tmp_path / "nproc").write_text('#!/bin/sh\n[ "$1" = --all ] && echo 64 || echo ${OMP_NUM_THREADS:-64}\n')
     for name in ("nvidia-smi", "taskset", "nproc"):
         (tmp_path / name).chmod(0o755)
     folder = tmp_path / "sys" / "bus" / "pci" / "devices" / "0000:9c:00.0"
@@ -578,7 +590,7 @@ def test_the_wrapper_binds_to_the_cores_near_the_gpu(tmp_path: Path) -> None:
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BIND_GPU_SYS": str(tmp_path / "sys")}
     done = subprocess.run(
         [BIND, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"],
-        env={**environment, "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+        env={**environment, "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMP_NUM_THREADS": "8"},
         capture_output=True,
         text=True,
         timeout=20,
