@@ -5,13 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string_view>
 
 #include "base/error.h"
+#include "trace/clocks.h"
 
 namespace awaken::trace {
 
@@ -39,15 +43,47 @@ bool make_one(const std::string& path) {
 }
 
 /// Of two runs that begin at the same time only one makes this file, which is there until the run has written its own.
+/// It says which process that is: a run that is killed leaves it behind.
 constexpr const char* kClaim = "/.awaken-trace-of-a-run";
+
+/// Where process numbers are those of this process: the running kernel and the namespace. Empty where that cannot be
+/// told.
+std::string where_processes_are() {
+    struct stat processes{};
+    const std::string kernel = clock_name();
+    return kernel.empty() || stat("/proc/self/ns/pid", &processes) != 0
+               ? std::string()
+               : kernel + "," + std::to_string(processes.st_ino) + " ";
+}
+
+/// Whether the claim is that of a process which is known to be gone. One on another host may be running.
+bool is_abandoned(const std::string& claim) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(claim.c_str(), "r"), std::fclose);
+    const std::string here = where_processes_are();
+    std::array<char, 256> line{};
+    if (file == nullptr || here.empty() || std::fgets(line.data(), line.size(), file.get()) == nullptr) {
+        return false;
+    }
+    const std::string_view text(line.data());
+    pid_t process = 0;
+    return text.starts_with(here) && text.ends_with('\n') &&
+           std::from_chars(text.data() + here.size(), text.data() + text.size(), process).ec == std::errc() &&
+           process > 0 && kill(process, 0) != 0 && errno == ESRCH;
+}
 
 bool claim(const std::string& folder) {
     constexpr mode_t kFileMode = 0666;
-    const int file = open((folder + kClaim).c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kFileMode);
+    const std::string path = folder + kClaim;
+    // Two runs that find the same abandoned claim may both have the folder then. write_file() keeps their files apart.
+    if (is_abandoned(path)) {
+        unlink(path.c_str());
+    }
+    const int file = open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, kFileMode);
     if (file < 0 && errno != EEXIST) {
         fail("cannot be written to", folder);
     }
     if (file >= 0) {
+        dprintf(file, "%s%d\n", where_processes_are().c_str(), static_cast<int>(getpid()));
         close(file);
     }
     return file >= 0;

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -232,6 +233,34 @@ TEST_F(Files, AnotherRunsTraceStays) {
     EXPECT_EQ(text_of("trace/rank-0.json"), "old");
     EXPECT_EQ(given, path("trace/rank-0-" + std::to_string(getpid()) + ".json"));
     EXPECT_EQ(text_of(given.substr(folder.size() + 1)), "new");
+}
+
+TEST_F(Files, ARunThatWasKilledLeavesTheFolderToTheNext) {
+    const std::string run = path("trace");
+    const auto run_in_a_process = [&](const auto& end) {
+        const pid_t process = fork();
+        if (process == 0) {
+            end(take_folder(run) == 0);
+            _exit(2);
+        }
+        int status = 0;
+        EXPECT_EQ(waitpid(process, &status, 0), process);
+        return status;
+    };
+    const int killed = run_in_a_process([](const bool taken) {
+        if (taken) raise(SIGKILL);
+    });
+    ASSERT_TRUE(WIFSIGNALED(killed) && WTERMSIG(killed) == SIGKILL);
+    EXPECT_EQ(take_folder(run), 0);
+    // This process is there still.
+    const int second = run_in_a_process([](const bool taken) { _exit(taken ? 0 : 1); });
+    EXPECT_TRUE(WIFEXITED(second) && WEXITSTATUS(second) == 1);
+    leave_folder(run);
+    // Nothing tells of processes of other hosts, nor who left a claim that says nothing.
+    put("trace/.awaken-trace-of-a-run", "another-host:0,1 1\n");
+    EXPECT_EQ(take_folder(run), 3);
+    put("trace/.awaken-trace-of-a-run", "");
+    EXPECT_EQ(take_folder(run), 4);
 }
 
 TEST_F(Files, AFolderThatCannotBeWrittenToIsAnError) {
