@@ -8,6 +8,7 @@ demonstration cannot be started.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 RANKS = 2
@@ -31,6 +33,7 @@ GRACE_S = 5
 """How long a launcher that was asked to end may take before its whole process group is killed."""
 TAIL_LINES = 25
 EXTRA_CUDART_WHEEL = "nvidia-cuda-runtime-cu12"
+PIP_TIMEOUT_S = 300
 
 ALLREDUCE_LINE = re.compile(r"^Time in seconds for GPU Direct MPI_Allreduce using standard MPI library: (\S+)$", re.M)
 ALLREDUCE_ITERATIONS = 5
@@ -124,9 +127,10 @@ def cudart_folders(python: Path) -> tuple[Path, ...] | None:
     if found is None:
         say(f"The CUDA runtime is missing: installing {EXTRA_CUDART_WHEEL} into {python.parent.parent}")
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", EXTRA_CUDART_WHEEL]
-        done = subprocess.run(pip, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode == 0:
-            found = first_with_cudart(from_wheels())
+        # Without a way out to the network it fails, or waits for ever.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(pip, capture_output=True, timeout=PIP_TIMEOUT_S, check=False)
+        found = first_with_cudart(from_wheels())
     return (found,) if found else None
 
 
@@ -205,6 +209,11 @@ def end_group(process: subprocess.Popen[str]) -> None:
             process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
             continue
+
+
+def end_by_signal(number: int, _: object) -> NoReturn:
+    """Ends this process as the signal would, but after what it has started."""
+    raise SystemExit(128 + number)
 
 
 def execute(command: Sequence[str | Path], environment: dict[str, str], timeout_s: float) -> Outcome:
@@ -576,6 +585,10 @@ def main() -> int:
     )
     options = parser.parse_args()
 
+    # The programs run in sessions of their own, which neither a closed terminal nor a signal to this process ends.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, end_by_signal)
     # A rank is meant to crash; its core file is of no use to anyone.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:

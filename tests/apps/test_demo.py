@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
+import pytest
 from app_runs import AWAKEN_OF_BUILD, BUILD, ROOT, VENV
+
+DEMO = (sys.executable, ROOT / "apps" / "demo.py", "--build", BUILD, "--prefix", VENV)
 
 
 def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, ROOT / "apps" / "demo.py", "--build", BUILD, "--prefix", VENV, *arguments]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWAKEN", "LD_"))}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    command = [*DEMO, *arguments]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+
+
+def environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith(("AWAKEN", "LD_"))}
 
 
 def rows(out: str) -> list[list[str]]:
@@ -23,6 +34,22 @@ def rows(out: str) -> list[list[str]]:
     rule = next(i for i, line in enumerate(lines) if line.startswith("-----"))
     table = lines[rule + 1 :]
     return [line.split() for line in table[: table.index("")]]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def load_demo() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("demo", ROOT / "apps" / "demo.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_demo_shows_the_crash_and_the_runs() -> None:
@@ -66,3 +93,35 @@ def test_demo_says_what_is_missing(tmp_path: Path) -> None:
     done = demo("--awaken", tmp_path / "awaken")
     assert done.returncode == 2
     assert f"there is no {tmp_path / 'awaken'}: run `make demo`" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_the_demo_has_started_ends_with_it(number: signal.Signals, tmp_path: Path) -> None:
+    awaken = tmp_path / "awaken"
+    ranks = tmp_path / "ranks"
+    awaken.write_text(f"#!/bin/sh\necho $$ >> {ranks}\nexec sleep 600\n")
+    awaken.chmod(0o755)
+    with subprocess.Popen(
+        [*DEMO, "--emulate", "--awaken", awaken],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        # Whoever runs the tests may ignore the signal (nohup), and processes inherit that.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    ) as process:
+        wait_until(lambda: ranks.exists() and ranks.read_text().count("\n") == 2)
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+    wait_until(lambda: not any(Path("/proc", rank).exists() for rank in ranks.read_text().split()))
+
+
+def test_an_installation_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The CUDA runtime, where there is none: a pip that waits for a network."""
+    module = load_demo()
+    pip = tmp_path / "bin" / "python"
+    pip.parent.mkdir()
+    pip.write_text(f'#!/bin/sh\n[ "$2" = pip ] && exec sleep 600\necho {tmp_path}\n')
+    pip.chmod(0o755)
+    monkeypatch.setattr(module, "PIP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(module, "loads", lambda library: False)
+    assert module.cudart_folders(pip) is None
