@@ -181,6 +181,12 @@ def test_a_field_of_one_row_and_no_step() -> None:
     check_result(run("mpich", "cuda:1", "-i", "5", "-j", "1", "-h", "1", "-I", "0", "--check", ranks=1), 5, 1, 0)
 
 
+def test_a_field_of_one_cell() -> None:
+    check_result(
+        run("mpich", None, "-i", "1", "-j", "1", "-h", "1", "-I", "2", "--check", "--memory", "host", ranks=1), 1, 1, 2
+    )
+
+
 @pytest.mark.parametrize("abi", ABIS)
 def test_the_written_file_is_the_field(abi: str, tmp_path: Path) -> None:
     file = tmp_path / "field"
