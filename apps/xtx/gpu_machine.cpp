@@ -123,6 +123,7 @@ class GpuMachine : public Machine {
         HIP_CHECK(hipMemGetInfo(&free_bytes, &total_bytes));
         return free_bytes;
     }
+    bool is_host() const override { return false; }
 
     void fill(double* X, std::size_t count, const Filling& filling) override {
         const unsigned long long numbers = count;

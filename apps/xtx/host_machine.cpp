@@ -43,6 +43,7 @@ class HostMachine : public Machine {
         }
         return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     }
+    bool is_host() const override { return true; }
 
     void fill(double* X, std::size_t count, const Filling& filling) override {
         _worker.submit([=] {

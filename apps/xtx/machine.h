@@ -56,6 +56,8 @@ class Machine {
     virtual void free_on_host(void* memory) = 0;
     /// Bytes that allocate() might still give to this rank.
     [[nodiscard]] virtual std::size_t free_bytes() const = 0;
+    /// Whether allocate_on_host() takes from these bytes too.
+    [[nodiscard]] virtual bool is_host() const = 0;
 
     // ---- computing: queued
     virtual void fill(double* X, std::size_t count, const Filling& filling) = 0;

@@ -113,7 +113,7 @@ class Pipeline {
         const long long single_rows = _problem.precision == Precision::mixed ? rows_in_single(_rows) : 0;
         const double needed =
             row_numbers * (8 * static_cast<double>(_rows.count) + 4 * static_cast<double>(single_rows)) +
-            block_numbers * 8 * (splits ? 3 : 2);
+            block_numbers * 8 * (2 + (splits ? 1 : 0) + (_machine.is_host() ? 1 : 0));
         const auto available = static_cast<double>(_machine.free_bytes() / sharers);
         // No rank allocates before all have looked: what is free is to be shared once, not by each of them anew.
         MPI_Barrier(MPI_COMM_WORLD);

@@ -334,8 +334,7 @@ std::unique_ptr<xtx::Machine> make_machine(Where where, bool shows_products) {
 
 /// How many ranks take their memory from the same place as this one. Collective.
 std::size_t ranks_of_memory(const xtx::Machine& machine) {
-    const bool is_gpu = machine.communication_stream() != nullptr;
-    return is_gpu ? apps::ranks_of_device() : static_cast<std::size_t>(apps::place_on_node().ranks);
+    return machine.is_host() ? static_cast<std::size_t>(apps::place_on_node().ranks) : apps::ranks_of_device();
 }
 
 /// What the options ask for that no machine does; empty where there is nothing of that.

@@ -478,6 +478,8 @@ def test_a_wrong_sum_on_a_gpus_host_copy_is_noticed(faulty_mpi: Path) -> None:
         (["--device", "cpu", "--reduce", "ccl"], "--reduce ccl: NCCL and RCCL need a GPU"),
         (["--device", "cpu", "--input", "random"], "use --check samples, or --input constant"),
         (["--device", "cpu", "--dofs", "1024G"], "use fewer --dofs or --vectors, smaller --block, or more ranks"),
+        # Two blocks of 2^40 numbers, and the copy that is handed on: on the CPU all come from the same memory.
+        (["--device", "cpu", "--dofs", "1", "--vectors", "1M", "--block", "1M"], ": 2.46e+04 GiB are needed"),
     ],
 )
 def test_wrong_use_is_told(words: list[str], complaint: str) -> None:
