@@ -258,6 +258,33 @@ std::uint64_t checksum(const Block& block, const std::vector<double>& cells) {
     return sum;
 }
 
+namespace {
+
+int open_to_write(const std::string& file, MPI_File& handle) {
+    return MPI_File_open(MPI_COMM_WORLD, file.c_str(), MPI_MODE_WRONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &handle);
+}
+
+/// What an error of MPI-IO says of the file, on all ranks; empty where none has one. Collective.
+std::string problem_with_file(const std::string& file, int result) {
+    std::string problem;
+    if (result != MPI_SUCCESS) {
+        std::array<char, MPI_MAX_ERROR_STRING> text = {};
+        int length = 0;
+        MPI_Error_string(result, text.data(), &length);
+        problem = "--write " + file + ": " + text.data();
+    }
+    return apps::first_problem(problem);
+}
+
+}  // namespace
+
+std::string try_to_write(const std::string& file) {
+    MPI_File handle = MPI_FILE_NULL;
+    int result = open_to_write(file, handle);
+    if (result == MPI_SUCCESS) result = MPI_File_close(&handle);
+    return problem_with_file(file, result);
+}
+
 std::string write_field(const Block& block, const std::vector<double>& cells, const std::string& file) {
     // The owned cells within the rank's array, and within the file.
     const auto rectangle = [](Index rows, Index columns, Index row, Index column, const Block& part) {
@@ -272,7 +299,7 @@ std::string write_field(const Block& block, const std::vector<double>& cells, co
     MPI_Datatype in_array = rectangle(block.jsize + 2 * block.nhalo, block.stride(), block.nhalo, block.nhalo, block);
     MPI_Datatype in_file = rectangle(block.jmax, block.imax, block.jbegin, block.ibegin, block);
     MPI_File handle = MPI_FILE_NULL;
-    int result = MPI_File_open(MPI_COMM_WORLD, file.c_str(), MPI_MODE_WRONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &handle);
+    int result = open_to_write(file, handle);
     if (result == MPI_SUCCESS) {
         MPI_File_set_size(handle, 0);
         MPI_File_set_view(handle, 0, MPI_DOUBLE, in_file, "native", MPI_INFO_NULL);
@@ -282,14 +309,7 @@ std::string write_field(const Block& block, const std::vector<double>& cells, co
     }
     MPI_Type_free(&in_array);
     MPI_Type_free(&in_file);
-    std::string problem;
-    if (result != MPI_SUCCESS) {
-        std::array<char, MPI_MAX_ERROR_STRING> text = {};
-        int length = 0;
-        MPI_Error_string(result, text.data(), &length);
-        problem = "--write " + file + ": " + text.data();
-    }
-    return apps::first_problem(problem);
+    return problem_with_file(file, result);
 }
 
 void print_field(const Block& block, const std::vector<double>& cells) {

@@ -32,6 +32,10 @@ struct Factors {
 /// A checksum of all cells' bits and places, the same for each decomposition. `cells` is this rank's array. Collective.
 [[nodiscard]] std::uint64_t checksum(const Block& block, const std::vector<double>& cells);
 
+/// Why write_field() could not open the file, on all ranks; empty where it can. Makes an empty file where there is
+/// none, and leaves what is in one. Collective.
+[[nodiscard]] std::string try_to_write(const std::string& file);
+
 /// Writes the field to a file, row after row. Returns what went wrong, on all ranks; empty where nothing did.
 /// Collective.
 [[nodiscard]] std::string write_field(const Block& block, const std::vector<double>& cells, const std::string& file);

@@ -61,6 +61,8 @@ double fixed_cost_us(const Options& options, const Block& block, const Machine& 
 /// Returns whether all that was checked is right. Collective.
 bool run(const Options& options) {
     const Block block = decompose(options);
+    // Not after all steps have been made.
+    if (!options.write.empty()) apps::leave_if(program, try_to_write(options.write));
     const Machine machine(program, options);
     print_affinity(machine.device());
     const Factors initial = gaussian(block);

@@ -201,6 +201,14 @@ def test_the_written_file_is_the_field(abi: str, tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- output
 
 
+@pytest.mark.parametrize("abi", ABIS)
+def test_a_file_that_cannot_be_written_is_told_before_the_steps(abi: str, tmp_path: Path) -> None:
+    words = ("-i", "23", "-j", "17", "-I", "1000000000", "--memory", "host")
+    result = run(abi, None, *words, "--write", str(tmp_path / "missing" / "field"), ranks=2)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith("ghost_exchange: --write ")
+
+
 def test_the_result_has_the_form_of_the_original() -> None:
     words = ("-x", "2", "-y", "2", "-i", "24", "-j", "24", "-h", "2", "-t", "-c", "-I", "10")
     result = run("mpich", "cuda:4", *words, ranks=4)
