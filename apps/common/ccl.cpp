@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <type_traits>
 #include <vector>
 
 #include "device.h"
+#include "libraries.h"
 
 namespace apps {
 
@@ -24,19 +24,6 @@ using Communicator = void*;
 struct UniqueId {
     std::array<char, 128> bytes;
 };
-
-/// Under which names the library is tried: as the loader finds it, then in the usual installations.
-std::vector<std::string> candidates(bool amd) {
-    const std::string soname = amd ? "librccl.so.1" : "libnccl.so.2";
-    std::vector<std::string> names = {soname};
-    const auto add = [&](const std::string& home) { names.push_back(home + "/lib/" + soname); };
-    for (const char* variable : {amd ? "RCCL_HOME" : "NCCL_HOME", amd ? "ROCM_PATH" : "CUDA_HOME"}) {
-        const char* const home = std::getenv(variable);
-        if (home != nullptr && home[0] == '/') add(home);
-    }
-    add(amd ? "/opt/rocm" : "/usr/local/cuda");
-    return names;
-}
 
 /// Until 2.8 the version was major * 1000 + minor * 100 + patch, since then major * 10000 + minor * 100 + patch.
 std::string version_text(int code) {
@@ -93,7 +80,9 @@ Ccl::~Ccl() {
 }
 
 std::string Ccl::open() {
-    const std::vector<std::string> names = candidates(runtime_is_amd());
+    const bool amd = runtime_is_amd();
+    const std::vector<std::string> names =
+        library_names(amd ? "librccl.so.1" : "libnccl.so.2", "nccl", amd ? "RCCL_HOME" : "NCCL_HOME");
     std::string reason;
     for (const std::string& name : names) {
         // Never closed: the library starts threads that would outlive its code.

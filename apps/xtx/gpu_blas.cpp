@@ -1,16 +1,15 @@
 #include "gpu_blas.h"
 
 #include <dlfcn.h>
-#include <glob.h>
 
 #include <array>
 #include <climits>
 #include <cstdint>
-#include <cstdlib>
 #include <type_traits>
 #include <vector>
 
 #include "device.h"
+#include "libraries.h"
 
 namespace xtx {
 
@@ -26,15 +25,6 @@ struct Complex {
     Real im;
 };
 
-std::string folder_of_runtime() {
-#ifdef __HIP_PLATFORM_AMD__
-    return {};
-#else
-    const std::string path = gpu_runtime_path();
-    return path.substr(0, path.rfind('/') + 1);
-#endif
-}
-
 /// The names of the library's releases that go with the runtime in use.
 std::vector<std::string> sonames(bool amd) {
     int version = 0;
@@ -44,43 +34,6 @@ std::vector<std::string> sonames(bool amd) {
     const int rocm = version / 10'000'000;
     if (rocm <= 5) return {"libhipblas.so.1", "libhipblas.so.0"};
     return {"libhipblas.so." + std::to_string(rocm - 4)};
-}
-
-/// Absolute paths of files that match a pattern of the shell.
-std::vector<std::string> matches(const std::string& pattern) {
-    glob_t found = {};
-    std::vector<std::string> paths;
-    if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-    ::globfree(&found);
-    return paths;
-}
-
-/// Under which names a library is tried: as the loader finds it, beside the runtime, in the usual installations, and
-/// among the packages of the Python environment that is active.
-std::vector<std::string> candidates(bool amd, const std::string& soname) {
-    std::vector<std::string> names = {soname};
-    if (const std::string folder = folder_of_runtime(); !folder.empty()) {
-        names.push_back(folder + soname);
-        // NVIDIA's Python packages: nvidia/cuda_runtime/lib/libcudart.so.12, nvidia/cublas/lib/libcublas.so.12.
-        if (!amd) names.push_back(folder + "../../cublas/lib/" + soname);
-    }
-    const auto variable = [](const char* name) {
-        const char* const value = std::getenv(name);
-        return std::string(value != nullptr && value[0] == '/' ? value : "");
-    };
-    for (const std::string& home :
-         {variable(amd ? "ROCM_PATH" : "CUDA_HOME"), std::string(amd ? "/opt/rocm" : "/usr/local/cuda")}) {
-        if (home.empty()) continue;
-        names.push_back(home + "/lib/" + soname);
-        names.push_back(home + "/lib64/" + soname);
-    }
-    for (const char* environment : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-        const std::string prefix = variable(environment);
-        if (prefix.empty() || amd) continue;
-        for (const std::string& path : matches(prefix + "/lib/python3*/site-packages/nvidia/*/lib/" + soname))
-            names.push_back(path);
-    }
-    return names;
 }
 
 }  // namespace
@@ -143,7 +96,7 @@ GpuBlas::GpuBlas() : _name(apps::runtime_is_amd() ? "hipBLAS" : "cuBLAS") {
     const std::vector<std::string> names = sonames(amd);
     std::string reason;
     for (const std::string& soname : names) {
-        for (const std::string& name : candidates(amd, soname)) {
+        for (const std::string& name : apps::library_names(soname, "cublas")) {
             // Never closed: GPU libraries do not survive being unloaded.
             void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
             if (library == nullptr) {

@@ -15,6 +15,7 @@ from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, Result, mpiexec
 from test_programs import compile_library, stand_in
 
 AWAKEN = VENV / "bin" / "awaken"
+HOMES = ("NCCL_HOME", "RCCL_HOME", "ROCM_PATH", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 BIND = ROOT / "apps" / "bind_gpu.sh"
 EMULATOR = VENV / "lib" / "awaken" / "emulator"
 CCL_SONAME = {"cuda": "libnccl.so.2", "hip": "librccl.so.1"}
@@ -33,7 +34,7 @@ def machine(folder: Path, kind: str, *ccl_flags: str, with_ccl: bool = True) -> 
     stand_in(folder, "hip" if kind == "cuda" else "cuda", 0)
     if with_ccl:
         compile_library(VENV / "bin" / "mpicc", "mpi_ccl.c", folder / CCL_SONAME[kind], *ccl_flags)
-    homes = {name: str(folder) for name in ("NCCL_HOME", "RCCL_HOME", "ROCM_PATH", "CUDA_HOME")}
+    homes = {name: str(folder) for name in HOMES}
     return {"LD_LIBRARY_PATH": str(folder), **homes}
 
 
@@ -122,6 +123,29 @@ def test_the_sizes_are_those_of_the_original() -> None:
     assert result.status == 0
     defaults = dict(re.findall(r"--([\w-]+) N .*\(default (\d+)\)", result.out))
     assert defaults == {"elements": "10000000", "iterations": "50", "warm-up": "5", "buffers": "50"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "place"),
+    [
+        ("NCCL_HOME", "lib"),
+        ("CUDA_HOME", "lib64"),
+        ("VIRTUAL_ENV", "lib/python3.11/site-packages/nvidia/nccl/lib"),
+        ("", "../nccl/lib"),
+    ],
+)
+def test_nccl_is_found_where_it_is_usually_installed(variable: str, place: str, tmp_path: Path) -> None:
+    """Last beside the CUDA runtime, as Python's packages lie."""
+    folder = tmp_path / "nvidia" / "cuda_runtime" / "lib"
+    folder.mkdir(parents=True)
+    environment = machine(folder, "cuda")
+    home = folder.parent if not variable else tmp_path / "home"
+    (home / place).mkdir(parents=True)
+    (folder / "libnccl.so.2").rename(home / place / "libnccl.so.2")
+    if variable:
+        environment[variable] = str(home)
+    result = mpiexec("mpich", "allreduce", *SMALL, **environment)
+    check_output(result, elements=1001, iterations=4, ranks=2, ccl="NCCL 2.27.3")
 
 
 @pytest.mark.parametrize(("code", "text"), [("2708", "2.7.8"), ("2804", "2.8.4"), ("21805", "2.18.5")])
