@@ -4,8 +4,9 @@ describes it.
 The rule. Each size of each series has a value and a range. The range is the smallest that holds, over all files of
 one side, the 95 % intervals of the medians and the medians of consecutive fifths of each run: the interval alone
 takes samples for independent, which those of one run are not. A size has changed when the two ranges do not overlap
-and the values differ by more than the threshold. Values without a range (logs of benchmarks that print one figure)
-have changed when they differ by more than the larger threshold for logs.
+and the values differ by more than the threshold. A value without a range (of a single log) is its own range, and the
+larger threshold for logs holds then. What logs tell of the least and the largest rank or call is no such range: a
+broadcast's root returns at once, so that its ranks are further apart than any two runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 
@@ -24,7 +25,7 @@ from awaken import markdown_page, units
 from awaken.readers.source import clean
 from awaken.report import Misuse, from_files
 from awaken.report_data import Report
-from awaken.results import BANDWIDTH, FAILURES, REFUSED, TIME, WORKS, Conformance, Point, Series
+from awaken.results import BANDWIDTH, FAILURES, INTERVAL_OF_MEDIAN, REFUSED, TIME, WORKS, Conformance, Point, Series
 
 WORSE_STATUS, USAGE_ERROR = 1, 2
 THRESHOLD, LOG_THRESHOLD = 0.05, 0.10
@@ -58,6 +59,11 @@ class Range:
     low: float | None
     high: float | None
     wrong: bool
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The value alone where no range is known."""
+        return (self.value, self.value) if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,8 @@ def ranges(series: Sequence[Series]) -> dict[int, Range]:
     points: dict[int, list[Point]] = {}
     for one in series:
         for point in one.points:
-            points.setdefault(point.size_bytes, []).append(point)
+            known = point if one.band == INTERVAL_OF_MEDIAN else replace(point, low=None, high=None)
+            points.setdefault(point.size_bytes, []).append(known)
     return {size_bytes: _range(group) for size_bytes, group in points.items()}
 
 
@@ -147,11 +154,9 @@ def judge(old: Range, new: Range, quantity: str, threshold: float, log_threshold
     if not old.value or not new.value:
         return SAME  # a log that prints 0.00 tells nothing about how far it is from another
     apart = max(old.value, new.value) / min(old.value, new.value) - 1
-    if old.low is not None and old.high is not None and new.low is not None and new.high is not None:
-        changed = (new.low > old.high or new.high < old.low) and apart > threshold
-    else:
-        changed = apart > log_threshold
-    if not changed:
+    known = old.low is not None and new.low is not None
+    overlap = new.reach[0] <= old.reach[1] and old.reach[0] <= new.reach[1]
+    if overlap or apart <= (threshold if known else log_threshold):
         return SAME
     more = new.value > old.value
     return BETTER if more == (quantity == BANDWIDTH) else WORSE

@@ -16,6 +16,10 @@ TIME = "time"
 BANDWIDTH = "bandwidth"
 """Quantity of a series: GB/s; more is better."""
 
+INTERVAL_OF_MEDIAN = "95 % interval of the median"
+"""Of `Series.band`, the one that tells how far another run's value may be. What ranks or calls differ by, which logs
+tell, is many times wider and says nothing about that."""
+
 POINT_TO_POINT = frozenset(
     [
         "latency",
@@ -76,7 +80,7 @@ class Series:
     mode: str = ""
     """ "waited" or "queued"; of one-sided tests, how the window is made and synchronised; "" when not told."""
     band: str = ""
-    """What low and high are: "95 % interval of the median", "least and largest of the ranks"; "" without a band."""
+    """What low and high are: INTERVAL_OF_MEDIAN, "least and largest of the ranks"; "" without a band."""
     description: str = ""
     unavailable: str = ""
     """Why there are no points."""

@@ -70,6 +70,23 @@ def test_logs_without_ranges_go_by_their_own_threshold(tmp_path: Path) -> None:
     assert verdicts(old, str(tmp_path / "far.log")) == ["worse"]
 
 
+@pytest.mark.parametrize("dialect", ["osu -f", "imb", "nccl -I"])
+def test_how_far_ranks_or_calls_are_apart_hides_no_change(tmp_path: Path, dialect: str) -> None:
+    """The logs tell half the value as the least and twice as the largest, of either side."""
+    for name, us in (("old.log", 10.0), ("near.log", 10.8), ("far.log", 19.0)):
+        text = {
+            "osu -f": lambda us: logs.osu("7.4", [(8, us)], title="Bcast", full=True),
+            "imb": lambda us: logs.imb("Bcast", [(8, us)]),
+            "nccl -I": lambda us: logs.nccl_tests("broadcast_perf", [(8, us)], per_iteration=True),
+        }[dialect](us)
+        (tmp_path / name).write_text(text)
+    old = str(tmp_path / "old.log")
+    assert set(verdicts(old, str(tmp_path / "near.log"))) == {"same"}
+    assert set(verdicts(old, str(tmp_path / "far.log"))) == {"worse"}
+    runs = ",".join([old, str(tmp_path / "far.log")])
+    assert set(verdicts(runs, str(tmp_path / "near.log"))) == {"same"}  # repeated runs make a range of logs, too
+
+
 def test_what_is_on_one_side_only_is_named_and_is_no_change(tmp_path: Path) -> None:
     old, new = write(tmp_path / "a.json", size=8), write(tmp_path / "b.json", size=16)
     assert verdicts(old, new) == ["gone", "new"]

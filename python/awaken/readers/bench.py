@@ -10,10 +10,9 @@ import statistics
 from collections.abc import Sequence
 
 from awaken.readers.source import Value
-from awaken.results import BANDWIDTH, TIME, Document, Point, Series
+from awaken.results import BANDWIDTH, INTERVAL_OF_MEDIAN, TIME, Document, Point, Series
 
 SCHEMA = "awaken-bench"
-BAND = "95 % interval of the median"
 DRIFT_PARTS = 5
 FEWEST_FOR_DRIFT = 10 * DRIFT_PARTS
 BANDWIDTH_TESTS = (
@@ -66,7 +65,7 @@ def _series(run: Value, contender: Value, source: str, buffers: str) -> Series:
         type=run.get("type").text(),
         buffers=buffers,
         mode=", ".join(window) or contender.get("mode").text(),
-        band=BAND,
+        band=INTERVAL_OF_MEDIAN,
         description=contender.get("description").text(),
         unavailable=contender.get("unavailable").text(),
     )
