@@ -211,6 +211,16 @@ def test_osu_names_of_columns_without_their_mark(tmp_path: Path) -> None:
     assert (document.series[0].test, figures(document)) == ("ibarrier", [(0, 11.5)])
 
 
+def test_osu_init_tells_the_ranks_and_its_words_may_be_no_numbers(tmp_path: Path) -> None:
+    text = "# OSU MPI Init Test v7.4\nnprocs: {}, min: {} ms, max: 210.00 ms, avg: 205.50 ms\n"
+    (series,) = read_text(tmp_path, text.format(4, "200.00")).series
+    assert (series.test, series.ranks, series.points[0].value) == ("init", 4, 205500.0)
+    assert (series.points[0].low, series.points[0].high) == (200000.0, 210000.0)
+    for bad in ("1.2.3", ".", "9" * 400):
+        with pytest.raises(ReadError, match="no times: the row is left out"):
+            read_text(tmp_path, text.format(4, bad))
+
+
 def test_osu_failed_validation_is_an_error(tmp_path: Path) -> None:
     text = "# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)        Validation\n1  1.00  Pass\n2  1.00  Fail\n"
     document = read_text(tmp_path, text)
@@ -346,6 +356,31 @@ def test_imb(tmp_path: Path, benchmark: str, name: str, expected: list[tuple[int
     assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-3)
     assert series.type == ("MPI_FLOAT" if benchmark in ("Allreduce", "Iallreduce") else "MPI_BYTE")
     assert bool(series.band) == (benchmark in ("Sendrecv", "Allreduce", "Barrier"))
+
+
+def test_imb_ways_of_calling_are_kept_apart(tmp_path: Path) -> None:
+    """One-sided benchmarks have two tables below one title."""
+    text = """# Benchmarking Unidir_Put
+# #processes = 2
+# ( 2 additional processes waiting in MPI_Barrier)
+#---------------------------------------------------
+#
+#    MODE: AGGREGATE
+#
+       #bytes #repetitions      t[usec]   Mbytes/sec
+         1024         1000         0.50      2048.00
+#
+#    MODE: NON-AGGREGATE
+#
+       #bytes #repetitions      t[usec]   Mbytes/sec
+         1024          100         4.00       256.00
+"""
+    document = read_text(tmp_path, text)
+    assert [(series.test, series.ranks, series.mode) for series in document.series] == [
+        ("unidir_put", 2, "aggregate"),
+        ("unidir_put", 2, "non-aggregate"),
+    ]
+    assert [figures(document, index) for index in range(2)] == [[(1024, 0.5)], [(1024, 4.0)]]
 
 
 @QUICK

@@ -12,7 +12,9 @@
 
 PingPong and PingPing have the columns t[usec] and Mbytes/sec, Sendrecv and Exchange t_min, t_max, t_avg and Mbytes/sec,
 collectives the three times, Barrier no bytes, Uniband and Biband Mbytes/sec and Msg/sec; nonblocking collectives
-(IMB-NBC) t_ovrl, t_pure, t_CPU and overlap[%], of which t_ovrl is the time of the whole call. Times are microseconds.
+(IMB-NBC) t_ovrl, t_pure, t_CPU and overlap[%], of which t_ovrl is the time of the whole call. One-sided benchmarks
+(IMB-EXT, IMB-RMA) have a table for each of two ways of calling, below "#    MODE: AGGREGATE" and "#    MODE:
+NON-AGGREGATE". Times are microseconds.
 Mbytes were 2^20 bytes in old versions and are 10^6 in new ones, so bandwidths are made of bytes and times, or of
 bytes and messages. Source: the programs' output, version 2021.11.
 """
@@ -31,6 +33,7 @@ HEAD = re.compile(r"Intel\s*\(R\) MPI Benchmarks?(?: Suite)?(?: V(?:ersion )?)?\
 BENCHMARK = re.compile(r"^#\s*Benchmarking\s+(\S+)")
 PROCESSES = re.compile(r"^#\s*#processes\s*=\s*(\d+)")
 GROUPS = re.compile(r"^#\s*\(\s*(\d+) groups of (\d+) processes")
+MODE = re.compile(r"^#\s*MODE:\s*(AGGREGATE|NON-AGGREGATE)\b")
 REDUCTION_TYPE = re.compile(r"^#\s*MPI_Datatype for reductions\s*:\s*(\w+)")
 TYPE = re.compile(r"^#\s*MPI_Datatype\s*:\s*(\w+)")
 REDUCTIONS = ("reduce", "scan")
@@ -69,6 +72,7 @@ def read(log: Log, document: Document, notes: Notes) -> None:
     for line_number, line in log.lines(notes):
         head = HEAD.search(line)
         benchmark = BENCHMARK.match(line)
+        mode = MODE.match(line)
         if head:
             version = clean(head.group(1))
         elif benchmark:
@@ -77,6 +81,9 @@ def read(log: Log, document: Document, notes: Notes) -> None:
             several = name.startswith("Multi-")
             lower = name[len("Multi-") if several else 0 :].lower()
             table = Table(clean(OSU_NAMES.get(lower, lower)), mode="several groups" if several else "")
+        elif mode and table is not None:
+            close()
+            table = Table(table.test, table.ranks, mode=mode.group(1).lower())
         elif line.startswith("#") and not line.startswith("#bytes"):
             _comment(line, table, types)
         elif table is not None and ("[usec]" in line or "Mbytes/sec" in line):

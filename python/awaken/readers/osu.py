@@ -107,6 +107,8 @@ class Table:
     """By what was varied: the windows of -V, else ""."""
     band: str = ""
     quantity: str = TIME
+    ranks: int | None = None
+    """As far as the test tells."""
 
 
 def found_in(log: Log) -> bool:
@@ -170,8 +172,12 @@ def _row(line: str, line_number: int, table: Table, notes: Notes) -> None:
     words = line.split()
     init = RANKS_TOLD.match(line)
     if init and table.test == "init":
-        mean, least, largest = (float(init.group(index)) * 1e3 for index in (4, 2, 3))
-        table.points[""] = [Point(0, mean, least, largest)]
+        mean, least, largest = (number(init.group(index)) for index in (4, 2, 3))
+        if mean is None or least is None or largest is None:
+            notes.add(line_number, f"'{clean(line, 80)}' has words that are no times: the row is left out")
+            return
+        table.ranks = size(init.group(1))
+        table.points[""] = [Point(0, mean * 1e3, least * 1e3, largest * 1e3)]  # ms to us
         table.band = "least and largest of the ranks"
         return
     if not words or table.rates or not table.columns:
@@ -248,7 +254,7 @@ def _close(table: Table | None, document: Document) -> None:
                 quantity=table.quantity,
                 points=tuple(points),
                 source=document.label,
-                ranks=2 if table.test in POINT_TO_POINT else None,
+                ranks=2 if table.test in POINT_TO_POINT else table.ranks,
                 type=table.type,
                 buffers=table.buffers,
                 mode=mode or ", ".join(table.window.values()),
