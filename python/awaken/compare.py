@@ -21,9 +21,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 
-from awaken import markdown_page, units
+from awaken import markdown_page, output_files, units
+from awaken.output_files import Misuse
 from awaken.readers.source import clean
-from awaken.report import Misuse, from_files
+from awaken.report import from_files
 from awaken.report_data import Report
 from awaken.results import BANDWIDTH, FAILURES, INTERVAL_OF_MEDIAN, REFUSED, TIME, WORKS, Conformance, Point, Series
 
@@ -422,6 +423,8 @@ def run(words: Sequence[str]) -> int:
     """The command; `words` are those after `awaken compare`. Returns the exit status."""
     options = parser().parse_args(list(words))
     try:
+        if options.output:
+            output_files.check(options.output)
         old, new = load(options.old), load(options.new)
         found = changes(old, new, options.threshold, options.log_threshold)
         if not (
@@ -437,16 +440,10 @@ def run(words: Sequence[str]) -> int:
         else:
             text = (as_markdown if options.markdown else as_text)(found, options.all)
         if options.output:
-            Path(options.output).write_text(text, encoding="utf-8")
-        else:
-            sys.stdout.write(text)
+            output_files.write(options.output, text)
     except Misuse as error:
         print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR
-    except OSError as error:
-        print(
-            f"awaken: {options.output} cannot be written ({error.strerror}): choose another file with -o",
-            file=sys.stderr,
-        )
-        return USAGE_ERROR
+    if not options.output:
+        sys.stdout.write(text)
     return WORSE_STATUS if any(is_worse(change) for change in found) else 0

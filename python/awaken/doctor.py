@@ -23,18 +23,16 @@ from awaken.doctor_advice import advise
 from awaken.doctor_text import describe
 from awaken.installation import NotInstalled
 from awaken.jobs import (
-    RANK_VARIABLES,
     JobFailed,
     Launcher,
     NoLauncher,
     Surroundings,
     find_allocation,
     find_launcher,
-    leave_job,
+    leave_or_refuse,
     only,
     run_probe,
     succeeded,
-    within_a_job,
 )
 from awaken.output_files import Misuse
 
@@ -511,13 +509,7 @@ def run(words: Sequence[str]) -> int:
     options = parse(words)
     examination: Examination | None = None
     try:
-        if within_a_job(os.environ):
-            found = next(name for name in RANK_VARIABLES if os.environ.get(name))
-            raise Misuse(
-                "awaken doctor starts jobs by itself: call it without mpiexec or srun, once; in a shell that one of "
-                f"them has started: env -u {found} awaken doctor"
-            )
-        leave_job(os.environ)
+        leave_or_refuse("doctor", os.environ)
         for path in (options.json, options.html):
             if path and path != "-":
                 output_files.check(path)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from awaken.installation import required_program
+from awaken.output_files import Misuse
 
 Record = dict[str, Any]
 
@@ -86,6 +87,18 @@ def leave_job(environment: MutableMapping[str, str]) -> None:
         for name in list(environment):
             if name.startswith(JOB_VARIABLES) and not name.startswith("PMIX_MCA_"):
                 del environment[name]
+
+
+def leave_or_refuse(command: str, environment: MutableMapping[str, str]) -> None:
+    """For commands that start jobs by themselves. As many of them as a launcher starts would start their jobs at once,
+    and write the same files: raises Misuse as one of several ranks, and leaves a job of one."""
+    if within_a_job(environment):
+        found = next(name for name in RANK_VARIABLES if environment.get(name))
+        raise Misuse(
+            f"awaken {command} starts jobs by itself: call it without mpiexec or srun, once; in a shell that one of "
+            f"them has started: env -u {found} awaken {command}"
+        )
+    leave_job(environment)
 
 
 # ------------------------------------------------------------------------------------------------------------ launcher
@@ -224,6 +237,34 @@ def members(launcher: int, mark: str) -> set[int]:
     return found - {launcher, os.getpid()}
 
 
+def end(process: subprocess.Popen[Any], mark: str, grace_s: float) -> None:
+    """Ends a launcher, and leaves no process of its job behind. It is asked first: nobody else can reach its ranks on
+    other nodes. What it does not take along is ours alone to end; ranks may be in sessions of their own."""
+    family: set[int] = set()
+    try:
+        if process.poll() is None:
+            # While the launcher is there, all that comes from it can be found: a process that is just becoming another
+            # program has no environment, and so no mark.
+            family = members(process.pid, mark)
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=grace_s)
+    finally:  # whoever interrupts the asking (a second Ctrl-C) wants it quicker, not undone
+        if process.poll() is None:
+            family |= members(process.pid, mark)
+            process.kill()
+        killed: set[int] = set()
+        # What they start meanwhile is found in the next turn.
+        while left := (family | members(process.pid, mark)) - killed:
+            for one in left:
+                with contextlib.suppress(OSError):
+                    os.kill(one, signal.SIGKILL)
+            killed |= left
+        # A process within a system call that never ends (a GPU's driver) cannot be killed, and is not waited for.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=grace_s)
+
+
 class Job:
     """A job under way. `records()`, or `output()`, is read to its end, whatever that is; then `status`, `timed_out` and
     `errors` tell of it."""
@@ -249,7 +290,6 @@ class Job:
         self._mark = uuid.uuid4().hex
         self._deadline = 0.0
         self._process: subprocess.Popen[bytes] | None = None
-        self._family: set[int] = set()
         self._said: deque[bytes] = deque()
         self._said_bytes = 0
 
@@ -337,9 +377,8 @@ class Job:
                     self._process.wait(timeout=self.GRACE_S)
         finally:
             try:
-                self._ask_to_end()
-            finally:  # whoever interrupts the asking (a second Ctrl-C) wants it quicker, not undone
-                self._kill()
+                self._end()
+            finally:
                 self.seconds = time.monotonic() - started
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -355,36 +394,16 @@ class Job:
         except OSError as error:
             raise JobFailed(f"{self.command[0]} cannot be started: {error}") from error
 
-    def _ask_to_end(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            # While the launcher is there, all that comes from it can be found: a process that is just becoming another
-            # program has no environment, and so no mark.
-            self._family = members(self._process.pid, self._mark)
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=self.GRACE_S)
-
-    def _kill(self) -> None:
-        """Leaves no process of the job behind: what the launcher did not take along is ours alone to end."""
+    def _end(self) -> None:
         if self._process is None:
             return
-        if self._process.poll() is None:
-            self._family |= members(self._process.pid, self._mark)
-            self._process.kill()
-        killed: set[int] = set()
-        # What they start meanwhile is found in the next turn.
-        while left := (self._family | members(self._process.pid, self._mark)) - killed:
-            for process in left:
-                with contextlib.suppress(OSError):
-                    os.kill(process, signal.SIGKILL)
-            killed |= left
-        # A process within a system call that never ends (a GPU's driver) cannot be killed, and is not waited for.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=self.GRACE_S)
-        self.status = self._process.poll()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        try:
+            end(self._process, self._mark, self.GRACE_S)
+        finally:
+            self.status = self._process.poll()
+            for stream in (self._process.stdout, self._process.stderr):
+                if stream is not None:
+                    stream.close()
 
     def explanation(self, lines: int = 6) -> str:
         """What the job said last besides records, for messages."""

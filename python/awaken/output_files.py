@@ -29,16 +29,17 @@ def check(name: str) -> None:
 
 
 def write(name: str, text: str) -> None:
-    """The whole text or nothing. Raises Misuse."""
+    """The whole text or nothing. Names of files in it may be no text: what has no character is written as \\udcNN.
+    Raises Misuse."""
     path = Path(name)
     try:
         if special(path):
-            path.write_text(text, encoding="utf-8")
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
             return
         path = path.resolve()
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
-            part.write_text(text, encoding="utf-8")
+            part.write_text(text, encoding="utf-8", errors="backslashreplace")
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Container, Sequence
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from awaken import html_page, markdown_page, readers, suite
+from awaken import html_page, jobs, markdown_page, output_files, readers, suite
 from awaken.installation import native_program
+from awaken.output_files import Misuse
 from awaken.readers.source import ReadError, clean
 from awaken.report_data import Report
 from awaken.results import Document
@@ -38,10 +40,6 @@ Intel MPI Benchmarks. LABEL=FILE names a file in the charts, and LABEL@RANKS:BUF
 such as osu@4=allreduce.log or imb@:D=imb.log. A folder is that of an earlier run, or of a trace."""
 EPILOG = """Exit status: 0 when all went well, 1 when a measurement failed or a file could not be read (the page is then
 written from the others), 2 for wrong use."""
-
-
-class Misuse(Exception):
-    """The command line is wrong; the text says what to do."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -93,6 +91,7 @@ def run(words: Sequence[str]) -> int:
                 for step in steps:
                     print(f"{step.name:16}{step.title}")
                 return 0
+            jobs.leave_or_refuse("report", os.environ)
             report, interrupted = measured(options, plan, steps)
     except Misuse as error:
         print(f"awaken: {error}", file=sys.stderr)
@@ -109,21 +108,14 @@ def run(words: Sequence[str]) -> int:
         print("awaken: nothing could be read or measured, so no page is written", file=sys.stderr)
         return INTERRUPTED if interrupted else FAILURE
     try:
-        write(output, page)
-    except OSError as error:
-        print(f"awaken: {output} cannot be written ({error.strerror}): choose another file with -o", file=sys.stderr)
+        output_files.write(str(output), page)
+    except Misuse as error:
+        print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR
     print(f"report written: {output}", file=sys.stderr)
     if interrupted:
         return INTERRUPTED
     return FAILURE if report.problems else 0
-
-
-def write(path: Path, text: str) -> None:
-    """The whole file or nothing: an older one stays until the new one is complete."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
 
 
 def version() -> str:
@@ -141,10 +133,10 @@ def _check(options: argparse.Namespace, output: Path) -> None:
         raise Misuse(f"--ranks {options.ranks}: collectives need at least 2")
     if options.time_limit is not None and not 0 < options.time_limit <= LONGEST_LIMIT_S:
         raise Misuse(f"--time-limit {options.time_limit}: give a number of seconds above 0, at most {LONGEST_LIMIT_S}")
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise Misuse(f"{output} cannot be written: name a file in a folder that is there with -o")
     if output.suffix.lower() == ".json":
         raise Misuse(f"-o {output}: a report is HTML or Markdown, so name it .html or .md")
+    if not options.list:
+        output_files.check(str(output))
 
 
 # --------------------------------------------------------------------------------------------------------------- files

@@ -16,19 +16,21 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from awaken import svg
+from awaken import interruption, jobs, output_files, svg
 
 USAGE_ERROR = 2
 FAILED = 1
+GRACE_S = 5.0
+"""How long a launcher that is told to end may take to end its ranks."""
 #: How long a killed launcher's children may take to die before its output is given up.
 KILLED_S = 10.0
 LONGEST_TIMEOUT_S = 1_000_000
@@ -252,9 +254,10 @@ def ranks_text(ranks: int) -> str:
 
 def execute(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]) -> tuple[int, str, str]:
     """Exit status, stdout and stderr. The launcher and all that it started end with this call, however it ends."""
+    mark = uuid.uuid4().hex
     with subprocess.Popen(
         command,
-        env=environment,
+        env={**environment, jobs.MARK_VARIABLE: mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -265,7 +268,7 @@ def execute(command: Sequence[str], timeout_s: float, environment: Mapping[str, 
         try:
             out, err = process.communicate(timeout=timeout_s)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            jobs.end(process, mark, GRACE_S)
             # A killed process runs for an instant longer. Its end of the pipes is closed when it is over; what left the
             # group may hold them for ever.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -481,17 +484,16 @@ grow that way. See docs/trace.md.
     return parser
 
 
+def picture_of(options: argparse.Namespace) -> Path:
+    picture: Path = options.picture or options.output.with_suffix(".svg")
+    return picture
+
+
 def _save(study: Study, options: argparse.Namespace, title: str) -> None:
-    """After each run, so that what was measured is there whatever happens next."""
-    picture = options.picture or options.output.with_suffix(".svg")
-    partial = options.output.with_name(options.output.name + ".partial")
-    try:
-        partial.write_text(study.as_json(), encoding="utf-8")
-        partial.replace(options.output)
-        if study.points():
-            draw(study, title).save(picture)
-    except OSError as error:
-        raise ScaleError(f"{error.filename or options.output} cannot be written: {error.strerror}") from None
+    """After each run, so that what was measured is there whatever happens next. Raises output_files.Misuse."""
+    output_files.write(str(options.output), study.as_json())
+    if study.points():
+        draw(study, title).save(picture_of(options))
 
 
 def _measure(
@@ -535,13 +537,17 @@ def run(arguments: Sequence[str]) -> int:
     study = Study(list(command), options.weak, figure)
     title = options.title or ("Weak" if options.weak else "Strong") + " scaling of " + program_of(command)
     try:
+        jobs.leave_or_refuse("scale", os.environ)
+        for file in (options.output, picture_of(options)):
+            output_files.check(str(file))
         _measure(study, options, launcher, patterns, title)
-    except ScaleError as error:
+    except (ScaleError, output_files.Misuse) as error:
         print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR
-    except KeyboardInterrupt:
-        print(f"awaken: ended after {len(study.runs)} of its runs, which are in {options.output}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interrupt:
+        kept = f" after {len(study.runs)} of its runs, which are in {options.output}" if study.runs else ""
+        print(f"awaken: ended{kept or ' before the first run was over'}", file=sys.stderr)
+        return interruption.exit_status(interrupt)
     finally:
         if study.points():
             print(table_text(study))

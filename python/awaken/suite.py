@@ -14,6 +14,8 @@ result too: it is noted, and the next one starts.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import shlex
@@ -229,15 +231,25 @@ class Suite:
     """Runs steps into a folder."""
 
     def __init__(self, folder: Path, limit_s: float, say: Callable[[str], None]) -> None:
+        """Raises OSError where nothing can be written to the folder, or another suite runs there."""
         self._folder = folder
         self._limit_s = limit_s
         self._say = say
         self._done: dict[str, dict[str, Any]] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        # As long as this process lives, however it ends.
+        self._lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(errno.EBUSY, "another awaken report measures there") from None
+        except OSError:
+            pass  # a file system without locks
         with contextlib.suppress(OSError, ValueError):
             earlier = json.loads((folder / STEPS_FILE).read_text())
             if isinstance(earlier, dict) and isinstance(earlier.get("steps"), dict):
                 self._done = {name: one for name, one in earlier["steps"].items() if isinstance(one, dict)}
+        self._save()
 
     def run(self, wanted: Sequence[Step]) -> list[Outcome]:
         """All steps; those that an earlier run has done are kept. KeyboardInterrupt ends the step that runs, and is
@@ -290,6 +302,12 @@ class Suite:
             "seconds": round(outcome.seconds, 2),
             "problem": outcome.problem,
         }
+        try:
+            self._save()
+        except OSError as error:
+            self._say(f"{STEPS_FILE} cannot be written ({error.strerror}): a rerun will not know of {step.name}")
+
+    def _save(self) -> None:
         part = self._folder / f"{STEPS_FILE}.part"
         part.write_text(json.dumps({"schema": "awaken-suite", "version": 1, "steps": self._done}, indent=1) + "\n")
         part.replace(self._folder / STEPS_FILE)
@@ -322,7 +340,8 @@ class Suite:
                 self._keep(step, parts)
                 outcome.files = self.files(step)
         except OSError as error:
-            outcome.problem = f"{command[0]} cannot be started ({error.strerror})"
+            what = "started" if error.filename in (None, command[0]) else "written"
+            outcome.problem = f"{error.filename or command[0]} cannot be {what} ({error.strerror})"
         except KeyboardInterrupt:
             if has_content(parts[OUT]):
                 self._keep(step, parts)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
+from awaken import output_files
+
 PALETTE = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
 """Colours that are told apart by most eyes, also next to each other."""
 INK = "#1b1e23"
@@ -94,7 +96,8 @@ class Drawing:
         return "\n".join([head, f"<title>{_text(self._title)}</title>", ground, *self._parts, "</svg>", ""])
 
     def save(self, path: Path) -> None:
-        path.write_text(self.document(), encoding="utf-8")
+        """Raises output_files.Misuse."""
+        output_files.write(str(path), self.document())
 
 
 def ticks(least: float, most: float, wanted: int) -> list[float]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from awaken import timeline
+from awaken import output_files, timeline
 
 USAGE_ERROR = 2
 
@@ -509,8 +509,8 @@ def _draw(job: Job, options: argparse.Namespace, parser: argparse.ArgumentParser
     drawing = timeline.draw(lanes, options.window, options.title or "")
     try:
         drawing.save(options.picture)
-    except OSError as error:
-        raise TraceError(f"{options.picture} cannot be written: {error.strerror}") from None
+    except output_files.Misuse as error:
+        raise TraceError(str(error)) from None
 
 
 def run(arguments: Sequence[str]) -> int:

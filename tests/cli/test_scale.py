@@ -295,12 +295,18 @@ def test_a_time_that_is_none_is_a_failure(text: str) -> None:
     awaken("--ranks", "1", "--repeat", "1", *program(text), status=1)
 
 
-def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    script = f"sleep 300 & echo $! > {tmp_path}/child; wait"
+@pytest.mark.parametrize(
+    "start", ["sleep 300 & echo $! > {0}/child", "setsid sh -c 'echo $$ > {0}/child; exec sleep 300' &"]
+)
+def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, start: str) -> None:
+    """Launchers start ranks in process groups of their own, and in sessions."""
+    script = f"trap 'echo asked > {tmp_path}/asked; exit' TERM\n{start.format(tmp_path)}\nwait"
     done = awaken(
         "--ranks", "1", "--repeat", "1", "--timeout", "1", "--launcher", "", "--", "sh", "-c", script, status=1
     )
     assert "not over after 1 s" in done.stderr
+    # Who starts ranks on other nodes is the only one to end them.
+    assert (tmp_path / "asked").read_text() == "asked\n"
     child = int((tmp_path / "child").read_text())
     state = Path(f"/proc/{child}/stat")
 
@@ -316,6 +322,21 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> N
     while not over():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("option", ["--output", "--picture"])
+def test_what_cannot_be_written_is_found_before_anything_runs(tmp_path: Path, option: str) -> None:
+    words = ["--ranks", "1", "--launcher", "", option, "none/file.x", "--", "touch", str(tmp_path / "ran")]
+    assert "none/file.x cannot be written (there is no folder" in awaken(*words, status=2).stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_as_one_of_several_ranks_it_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    done = awaken("--ranks", "1", "--launcher", "", "--", "touch", str(tmp_path / "ran"), status=2)
+    assert "awaken scale starts jobs by itself" in done.stderr
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:

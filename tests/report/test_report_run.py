@@ -188,6 +188,78 @@ def test_interrupted_it_writes_what_it_has(installation: Installation, number: s
         time.sleep(0.05)
 
 
+def test_two_runs_do_not_measure_into_one_folder(installation: Installation) -> None:
+    installation.behave(latency={"hang": True})
+    with subprocess.Popen(
+        installation.words(), cwd=installation.folder, env=environment(), stderr=subprocess.PIPE, text=True
+    ) as first:
+        try:
+            deadline = time.monotonic() + 60
+            while not (installation.folder / "hangs").exists():
+                assert time.monotonic() < deadline and first.poll() is None
+                time.sleep(0.01)
+            second = run(installation.words(), installation.folder)
+        finally:
+            first.terminate()
+            first.communicate(timeout=60)
+    assert second.returncode == 2
+    assert second.stderr == (
+        "awaken: awaken-report cannot be used (another awaken report measures there): "
+        "choose another folder with --folder\n"
+    )
+    assert installation.calls == ["bench latency"]
+    installation.behave()
+    assert run(installation.words(), installation.folder).returncode == 0
+
+
+def test_a_folder_that_nothing_can_be_written_to(installation: Installation) -> None:
+    done = run(installation.words("--folder", "/proc"), installation.folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("awaken: /proc cannot be used (") and done.stderr.count("\n") == 1
+    assert installation.calls == []
+
+
+def test_as_one_of_several_ranks_it_measures_nothing(installation: Installation) -> None:
+    """The ranks would all do so at once, in one folder."""
+    rank = {**environment(), "PMI_RANK": "1", "PMI_SIZE": "2"}
+    done = subprocess.run(
+        installation.words(), cwd=installation.folder, env=rank, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "awaken report starts jobs by itself: call it without mpiexec or srun, once" in done.stderr
+    assert installation.calls == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_nothing_takes_the_place_of_a_pipe_or_a_link(tmp_path: Path, kind: str) -> None:
+    """As it would of /dev/stdout and /dev/null, where the user may change those."""
+    (tmp_path / "a.log").write_text(logs.osu("7.4", [(8, 1.0)]))
+    output, target = tmp_path / "page.html", tmp_path / "target.html"
+    command = [sys.executable, "-m", "awaken", "report", "a.log", "-o", str(output)]
+    if kind == "link":
+        target.write_text("")
+        output.symlink_to(target)
+        assert run(command, tmp_path).returncode == 0
+        assert output.is_symlink()
+        page = target.read_text()
+    else:
+        os.mkfifo(output)
+        with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL) as process:
+            reader = os.open(output, os.O_RDONLY | os.O_NONBLOCK)
+            assert process.wait(timeout=60) == 0
+            with os.fdopen(reader) as stream:
+                page = stream.read()
+    assert page.endswith("</html>\n")
+
+
+def test_a_title_of_other_bytes_than_text(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(logs.osu("7.4", [(8, 1.0)]))
+    title = os.fsdecode(b"caf\xe9")
+    done = run([sys.executable, "-m", "awaken", "report", "a.log", "--title", title], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "<h1>caf\\udce9</h1>" in (tmp_path / "awaken-report.html").read_text()
+
+
 def test_results_that_cannot_be_read_are_named(installation: Installation) -> None:
     installation.behave(bw={"result": '{"schema": "awaken-bench", "version": 1, "runs": ['})
     done = run(installation.words(), installation.folder)
@@ -273,7 +345,7 @@ def test_of_several_files_a_bad_one_does_not_hide_the_others(tmp_path: Path) -> 
         (["--emulate", "voodoo:2"], "--emulate cuda:2"),
         (["--ranks", "1"], "at least 2"),
         (["--only", "nonsense"], "no measurement nonsense"),
-        (["-o", "missing/page.html"], "folder that is there"),
+        (["-o", "missing/page.html"], "there is no folder"),
         (["-o", "page.json"], ".html or .md"),
         (["--time-limit", "0"], "above 0"),
         (["--time-limit", "inf"], "at most 1000000"),
