@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -40,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"awaken: there is no command {arguments[0]}: use one of {known}", file=sys.stderr)
         return USAGE_ERROR
     interruption.raise_for_signals()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Not every locale has all that is printed (µs).
+        sys.stdout.reconfigure(errors="backslashreplace")
     # Imported when it is asked for: no command waits for another's modules.
     command: Callable[[Sequence[str]], int] = importlib.import_module(f"awaken.{arguments[0]}").run
     return command(arguments[1:])
@@ -53,6 +58,12 @@ if __name__ == "__main__":
         # Whoever reads has seen enough (head); nothing more may be written, at the exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        print(f"awaken: the output cannot be written ({error.strerror})", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = USAGE_ERROR
     except KeyboardInterrupt as interrupt:
         print("awaken: interrupted", file=sys.stderr)
         status = interruption.exit_status(interrupt)

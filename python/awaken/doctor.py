@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shlex
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -232,10 +233,6 @@ def attempt(examination: Examination, *, with_awaken: bool, between_nodes: bool 
     return [vars(cell) for cell in outcome.cells]
 
 
-def median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
 def judge(bandwidth: float, raw: float | None, host: float | None) -> tuple[str, str]:
     """Whether messages go directly from GPU to GPU ("direct"), through the host ("staged"), or cannot be told
     ("unknown"), by GB/s of messages, of a raw copy between the GPUs, and of the slower direction of the host's path."""
@@ -259,8 +256,8 @@ def transport_of(pairs: Sequence[Report], hardware: Report) -> tuple[str, str]:
         for record in hardware["host_path"]
         if "to_host_GBps" in record
     ]
-    bandwidth = median([pair["bandwidth_GBps"] for pair in pairs])
-    transport, why = judge(bandwidth, median(raw) if raw else None, min(host) if host else None)
+    bandwidth = statistics.median([pair["bandwidth_GBps"] for pair in pairs])
+    transport, why = judge(bandwidth, statistics.median(raw) if raw else None, min(host) if host else None)
     if any(record.get("same_gpu") for record in hardware["ipc"]):
         transport, why = "unknown", f"both ranks use one GPU: {bandwidth:.1f} GB/s"
     paths = {pair["path"] for pair in pairs}
@@ -283,9 +280,9 @@ def examine_transport(examination: Examination, *, with_awaken: bool) -> Report:
         "transport": transport,
         "why": why,
         "bytes": pairs[0]["bytes"],
-        "bandwidth_GBps": median([pair["bandwidth_GBps"] for pair in pairs]),
-        "both_GBps": median([pair["both_GBps"] for pair in pairs]),
-        "latency_us": median([pair["latency_us"] for pair in pairs]),
+        "bandwidth_GBps": statistics.median([pair["bandwidth_GBps"] for pair in pairs]),
+        "both_GBps": statistics.median([pair["both_GBps"] for pair in pairs]),
+        "latency_us": statistics.median([pair["latency_us"] for pair in pairs]),
         "verified": all(pair["verified"] for pair in pairs),
     }
     if with_awaken:
@@ -515,7 +512,6 @@ def run(words: Sequence[str]) -> int:
                 output_files.check(path)
         examination = begin(options)
         examine(examination)
-        write(options, examination.report)
     except (Misuse, NotInstalled) as error:
         print(f"awaken: {error}", file=sys.stderr)
         return 2
@@ -524,8 +520,17 @@ def run(words: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt as interrupt:
         return interrupted(examination, interrupt)
+    # What took minutes to find is told, whether its file can be written (a full disk) or not.
+    unwritten = ""
+    try:
+        write(options, examination.report)
+    except Misuse as error:
+        unwritten = str(error)
     if options.json != "-":
         print(describe(examination.report))
+    if unwritten:
+        print(f"awaken: {unwritten}", file=sys.stderr)
+        return 2
     return 0 if examination.report["works_with_awaken"] else 1
 
 

@@ -367,7 +367,6 @@ def run(words: Sequence[str]) -> int:
         if options.json and options.json != "-":
             output_files.check(options.json)
         examine(options, report)
-        write(options, report)
     except (Misuse, NotInstalled) as error:
         print(f"awaken: {error}", file=sys.stderr)
         return 2
@@ -376,8 +375,17 @@ def run(words: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt as interrupt:
         return interrupted(options, report, interrupt)
+    # What took minutes to find is told, whether its file can be written (a full disk) or not.
+    unwritten = ""
+    try:
+        write(options, report)
+    except Misuse as error:
+        unwritten = str(error)
     if options.json != "-":
         print(describe(report))
+    if unwritten:
+        print(f"awaken: {unwritten}", file=sys.stderr)
+        return 2
     return 1 if report["problems"] else 0
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from awaken import output_files, timeline
 
-USAGE_ERROR = 2
+NOT_JOINED, USAGE_ERROR = 1, 2
 
 HEAD = '{"awakenTrace":'
 EVENTS = ',"displayTimeUnit":"ns","traceEvents":['
@@ -412,7 +412,7 @@ def table_text(table: Table) -> str:
                 printable(name),
                 printable(" ".join(sorted(times.paths))),
                 str(times.count),
-                *(f"{value:.6f}" for value in seconds),
+                *(f"{value:.9f}" for value in seconds),  # the files have nanoseconds
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(titles))]
@@ -514,7 +514,7 @@ def _draw(job: Job, options: argparse.Namespace, parser: argparse.ArgumentParser
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`awaken trace`; returns the exit status: 2 for a trace that cannot be used."""
+    """`awaken trace`; returns the exit status: 1 when the ranks cannot be joined, 2 for a trace that cannot be used."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.picture is None and (options.window or options.kinds or options.title):
@@ -524,9 +524,9 @@ def run(arguments: Sequence[str]) -> int:
         for remark in job.remarks:
             print(f"awaken: {remark}", file=sys.stderr)
         joined = options.path / "trace.json"
+        status = 0
         if options.path.is_dir() and not joined.exists():
-            join(job.files, joined)
-            print(f"awaken: {len(job.ranks)} ranks joined in {joined}", file=sys.stderr)
+            status = _join(job, joined)
         if options.picture is not None:
             _draw(job, options, parser)
         if options.json:
@@ -536,4 +536,15 @@ def run(arguments: Sequence[str]) -> int:
     except TraceError as error:
         print(f"awaken: {error}", file=sys.stderr)
         return USAGE_ERROR
+    return status
+
+
+def _join(job: Job, path: Path) -> int:
+    """The exit status. Somebody else's folder, which can only be read, can be summed up and drawn all the same."""
+    try:
+        join(job.files, path)
+    except TraceError as error:
+        print(f"awaken: {error}; the ranks are not joined", file=sys.stderr)
+        return NOT_JOINED
+    print(f"awaken: {len(job.ranks)} ranks joined in {path}", file=sys.stderr)
     return 0

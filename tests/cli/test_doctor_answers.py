@@ -193,6 +193,25 @@ def test_advice_for_open_mpi_is_for_every_launcher(transport: str, how: str) -> 
     assert bool(doctor_advice.native_advice(report)) == (transport == "staged")
 
 
+def test_of_both_directions_neither_alone_is_told() -> None:
+    """The middle of two figures is between them."""
+    hardware = {
+        "ipc": [{"works": True, "copy_GBps": 400.0}, {"works": True, "copy_GBps": 60.0}],
+        "host_path": [{"to_host_GBps": 50.0, "to_device_GBps": 55.0}],
+    }
+    pairs = [{"bandwidth_GBps": speed, "path": ""} for speed in (40.0, 100.0)]
+    assert doctor.transport_of(pairs, hardware) == (
+        "direct",
+        "70.0 GB/s; a raw copy 230.0, through the host at most 50.0",
+    )
+
+
+def test_what_was_found_is_told_though_its_file_cannot_be_written(mpi: FakeMpi, tmp_path: Path) -> None:
+    result, _ = run_doctor(mpi, tmp_path, "--no-cache", "--json", "/dev/full")
+    assert result.status == 2 and "Some MPI 1.0" in result.out
+    assert result.err == "awaken: /dev/full cannot be written (No space left on device): choose another file\n"
+
+
 def test_the_way_that_the_layer_tells_of_decides() -> None:
     hardware = {
         "ipc": [{"works": True, "copy_GBps": 400.0}],

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
 from awaken import trace
-from python_commands import Done, run
+from python_commands import ROOT, Done, run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -91,17 +94,40 @@ def test_the_table_has_every_rank_and_all_of_them(folder: Path) -> None:
     assert first.startswith("rank 0 on node\n")
     assert second.rstrip().startswith("rank 1 on node\n")
     rows = {" ".join(line.split()) for line in over.splitlines()}
-    assert "range stencil 2 0.004000 0.002000 0.002000 0.002000" in rows
-    assert "MPI call MPI_Send direct 4 0.002400 0.000600 0.000500 0.000700" in rows
-    assert "operation MPI_Irecv ring 2 0.010000 0.005000 0.005000 0.005000" in rows
-    assert "GPU copy copy 2 0.000100 0.000050 0.000050 0.000050" in rows
-    assert "MPI call MPI_Send direct 2 0.001400 0.000700 0.000700 0.000700" in {
+    assert "range stencil 2 0.004000000 0.002000000 0.002000000 0.002000000" in rows
+    assert "MPI call MPI_Send direct 4 0.002400000 0.000600000 0.000500000 0.000700000" in rows
+    assert "operation MPI_Irecv ring 2 0.010000000 0.005000000 0.005000000 0.005000000" in rows
+    assert "GPU copy copy 2 0.000100000 0.000050000 0.000050000 0.000050000" in rows
+    assert "MPI call MPI_Send direct 2 0.001400000 0.000700000 0.000700000 0.000700000" in {
         " ".join(line.split()) for line in second.splitlines()
     }
     # Ranges first; of a kind, what takes longest first.
     kinds = [line.split()[0] for line in over.splitlines()[2:]]
     assert kinds == ["range", "MPI", "operation", "GPU"]
     assert awaken(folder, "--table").stdout == out
+
+
+def test_calls_shorter_than_a_microsecond_are_told(tmp_path: Path) -> None:
+    calls = [complete_event(0, "MPI_Iprobe", begin_us, 0.077) for begin_us in (1.0, 2.0)]
+    (tmp_path / "rank-0.json").write_text(text_of(head(0, 1), calls))
+    assert "0.000000154  0.000000077  0.000000077  0.000000077" in awaken(tmp_path).stdout
+
+
+def test_a_folder_that_can_only_be_read_is_summed_up(folder: Path) -> None:
+    """Another user's, or on a full disk: what files may not be longer than is the same."""
+    table = awaken(folder).stdout
+    (folder / "trace.json").unlink()
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -f 0; exec {sys.executable} -m awaken trace {folder}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, table)
+    assert done.stderr == (f"awaken: {folder}/trace.json cannot be written: File too large; the ranks are not joined\n")
+    assert sorted(path.name for path in folder.iterdir()) == ["rank-0.json", "rank-1.json"]
 
 
 def test_json_has_the_same_figures(folder: Path) -> None:

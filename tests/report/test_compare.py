@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +286,33 @@ def test_misuse_is_status_2_with_one_line(
     assert compare.run(words) == 2
     error = capsys.readouterr().err
     assert error.startswith("awaken: ") and error.count("\n") == 1
+
+
+def in_a_shell(folder: Path, command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    program = f"{sys.executable} -m awaken compare old.json new.json"
+    package = str(Path(__file__).resolve().parents[2] / "python")
+    return subprocess.run(
+        ["sh", "-c", command.format(program)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": package, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_where_the_output_goes(tmp_path: Path) -> None:
+    write(tmp_path / "old.json", us=10.0)
+    write(tmp_path / "new.json", us=15.0)
+    plain = in_a_shell(tmp_path, "{}", PYTHONIOENCODING="ascii")  # as in a locale that has no µ
+    assert (plain.returncode, plain.stderr) == (1, "")
+    assert "15 \\xb5s" in plain.stdout
+    full = in_a_shell(tmp_path, "{} > /dev/full")
+    assert (full.returncode, full.stderr) == (2, "awaken: the output cannot be written (No space left on device)\n")
+    (tmp_path / "out.txt").symlink_to("there.txt")
+    assert in_a_shell(tmp_path, "{} -o out.txt").returncode == 1
+    assert "1 worse" in (tmp_path / "there.txt").read_text()
 
 
 @pytest.mark.parametrize(
