@@ -118,8 +118,14 @@ def side_of(report: Report) -> Side:
     for document in report.documents:
         side.sources.append(document.path)
         side.steps.add(Path(document.path).stem)
+        tables: dict[Key, int] = {}
         for one in document.series:
-            side.series.setdefault(key_of(one, (document.label,)), []).append(one)
+            key = key_of(one, (document.label,))
+            tables[key] = tables.get(key, 0) + 1
+            # A log that does not tell the ranks may have a table for each number of them.
+            if one.ranks is None and tables[key] > 1:
+                key = (*key[:-1], f"{key[-1]}{', ' if key[-1] else ''}table {tables[key]} of the log")
+            side.series.setdefault(key, []).append(one)
         for doctor in document.doctors:
             for matrix in doctor.conformance:
                 side.conformance.setdefault((doctor.mpi, doctor.emulated, matrix.title), []).append(matrix)
@@ -410,12 +416,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def load(word: str) -> Side:
-    """Raises Misuse when anything cannot be read: what is missing must not look like no change."""
+    """Raises Misuse when anything cannot be read: what is missing must not look like no change. What is left out of a
+    file is told on stderr."""
     report = from_files([word] if Path(word).exists() else word.split(","), "")
     if report.problems:
         raise Misuse("; ".join(problem for _, problem in report.problems))
     if not report.documents and not report.failed_steps:
         raise Misuse(f"{clean(word)} has no results: give JSON of awaken bench, logs, or a folder of awaken report")
+    for document in report.documents:
+        for note in document.notes:
+            print(f"awaken: {note}", file=sys.stderr)
     return side_of(report)
 
 

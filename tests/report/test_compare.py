@@ -90,6 +90,23 @@ def test_how_far_ranks_or_calls_are_apart_hides_no_change(tmp_path: Path, dialec
     assert set(verdicts(runs, str(tmp_path / "near.log"))) == {"same"}  # repeated runs make a range of logs, too
 
 
+def test_tables_of_one_log_for_several_numbers_of_ranks_are_no_repeated_runs(tmp_path: Path) -> None:
+    """OSU's logs do not tell the ranks; together their tables would have a range from the fastest to the slowest."""
+    for name, middle_us in (("old.log", 50.0), ("new.log", 90.0)):
+        tables = [logs.osu("7.4", [(8, us)], title="Allreduce") for us in (5.0, middle_us, 500.0)]
+        (tmp_path / name).write_text("".join(tables))
+    found = compare.changes(compare.load(str(tmp_path / "old.log")), compare.load(str(tmp_path / "new.log")))
+    assert [change.verdict for change in found] == ["same", "worse", "same"]
+    assert found[1].name == "allreduce, log, MPI_CHAR, D, table 2 of the log"
+
+
+def test_rows_that_are_left_out_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "old.log").write_text(logs.osu("7.4", [(8, 1.0), (16, 1.0)]))
+    (tmp_path / "new.log").write_text(logs.osu("7.4", [(8, 1.0)]) + "16    nan\n")
+    assert compare.run([str(tmp_path / "old.log"), str(tmp_path / "new.log")]) == 0
+    assert capsys.readouterr().err == f"awaken: {tmp_path}/new.log:6: 'nan' is no time: the row is left out\n"
+
+
 def test_what_is_on_one_side_only_is_named_and_is_no_change(tmp_path: Path) -> None:
     old, new = write(tmp_path / "a.json", size=8), write(tmp_path / "b.json", size=16)
     assert verdicts(old, new) == ["gone", "new"]
