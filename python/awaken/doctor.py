@@ -28,11 +28,13 @@ from awaken.jobs import (
     Launcher,
     NoLauncher,
     Surroundings,
+    emulation,
     find_allocation,
     find_launcher,
     leave_or_refuse,
     only,
     run_probe,
+    size_of_bytes,
     succeeded,
 )
 from awaken.output_files import Misuse
@@ -112,8 +114,12 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--mpiexec", default="", metavar="'WORDS'", help="the launcher, instead of the one in PATH")
     parser.add_argument("--ranks", type=int, metavar="N", help="ranks of the placement (default: one per visible GPU)")
-    parser.add_argument("--emulate", default="", metavar="KIND:N", help="examine N emulated GPUs, such as cuda:2")
-    parser.add_argument("--bytes", default="64M", metavar="SIZE", help="size of the messages that are timed (64M)")
+    parser.add_argument(
+        "--emulate", type=emulation, default="", metavar="KIND:N", help="examine N emulated GPUs, such as cuda:2"
+    )
+    parser.add_argument(
+        "--bytes", type=size_of_bytes, default="64M", metavar="SIZE", help="size of the messages that are timed (64M)"
+    )
     parser.add_argument("--samples", type=int, default=5, metavar="N", help="measurements per figure (5)")
     parser.add_argument(
         "--limit", type=float, default=60.0, metavar="S", help="seconds that a probe may be silent (60)"

@@ -6,9 +6,11 @@ put something before the line. A job that crashes or hangs is a result like any 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
+import re
 import selectors
 import shlex
 import shutil
@@ -36,6 +38,25 @@ RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MPI_LOCALRAN
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS")
 # By which a process finds the others of its job. PMIX_MCA_ and OMPI_MCA_ are a user's settings.
 JOB_VARIABLES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCAL", "MV2_COMM_WORLD_", "HYDI_")
+
+
+EMULATION = re.compile(r"(cuda|hip[567]?)(:([1-9]|1[0-6]))?")
+"""Kinds and numbers of emulated GPUs (docs/emulator.md)."""
+BYTES = re.compile(r"0*[1-9][0-9]{0,18}[kKmMgG]?")
+
+
+def emulation(text: str) -> str:
+    """An argument of --emulate, for argparse: nothing, or a kind and number of GPUs."""
+    if text and not EMULATION.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text} is no kind and number of GPUs: write for instance --emulate cuda:2")
+    return text
+
+
+def size_of_bytes(text: str) -> str:
+    """An argument that is a size, for argparse; as the programs take it that are given it."""
+    if text and not BYTES.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text} is no size: write a number, with K, M or G behind it, such as 64M")
+    return text
 
 
 class NoLauncher(Exception):

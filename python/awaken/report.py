@@ -29,7 +29,6 @@ TOLD = re.compile(r"(?P<label>.*)@(?P<ranks>[1-9]\d{0,6})?(?::(?P<buffers>D|H|MD
 TRACE_FILE = "trace.json"
 TRACE_PARTS = re.compile(r"(rank|process)-\d+\.json")
 """What AWAKEN_TRACE leaves beside TRACE_FILE, which holds all of it."""
-EMULATION = re.compile(r"(cuda|hip|hip5|hip6):[1-9][0-9]?")
 
 DESCRIPTION = """Writes one page about an MPI and its GPUs: HTML without script and without anything from elsewhere, or
 Markdown.
@@ -127,7 +126,7 @@ def version() -> str:
 
 
 def _check(options: argparse.Namespace, output: Path) -> None:
-    if options.emulate and not EMULATION.fullmatch(options.emulate):
+    if options.emulate and not jobs.EMULATION.fullmatch(options.emulate):
         raise Misuse(f"--emulate {options.emulate} is no kind and number of GPUs: write for instance --emulate cuda:2")
     if options.ranks < 2:
         raise Misuse(f"--ranks {options.ranks}: collectives need at least 2")

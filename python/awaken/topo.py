@@ -24,12 +24,14 @@ from awaken.jobs import (
     Launcher,
     NoLauncher,
     Surroundings,
+    emulation,
     find_allocation,
     find_launcher,
     leave_job,
     only,
     read_record,
     run_probe,
+    size_of_bytes,
     succeeded,
     within_a_job,
 )
@@ -60,18 +62,26 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "GPU or a measurement failed; 2 for a wrong command line.",
     )
     parser.add_argument("--no-measure", action="store_true", help="show the links only")
-    parser.add_argument("--bytes", default="", metavar="SIZE", help="of each copy (512M; emulated 4M)")
+    parser.add_argument(
+        "--bytes", type=size_of_bytes, default="", metavar="SIZE", help="of each copy (512M; emulated 4M)"
+    )
     parser.add_argument("--samples", type=int, default=3, metavar="N", help="per bandwidth; the median is told (3)")
     parser.add_argument("--gpus", default="", metavar="0,1", help="only these (default: all that are visible)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare what was copied")
     parser.add_argument("--no-mpi", action="store_true", help="start no jobs")
     parser.add_argument("--mpiexec", default="", metavar="'WORDS'", help="the launcher, instead of the one in PATH")
     parser.add_argument("--ranks", type=int, metavar="N", help="ranks of the map (default: one per GPU)")
-    parser.add_argument("--mpi-bytes", default="", metavar="SIZE", help="of each message (256M; emulated 4M)")
+    parser.add_argument(
+        "--mpi-bytes", type=size_of_bytes, default="", metavar="SIZE", help="of each message (256M; emulated 4M)"
+    )
     parser.add_argument("--pretend-nodes", action="store_true", help="the curve between nodes, on this node alone")
-    parser.add_argument("--curve-bytes", default="4M", metavar="SIZE", help="the curve's largest message (4M)")
+    parser.add_argument(
+        "--curve-bytes", type=size_of_bytes, default="4M", metavar="SIZE", help="the curve's largest message (4M)"
+    )
     parser.add_argument("--limit", type=float, default=120.0, metavar="S", help="seconds a job may be silent (120)")
-    parser.add_argument("--emulate", default="", metavar="KIND:N", help="look at N emulated GPUs, such as cuda:2")
+    parser.add_argument(
+        "--emulate", type=emulation, default="", metavar="KIND:N", help="look at N emulated GPUs, such as cuda:2"
+    )
     parser.add_argument("--sysfs", default="/sys", metavar="DIR", help="where the system's files are (/sys)")
     parser.add_argument("--json", default="", metavar="FILE", help="write everything as JSON, too; - for stdout alone")
     options = parser.parse_args(words)
@@ -79,6 +89,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         value = getattr(options, name)
         if value is not None and not value >= least:  # nan is not, either
             parser.error(f"--{name} {value} is too small: use at least {least}")
+    gpus = options.gpus.split(",")
+    if len(set(gpus)) < len(gpus):
+        parser.error(f"--gpus {options.gpus} names a GPU twice")
     options.emulate = options.emulate or os.environ.get("AWAKEN_EMULATE", "")
     options.bytes = options.bytes or ("4M" if options.emulate else "512M")
     options.mpi_bytes = options.mpi_bytes or ("4M" if options.emulate else "256M")

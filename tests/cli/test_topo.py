@@ -330,7 +330,10 @@ def test_no_gpu_is_said(tmp_path: Path) -> None:
     [
         (["--bogus"], "--bogus"),
         (["--samples", "0"], "--samples 0 is too small"),
-        (["--bytes", "much"], "--bytes=much"),
+        (["--bytes", "much"], "much is no size"),
+        (["--mpi-bytes", "-1"], "-1 is no size"),
+        (["--mpi-bytes", "1.5G"], "1.5G is no size"),
+        (["--gpus", "0,0"], "names a GPU twice"),
         (["--gpus", "0,7"], "there is no GPU 7"),
         (["--json", "/no/such/folder/file"], "/no/such/folder/file"),
     ],

@@ -267,6 +267,11 @@ def test_results_that_cannot_be_read_are_named(installation: Installation) -> No
     assert "bw.json:1: it is no JSON" in done.stderr
 
 
+@pytest.mark.parametrize("emulate", ["cuda", "hip7:2", "hip:16"])
+def test_gpus_that_the_emulated_driver_knows(installation: Installation, emulate: str) -> None:
+    assert run(installation.words("--emulate", emulate, "--list"), installation.folder).returncode == 0
+
+
 def test_a_list_measures_nothing(installation: Installation) -> None:
     done = run(installation.words("--list"), installation.folder)
     assert done.returncode == 0 and done.stdout.split()[0] == "latency"
