@@ -112,6 +112,26 @@ def find_launcher(words: str) -> tuple[str, ...]:
     return (found,) if found else ()
 
 
+RANKS_OPTIONS = ("-n", "-np", "--ntasks", "--np")
+
+
+def without_ranks(launcher: Sequence[str]) -> tuple[str, ...]:
+    """The words of a launcher without those that say how many ranks, so that "-n RANKS" may follow; () where that
+    cannot be told, as behind a program that comes after them ("mpiexec -n {ranks} numactl -l")."""
+    words = list(launcher)
+    if not any("{ranks}" in word for word in words):
+        return tuple(words)
+    for at, word in enumerate(words):
+        joined = word in ("-n{ranks}", "--ntasks={ranks}")
+        if joined or (word in RANKS_OPTIONS and words[at + 1 : at + 2] == ["{ranks}"]):
+            after = words[at + (1 if joined else 2) :]
+            # A word that is no option must be the argument of one.
+            options = all(one.startswith("-") or (i and after[i - 1].startswith("-")) for i, one in enumerate(after))
+            rest = (*words[:at], *after)
+            return rest if options and rest and not any("{ranks}" in one for one in rest) else ()
+    return ()
+
+
 def native_commands(awaken: Path) -> frozenset[str]:
     """The commands that `awaken help` lists; and bench only where the benchmarks are installed."""
     try:
@@ -127,8 +147,10 @@ def steps(plan: Plan) -> list[Step]:
     """The measurements of a plan, the quick and telling ones first."""
     found: list[Step] = []
     emulate = ("--emulate", plan.emulate) if plan.emulate else ()
-    # The doctor and the topology start their own jobs, with the words before "-n RANKS".
-    jobs = () if any("{ranks}" in word for word in plan.launcher) else ("--mpiexec", shlex.join(plan.launcher))
+    # The doctor and the topology start their own jobs, with the words before "-n RANKS". They have to be of the same
+    # MPI as the rest.
+    words = without_ranks(plan.launcher)
+    jobs = ("--mpiexec", shlex.join(words)) if words else ()
     if "doctor" in plan.commands:
         # Both sides of the matrix fit into the step's time.
         matrix = ("--matrix", "--matrix-limit", "300") if plan.full else ()

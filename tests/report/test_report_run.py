@@ -14,6 +14,7 @@ from pathlib import Path
 import harness
 import logs
 import pytest
+from awaken import suite
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python"
 
@@ -186,6 +187,28 @@ def test_interrupted_it_writes_what_it_has(installation: Installation, number: s
     while is_running(hanging):
         assert time.monotonic() < deadline, "what was measured is still running"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words"),
+    [
+        ("mpiexec", "mpiexec"),
+        ("srun -n {ranks}", "srun"),
+        ("srun --mpi=pmix --ntasks={ranks}", "srun --mpi=pmix"),
+        ("srun -n {ranks} --mpi pmi2 --overlap", "srun --mpi pmi2 --overlap"),
+        ("mpiexec -np {ranks} -bind-to core", "mpiexec -bind-to core"),
+        ("mpiexec -n {ranks} numactl -l", ""),
+        ("mpiexec -n {ranks} -bind-to core numactl -l", ""),
+        ("start {ranks}", ""),
+        ("mpiexec -n {ranks} -ppn {ranks}", ""),
+    ],
+)
+def test_the_doctor_uses_the_launcher_of_the_others(tmp_path: Path, launcher: str, words: str) -> None:
+    """Else it tells of the MPI whose mpiexec is first in PATH."""
+    plan = suite.Plan(tmp_path / "awaken", tuple(launcher.split()), commands=frozenset({"doctor", "topo"}))
+    for step in suite.steps(plan):
+        told = step.command[step.command.index("--mpiexec") + 1] if "--mpiexec" in step.command else ""
+        assert told == words
 
 
 def test_two_runs_do_not_measure_into_one_folder(installation: Installation) -> None:
