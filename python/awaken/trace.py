@@ -57,12 +57,66 @@ class Event(NamedTuple):
 
 
 @dataclass
+class Times:
+    """Wall-clock seconds of everything of one kind and name."""
+
+    count: int = 0
+    total: float = 0.0
+    least: float = math.inf
+    most: float = 0.0
+    bytes: int = 0
+    paths: set[str] = field(default_factory=set)
+
+    def add(self, event: Event) -> None:
+        calls = event.arguments.get("calls")
+        calls = calls if isinstance(calls, int) and not isinstance(calls, bool) and 0 < calls <= MOST_CALLS else 1
+        self.count += calls
+        self.total += event.end - event.begin
+        # Of polls that are one event, it is not known how long each took.
+        seconds = (event.end - event.begin) / calls
+        self.least = min(self.least, seconds)
+        self.most = max(self.most, seconds)
+        size = event.arguments.get("bytes")
+        if isinstance(size, int) and not isinstance(size, bool):
+            self.bytes += size
+        path = event.arguments.get("path")
+        if isinstance(path, str):
+            self.paths.add(path)
+
+    def merge(self, other: Times) -> None:
+        self.count += other.count
+        self.total += other.total
+        self.least = min(self.least, other.least)
+        self.most = max(self.most, other.most)
+        self.bytes += other.bytes
+        self.paths |= other.paths
+
+    def as_json(self, kind: str, name: str) -> dict[str, Any]:
+        return {
+            "kind": kind,
+            "name": name,
+            "paths": sorted(self.paths),
+            "count": self.count,
+            "bytes": self.bytes,
+            "total_s": self.total,
+            "mean_s": self.total / self.count,
+            "min_s": self.least,
+            "max_s": self.most,
+        }
+
+
+Table = dict[tuple[str, str], Times]
+
+
+@dataclass
 class RankTrace:
     """What one rank did. `rank` is -1 for a process without MPI_COMM_WORLD."""
 
     rank: int
     head: dict[str, Any]
+    times: Table = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    """Only where they were asked for: a rank may have a million, of about a kilobyte each."""
     rows: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -134,7 +188,8 @@ def _head(value: object) -> dict[str, Any]:
 class _Reader:
     """Turns lines into events."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: bool) -> None:
+        self._keep = keep
         self.line = 1
         self.ranks: dict[int, RankTrace] = {}
         self._open: dict[tuple[int, str], tuple[str, int, float, dict[str, Any]]] = {}
@@ -170,7 +225,7 @@ class _Reader:
             if length < 0:
                 raise ValueError("an event ends before it begins")
             arguments = _object(event.get("args", {}), "the args of an event")
-            trace.events.append(Event(kind, name, row, begin, begin + length, arguments))
+            self._take(trace, Event(kind, name, row, begin, begin + length, arguments))
         elif phase == "b":
             number = _string(event.get("id"), "the id of an event")
             arguments = _object(event.get("args", {}), "the args of an event")
@@ -182,9 +237,14 @@ class _Reader:
                 raise ValueError(f"operation {number[:40]} ends without a begin")
             if begin < started[2]:
                 raise ValueError("an event ends before it begins")
-            trace.events.append(Event(kind, started[0], started[1], started[2], begin, started[3]))
+            self._take(trace, Event(kind, started[0], started[1], started[2], begin, started[3]))
         else:
             raise ValueError(f"an event of the unknown phase {phase!r}")
+
+    def _take(self, trace: RankTrace, event: Event) -> None:
+        trace.times.setdefault((event.kind, event.name), Times()).add(event)
+        if self._keep:
+            trace.events.append(event)
 
     def finish(self) -> None:
         if self._open:
@@ -221,9 +281,10 @@ def _read_lines(reader: _Reader, lines: Iterator[str]) -> None:
     reader.finish()
 
 
-def read_file(path: Path) -> list[RankTrace]:
-    """The ranks of one file, which is that of one rank or of several that were joined. Throws TraceError."""
-    reader = _Reader()
+def read_file(path: Path, keep: bool = False) -> list[RankTrace]:
+    """The ranks of one file, which is that of one rank or of several that were joined, with all events if they are to
+    be kept. Throws TraceError."""
+    reader = _Reader(keep)
     try:
         _read_lines(reader, _lines(path))
     except OSError as error:
@@ -244,8 +305,9 @@ class Job:
     remarks: list[str]
 
 
-def read(path: Path) -> Job:
-    """All ranks of a folder, or of a single file. Throws TraceError; what is merely missing is remarked."""
+def read(path: Path, keep: bool = False) -> Job:
+    """All ranks of a folder, or of a single file, with all events if they are to be kept. Throws TraceError; what is
+    merely missing is remarked."""
     if path.is_dir():
         files = sorted(path.glob("rank-*.json")) + sorted(path.glob("process-*.json"))
         if not files and (path / "trace.json").is_file():
@@ -257,7 +319,7 @@ def read(path: Path) -> Job:
     ranks: dict[int, RankTrace] = {}
     others: list[RankTrace] = []
     for file in files:
-        for trace in read_file(file):
+        for trace in read_file(file, keep):
             if trace.rank < 0:
                 others.append(trace)
             elif trace.rank in ranks:
@@ -323,76 +385,17 @@ def list_events(file: Path) -> Iterator[str]:
 # --------------------------------------------------------------------------------------------------------------- table
 
 
-@dataclass
-class Times:
-    """Wall-clock seconds of everything of one kind and name."""
-
-    count: int = 0
-    total: float = 0.0
-    least: float = math.inf
-    most: float = 0.0
-    bytes: int = 0
-    paths: set[str] = field(default_factory=set)
-
-    def add(self, event: Event) -> None:
-        calls = event.arguments.get("calls")
-        calls = calls if isinstance(calls, int) and not isinstance(calls, bool) and 0 < calls <= MOST_CALLS else 1
-        self.count += calls
-        self.total += event.end - event.begin
-        # Of polls that are one event, it is not known how long each took.
-        seconds = (event.end - event.begin) / calls
-        self.least = min(self.least, seconds)
-        self.most = max(self.most, seconds)
-        size = event.arguments.get("bytes")
-        if isinstance(size, int) and not isinstance(size, bool):
-            self.bytes += size
-        path = event.arguments.get("path")
-        if isinstance(path, str):
-            self.paths.add(path)
-
-    def merge(self, other: Times) -> None:
-        self.count += other.count
-        self.total += other.total
-        self.least = min(self.least, other.least)
-        self.most = max(self.most, other.most)
-        self.bytes += other.bytes
-        self.paths |= other.paths
-
-    def as_json(self, kind: str, name: str) -> dict[str, Any]:
-        return {
-            "kind": kind,
-            "name": name,
-            "paths": sorted(self.paths),
-            "count": self.count,
-            "bytes": self.bytes,
-            "total_s": self.total,
-            "mean_s": self.total / self.count,
-            "min_s": self.least,
-            "max_s": self.most,
-        }
-
-
-Table = dict[tuple[str, str], Times]
-
-
-def wall_clock(events: Iterable[Event]) -> Table:
-    """Sums by kind and name; what takes longest comes first in its kind."""
-    sums: Table = {}
-    for event in events:
-        sums.setdefault((event.kind, event.name), Times()).add(event)
-    return _sorted(sums)
-
-
 def over_ranks(tables: Iterable[Table]) -> Table:
     """The count and the total are sums over the ranks."""
     sums: Table = {}
     for table in tables:
         for key, times in table.items():
             sums.setdefault(key, Times()).merge(times)
-    return _sorted(sums)
+    return in_order(sums)
 
 
-def _sorted(table: Table) -> Table:
+def in_order(table: Table) -> Table:
+    """By kind; what takes longest comes first in its kind."""
     return dict(sorted(table.items(), key=lambda item: (KINDS.index(item[0][0]), -item[1].total, item[0][1])))
 
 
@@ -427,7 +430,7 @@ def table_text(table: Table) -> str:
 
 
 def report_text(job: Job) -> str:
-    tables = [wall_clock(trace.events) for trace in job.ranks]
+    tables = [in_order(trace.times) for trace in job.ranks]
     parts = [
         f"Wall clock over {len(job.ranks)} rank{'s' if len(job.ranks) != 1 else ''}",
         table_text(over_ranks(tables)),
@@ -438,7 +441,7 @@ def report_text(job: Job) -> str:
 
 
 def report_json(job: Job) -> str:
-    tables = [wall_clock(trace.events) for trace in job.ranks]
+    tables = [in_order(trace.times) for trace in job.ranks]
 
     def rows(table: Table) -> list[dict[str, Any]]:
         return [times.as_json(kind, name) for (kind, name), times in table.items()]
@@ -520,7 +523,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.picture is None and (options.window or options.kinds or options.title):
         parser.error("--window, --kinds and --title are of --picture: name its file")
     try:
-        job = read(options.path)
+        job = read(options.path, keep=options.picture is not None)
         for remark in job.remarks:
             print(f"awaken: {remark}", file=sys.stderr)
         joined = options.path / "trace.json"

@@ -113,6 +113,14 @@ def test_calls_shorter_than_a_microsecond_are_told(tmp_path: Path) -> None:
     assert "0.000000154  0.000000077  0.000000077  0.000000077" in awaken(tmp_path).stdout
 
 
+def test_events_are_kept_for_the_picture_only(folder: Path) -> None:
+    """A rank's file may hold a million; the table needs their sums."""
+    job = trace.read(folder)
+    assert [rank.events for rank in job.ranks] == [[], []]
+    assert job.ranks[0].times["mpi", "MPI_Send"].count == 2
+    assert [len(rank.events) for rank in trace.read(folder, keep=True).ranks] == [5, 5]
+
+
 def test_a_folder_that_can_only_be_read_is_summed_up(folder: Path) -> None:
     """Another user's, or on a full disk: what files may not be longer than is the same."""
     table = awaken(folder).stdout
