@@ -55,6 +55,8 @@ class Crossover:
     stretches: tuple[Stretch, ...]
     one_run: bool
     """Whether both were measured in the same run."""
+    caution: str = ""
+    """Why one side had it easier; empty where the calls were made alike."""
 
 
 def on_device(series: Series) -> bool:
@@ -331,6 +333,8 @@ def choice(documents: Sequence[Document]) -> Finding:
         ranks = f", {one.ranks} ranks" if one.ranks else ""
         mode = f", {one.mode}" if one.mode else ""
         details.append(f"{one.test}{ranks}{mode}: {in_words(one)}.")
+    # Before the figures: details that come last may be left out.
+    details = [*dict.fromkeys(one.caution for one in found if one.caution), *details]
     winners = {stretch.winner for one in found for stretch in one.stretches}
     if winners == {""}:
         headline = "Level at all measured sizes"
@@ -400,10 +404,18 @@ def crossovers(documents: Sequence[Document]) -> list[Crossover]:
             stretches = _stretches(rival, ccl)
             if stretches:
                 one_run = rival.source == ccl.source
-                found.append(
-                    Crossover(ccl.test, ccl.ranks, ccl.mode, name_of(rival), name_of(ccl), tuple(stretches), one_run)
-                )
+                names = name_of(rival), name_of(ccl)
+                caution = queued_beside_waited(*names) if mode == "queued" and not rival.mode else ""
+                found.append(Crossover(ccl.test, ccl.ranks, ccl.mode, *names, tuple(stretches), one_run, caution))
     return found
+
+
+def queued_beside_waited(mpi: str, ccl: str) -> str:
+    """A blocking MPI call is waited for; nccl-tests waits for the last of many calls only, unless told otherwise."""
+    return (
+        f"Not alike: {ccl}'s calls were queued one behind the other, and each of {mpi}'s was waited for, which favours "
+        f"{ccl} at small sizes; `-z 1` lets nccl-tests wait, too."
+    )
 
 
 def _stretches(mpi: Series, ccl: Series) -> list[Stretch]:

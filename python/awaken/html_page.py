@@ -245,6 +245,7 @@ def _crossovers(found: Sequence[Crossover]) -> str:
     )
     return (
         paragraph(f"{told}.{separate}")
+        + "".join(f"<p>{_with_code(one)}</p>" for one in dict.fromkeys(one.caution for one in found if one.caution))
         + table(("collective", "ranks", "calls", "sizes", "faster", "times as fast"), rows, (1, 5))
         + paragraph(rule, "soft")
     )

@@ -188,6 +188,14 @@ def test_logs_of_mpi_and_nccl_are_held_against_each_other(tmp_path: Path, dialec
     assert {(one.test, one.ranks, one.mpi) for one in found} == {("allreduce", 4, name)}
     assert [stretch.winner for stretch in found[0].stretches] == ["mpi", "", "ccl"]
     assert "Allreduce, 4 ranks" in html_page.page(report)
+    # Calls of nccl-tests are queued, MPI's are waited for; with -z they are alike.
+    caution = "NCCL/RCCL's calls were queued one behind the other, and each of "
+    assert caution in findings.choice(report.documents).details[0]
+    assert html_page.page(report).count("s calls were queued one behind the other") == 2
+    waiting = (tmp_path / "nccl.log").read_text().replace("# nThread", "# Blocking Enabled: wait\n# nThread")
+    (tmp_path / "waiting.log").write_text(waiting)
+    alike = from_files([f"{told}={files[0]}", str(tmp_path / "waiting.log")], "")
+    assert [one.caution for one in findings.crossovers(alike.documents)] == ["", ""]
     assert findings.crossovers(from_files([f"{told.replace('4', '8')}={files[0]}", files[1]], "").documents) == (
         [] if "4" in told else found
     )
