@@ -360,8 +360,10 @@ class Job:
 
     @property
     def errors(self) -> str:
-        """The end of what it said besides records."""
-        return b"".join(self._said)[-self.KEPT_BYTES :].decode(errors="replace")
+        """The end of what it said besides records. It ends up on a terminal, to which it may send no commands: control
+        characters but the ends of lines are shown as \\xNN."""
+        text = b"".join(self._said)[-self.KEPT_BYTES :].decode(errors="replace")
+        return "".join(c if c.isprintable() or c in "\n\r\t" else f"\\x{ord(c):02x}" for c in text)
 
     def _note(self, data: bytes) -> None:
         self._said.append(data)

@@ -72,6 +72,13 @@ def test_a_job_that_never_stops_talking_is_ended_and_not_collected(words: list[s
     assert sum(map(len, job._said)) <= 3 * jobs.Job.KEPT_BYTES
 
 
+def test_what_a_job_says_sends_no_commands_to_the_terminal() -> None:
+    job = jobs.Job(["printf", r"\033[2Jgone µ\033]0;title\007\nawaken: a\tb\n"])
+    assert job.all_records(20, 20) == []
+    assert job.errors == "\\x1b[2Jgone µ\\x1b]0;title\\x07\nawaken: a\tb\n"
+    assert job.explanation() == "a\tb"
+
+
 def test_each_sign_of_life_puts_the_deadline_off() -> None:
     job = jobs.Job(["sh", "-c", "echo sign >&2; sleep 0.1; echo sign >&2; sleep 0.1; echo result"])
     signs: list[bytes] = []
