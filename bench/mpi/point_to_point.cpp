@@ -453,12 +453,14 @@ class ThreadedLatency final : public PointToPoint {
             run_thread(with, thread, threads, iterations, of_threads[static_cast<std::size_t>(thread)]);
         });
         if (sender) {
-            double mean = 0;
+            double means = 0;
+            int busy = 0;  // a block of fewer iterations than threads leaves some without any
             for (const Samples& one : of_threads) {
                 samples.operation.insert(samples.operation.end(), one.operation.begin(), one.operation.end());
-                mean += one.iterations == 0 ? 0 : one.total / static_cast<double>(one.iterations) / threads;
+                means += one.iterations == 0 ? 0 : one.total / static_cast<double>(one.iterations);
+                busy += one.iterations == 0 ? 0 : 1;
             }
-            samples.total += mean * static_cast<double>(iterations);
+            samples.total += means / std::max(busy, 1) * static_cast<double>(iterations);
         }
         samples.iterations += iterations;
         samples.iterations_per_sample = 1;

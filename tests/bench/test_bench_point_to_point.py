@@ -254,6 +254,17 @@ def test_damage_is_noticed(test: str, bench_program: Path, mpi_named: FindMpi) -
     assert re.search(pattern, result.output), result.explain()
 
 
+def test_threads_without_a_message_take_no_part_in_the_mean(
+    bench_program: Path, mpi_named: FindMpi, tmp_path: Path
+) -> None:
+    """With -c a block is a single message here, which three of the four threads have nothing to do with."""
+    file = tmp_path / "run.json"
+    words = ["latency_mt", "-t", "4:4", "-c", "-m", "8:8", "-i", "20", "-x", "1", "--json", str(file)]
+    run_bench(mpi_named("mpich"), 2, bench_program, words).check()
+    (measurement,) = json.loads(file.read_text())["runs"][0]["contenders"][0]["measurements"]
+    assert measurement["average_us"] == pytest.approx(measurement["summary"]["mean_us"])
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [(("barrier",), "-c"), (("bcast",), "-l"), (("put_latency",), "-c"), (("get_bw",), "-T"), (("bw_fan_in",), "-c")],
