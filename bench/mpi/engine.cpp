@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "engine/printer.h"
+#include "engine/results_file.h"
 #include "engine/statistics.h"
 #include "engine/turns.h"
 #include "mpi/clock.h"
@@ -83,7 +84,7 @@ class Progress {
     bool _shown = false;
 };
 
-/// Writes the results so far, so that the file is whole whenever somebody looks, and whatever becomes of the run.
+/// Writes the results so far, so that what was measured is not lost, whatever becomes of the run.
 class JsonFile {
   public:
     JsonFile(const Environment& environment, const Manifest& manifest)
@@ -93,13 +94,15 @@ class JsonFile {
 
     /// Before anything is measured, so that a file which cannot be written costs no time.
     void begin() {
-        if (_options.json_file != "-") {
-            write({}, true);
+        if (_on && _options.json_file != "-") {
+            _file.emplace(_options.json_file);
+            write({}, false);
         }
     }
 
     void write(const std::vector<RunResult>& results, const bool final) {
-        const bool not_yet = _options.json_file == "-" || (_bytes > kManyBytes && now() - _written_at < 1);
+        const bool whole_only = !_file || !_file->is_replaced();
+        const bool not_yet = whole_only || (_bytes > kManyBytes && now() - _written_at < 1);
         if (!_on || (!final && not_yet)) {
             return;
         }
@@ -109,14 +112,7 @@ class JsonFile {
             std::fflush(stdout);
             return;
         }
-        const std::string temporary = _options.json_file + ".part";
-        std::ofstream file(temporary, std::ios::trunc);
-        file << text;
-        file.close();
-        if (!file || std::rename(temporary.c_str(), _options.json_file.c_str()) != 0) {
-            throw Error("cannot write " + _options.json_file + " (" + std::strerror(errno) + ")",
-                        "give --json a file in a folder that may be written to");
-        }
+        _file->write(text);
         _written_at = now();
         _bytes = text.size();
     }
@@ -128,8 +124,9 @@ class JsonFile {
     const Options& _options;
     const Manifest& _manifest;
     const bool _on;
-    double _written_at = 0;  ///< seconds
-    std::size_t _bytes = 0;  ///< of what was written last
+    std::optional<ResultsFile> _file;  ///< nothing for stdout
+    double _written_at = 0;            ///< seconds
+    std::size_t _bytes = 0;            ///< of what was written last
 };
 
 /// A contender in one mode, with all that is gathered about it.

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -23,6 +24,7 @@
 
 #include "base/error.h"
 #include "engine/printer.h"
+#include "engine/results_file.h"
 #include "engine/turns.h"
 #include "runner/find_mpi.h"
 
@@ -428,17 +430,6 @@ std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& optio
     return merged;
 }
 
-void write_json(const std::string& file, const std::string& text) {
-    if (file == "-") {
-        std::fputs(text.c_str(), stdout);
-        return;
-    }
-    std::ofstream stream(file, std::ios::binary | std::ios::trunc);
-    stream << text;
-    stream.close();
-    if (!stream) throw Error(file + " cannot be written (" + std::strerror(errno) + ")", "choose another file");
-}
-
 }  // namespace
 
 bool needs_launches(const Options& options) {
@@ -458,6 +449,12 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     const TemporaryFolder folder(options.json_file);
     std::vector<Launch> launches = make_launches(options);
     TurnServer server(options.listen_address, launches.size());
+    std::optional<ResultsFile> file;
+    if (!options.json_file.empty() && options.json_file != "-") {
+        file.emplace(options.json_file);
+        // Before anything is measured, so that a file which cannot be written costs no time.
+        if (file->is_replaced()) file->write(to_json({}, options, {}));
+    }
     for (std::size_t index = 0; index < launches.size(); ++index) {
         const fs::path stem = folder.path() / std::to_string(index);
         launches[index].json = stem.native() + ".json";
@@ -488,7 +485,8 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     for (const RunResult& result : results) {
         if (options.json_file != "-") std::fputs(comparison_table(result, options).c_str(), stdout);
     }
-    if (!options.json_file.empty()) write_json(options.json_file, to_json(results, options, manifest));
+    if (file) file->write(to_json(results, options, manifest));
+    if (options.json_file == "-") std::fputs(to_json(results, options, manifest).c_str(), stdout);
     const bool whole =
         std::none_of(launches.begin(), launches.end(), [](const Launch& launch) { return launch.ended_early; });
     return whole && !any_errors(results) ? 0 : 1;

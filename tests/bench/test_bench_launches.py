@@ -186,6 +186,8 @@ def test_a_launch_that_never_gets_going_is_given_up(
         (("--compare", "native", "--launcher", "mpiexec -n 2 |"), "is no command"),
         (("--compare", "native", "--launcher", "mpiexec 'x"), "is no command"),
         (("--compare", "native", "--launcher", "true", "--listen", "256.1.1.1"), "cannot be used"),
+        # Before anything is started: `false` would be the reason otherwise.
+        (("--compare", "native", "--launcher", "false", "--json", "/nowhere/x"), "cannot write /nowhere/x"),
     ],
     ids=lambda value: value if isinstance(value, str) else value[-1],
 )

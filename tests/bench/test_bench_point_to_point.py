@@ -265,6 +265,31 @@ def test_threads_without_a_message_take_no_part_in_the_mean(
     assert measurement["average_us"] == pytest.approx(measurement["summary"]["mean_us"])
 
 
+def test_results_into_a_pipe_a_link_and_no_folder(bench_program: Path, mpi_named: FindMpi, tmp_path: Path) -> None:
+    few = ["latency", "-m", "8:8", "-i", "2", "-x", "1", "--json"]
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader:
+        try:
+            run_bench(mpi_named("mpich"), 2, bench_program, [*few, str(pipe)]).check()
+            assert pipe.is_fifo()
+            text, _ = reader.communicate(timeout=30)
+        finally:
+            reader.kill()
+    assert json.loads(text)["runs"]
+
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target.name)
+    run_bench(mpi_named("mpich"), 2, bench_program, [*few, str(link)]).check()
+    assert link.is_symlink() and json.loads(target.read_text())["runs"]
+
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    result = run_bench(mpi_named("mpich"), 2, bench_program, [*few, str(folder)])
+    assert result.status == 1 and f"cannot write {folder} (Is a directory)" in result.output, result.explain()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe", "target"]
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [(("barrier",), "-c"), (("bcast",), "-l"), (("put_latency",), "-c"), (("get_bw",), "-T"), (("bw_fan_in",), "-c")],
