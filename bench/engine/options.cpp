@@ -1252,6 +1252,11 @@ bool needs_gpu(const Options& options) {
     return options.accelerator != Accelerator::none;
 }
 
+bool rank_needs_gpu(const Options& options, const TestInfo& test, int rank, int ranks) {
+    const RankBuffers buffers = buffers_of_rank(options, test, rank, ranks);
+    return options.compute_on_gpu || buffers.send.kind != BufferKind::host || buffers.receive.kind != BufferKind::host;
+}
+
 WindowForm window_form_of(const Options& options, const TestInfo& test) noexcept {
     return options.window_form.value_or(test.one_sided == OneSided::get_accumulate ? WindowForm::create
                                                                                    : WindowForm::allocate);

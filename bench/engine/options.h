@@ -206,6 +206,8 @@ struct RankBuffers {
 
 /// Whether any rank's buffers need a GPU.
 [[nodiscard]] bool needs_gpu(const Options& options);
+/// Whether this rank's do: one with host buffers may run on a node without any.
+[[nodiscard]] bool rank_needs_gpu(const Options& options, const TestInfo& test, int rank, int ranks);
 
 /// -w, or OMB's default for the test.
 [[nodiscard]] WindowForm window_form_of(const Options& options, const TestInfo& test) noexcept;

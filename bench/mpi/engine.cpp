@@ -319,7 +319,11 @@ class Measurements {
         facts.first = _first_type;
         facts.ranks = _environment.ranks;
         if (needs_gpu(_options)) {
-            facts.accelerator = _environment.gpu.vendor() == gpu::Vendor::hip ? Accelerator::rocm : Accelerator::cuda;
+            // Rank 0, which prints, may be one without a GPU.
+            const int here = _environment.gpu.vendor() == gpu::Vendor::hip ? 1 : 0;
+            int anywhere = 0;
+            check_mpi(MPI_Allreduce(&here, &anywhere, 1, MPI_INT, MPI_MAX, communicator()), "MPI_Allreduce");
+            facts.accelerator = anywhere != 0 ? Accelerator::rocm : Accelerator::cuda;
         }
         benchmark.describe(facts);
         _first_type = false;

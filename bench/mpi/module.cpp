@@ -197,8 +197,9 @@ int run(const int count, char** const words) {
     });
     // Up to here all ranks come to the same. A GPU that one of them cannot use must not make it start MPI another way.
     const bool session = command_line.options.session && !problem;
+    std::optional<Error> no_gpu;  // which the rank may not need
     if (!problem) {
-        problem = attempt_all([&] { placement = place_before_init(command_line.options); });
+        no_gpu = attempt_all([&] { placement = place_before_init(command_line.options); });
     }
     const bool threads = command_line.test != nullptr && command_line.test->family == Family::threaded_latency;
     MpiRuntime mpi(session, threads);
@@ -213,8 +214,12 @@ int run(const int count, char** const words) {
             agree(mpi.communicator(), problem ? &*problem : nullptr);
             problem = attempt_all([&] {
                 check_ranks(*command_line.test, command_line.options, ranks);
-                make_log_folder(command_line.options.validation_log, rank);
+                if (no_gpu && rank_needs_gpu(command_line.options, *command_line.test, rank, ranks)) {
+                    throw Error(*no_gpu);
+                }
             });
+            agree(mpi.communicator(), problem ? &*problem : nullptr);
+            problem = attempt_all([&] { make_log_folder(command_line.options.validation_log, rank); });
             agree(mpi.communicator(), problem ? &*problem : nullptr);
             problem = attempt_all([&] { verify_placement(placement, command_line.options, mpi.communicator()); });
             agree(mpi.communicator(), problem ? &*problem : nullptr);

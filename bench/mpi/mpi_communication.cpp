@@ -504,6 +504,9 @@ bool any_device_memory(MPI_Comm communicator, const std::span<const Buffer* cons
 
 /// What the library itself says of GPU memory; empty when it takes it.
 std::string why_not_gpu_aware(const gpu::Vendor vendor, MPI_Comm communicator) {
+    if (vendor == gpu::Vendor::none) {
+        return "";  // this rank has host buffers only; the others ask for theirs
+    }
     void* const library = library_in_use().handle;
     const bool cuda = vendor == gpu::Vendor::cuda;
     using Query = int (*)();

@@ -254,6 +254,18 @@ def test_damage_is_noticed(test: str, bench_program: Path, mpi_named: FindMpi) -
     assert re.search(pattern, result.output), result.explain()
 
 
+@pytest.mark.parametrize("sides", ["H D", "D H"])
+def test_a_rank_with_host_buffers_needs_no_gpu(sides: str, bench_program: Path, mpi_named: FindMpi) -> None:
+    mpi = mpi_named("mpich")
+    words = [bench_program, "bench", "latency", "-c", "-m", "8:4096", "--step-factor", "512", "-i", "4", *sides.split()]
+    with_gpu = ["env", "AWAKEN_EMULATE=hip:1", *words]
+    first, second = (words, with_gpu) if sides == "H D" else (with_gpu, words)
+    result = harness.run_ranks(mpi, 1, [*first, ":", "-n", "1", *second], with_awaken=False)
+    result.check()
+    assert "# OSU MPI-ROCM Latency Test" in result.output, result.explain()
+    assert result.output.count(" Pass\n") == 2, result.explain()
+
+
 def test_threads_without_a_message_take_no_part_in_the_mean(
     bench_program: Path, mpi_named: FindMpi, tmp_path: Path
 ) -> None:

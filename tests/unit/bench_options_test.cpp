@@ -203,6 +203,23 @@ TEST(Options, BuffersOfRanks) {
     EXPECT_FALSE(options({"latency", "MD", "H"}).multiple_buffers);
 }
 
+TEST(Options, RanksWithHostBuffersNeedNoGpu) {
+    const auto needing = [](std::vector<std::string> words, int ranks) {
+        const CommandLine line = parse(std::move(words));
+        std::string text;
+        for (int rank = 0; rank < ranks; ++rank)
+            text += rank_needs_gpu(line.options, *line.test, rank, ranks) ? '1' : '0';
+        return text;
+    };
+    EXPECT_EQ(needing({"latency", "H", "D"}, 2), "01");
+    EXPECT_EQ(needing({"latency", "P", "H"}, 2), "10");
+    EXPECT_EQ(needing({"mbw_mr", "D", "H"}, 4), "1100");
+    EXPECT_EQ(needing({"allreduce", "H", "D"}, 2), "11");
+    EXPECT_EQ(needing({"allreduce", "--buffers", "D,H,H"}, 4), "1001");
+    EXPECT_EQ(needing({"iallreduce", "-r", "gpu", "--buffers", "D,H"}, 2), "11");
+    EXPECT_EQ(needing({"latency", "-d", "cuda", "H", "H"}, 2), "00");
+}
+
 TEST(Options, TypesSizesAndRepetitions) {
     constexpr ElementType kChar = ElementType::char_;
     constexpr ElementType kInt = ElementType::int_;
