@@ -77,6 +77,10 @@ class Benchmark {
                           "compare raw in latency, bw and bibw");
     }
 
+    /// False at sizes below one block of a derived type (-D), where messages are empty and nothing can be damaged. The
+    /// same at all ranks.
+    [[nodiscard]] virtual bool moves_data() const { return true; }
+
     /// Gives back what the ranks hold together at the present size (windows). Collective; not called after an error
     /// that the other ranks do not share.
     virtual void close() {}

@@ -459,7 +459,7 @@ class Measurements {
         if (!has_row) {
             return false;
         }
-        if (_options.self_test) {
+        if (_options.self_test && benchmark.moves_data()) {
             self_test(benchmark, entries);
             resize();
         }

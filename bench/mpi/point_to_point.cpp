@@ -59,6 +59,8 @@ class PointToPoint : public Benchmark {
         return true;
     }
 
+    [[nodiscard]] bool moves_data() const override { return span() != 0; }
+
     [[nodiscard]] std::vector<const Buffer*> buffers() const override {
         std::vector<const Buffer*> all;
         for (const auto* const side : {&_send, &_receive}) {

@@ -266,6 +266,15 @@ def test_a_rank_with_host_buffers_needs_no_gpu(sides: str, bench_program: Path, 
     assert result.output.count(" Pass\n") == 2, result.explain()
 
 
+def test_self_test_passes_over_empty_messages(bench_program: Path, mpi_named: FindMpi) -> None:
+    """Below the stride of a derived type nothing is sent, and nothing can be damaged."""
+    words = ["latency", "--self-test", "-D", "vect:64:32", "-m", "32:64", "-i", "2", "-x", "1"]
+    result = run_bench(mpi_named("mpich"), 2, bench_program, words)
+    result.check()
+    assert sizes_of(result.output) == [32, 64], result.explain()
+    assert "self-test: corrupted data was noticed" in result.output
+
+
 def test_threads_without_a_message_take_no_part_in_the_mean(
     bench_program: Path, mpi_named: FindMpi, tmp_path: Path
 ) -> None:
