@@ -438,11 +438,11 @@ class Measurements {
                 refuse_when_nothing_ran(entries);
                 row.push_back(entries.front().measurement);
             }
+            if (ends_early()) {
+                break;  // the last window's data may be the wrong ones: a whole row of figures proves nothing
+            }
             if (row.size() == kVariedWindows.size()) {
                 rows.push_back(std::move(row));
-            }
-            if (ends_early()) {
-                break;
             }
         }
         if (_printer != nullptr) {

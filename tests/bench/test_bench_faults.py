@@ -106,6 +106,16 @@ def test_wrong_data_after_many_calls_are_noticed(bench: Bench) -> None:
     assert with_column.output.count("Fail\n") == 1
 
 
+def test_wrong_data_of_the_last_window_end_the_table(bench: Bench) -> None:
+    """-V prints at the end: a size whose last window had wrong data is no line of it."""
+    words = ("mbw_mr", "-V", "-m", "256:1024", "--step-factor", "4", "-i", "1", "-x", "0")
+    result = bench("last window", *words)
+    assert result.status == 1, result.explain()
+    assert "wrong data at 1024 bytes" in result.output
+    lines = [line.split() for line in result.output.splitlines() if line[:1].isdigit()]
+    assert [line[0] for line in lines] == ["256", "256"], result.explain()
+
+
 def test_wrong_data_leave_out_one_contender(bench: Bench, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ("latency", *SIZES, "-i", "20", "--compare", "native,awaken", "--json", str(report))
