@@ -448,6 +448,11 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     }
     const TemporaryFolder folder(options.json_file);
     std::vector<Launch> launches = make_launches(options);
+    if (launches.size() > 1 && !options.validation_log.empty()) {
+        throw Error("-clog:" + options.validation_log + " names one folder for " + std::to_string(launches.size()) +
+                        " launches, each of which makes its own",
+                    "use -c, which prints what is wrong, or log one contender at a time");
+    }
     TurnServer server(options.listen_address, launches.size());
     std::optional<ResultsFile> file;
     if (!options.json_file.empty() && options.json_file != "-") {
@@ -467,6 +472,12 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     action.sa_handler = note_signal;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
+    // A terminal that closes does not reach the launches, which are no longer in its process group; under nohup it is
+    // not to reach us either.
+    struct sigaction hang_up{};
+    if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) {
+        sigaction(SIGHUP, &action, nullptr);
+    }
     run_all(launches, server, options.start_limit_s);
     if (signal_received != 0) {
         std::fprintf(stderr, "awaken: ended by %s\n", strsignal(signal_received));

@@ -186,6 +186,7 @@ def test_a_launch_that_never_gets_going_is_given_up(
         (("--compare", "native", "--launcher", "mpiexec -n 2 |"), "is no command"),
         (("--compare", "native", "--launcher", "mpiexec 'x"), "is no command"),
         (("--compare", "native", "--launcher", "true", "--listen", "256.1.1.1"), "cannot be used"),
+        (("--compare", "a=native,b=native+A=1", "--launcher", "true", "-clog:logs"), "one folder for 2 launches"),
         # Before anything is started: `false` would be the reason otherwise.
         (("--compare", "native", "--launcher", "false", "--json", "/nowhere/x"), "cannot write /nowhere/x"),
     ],
@@ -213,22 +214,27 @@ def test_not_inside_an_mpi_job(mpi_named: Callable[[str], harness.Mpi], awaken_p
     assert "without mpiexec" in result.output
 
 
-def test_interrupting_leaves_nothing(awaken_program: Path, launcher: Callable[..., str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_interrupting_leaves_nothing(
+    number: signal.Signals, awaken_program: Path, launcher: Callable[..., str], tmp_path: Path
+) -> None:
     mark = f"interrupted-{os.getpid()}-{time.monotonic_ns()}"
     words = ["latency", "-m", "8:64M", "--max-time", "30", "--compare", "a=native+A=1,b=native+B=1"]
     process = subprocess.Popen(
         [awaken_program, "bench", *words, "--launcher", launcher("mpich")],
-        env={**harness.clean_environment(), harness.MARK: mark, "TMPDIR": str(tmp_path)},
+        env={**harness.clean_environment(), harness.MARK: mark, "TMPDIR": str(tmp_path)}, cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # Whoever runs the tests may ignore it (nohup), and processes inherit that.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )  # fmt: skip
     # Once ranks of both launches run, they are measuring or waiting for their turn.
     deadline = time.monotonic() + ANY_TIME
     while sum("awaken-bench" in harness.command_line(pid) for pid in harness.marked_processes(mark)) < 5:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=ANY_TIME)
-    assert process.returncode == 128 + signal.SIGINT, output
-    assert "ended by Interrupt" in output
+    assert process.returncode == 128 + number, output
+    assert f"ended by {signal.strsignal(number)}" in output
     assert harness.leftover_processes(mark) == []
     assert list(tmp_path.iterdir()) == []
