@@ -354,8 +354,10 @@ int tune(const std::span<char* const> words) {
     gpu::Runtime& runtime = find_runtime(settings.gpu);
     gpu::DeviceInfo device;
     require(runtime.device_info(0, device), "asking for the GPU's name");
-    // Refuses a file that is wrong before minutes are spent.
+    // Refuses a file that is wrong, or cannot be written, before minutes are spent.
     static_cast<void>(with_figures(old_text, file, device.name, {}));
+    const bool writes = !arguments.dry_run && !(emulated() && arguments.output.empty());
+    const fs::path place = writes ? place_to_write(file) : fs::path();
 
     std::printf("# %s, %d visible, %s%s\n", device.name.c_str(), runtime.device_count(),
                 runtime.versions().runtime.c_str(),
@@ -366,10 +368,10 @@ int tune(const std::span<char* const> words) {
     const std::string text = with_figures(old_text, file, device.name, figures);
     if (arguments.dry_run) {
         std::printf("\n# %s would be\n%s", file.c_str(), text.c_str());
-    } else if (emulated() && arguments.output.empty()) {
+    } else if (!writes) {
         std::printf("\n# Nothing is written: the GPU is emulated (-o FILE writes all the same)\n");
     } else {
-        replace_file(file, text);
+        replace_file(place, text);
         std::printf("\n# Written to %s\n", file.c_str());
     }
     return 0;

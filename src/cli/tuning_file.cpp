@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/symbolic_link.h"
 #include "transfer/tuning.h"
 
 namespace awaken::cli {
@@ -75,7 +76,9 @@ std::string with_figures(const std::string& text, const std::string& name, const
 std::string read_if_there(const fs::path& file) {
     std::error_code problem;
     const fs::file_status status = fs::status(file, problem);
-    if (status.type() == fs::file_type::not_found) {
+    // A device or a pipe (AWAKEN_TUNING=/dev/null) has no lines of people's to keep.
+    const bool without_text = fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
+    if (status.type() == fs::file_type::not_found || without_text) {
         return "";
     }
     std::ostringstream text;
@@ -88,14 +91,28 @@ std::string read_if_there(const fs::path& file) {
     return text.str();
 }
 
-void replace_file(const fs::path& file, const std::string& text) {
+fs::path place_to_write(const fs::path& file) {
     std::error_code problem;
-    if (file.has_parent_path()) {
-        fs::create_directories(file.parent_path(), problem);
+    const fs::file_status status = fs::status(file, problem);
+    if (fs::exists(status) && !fs::is_regular_file(status)) {
+        throw cannot_write(file, "it is no ordinary file");
+    }
+    const fs::path place = behind_symbolic_links(file);
+    if (place.has_parent_path()) {
+        fs::create_directories(place.parent_path(), problem);
         if (problem) {
             throw cannot_write(file, problem.message());
         }
     }
+    const fs::path folder = place.has_parent_path() ? place.parent_path() : fs::path(".");
+    if (access(folder.c_str(), W_OK | X_OK) != 0) {
+        throw cannot_write(file, std::strerror(errno));
+    }
+    return place;
+}
+
+void replace_file(const fs::path& file, const std::string& text) {
+    std::error_code problem;
     fs::path unfinished = file;
     unfinished += "." + std::to_string(getpid());
     std::ofstream stream(unfinished, std::ios::binary);

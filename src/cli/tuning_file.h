@@ -24,8 +24,11 @@ struct TunedFigure {
 /// The file's text; nothing when there is no such file. Throws Error when it cannot be read.
 [[nodiscard]] std::string read_if_there(const std::filesystem::path& file);
 
-/// Writes the file, and the folders above it that are missing, so that a reader sees the old text or the new one.
-/// Throws Error.
+/// Where the file is really to be written (behind a symbolic link), with the folders above it, which are made where
+/// they are missing. Throws Error when it cannot be replaced, as /dev/null cannot.
+[[nodiscard]] std::filesystem::path place_to_write(const std::filesystem::path& file);
+
+/// Writes the file, which place_to_write() has named, so that a reader sees the old text or the new one. Throws Error.
 void replace_file(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace awaken::cli

@@ -173,6 +173,15 @@ def test_what_people_wrote_stays(tmp_path: Path) -> None:
     assert awaken("exec", "true", AWAKEN_TUNING=str(file)).status == 0
 
 
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    link, target = tmp_path / "tuning.conf", tmp_path / "kept" / "elsewhere.conf"
+    link.symlink_to(target)
+    for _ in range(2):  # the first makes what the link leads to
+        assert tune("-o", link).status == 0
+        assert link.is_symlink() and set(assignments(target.read_text())) == set(MEASURED)
+    assert sorted(path.name for path in target.parent.iterdir()) == [target.name]
+
+
 def test_a_file_that_is_wrong_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "tuning.conf"
     file.write_text("rings = 4\nrigns = 5\n")
@@ -183,10 +192,13 @@ def test_a_file_that_is_wrong_is_left_as_it_is(tmp_path: Path) -> None:
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     tune("-o", tmp_path).refused(str(tmp_path), "it is a folder", "-o FILE")
     (tmp_path / "file").write_text("")
-    result = tune("-o", tmp_path / "file" / "tuning.conf")
-    assert result.status == 2
-    assert "cannot be written (" in result.err
-    assert "-o FILE" in result.err
+    # Before anything is measured: nothing is on stdout.
+    tune("-o", tmp_path / "file" / "tuning.conf").refused("cannot be written (", "-o FILE")
+    device = tmp_path / "device"
+    device.symlink_to("/dev/null")
+    tune("-o", device).refused(f"{device} cannot be written (it is no ordinary file)")
+    assert device.is_char_device()
+    assert tune("--dry-run", AWAKEN_TUNING="/dev/null").status == 0
     awaken("tune", "--emulate", "cuda:1").refused("neither HOME nor XDG_CONFIG_HOME is set", "-o FILE")
 
 
