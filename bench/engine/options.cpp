@@ -30,6 +30,8 @@ constexpr std::size_t kSmallestMemoryLimit = std::size_t{1} << 20;
 constexpr int kMostValidationWarmup = 10;
 constexpr int kMostPercentiles = 5;
 constexpr int kMostThreads = 128;
+/// Of a window. What the MPI holds for each has to fit into memory, which would not be found out before it is full.
+constexpr int kMostMessages = 1 << 20;
 
 // Options of ours have no letter.
 enum OwnOption : int {
@@ -125,10 +127,12 @@ Number parse_number(const std::string& option, const std::string& text, Number l
     if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return value;
     std::string remedy = "use a whole number, at least " + std::to_string(least);
     if (most != std::numeric_limits<Number>::max()) remedy += " and at most " + std::to_string(most);
-    throw Error(
-        quoted(option, text) +
-            (error == std::errc::result_out_of_range || error == std::errc() ? " is out of range" : " is not a number"),
-        remedy);
+    const bool begins = error != std::errc::invalid_argument;
+    const bool whole = begins && end == text.data() + text.size();  // not so 1e3, 2.5, 5x
+    throw Error(quoted(option, text) + (whole    ? " is out of range"
+                                        : begins ? " is not a whole number"
+                                                 : " is not a number"),
+                remedy);
 }
 
 /// A positive fraction, also as a percentage.
@@ -206,7 +210,7 @@ void set_derived_type(Parser& parser, const std::string& value) {
         type.block_length = parse_bytes(parts[2], "-D vect::BLOCK");
         if (type.block_length == 0 || type.stride < type.block_length) {
             throw Error(quoted("-D", value) + " has blocks that are empty or overlap",
-                        "use a BLOCK of at least 1 byte and a STRIDE that is no smaller");
+                        "use a BLOCK of at least 1 element and a STRIDE that is no smaller");
         }
     } else if (equals_ignoring_case(parts[0], "indx") && parts.size() >= 2 && value.size() > 5) {
         type.form = DerivedType::Form::indexed;
@@ -224,7 +228,7 @@ void set_derived_type(Parser& parser, const std::string& value) {
             if (std::sscanf(line.c_str(), " %lld , %lld %c", &displacement, &length, &rest) != 2 || displacement < 0 ||
                 length <= 0) {
                 throw Error(path + ", line " + std::to_string(number) + ": '" + line + "' is not a block",
-                            "write 'displacement, block length' in bytes, such as '2, 10'");
+                            "write 'displacement, block length' in elements of -T, such as '2, 10'");
             }
             block.displacement = static_cast<std::ptrdiff_t>(displacement);
             block.length = static_cast<std::size_t>(length);
@@ -547,7 +551,9 @@ const std::vector<Row>& rows() {
         {'f', "full", no_argument, "", "prints more columns: extremes over ranks, iterations, parts of the time",
          [](Parser& p, const std::string&) { p.options().full = true; }},
         {'W', "window-size", required_argument, "N", "messages under way at once",
-         [](Parser& p, const std::string& v) { p.options().window_size = parse_number<int>("-W", v, 1); }},
+         [](Parser& p, const std::string& v) {
+             p.options().window_size = parse_number<int>("-W", v, 1, kMostMessages);
+         }},
         {'V', "vary-window", optional_argument, "", "windows of 1, 2, 4 to 128 messages instead of one size",
          [](Parser& p, const std::string&) { p.options().vary_window = true; }},
         {'R', "print-rate", required_argument, "0|1", "whether messages per second are printed",
@@ -584,7 +590,8 @@ const std::vector<Row>& rows() {
              p.note("-P is accepted without effect: no hardware counters are read; run under a profiler such as perf");
          }},
         {'D', "ddt", required_argument, "cont|vect:STRIDE:BLOCK|indx:FILE",
-         "a derived datatype; bytes, and lines 'displacement, block length' in FILE; not with -c", set_derived_type},
+         "a derived datatype; elements of -T, and lines 'displacement, block length' of them in FILE; not with -c",
+         set_derived_type},
         {'N', "nhbr", required_argument, "cart:DIMENSIONS:RADIUS|graph:FILE",
          "the neighbourhood; lines 'source, destination' in FILE", set_neighborhood},
         {'T', "type", required_argument, "TYPE",
@@ -774,6 +781,26 @@ void note_options_without_effect(Parser& parser) {
     if (test.is_of_one_element()) without_effect('m', "the operation is on one element");
 }
 
+/// A type that no size holds an element of has no line of figures, which must not look like a measurement.
+void refuse_sizes_below_an_element(Parser& parser) {
+    const TestInfo& test = parser.test;
+    const std::vector<ElementType> types = types_to_measure(parser.options(), test);
+    std::vector<std::string> left_out;
+    std::size_t width = 0;
+    for (const ElementType type : types) {
+        if (sizes_to_measure(parser.options(), test, type).back() >= size_of(type)) continue;
+        left_out.push_back(std::string(mpi_name(type)) + " of " + std::to_string(size_of(type)) + " bytes");
+        width = std::max(width, size_of(type));
+    }
+    if (left_out.empty()) return;
+    if (left_out.size() == types.size()) {
+        throw Error("-m leaves no size that holds an " + left_out.front(),
+                    "give a larger one, such as -m " + std::to_string(width) + ":1M, or another type with -T");
+    }
+    for (const std::string& type : left_out)
+        parser.note("no size of -m holds an " + type + ": nothing is measured with it");
+}
+
 void check_combinations(Parser& parser) {
     const TestInfo& test = parser.test;
     Options& options = parser.options();
@@ -831,6 +858,7 @@ void check_combinations(Parser& parser) {
                             std::to_string(maximum) + " at most" + (options.maximum_size ? "" : " by default"),
                         "give both, the smaller first: -m MIN:MAX");
         }
+        refuse_sizes_below_an_element(parser);
     }
     // As in OMB: one managed buffer would have migrated when the next message of the window is sent.
     const auto managed = [](const BufferChoice& choice) { return choice.kind == BufferKind::managed; };
@@ -849,6 +877,12 @@ void set_sides(Parser& parser, const std::vector<std::string>& words) {
                     std::string(parser.test.name) + " takes no SRC and DST");
     }
     for (const std::string& word : words) {
+        // getopt takes an argument that may be missing only where it is attached, and leaves another among the words.
+        const bool percentiles = parser.has('z') && word.find_first_not_of("0123456789,") == std::string::npos;
+        if (percentiles || (parser.has('c') && word.starts_with("log"))) {
+            const std::string option = percentiles ? "-z" : "-c";
+            throw Error("'" + word + "' stands apart from " + option, "attach it: " + option + word);
+        }
         parser.options().sides.push_back(parse_buffer("", word));
         if (word == "M" && !parser.test.is_one_sided())
             parser.note("M is deprecated and taken as MH: write MH (first touched on the host) or MD (on the device)");

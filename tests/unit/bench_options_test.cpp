@@ -239,6 +239,16 @@ TEST(Options, TypesSizesAndRepetitions) {
     EXPECT_EQ(sizes_to_measure(huge.options, *huge.test, kChar).size(), 31U) << "must end where sizes overflow";
 }
 
+TEST(Options, SizesBelowAnElementAreNoMeasurement) {
+    EXPECT_TRUE(contains(refusal({"allreduce", "-m", "1:2"}), "holds an MPI_INT of 4 bytes: give a larger one"));
+    EXPECT_TRUE(contains(refusal({"latency", "-m", "3:5", "-T", "mpi_int,mpi_float"}), "-m leaves no size"));
+    EXPECT_EQ(refusal({"allreduce", "-m", "1:4"}), "");
+    EXPECT_EQ(refusal({"latency", "-m", "1:2"}), "");
+    const Options some = options({"latency", "-m", "1:2", "-T", "all"});
+    ASSERT_EQ(some.notes.size(), 2U);
+    EXPECT_TRUE(contains(some.notes.front(), "no size of -m holds an MPI_INT of 4 bytes"));
+}
+
 TEST(Options, OneSided) {
     const CommandLine put = parse({"put_latency"});
     EXPECT_EQ(window_form_of(put.options, *put.test), WindowForm::allocate);
@@ -414,12 +424,18 @@ TEST(Options, WrongUseSaysWhatToDo) {
     EXPECT_TRUE(contains(refusal({"latency", "--json"}), "--json lacks its argument"));
     EXPECT_TRUE(contains(refusal({"latency", "-i", "many"}), "is not a number"));
     EXPECT_TRUE(contains(refusal({"latency", "-i", "0"}), "at least 1"));
-    EXPECT_TRUE(contains(refusal({"latency", "-i", "5x"}), "-i '5x'"));
+    EXPECT_TRUE(contains(refusal({"latency", "-i", "5x"}), "-i '5x' is not a whole number"));
+    EXPECT_TRUE(contains(refusal({"latency", "-i", "1e3"}), "-i '1e3' is not a whole number"));
+    EXPECT_TRUE(contains(refusal({"latency", "-i", "99999999999999999999"}), "is out of range"));
+    EXPECT_TRUE(contains(refusal({"bw", "-W", "2147483647"}), "at most 1048576"));
     EXPECT_TRUE(contains(refusal({"latency", "-f"}), "it is for collectives"));
     EXPECT_TRUE(contains(refusal({"latency", "-d", "fpga"}), "cuda, rocm, managed or openacc"));
     EXPECT_TRUE(contains(refusal({"latency", "-T", "mpi_complex"}), "-T 'mpi_complex'"));
     EXPECT_TRUE(contains(refusal({"latency", "-z0"}), "-z '0'"));
     EXPECT_TRUE(contains(refusal({"latency", "-z1,2,3,4,5,6"}), "at most 5"));
+    EXPECT_TRUE(contains(refusal({"latency", "-z", "50,99"}), "'50,99' stands apart from -z: attach it: -z50,99"));
+    EXPECT_TRUE(contains(refusal({"latency", "-c", "log:here", "D", "D"}), "attach it: -clog:here"));
+    EXPECT_TRUE(contains(refusal({"latency", "50,99"}), "is not a kind of buffer"));
     EXPECT_TRUE(contains(refusal({"reduce", "-k", "fixed"}), "fixed:RANK"));
     EXPECT_TRUE(contains(refusal({"latency", "--omb-version", "6"}), "7.5 or 7.0"));
     EXPECT_TRUE(contains(refusal({"latency", "--gpu-map", "0,x"}), "--gpu-map 'x'"));
