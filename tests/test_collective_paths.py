@@ -36,7 +36,7 @@ def report_of(
         [program, f"--gpu={gpu}", *arguments],
         emulate=emulate,
         environment={"AWAKEN_REPORT": str(file), **environment},
-        timeout=120,
+        timeout=120 if ranks <= 4 else 900,
     )
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
@@ -357,7 +357,8 @@ CUT_WITH_BLOCKS = {
         ("mpich", "hip:2", 3, 2, "alltoall"),
         ("openmpi", "cuda:2", 2, 2, "scatter"),
         pytest.param("mpich", "cuda:2", 4, 2, "gather", marks=pytest.mark.long),
-        pytest.param("mpich", "cuda:2", 6, 3, "", marks=pytest.mark.long),
+        # Open MPI's ranks leave the processor to others while they wait, as so many need.
+        pytest.param("openmpi", "cuda:2", 6, 3, "", marks=pytest.mark.long),
         pytest.param("openmpi", "hip:2", 8, 2, "", marks=pytest.mark.long),
     ],
 )

@@ -14,8 +14,8 @@ void make_folder(const std::string& path);
 [[nodiscard]] bool holds_trace(const std::string& folder);
 
 /// Takes a folder for a run: `folder` itself (0), made if need be, or, where that holds a trace already or is another
-/// run's that has not ended yet (nor been killed, as far as that can be told), the first folder/run-<number> (number from 2) that does not exist yet, which is made.
-/// Throws awaken::Error.
+/// run's that has not ended yet (nor been killed, as far as that can be told), the first folder/run-<number> (number
+/// from 2) that does not exist yet, which is made. Throws awaken::Error.
 [[nodiscard]] int take_folder(const std::string& folder);
 /// The run in `folder` has written its files, by which others know that it is taken.
 void leave_folder(const std::string& folder) noexcept;
