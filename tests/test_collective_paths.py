@@ -389,6 +389,36 @@ def test_between_nodes(
 
 
 IN_MESSAGES = {**CHUNKS, "AWAKEN_TUNE_NETWORK_BYTES": "1K", "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "4K"}
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks"),
+    [("openmpi", "cuda:2", 3), ("mpich", "hip:2", 2), pytest.param("mpi5", "cuda:4", 4, marks=pytest.mark.long)],
+)
+def test_scans_on_a_node(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {},
+        "--mix=device",
+        "--filter=scan_sum_int",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    # In place, what the others read is a copy.
+    for function in ("MPI_Scan", "MPI_Exscan"):
+        assert calls[function, "direct"] > 0 and calls[function, "copied"] > 0, calls
+
+
 VARYING = {f"MPI_{name}" for name in ("Gatherv", "Scatterv", "Allgatherv", "Alltoallv", "Alltoallw")}
 
 
@@ -456,6 +486,7 @@ def test_varying_parts_staged_where_the_table_says_so(
         ("openmpi", "hip:2", 3, 1, "bcast"),
         ("openmpi", "hip:2", 3, 1, "reduce_sum_double"),
         pytest.param("mpich", "hip:2", 4, 2, "reduce_sum_double", marks=pytest.mark.long),
+        pytest.param("openmpi", "cuda:2", 5, 2, "reduce_sum_double", marks=pytest.mark.long),
         pytest.param("mpi5", "cuda:2", 7, 3, "reduce_sum_double", marks=pytest.mark.long),
     ],
 )

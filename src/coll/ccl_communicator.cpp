@@ -85,6 +85,8 @@ bool CclCommunicator::supports(const ccl::Library& library, const Kind kind, con
             return true;
         case Kind::gather:
         case Kind::scatter:
+        case Kind::scan:
+        case Kind::exscan:
         case Kind::barrier:
         case Kind::neighborhood:
             return false;
@@ -238,6 +240,8 @@ void CclCommunicator::issue(const Operation& operation, const gpu::StreamHandle 
         }
         case Kind::gather:
         case Kind::scatter:
+        case Kind::scan:
+        case Kind::exscan:
         case Kind::barrier:
         case Kind::neighborhood:
             throw Error("the library has no such collective", "this is a defect; please report it");

@@ -60,6 +60,8 @@ std::byte* bytes_of_buffer(const void* const buffer) {
 int broadcast_in_levels(Call& call, std::byte* begin, int bytes, int root, MPI_Comm comm);
 int allreduce_in_levels(Call& call, const void* send_buffer, void* receive_buffer, int count, MPI_Datatype type,
                         MPI_Op op, MPI_Comm comm);
+int reduce_in_levels(Call& call, const void* input, void* receive_buffer, int count, MPI_Datatype type, MPI_Op op,
+                     int root, MPI_Comm comm);
 
 /// The members meet without the MPI where they can, which is also where they tell each other what they have seen.
 struct Barrier {
@@ -733,6 +735,7 @@ struct Reduce {
                 const InChunks::Way way = chunks.agreed(
                     {.kind = Kind::reduce,
                      .code = code,
+                     .levels = code != 0,
                      .library = LibraryCall{.kind = Kind::reduce,
                                             .code = code,
                                             .root = root,
@@ -742,6 +745,10 @@ struct Reduce {
                 if (way == InChunks::Way::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
+                }
+                if (way == InChunks::Way::levels && chunks.size() <= std::numeric_limits<int>::max()) {
+                    return reduce_in_levels(call, in_place ? receive_buffer : send_buffer, receive_buffer,
+                                            static_cast<int>(count), type, op, root, comm);
                 }
                 if (way != InChunks::Way::whole) {
                     const Cut sent(send_buffer, type), received(receive_buffer, type);
@@ -778,28 +785,30 @@ struct ReduceAll {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        bool all_host = false;
-        if constexpr (function == Function::Allreduce || function == Function::Allreduce_c ||
-                      function == Function::Iallreduce || function == Function::Iallreduce_c ||
-                      function == Function::Allreduce_init || function == Function::Allreduce_init_c) {
-            if (OnNode here(call, comm, Kind::allreduce, tail...); here) {
-                here.reduces(op, type, static_cast<std::int64_t>(count));
-                here.arguments.in_place = send_buffer == MPI_IN_PLACE;
-                if (!here.arguments.in_place) {
-                    here.sends(send_buffer, static_cast<std::int64_t>(count), type);
-                }
-                here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
-                if (here.run(tail...)) {
-                    return MPI_SUCCESS;
-                }
-                all_host = here.all_host();
-            }
-        }
-        const bool in_place = send_buffer == MPI_IN_PLACE;
         // MPI_Exscan leaves the first rank's buffer alone.
         constexpr bool partial = function == Function::Exscan || function == Function::Iexscan ||
                                  function == Function::Exscan_c || function == Function::Iexscan_c ||
                                  function == Function::Exscan_init || function == Function::Exscan_init_c;
+        constexpr bool total = function == Function::Allreduce || function == Function::Allreduce_c ||
+                               function == Function::Iallreduce || function == Function::Iallreduce_c ||
+                               function == Function::Allreduce_init || function == Function::Allreduce_init_c;
+        const bool in_place = send_buffer == MPI_IN_PLACE;
+        bool all_host = false;
+        if (OnNode here(call, comm, total ? Kind::allreduce : partial ? Kind::exscan : Kind::scan, tail...); here) {
+            const bool only_sends = partial && here.rank() == 0;
+            here.reduces(op, type, static_cast<std::int64_t>(count));
+            here.arguments.in_place = in_place && !only_sends;
+            if (!here.arguments.in_place) {
+                here.sends(in_place ? receive_buffer : send_buffer, static_cast<std::int64_t>(count), type);
+            }
+            if (!only_sends) {
+                here.receives(receive_buffer, static_cast<std::int64_t>(count), type);
+            }
+            if (here.run(tail...)) {
+                return MPI_SUCCESS;
+            }
+            all_host = here.all_host();
+        }
         if constexpr (sizeof...(Tail) == 0) {
             if (InChunks chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
                 chunks.reads(in_place ? receive_buffer : send_buffer);
@@ -1013,6 +1022,7 @@ class InLevels {
     const std::int64_t _bytes;
 };
 
+/// Whether the root is in a column, as not all members are where nodes are of different sizes.
 bool can_broadcast_in_levels(const std::int64_t bytes, const int root, const MPI_Comm comm) {
     return bytes <= std::numeric_limits<int>::max() &&
            layer().neighbours.levels_of(comm)->place_of(root).in_column >= 0;
@@ -1032,52 +1042,97 @@ int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, con
     return in.raise(error);
 }
 
+/// How a reduction is shared out among the members of a node: one share for each column.
+class Shares {
+  public:
+    Shares(const Levels& levels, const int count, const MPI_Datatype type)
+        : _own(static_cast<std::size_t>(levels.rank_on_node())),
+          _type(type),
+          _counts(static_cast<std::size_t>(levels.size_of_node())),
+          _displacements(_counts.size()) {
+        const int columns = levels.columns();
+        int begin = 0;
+        for (std::size_t i = 0; i < _counts.size(); ++i) {
+            const int column = static_cast<int>(i);
+            _counts[i] = column < columns ? count / columns + (column < count % columns ? 1 : 0) : 0;
+            _displacements[i] = begin;
+            begin += _counts[i];
+        }
+    }
+
+    [[nodiscard]] const int* counts() const noexcept { return _counts.data(); }
+    [[nodiscard]] const int* displacements() const noexcept { return _displacements.data(); }
+    [[nodiscard]] int own_count() const noexcept { return _counts[_own]; }
+    [[nodiscard]] int own_displacement() const noexcept { return _displacements[_own]; }
+
+    /// Room for this member's share, of the same GPU as `like`, if there is any, else of the host. Null: it has none.
+    [[nodiscard]] void* room(const void* const like) {
+        if (own_count() == 0) {
+            return nullptr;
+        }
+        const auto bytes = static_cast<std::size_t>(bytes_of(layer().real, own_count(), _type));
+        gpu::Runtime& runtime = layer().gpu();
+        gpu::PointerInfo info;
+        runtime.classify({&like, 1}, &info);
+        if (p2p::Link* const link = layer().neighbours.link(); link != nullptr && info.device >= 0) {
+            _exported = link->exported().acquire(info.device, bytes);
+        }
+        if (!_exported) {
+            _staging = layer().pool.acquire(runtime, bytes);
+        }
+        return _exported ? _exported.data() : _staging.data();
+    }
+
+  private:
+    const std::size_t _own;
+    const MPI_Datatype _type;
+    std::vector<int> _counts, _displacements;
+    transfer::ExportedPool::Block _exported;
+    transfer::StagingBlock _staging;
+};
+
 /// Each node adds up and gives each of its members a share, each column adds up its share, and each node puts the
 /// shares together again.
 int allreduce_in_levels(Call& call, const void* const send_buffer, void* const receive_buffer, const int count,
                         const MPI_Datatype type, const MPI_Op op, const MPI_Comm comm) {
-    const std::int64_t bytes = bytes_of(layer().real, count, type);
-    const InLevels in(call, comm, bytes);
-    const int columns = in.levels.columns();
-    std::vector<int> counts(static_cast<std::size_t>(in.levels.size_of_node())), displacements(counts.size());
-    for (int i = 0, begin = 0; i < in.levels.size_of_node(); ++i) {
-        counts[static_cast<std::size_t>(i)] = i < columns ? count / columns + (i < count % columns ? 1 : 0) : 0;
-        displacements[static_cast<std::size_t>(i)] = begin;
-        begin += counts[static_cast<std::size_t>(i)];
-    }
-    const auto own = static_cast<std::size_t>(in.levels.rank_on_node());
+    const InLevels in(call, comm, bytes_of(layer().real, count, type));
+    Shares shares(in.levels, count, type);
     const bool in_place = send_buffer == MPI_IN_PLACE;
-    void* share = Cut(receive_buffer, type).at(displacements[own]);
     // In place, the others still read what lies there.
-    transfer::ExportedPool::Block exported;
-    transfer::StagingBlock staging;
-    if (in_place && counts[own] > 0) {
-        const auto room = static_cast<std::size_t>(bytes_of(layer().real, counts[own], type));
-        gpu::Runtime& runtime = layer().gpu();
-        gpu::PointerInfo info;
-        runtime.classify({&share, 1}, &info);
-        if (p2p::Link* const link = layer().neighbours.link(); link != nullptr && info.device >= 0) {
-            exported = link->exported().acquire(info.device, room);
-        }
-        if (exported) {
-            share = exported.data();
-        } else {
-            staging = layer().pool.acquire(runtime, room);
-            share = staging.data();
-        }
-    }
+    void* const share =
+        in_place ? shares.room(receive_buffer) : Cut(receive_buffer, type).at(shares.own_displacement());
     int error = ReduceScatter::run<Function::Reduce_scatter>(call, in_place ? receive_buffer : send_buffer, share,
-                                                             static_cast<const int*>(counts.data()), type, op,
-                                                             in.levels.node());
-    if (error == MPI_SUCCESS && counts[own] > 0) {
-        error =
-            ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, share, counts[own], type, op, in.levels.column());
+                                                             shares.counts(), type, op, in.levels.node());
+    if (error == MPI_SUCCESS && shares.own_count() > 0) {
+        error = ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, share, shares.own_count(), type, op,
+                                                    in.levels.column());
     }
     if (error == MPI_SUCCESS) {
-        error = AllGatherV::run<Function::Allgatherv>(call, in_place ? share : MPI_IN_PLACE, in_place ? counts[own] : 0,
-                                                      type, receive_buffer, static_cast<const int*>(counts.data()),
-                                                      static_cast<const int*>(displacements.data()), type,
-                                                      in.levels.node());
+        error = AllGatherV::run<Function::Allgatherv>(call, in_place ? share : MPI_IN_PLACE,
+                                                      in_place ? shares.own_count() : 0, type, receive_buffer,
+                                                      shares.counts(), shares.displacements(), type, in.levels.node());
+    }
+    return in.raise(error);
+}
+
+/// Each node adds up and gives each of its members a share, each column adds up its share on the root's node, and the
+/// root collects the shares there. `input`: what this member sends.
+int reduce_in_levels(Call& call, const void* const input, void* const receive_buffer, const int count,
+                     const MPI_Datatype type, const MPI_Op op, const int root, const MPI_Comm comm) {
+    const InLevels in(call, comm, bytes_of(layer().real, count, type));
+    const Levels::Place place = in.levels.place_of(root);
+    Shares shares(in.levels, count, type);
+    void* const share = shares.room(input);
+    int error =
+        ReduceScatter::run<Function::Reduce_scatter>(call, input, share, shares.counts(), type, op, in.levels.node());
+    const bool near_root = in.levels.is_on(place.node);
+    if (error == MPI_SUCCESS && shares.own_count() > 0) {
+        error = Reduce::run<Function::Reduce>(call, near_root ? MPI_IN_PLACE : share, share, shares.own_count(), type,
+                                              op, in.levels.in_column_from(place.node), in.levels.column());
+    }
+    if (error == MPI_SUCCESS && near_root) {
+        error = GatherV::run<Function::Gatherv>(call, share, shares.own_count(), type, receive_buffer, shares.counts(),
+                                                shares.displacements(), type, place.on_node, in.levels.node());
     }
     return in.raise(error);
 }

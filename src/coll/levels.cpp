@@ -4,7 +4,7 @@
 
 namespace awaken::AWAKEN_ABI {
 
-Levels::Levels(const Native& native, const MPI_Comm comm, const int node) : _native(native) {
+Levels::Levels(const Native& native, const MPI_Comm comm, const int node) : _native(native), _own_node(node) {
     int rank = 0, size = 0;
     native.Comm_rank(comm, &rank);
     native.Comm_size(comm, &size);
@@ -30,18 +30,28 @@ Levels::Levels(const Native& native, const MPI_Comm comm, const int node) : _nat
         return;
     }
     make(_rank_on_node < least[0] ? _rank_on_node : MPI_UNDEFINED, _column);
-    Place mine{_rank_on_node, -1};
+    Place mine{_rank_on_node, -1, node};
     if (_column != MPI_COMM_NULL) {
         native.Comm_rank(_column, &mine.in_column);
     }
     _places.resize(static_cast<std::size_t>(size));
-    native.Allgather(&mine, 2, MPI_INT, _places.data(), 2, MPI_INT, comm);
+    constexpr int kNumbers = sizeof(Place) / sizeof(int);
+    native.Allgather(&mine, kNumbers, MPI_INT, _places.data(), kNumbers, MPI_INT, comm);
     for (const Place& each : _places) {
         if (each.on_node < least[0] && each.in_column < 0) {
             return;
         }
     }
     _columns = least[0];
+}
+
+int Levels::in_column_from(const int node) const noexcept {
+    for (const Place& each : _places) {
+        if (each.node == node && each.on_node == _rank_on_node) {
+            return each.in_column;
+        }
+    }
+    return -1;
 }
 
 Levels::~Levels() {

@@ -33,14 +33,20 @@ class Levels {
     struct Place {
         int on_node;    ///< rank in its node()
         int in_column;  ///< rank in its column(); -1: it has none
+        int node;       ///< the number that it passed
     };
     [[nodiscard]] Place place_of(int rank) const { return _places[static_cast<std::size_t>(rank)]; }
+
+    /// The rank in this member's column() of the one on that node.
+    [[nodiscard]] int in_column_from(int node) const noexcept;
+    [[nodiscard]] bool is_on(const int node) const noexcept { return node == _own_node; }
 
     /// Before MPI goes down: it frees what is left itself.
     void give_up() noexcept;
 
   private:
     const Native& _native;
+    const int _own_node;
     MPI_Comm _node = MPI_COMM_NULL, _column = MPI_COMM_NULL;
     int _rank_on_node = 0, _size_of_node = 0, _columns = 0;
     std::vector<Place> _places;

@@ -67,6 +67,12 @@ class Planner {
             case Kind::alltoall:
                 collect();
                 break;
+            case Kind::scan:
+                reduce_members_before(_shape.own + 1);
+                break;
+            case Kind::exscan:
+                reduce_members_before(_shape.own);
+                break;
             case Kind::barrier:
             case Kind::neighborhood:
                 break;
@@ -123,6 +129,20 @@ class Planner {
         combination.elements = _shape.elements;
         for (int member = 0; member < _shape.members; ++member) {
             combination.sources[combination.source_count++] = {member, false, _shape.own_offset};
+        }
+        combination.targets[combination.target_count++] = {_shape.own, true, 0};
+        _plan.combinations.push_back(combination);
+    }
+
+    /// scan, exscan: each member for itself.
+    void reduce_members_before(const int end) {
+        if (_shape.elements == 0 || end == 0) {
+            return;
+        }
+        Combination combination;
+        combination.elements = _shape.elements;
+        for (int member = 0; member < end; ++member) {
+            combination.sources[combination.source_count++] = {member, false, 0};
         }
         combination.targets[combination.target_count++] = {_shape.own, true, 0};
         _plan.combinations.push_back(combination);
@@ -193,9 +213,9 @@ class Planner {
     Plan _plan;
 };
 
-constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",      "allreduce",      "gather",
-                                                        "scatter",   "allgather",   "reduce_scatter", "alltoall",
-                                                        "barrier",   "neighborhood"};
+constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",    "allreduce",      "gather",
+                                                        "scatter",   "allgather", "reduce_scatter", "alltoall",
+                                                        "scan",      "exscan",    "barrier",        "neighborhood"};
 constexpr std::array<const char*, 7> kAlgorithmNames = {"one", "each", "all", "ccl", "levels", "messages", "staged"};
 
 }  // namespace

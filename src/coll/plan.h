@@ -25,10 +25,18 @@ enum class Kind : std::uint8_t {
     allgather,
     reduce_scatter,
     alltoall,
+    scan,
+    exscan,
     barrier,      ///< over when all have voted
     neighborhood  ///< messages along the edges of a topology, whatever moves these: nothing is planned
 };
-inline constexpr int kKinds = 10;
+inline constexpr int kKinds = 12;
+
+/// Whether it combines values, which needs kernels for their type and operation.
+[[nodiscard]] constexpr bool is_reduction(const Kind kind) noexcept {
+    return kind == Kind::reduce || kind == Kind::allreduce || kind == Kind::reduce_scatter || kind == Kind::scan ||
+           kind == Kind::exscan;
+}
 
 /// "allreduce".
 [[nodiscard]] const char* to_string(Kind kind) noexcept;

@@ -53,6 +53,7 @@ std::vector<SelectionRow> built_in() {
         row({}, Algorithm::all),
         across_nodes({}, Algorithm::ccl),
         across_nodes(Kind::allreduce, Algorithm::levels),
+        across_nodes(Kind::reduce, Algorithm::levels),
         across_nodes(Kind::broadcast, Algorithm::levels),
         across_nodes(Kind::gather, Algorithm::messages),
         across_nodes(Kind::scatter, Algorithm::messages),
@@ -241,7 +242,7 @@ const char* to_string(const TypeClass type) noexcept {
 }
 
 TypeClass type_class_of(const Kind kind, const std::uint32_t code) noexcept {
-    if (kind != Kind::allreduce && kind != Kind::reduce && kind != Kind::reduce_scatter) {
+    if (!is_reduction(kind)) {
         return TypeClass::nothing;
     }
     if (code == 0) {

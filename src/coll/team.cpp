@@ -38,10 +38,6 @@ std::uint64_t signature_of(const Arguments& arguments) {
     return state;
 }
 
-bool is_reduction(const Kind kind) noexcept {
-    return kind == Kind::reduce || kind == Kind::allreduce || kind == Kind::reduce_scatter;
-}
-
 /// The widest elements that all of these addresses and the length are multiples of.
 std::uint64_t width_of(std::uint64_t bits) noexcept {
     bits |= 16;
@@ -408,8 +404,9 @@ void Round::prepare() {
         given.obstacle = "a rank has no memory left for copies";
         return;
     }
-    // In place most collectives send what nobody overwrites before it was read; of these two, others write into it.
-    const bool overwritten = given.kind == Kind::reduce_scatter || given.kind == Kind::alltoall;
+    // In place most collectives send what nobody overwrites before it was read; in these, others still read it then.
+    const bool overwritten = given.kind == Kind::reduce_scatter || given.kind == Kind::alltoall ||
+                             given.kind == Kind::scan || given.kind == Kind::exscan;
     const bool sends_received = given.in_place && !is_used(given.send) && is_used(given.receive);
     if (sends_received && overwritten) {
         given.send = given.receive;

@@ -151,6 +151,25 @@ TEST_P(PlanTest, ReduceGivesTheSumToTheRoot) {
     }
 }
 
+TEST_P(PlanTest, ScansGiveEachTheSumOfThoseBeforeIt) {
+    for (const Kind kind : {Kind::scan, Kind::exscan}) {
+        for (const std::uint64_t elements : kElements) {
+            Memory given = memory(elements * 2, elements * 2);
+            Bytes expected(elements * 2);
+            std::vector<Bytes> results;
+            for (int member = 0; member < members(); ++member) {
+                const auto at = static_cast<std::size_t>(member);
+                const Bytes before = member == 0 ? given.receive[at] : expected;  // the first one's is left alone
+                for (std::size_t byte = 0; byte < expected.size(); ++byte)
+                    expected[byte] = static_cast<unsigned char>(expected[byte] + given.send[at][byte]);
+                results.push_back(kind == Kind::scan ? expected : before);
+            }
+            run_all(kind, given, 2, [&](Shape& each) { each.elements = elements; });
+            EXPECT_EQ(given.receive, results) << to_string(kind) << ' ' << elements;
+        }
+    }
+}
+
 TEST_P(PlanTest, BroadcastReachesAllButTheRoot) {
     for (int root = 0; root < members(); ++root) {
         for (const std::uint64_t elements : kElements) {

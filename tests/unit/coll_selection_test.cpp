@@ -52,7 +52,8 @@ TEST(Selection, AlgorithmsAreForOneNodeOrForSeveral) {
         for (const std::uint64_t bytes : {8ULL, 1ULL << 30}) {
             const Occasion wide = occasion(static_cast<Kind>(kind), 8, bytes, 2);
             EXPECT_EQ(table.choose(wide), Algorithm::ccl);
-            const bool has_levels = wide.kind == Kind::allreduce || wide.kind == Kind::broadcast;
+            const bool has_levels =
+                wide.kind == Kind::allreduce || wide.kind == Kind::reduce || wide.kind == Kind::broadcast;
             const bool in_parts = wide.kind == Kind::gather || wide.kind == Kind::scatter ||
                                   wide.kind == Kind::allgather || wide.kind == Kind::alltoall;
             EXPECT_EQ(table.choose(wide, Algorithm::ccl), has_levels ? Algorithm::levels
