@@ -1,16 +1,14 @@
 // The CPU in place of a GPU: a thread works off what a GPU's compute stream would, so that products overlap with
 // reductions here too.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "host_blas.h"
+#include "host_memory.h"
 #include "machine.h"
 #include "ranges.h"
 #include "worker.h"
@@ -32,17 +30,7 @@ class HostMachine : public Machine {
     void free(void* memory) override { std::free(memory); }
     void* allocate_on_host(std::size_t bytes) override { return allocate(bytes); }
     void free_on_host(void* memory) override { std::free(memory); }
-    /// What the system could give without swapping. It promises more than that, and takes it back the hard way.
-    std::size_t free_bytes() const override {
-        std::ifstream file("/proc/meminfo");
-        std::string name;
-        std::size_t kilobytes = 0;
-        while (file >> name >> kilobytes) {
-            if (name == "MemAvailable:") return kilobytes << 10;
-            file.ignore(INT_MAX, '\n');
-        }
-        return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    }
+    std::size_t free_bytes() const override { return free_host_bytes(); }
     bool is_host() const override { return true; }
 
     void fill(double* X, std::size_t count, const Filling& filling) override {

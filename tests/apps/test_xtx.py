@@ -334,6 +334,13 @@ def test_mixed_precision_is_mixed(precision: str) -> None:
     assert 1e-7 < errors_of(mixed.out, "rest") < 1e-3
 
 
+@pytest.mark.parametrize("precision", ["mixed-communication", "mixed"])
+def test_one_block_has_no_rest(precision: str) -> None:
+    done = on_cpu("mpich", *sizes(50, 6, 10), "--precision", precision, *FEW)
+    assert done.status == 0, done.err
+    assert "# largest error of the diagonal blocks: " in done.out and "of the rest" not in done.out
+
+
 def test_products_in_fp32_lose_more_than_sums_in_fp32() -> None:
     words = [*sizes(20000, 6, 2), "--input", "random", "--repeats", "1"]
     rest = {}

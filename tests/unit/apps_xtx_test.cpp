@@ -2,10 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <complex>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "host_blas.h"
+#include "host_memory.h"
 #include "model.h"
 #include "plan.h"
 
@@ -194,6 +199,65 @@ TEST(XtxLoops, MultiplyInEachPrecision) {
     check_loops<double>(false, false);
     check_loops<std::complex<float>>(true, true);
     check_loops<std::complex<double>>(false, true);
+}
+
+class HostMemory : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        std::string pattern = (std::filesystem::temp_directory_path() / "xtx-memory-XXXXXX").string();
+        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+        root = pattern;
+        put("/proc/meminfo", "MemTotal:  9000000 kB\nMemFree:  10 kB\nMemAvailable:  1000 kB\n");
+    }
+    void TearDown() override { std::filesystem::remove_all(root); }
+
+    void put(const std::string& path, const std::string& text) const {
+        std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
+        std::ofstream(root + path) << text;
+    }
+    void put_v2(const std::string& group, const std::string& limit, const std::string& use) const {
+        put("/sys/fs/cgroup" + group + "/memory.max", limit);
+        put("/sys/fs/cgroup" + group + "/memory.current", use);
+    }
+
+    std::string root;
+};
+
+TEST_F(HostMemory, IsWhatTheSystemHasAvailable) {
+    EXPECT_EQ(free_host_bytes(root), 1000U << 10) << "no control groups";
+    put("/proc/self/cgroup", "0::/user.slice\n");
+    put_v2("/user.slice", "max\n", "4096\n");
+    EXPECT_EQ(free_host_bytes(root), 1000U << 10) << "none that is limited";
+    put_v2("/user.slice", "8000000\n", "0\n");
+    EXPECT_EQ(free_host_bytes(root), 1000U << 10) << "a limit that is further away";
+}
+
+TEST_F(HostMemory, IsLimitedByTheGroupAndThoseAboveIt) {
+    put("/proc/self/cgroup", "0::/slurm/job_7/step_0\n");
+    put_v2("/slurm/job_7/step_0", "500000\n", "100000\n");
+    EXPECT_EQ(free_host_bytes(root), 400000U);
+    put("/sys/fs/cgroup/slurm/job_7/step_0/memory.stat", "anon 20000\ninactive_file 30000\nactive_file 50000\n");
+    EXPECT_EQ(free_host_bytes(root), 430000U) << "caches are given back";
+    put_v2("/slurm/job_7", "300000\n", "200000\n");
+    EXPECT_EQ(free_host_bytes(root), 100000U);
+    put_v2("/slurm/job_7", "300000\n", "400000\n");
+    EXPECT_EQ(free_host_bytes(root), 0U) << "the limit was lowered";
+}
+
+TEST_F(HostMemory, IsLimitedByTheContainerWhosePathIsTheHosts) {
+    put("/proc/self/cgroup", "0::/docker/1f2e\n");
+    put_v2("", "700000\n", "100000\n");
+    EXPECT_EQ(free_host_bytes(root), 600000U);
+}
+
+TEST_F(HostMemory, IsLimitedByGroupsOfTheFirstVersion) {
+    put("/proc/self/cgroup", "5:cpu,cpuacct:/job\n4:cpuset,memory:/job\n1:name=systemd:/job\n0::/job\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "900000\n");
+    put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "600000\n");
+    put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "100000\n");
+    put("/sys/fs/cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 50000\n");
+    EXPECT_EQ(free_host_bytes(root), 550000U);
 }
 
 }  // namespace
