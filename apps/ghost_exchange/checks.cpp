@@ -319,6 +319,12 @@ void print_field(const Block& block, const std::vector<double>& cells) {
         if (rank == 0) std::printf("# a row has more than %lld cells with its halo: not printed\n", most_columns);
         return;
     }
+    // Each rank's text is one message, whose length is an int; and nobody reads more.
+    constexpr Index most_rows = 10'000;
+    if (block.jmax + 2 * block.nhalo > most_rows) {
+        if (rank == 0) std::printf("# a column has more than %lld cells with its halo: not printed\n", most_rows);
+        return;
+    }
     std::string text;
     for (Index j = block.jsize + block.nhalo - 1; j >= -block.nhalo; --j) {
         text += "#";

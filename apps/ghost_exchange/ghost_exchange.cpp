@@ -11,6 +11,7 @@
 //   checks.h            how it is known that the result is right
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "affinity.h"
 #include "checks.h"
@@ -39,10 +40,19 @@ Block decompose(const Options& options) {
 }
 
 /// What an update costs when next to nothing travels: its launches, waits and messages. In microseconds, the mean of
-/// some after the first ones. Collective.
-double fixed_cost_us(const Options& options, const Block& block, const Machine& machine) {
+/// some after the first ones. Nothing where the halo is so wide that the smallest blocks are no smaller than these:
+/// much would travel then, and a second field may not fit into the memory. Collective.
+std::optional<double> fixed_cost_us(const Options& options, const Block& block, const Machine& machine) {
+    constexpr Index cells_of_a_side = 8;
+    const Index cells = std::max(cells_of_a_side, block.nhalo);
+    // A narrow halo always leaves them small.
+    if (block.nhalo > cells_of_a_side) {
+        // Of the smallest of all blocks, so that all ranks agree.
+        const Index halos = 2 * block.nhalo;
+        const Index field = (block.imax / block.grid.x + halos) * (block.jmax / block.grid.y + halos);
+        if ((block.nhalo + halos) * (block.nhalo + halos) > field / 4) return {};
+    }
     const apps::RangeOfOtherWork range("smallest blocks");
-    const Index cells = std::max<Index>(8, block.nhalo);
     const Block small = block_of(apps::rank_of_world(), block.grid, cells * block.grid.x, cells * block.grid.y,
                                  block.nhalo, block.corners);
     Simulation simulation(program, options, small, machine);

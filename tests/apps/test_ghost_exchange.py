@@ -337,6 +337,24 @@ def test_the_field_is_printed_with_its_halo() -> None:
     assert "more than 100 cells" in result.out
 
 
+def test_a_field_of_many_rows_is_not_printed() -> None:
+    """Nobody reads it, and the text of tens of millions of rows is longer than a message can be."""
+    result = run("mpich", None, "-i", "9", "-j", "9997", "-I", "0", "-p", "--memory", "host")
+    assert result.status == 0, result.err
+    assert "# a column has more than 10000 cells with its halo: not printed\n" in result.out
+    assert "with its halo\n" not in result.out
+
+
+def test_with_a_wide_halo_nothing_is_timed_for_smaller_blocks() -> None:
+    """They would not be smaller, and take as much memory as the field."""
+    words = ("-i", "60", "-j", "60", "-I", "1", "--memory", "host", "--ranges")
+    wide, narrow = (run("mpich", None, *words, "-h", halo) for halo in ("20", "2"))
+    assert (wide.status, narrow.status) == (0, 0), wide.err + narrow.err
+    assert re.search(r"# ghost cell: [\d.]+ us an update of \d+ bytes; not timed for smaller blocks", wide.out)
+    assert re.search(r"# ghost cell: [\d.]+ us an update; [\d.]+ us for the smallest blocks", narrow.out)
+    assert ("smallest blocks  " in wide.out, "smallest blocks  " in narrow.out) == (False, True)
+
+
 def test_ranks_that_share_a_gpu_are_warned_of() -> None:
     small = ("-i", "8", "-j", "8", "-I", "1")
     result = run("mpich", "cuda:2", *small, ranks=3)
