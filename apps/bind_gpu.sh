@@ -11,6 +11,9 @@
 # On AMD the choice is made by ROCR_VISIBLE_DEVICES alone: HIP would take any other list, CUDA's included, as numbers
 # among the GPUs that this one leaves. Elsewhere it is made by CUDA_VISIBLE_DEVICES, which HIP understands as well.
 #
+# CUDA numbers GPUs as CUDA_DEVICE_ORDER says, if that is set, else by their addresses as nvidia-smi does: in the order
+# FASTEST_FIRST nothing tells which number has which cores.
+#
 # BIND_GPU_COUNT sets the number of GPUs where it cannot be found out, BIND_GPU_SYS another root of sysfs (for tests).
 
 fail() {
@@ -65,13 +68,17 @@ among() {
         esac
     done | grep . | paste -s -d ',' -
 }
+# The list without the empty entries of "0,,1" or "0,1,".
+entries() {
+    echo "$1" | tr ',' '\n' | grep . | paste -s -d ',' -
+}
 if [ $vendor = nvidia ]; then
-    visible=$CUDA_VISIBLE_DEVICES
+    visible=$(entries "$CUDA_VISIBLE_DEVICES")
     # For CUDA that is no GPU, not any.
-    [ -n "${CUDA_VISIBLE_DEVICES-unset}" ] || fail "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it"
+    [ -n "$visible" ] || [ -z "${CUDA_VISIBLE_DEVICES+set}" ] || fail "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it"
 else
-    visible=$ROCR_VISIBLE_DEVICES
-    within=${HIP_VISIBLE_DEVICES:-$CUDA_VISIBLE_DEVICES}
+    visible=$(entries "$ROCR_VISIBLE_DEVICES")
+    within=$(entries "${HIP_VISIBLE_DEVICES:-$CUDA_VISIBLE_DEVICES}")
     if [ -z "$visible" ]; then
         visible=$within
     elif [ -n "$within" ] && [ "$within" != "$visible" ]; then
@@ -98,14 +105,26 @@ if [ $vendor = amd ]; then
     export ROCR_VISIBLE_DEVICES="$gpu"
 else
     # By default CUDA's first GPU is the fastest; nvidia-smi counts by address.
-    export CUDA_VISIBLE_DEVICES="$gpu" CUDA_DEVICE_ORDER=PCI_BUS_ID
+    export CUDA_VISIBLE_DEVICES="$gpu" CUDA_DEVICE_ORDER="${CUDA_DEVICE_ORDER:-PCI_BUS_ID}"
 fi
 
-# nvidia-smi writes 00000000:1B:00.0 where /sys has 0000:1b:00.0. A GPU that is named by its UUID stays without cores.
-case $gpu in
-    *[!0-9]*) address= ;;
-    *) address=$(echo "$all_addresses" | sed -n "$((gpu + 1))p" | tr 'A-F' 'a-f' | sed 's/^0000\(....:\)/\1/') ;;
+# The address of the GPU whose UUID begins with $1, as CUDA takes it; nothing where that is not one GPU.
+address_of_uuid() {
+    nvidia-smi --query-gpu=uuid,pci.bus_id --format=csv,noheader 2>/dev/null |
+        awk -F ', *' -v uuid="$1" 'index($1, uuid) == 1 { address = $2; ++found } END { if (found == 1) print address }'
+}
+address=
+case $vendor:$gpu in
+    nvidia:GPU-*) address=$(address_of_uuid "$gpu") ;;
+    *:*[!0-9]*) ;;
+    *)
+        if [ $vendor = amd ] || [ "$CUDA_DEVICE_ORDER" = PCI_BUS_ID ]; then
+            address=$(echo "$all_addresses" | sed -n "$((gpu + 1))p")
+        fi
+        ;;
 esac
+# nvidia-smi writes 00000000:1B:00.0 where /sys has 0000:1b:00.0.
+address=$(echo "$address" | tr 'A-F' 'a-f' | sed 's/^0000\(....:\)/\1/')
 cores=$(cat "$sys/bus/pci/devices/$address/local_cpulist" 2>/dev/null)
 # nproc would count OpenMP's threads where these are set.
 allowed=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)

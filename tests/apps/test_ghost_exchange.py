@@ -542,6 +542,8 @@ def visible_gpus(folder: Path, variables: dict[str, str]) -> subprocess.Complete
         ({"SLURM_LOCALID": "0", "MV2_COMM_WORLD_LOCAL_RANK": "1"}, "1"),
         ({"MVP_COMM_WORLD_LOCAL_RANK": "2"}, "2"),
         ({"FLUX_TASK_LOCAL_ID": "3", "CUDA_VISIBLE_DEVICES": "GPU-8f1e,GPU-03c7"}, "GPU-03c7"),
+        ({"MPI_LOCALRANKID": "1", "CUDA_VISIBLE_DEVICES": "0,,3"}, "3"),
+        ({"MPI_LOCALRANKID": "1", "CUDA_VISIBLE_DEVICES": "7,"}, "7"),
     ],
 )
 def test_the_wrapper_reads_the_launchers_variables(variables: dict[str, str], chosen: str, tmp_path: Path) -> None:
@@ -566,6 +568,7 @@ def amd_machine(folder: Path, gpus: int) -> None:
         ({"HIP_VISIBLE_DEVICES": "3,2"}, "2"),
         ({"CUDA_VISIBLE_DEVICES": "3,2"}, "2"),
         ({"ROCR_VISIBLE_DEVICES": "4,5,6,7", "HIP_VISIBLE_DEVICES": "0,3"}, "7"),
+        ({"ROCR_VISIBLE_DEVICES": ",4,,5,"}, "5"),
         # As Slurm sets them for a job with a part of a node.
         (dict.fromkeys(("ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"), "4,5"), "5"),
     ],
@@ -598,6 +601,11 @@ def test_lists_that_leave_no_gpu_are_refused(tmp_path: Path) -> None:
             ["true"],
             "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it",
         ),
+        (
+            {"BIND_GPU_COUNT": "4", "SLURM_LOCALID": "0", "CUDA_VISIBLE_DEVICES": ","},
+            ["true"],
+            "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it",
+        ),
         ({"BIND_GPU_COUNT": "4", "SLURM_LOCALID": "0"}, [], "usage: "),
     ],
 )
@@ -608,9 +616,35 @@ def test_the_wrapper_says_what_is_wrong(variables: dict[str, str], words: list[s
     assert complaint in done.stderr
 
 
-def test_the_wrapper_binds_to_the_cores_near_the_gpu(tmp_path: Path) -> None:
+NVIDIA_SMI = """#!/bin/sh
+case $1 in
+    --query-gpu=pci.bus_id) printf '00000000:1B:00.0\\n00000000:9C:00.0\\n' ;;
+    --query-gpu=uuid,pci.bus_id)
+        printf 'GPU-8f1e-77, 00000000:1B:00.0\\nGPU-8f1e-9a, 00000000:9C:00.0\\nGPU-03, 00000000:9C:00.0\\n' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "printed"),
+    [
+        ({}, "cores 32-63\n1 PCI_BUS_ID\n"),
+        # Which GPU number 1 is, only CUDA knows then.
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "1 FASTEST_FIRST\n"),
+        ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "cores 32-63\n1 PCI_BUS_ID\n"),
+        ({"CUDA_VISIBLE_DEVICES": "0,GPU-8f1e-9a"}, "cores 32-63\nGPU-8f1e-9a PCI_BUS_ID\n"),
+        (
+            {"CUDA_VISIBLE_DEVICES": "0,GPU-8f1e-9", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"},
+            "cores 32-63\nGPU-8f1e-9 FASTEST_FIRST\n",
+        ),
+        ({"CUDA_VISIBLE_DEVICES": "0,GPU-8f1e"}, "GPU-8f1e PCI_BUS_ID\n"),  # two begin so
+        ({"CUDA_VISIBLE_DEVICES": "0,GPU-77"}, "GPU-77 PCI_BUS_ID\n"),
+        ({"CUDA_VISIBLE_DEVICES": "0,MIG-03"}, "MIG-03 PCI_BUS_ID\n"),
+    ],
+)
+def test_the_wrapper_binds_to_the_cores_near_the_gpu(variables: dict[str, str], printed: str, tmp_path: Path) -> None:
     """With a machine of its own: nvidia-smi, /sys and taskset as that machine has them."""
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nprintf '00000000:1B:00.0\\n00000000:9C:00.0\\n'\n")
+    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
     (tmp_path / "taskset").write_text('#!/bin/sh\n[ "$1" = -c ] || exit 1\necho "cores $2"\nshift 2\nexec "$@"\n')
     # As GNU's: OpenMP's variables count, but for --all.
     (tmp_path / "nproc").write_text('#!/bin/sh\n[ "$1" = --all ] && echo 64 || echo ${OMP_NUM_THREADS:-64}\n')
@@ -621,15 +655,15 @@ def test_the_wrapper_binds_to_the_cores_near_the_gpu(tmp_path: Path) -> None:
     (folder / "local_cpulist").write_text("32-63\n")
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BIND_GPU_SYS": str(tmp_path / "sys")}
     done = subprocess.run(
-        [BIND, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"],
-        env={**environment, "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMP_NUM_THREADS": "8"},
+        [BIND, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"],
+        env={**environment, "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMP_NUM_THREADS": "8", **variables},
         capture_output=True,
         text=True,
         timeout=20,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "cores 32-63\n1\n"
+    assert done.stdout == printed
 
 
 @pytest.mark.parametrize("abi", ABIS)
