@@ -366,6 +366,14 @@ def test_a_trace_of_before_stays(mpich: harness.Mpi, tmp_path: Path) -> None:
         assert {path.name for path in (tmp_path / folder).iterdir()} == {"trace.json", "rank-0.json", "rank-1.json"}
 
 
+def test_a_run_beside_another_says_so(mpich: harness.Mpi, tmp_path: Path) -> None:
+    """The other one has written nothing so far."""
+    (tmp_path / ".awaken-trace-of-a-run").write_text("another-host:0,1 1\n")
+    traced = run(mpich, 2, tmp_path, emulate=None)
+    told = f"{tmp_path} is another run's, which has not ended as far as can be told: this one goes to {tmp_path}/run-2"
+    assert told in traced.output and "holds a trace already" not in traced.output
+
+
 def test_what_does_not_fit_is_counted(mpich: harness.Mpi, tmp_path: Path) -> None:
     traced = run(mpich, 2, tmp_path, "many", emulate=None, AWAKEN_TRACE_LIMIT="32K")
     for head in traced.read()["awakenTrace"]["merged"]:

@@ -263,8 +263,11 @@ void RankTrace::begin() {
                 _number = trace::take_folder(session->folder());
             }
             if (_number > 0) {
-                fprintf(stderr, "awaken: %s holds a trace already, which stays as it is: this one goes to %s\n",
-                        session->folder().c_str(), folder().c_str());
+                const char* const why = trace::holds_trace(session->folder())
+                                            ? "holds a trace already, which stays as it is"
+                                            : "is another run's, which has not ended as far as can be told";
+                fprintf(stderr, "awaken: %s %s: this one goes to %s\n", session->folder().c_str(), why,
+                        folder().c_str());
             }
             _origin_ns = _earliest_ns = static_cast<std::int64_t>(session->started_ns());
             trace::make_folder(folder());
