@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from awaken import conformance, conformance_page, interruption, native_cache, output_files, placement
+from awaken import conformance, conformance_page, interruption, native_cache, output_files, placement, terminal
 from awaken.doctor_advice import advise
 from awaken.doctor_text import describe
 from awaken.installation import NotInstalled
@@ -70,8 +70,8 @@ class Examination:
 
     def tell(self, text: str) -> None:
         """Progress, on stderr, where somebody looks on."""
-        if not self.options.quiet and sys.stderr.isatty():
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        if not self.options.quiet:
+            terminal.rewrite_line(text)
 
     def probe(
         self, ranks: int, arguments: Sequence[str], *, with_awaken: bool = False, spread: bool = False

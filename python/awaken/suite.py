@@ -30,6 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from awaken import terminal
+
 GRACE_S = 15.0
 """What a step that is told to end may take: the doctor ends its own jobs before, each of which has some seconds."""
 STEPS_FILE = "steps.json"
@@ -454,8 +456,7 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> bo
 
 def progress(text: str) -> None:
     """One line on stderr; on a terminal, the line of what runs is written over when it is done."""
-    if sys.stderr.isatty():
-        end = "" if text.endswith("...") else "\n"
-        print(f"\r\033[K{text}", end=end, file=sys.stderr, flush=True)
+    if terminal.rewrites_lines():
+        terminal.rewrite_line(text, end="" if text.endswith("...") else "\n")
     else:
         print(text, file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from awaken import conformance, interruption, link_limits, output_files, placement
+from awaken import conformance, interruption, link_limits, output_files, placement, terminal
 from awaken.installation import NotInstalled, required_program
 from awaken.jobs import (
     Job,
@@ -115,9 +115,8 @@ def look(options: argparse.Namespace) -> Report:
         arguments += ["--copies", "1", "--latency-samples", "5"]
     program = required_program("awaken-topology")
     job = Job(Surroundings(options.emulate).words(program, [*arguments, "--progress"], with_awaken=False))
-    printed = job.output(options.limit, show_progress if sys.stderr.isatty() else None)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    printed = job.output(options.limit, show_progress)
+    terminal.rewrite_line("")
     lines = [line for line in job.errors.splitlines() if not line.startswith(PROGRESS)]
     said = "\n".join(lines).strip().removeprefix("awaken: ")
     if job.status == NO_GPU:
@@ -136,7 +135,7 @@ def show_progress(data: bytes) -> None:
     """The last of the lines that tell of it, over the one before."""
     for line in data.decode(errors="replace").splitlines()[-1:]:
         if line.startswith(PROGRESS):
-            print(f"\r\033[K{line} ...", end="", file=sys.stderr, flush=True)
+            terminal.rewrite_line(f"{line} ...")
 
 
 def add_limits(report: Report) -> None:

@@ -123,6 +123,29 @@ def test_a_rerun_goes_on_where_the_last_one_ended(installation: Installation) ->
     assert len(installation.calls) == 4 + 3
 
 
+def test_the_signal_that_ended_a_measurement_is_told(installation: Installation) -> None:
+    """Not all have a name: Python knows none for most of the real-time signals."""
+    installation.behave(latency={"signal": int(signal.SIGKILL)}, bw={"signal": int(signal.SIGRTMIN) + 1})
+    done = run(installation.words(), installation.folder)
+    assert done.returncode == 1
+    assert "awaken: latency, 2 ranks: it was ended by SIGKILL\n" in done.stderr
+    assert f"awaken: bw, 2 ranks: it was ended by signal {int(signal.SIGRTMIN) + 1}\n" in done.stderr
+
+
+@pytest.mark.parametrize(("terminal", "rewrites"), [("xterm-256color", True), ("dumb", False), ("", False)])
+def test_progress_goes_by_what_the_terminal_can(terminal: str, rewrites: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", terminal)
+    suite.progress("latency ...")
+    suite.progress("latency: 2 s")
+    clear = "\r\x1b[K"
+    assert stream.getvalue() == (
+        f"{clear}latency ...{clear}latency: 2 s\n" if rewrites else "latency ...\nlatency: 2 s\n"
+    )
+
+
 def test_an_empty_result_is_none(installation: Installation) -> None:
     """A command may make its file first, and fail before it has anything to write to it."""
     folder = installation.folder
