@@ -399,7 +399,7 @@ class Suite:
         if outcome.status is None:
             return f"it did not end within {self._limit_s:.0f} s"
         if outcome.status < 0:
-            return f"it was ended by {signal.Signals(-outcome.status).name}"
+            return f"it was ended by {signal_name(-outcome.status)}"
         good = outcome.status == 0 if step.printed else outcome.status in step.good and has_content(out)
         return "" if good else f"it ended with status {outcome.status}: {self._told(step)}"
 
@@ -407,6 +407,14 @@ class Suite:
         log = self._folder / f"{step.name}.log"
         text = " ".join(log.read_text(errors="replace").split()) if log.exists() else ""
         return text[-LOG_TAIL:] or "it printed nothing"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL; "signal 35" for those without a name of their own, which real-time signals are."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def has_content(file: Path) -> bool:

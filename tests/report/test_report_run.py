@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -39,6 +40,8 @@ else:
             file.write(str(os.getpid()))
         os.rename(file.name, os.path.join(folder, "hangs"))
         time.sleep(600)
+    if "signal" in told:
+        os.kill(os.getpid(), told["signal"])
     print("done with", words[1])
     sys.exit(told.get("status", 0))
 """
