@@ -17,9 +17,10 @@ file that nobody but its owner may write.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -91,19 +92,34 @@ def write(file: Path, key: str, vendor: str, answer: bool, name: str, switches: 
 
     `switches`: gpu_switches() of the environment in which the answer was found.
     """
-    lines: list[str] = []
-    with contextlib.suppress(OSError):
-        # What others wrote is kept byte by byte, whatever its encoding (NAME and PATH are theirs to choose).
-        text = file.read_text(encoding="utf-8", errors="surrogateescape")
-        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    kept = [line for line in lines if line.split(maxsplit=2)[:2] != [key, vendor]]
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     words = [key, vendor, "yes" if answer else "no", when, switches, *name.split()]
-    kept.append(" ".join(word for word in words if word))
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = file.with_name(f"{file.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)
-    # Whatever the umask: what others may write is not believed.
-    unfinished.touch(mode=0o600, exist_ok=False)
-    unfinished.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8", errors="surrogateescape")
-    unfinished.replace(file)
+    with locked(file.with_name(f"{file.name}.lock")):
+        lines: list[str] = []
+        with contextlib.suppress(OSError):
+            # What others wrote is kept byte by byte, whatever its encoding (NAME and PATH are theirs to choose).
+            text = file.read_text(encoding="utf-8", errors="surrogateescape")
+            lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        kept = [line for line in lines if line.split(maxsplit=2)[:2] != [key, vendor]]
+        kept.append(" ".join(word for word in words if word))
+        unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+        unfinished.unlink(missing_ok=True)
+        # Whatever the umask: what others may write is not believed.
+        unfinished.touch(mode=0o600, exist_ok=False)
+        unfinished.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8", errors="surrogateescape")
+        unfinished.replace(file)
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Nobody else writes meanwhile, or the answer of one of two doctors would be lost. The lock is on a file beside the
+    answers, which are replaced; it stays there, empty. Raises OSError where it cannot be opened."""
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        # Homes on some network file systems have no locks: an answer is lost there, and not the run.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -427,13 +431,35 @@ def test_the_cache_keeps_one_answer_per_library_and_vendor(tmp_path: Path) -> No
     native_cache.write(file, "build-id:ab", "hip", True, "MPICH 5")
     native_cache.write(file, "build-id:ab", "cuda", True, "MPICH\n5")
     assert native_cache.read(file) == {("build-id:ab", "cuda"): True, ("build-id:ab", "hip"): True}
-    assert [entry.name for entry in file.parent.iterdir()] == ["native-gpu"]
+    assert {entry.name for entry in file.parent.iterdir()} == {"native-gpu", "native-gpu.lock"}
     file.write_text("nonsense\n# build-id:x cuda yes t n\nbuild-id:y cuda maybe t n\n")
     assert native_cache.read(file) == {}
     library = tmp_path / "lib mpi.so"
     library.write_bytes(b"12345")
     assert re.fullmatch(rf"file:5:\d+:{tmp_path}/lib%20mpi.so", native_cache.library_key("", str(library)))
     assert native_cache.library_key("", "/no/such/library") == ""
+
+
+def test_two_doctors_at_once_lose_no_answer(tmp_path: Path) -> None:
+    file = tmp_path / "awaken" / "native-gpu"
+    native_cache.write(file, "build-id:a", "cuda", True, "MPI 1")
+    write = f"from awaken import native_cache as c; import pathlib; c.write(pathlib.Path({str(file)!r}), "
+    others = [[sys.executable, "-c", f"{write}'build-id:{number}', 'cuda', True, 'MPI 2')"] for number in range(2)]
+    package = str(Path(native_cache.__file__).parents[1])
+    with file.with_name("native-gpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Both have begun, and neither reads what the other, or this one, is about to replace.
+        running = [subprocess.Popen(words, env={**os.environ, "PYTHONPATH": package}) for words in others]
+        assert [wait_briefly(one) for one in running] == [None, None]
+        file.write_text("build-id:b cuda no t MPI 3\n")
+    assert [one.wait(60) for one in running] == [0, 0]
+    assert {key for key, _ in native_cache.read(file)} == {"build-id:b", "build-id:0", "build-id:1"}
+
+
+def wait_briefly(process: subprocess.Popen[bytes]) -> int | None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(1)
+    return None
 
 
 def test_placement_warnings() -> None:
