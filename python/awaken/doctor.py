@@ -34,7 +34,7 @@ from awaken.jobs import (
     leave_or_refuse,
     only,
     run_probe,
-    size_of_bytes,
+    size_of_message,
     succeeded,
 )
 from awaken.output_files import Misuse
@@ -118,7 +118,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--emulate", type=emulation, default="", metavar="KIND:N", help="examine N emulated GPUs, such as cuda:2"
     )
     parser.add_argument(
-        "--bytes", type=size_of_bytes, default="64M", metavar="SIZE", help="size of the messages that are timed (64M)"
+        "--bytes", type=size_of_message, default="64M", metavar="SIZE", help="size of the messages that are timed (64M)"
     )
     parser.add_argument("--samples", type=int, default=5, metavar="N", help="measurements per figure (5)")
     parser.add_argument(
@@ -140,6 +140,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     group.add_argument("--html", default="", metavar="FILE", help="write the matrix as a page, too")
     options = parser.parse_args(words)
     options.matrix = options.matrix or bool(options.functions or options.html)
+    options.bytes = options.bytes or "64M"
     unknown = set(options.kinds.split(",")) - set(conformance.KINDS)
     if unknown:
         parser.error(f"there is no kind of memory {sorted(unknown)[0]}: use any of {', '.join(conformance.KINDS)}")

@@ -59,6 +59,16 @@ def size_of_bytes(text: str) -> str:
     return text
 
 
+def size_of_message(text: str) -> str:
+    """A size_of_bytes() that the probe takes for its messages (bench/probe/module.cpp): at most 1G."""
+    if size_of_bytes(text):
+        unit = " KMG".find(text[-1].upper())
+        size_bytes = int(text[:-1]) << 10 * unit if unit > 0 else int(text)
+        if size_bytes > 1 << 30:
+            raise argparse.ArgumentTypeError(f"{text} is too large for a message: use at most 1G")
+    return text
+
+
 class NoLauncher(Exception):
     """There is nothing to start MPI jobs with; the text says what was looked for, and what to do."""
 

@@ -32,6 +32,7 @@ from awaken.jobs import (
     read_record,
     run_probe,
     size_of_bytes,
+    size_of_message,
     succeeded,
     within_a_job,
 )
@@ -72,7 +73,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--mpiexec", default="", metavar="'WORDS'", help="the launcher, instead of the one in PATH")
     parser.add_argument("--ranks", type=int, metavar="N", help="ranks of the map (default: one per GPU)")
     parser.add_argument(
-        "--mpi-bytes", type=size_of_bytes, default="", metavar="SIZE", help="of each message (256M; emulated 4M)"
+        "--mpi-bytes", type=size_of_message, default="", metavar="SIZE", help="of each message (256M; emulated 4M)"
     )
     parser.add_argument("--pretend-nodes", action="store_true", help="the curve between nodes, on this node alone")
     parser.add_argument(

@@ -374,6 +374,8 @@ def test_no_gpu_is_said(mpi_named: Find, tmp_path: Path) -> None:
         (["--ranks", "1"], "--ranks 1 is too small"),
         (["--bytes", "much"], "much is no size"),
         (["--bytes", "0"], "0 is no size"),
+        (["--bytes", "2G"], "2G is too large for a message: use at most 1G"),
+        (["--bytes", "1073741825"], "1073741825 is too large for a message"),
         (["--emulate", "voodoo:2"], "voodoo:2 is no kind and number of GPUs"),
         (["--emulate", "cuda:17"], "cuda:17 is no kind and number of GPUs"),
         (["--mpiexec", "/no/such/launcher"], "/no/such/launcher"),

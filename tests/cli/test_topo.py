@@ -331,6 +331,7 @@ def test_no_gpu_is_said(tmp_path: Path) -> None:
         (["--bogus"], "--bogus"),
         (["--samples", "0"], "--samples 0 is too small"),
         (["--bytes", "much"], "much is no size"),
+        (["--mpi-bytes", "2g"], "2g is too large for a message: use at most 1G"),
         (["--mpi-bytes", "-1"], "-1 is no size"),
         (["--mpi-bytes", "1.5G"], "1.5G is no size"),
         (["--gpus", "0,0"], "names a GPU twice"),
