@@ -269,10 +269,13 @@ def transport_of(pairs: Sequence[Report], hardware: Report) -> tuple[str, str]:
         transport, why = "unknown", f"both ranks use one GPU: {bandwidth:.1f} GB/s"
     paths = {pair["path"] for pair in pairs}
     if paths <= DIRECT_PATHS:
-        transport = "direct"
+        told = "direct"
     elif paths <= HOST_PATHS:
-        transport = "staged"
-    return transport, why
+        told = "staged"
+    else:
+        return transport, why
+    # Why speed gave another answer, or none, is no reason for this one.
+    return told, why if told == transport else f"by the path that the layer tells; {bandwidth:.1f} GB/s"
 
 
 def examine_transport(examination: Examination, *, with_awaken: bool) -> Report:

@@ -228,3 +228,20 @@ def test_the_way_that_the_layer_tells_of_decides() -> None:
         "unknown",
     ]
     assert transport(380.0, "copied") == "direct"
+
+
+def test_the_reason_is_that_of_the_answer() -> None:
+    """Where speed tells nothing, and the path of the layer decides, the reason is not that speed tells nothing."""
+    hardware = {
+        "ipc": [{"works": True, "copy_GBps": 26.0}],
+        "host_path": [{"to_host_GBps": 25.0, "to_device_GBps": 25.0}],
+    }
+
+    def answer(path: str) -> tuple[str, str]:
+        return doctor.transport_of([{"bandwidth_GBps": 24.0, "path": path}], hardware)
+
+    figures = "24.0 GB/s; a raw copy 26.0, through the host at most 25.0"
+    assert answer("") == ("unknown", f"speed does not tell here: {figures}")
+    assert answer("direct") == ("direct", "by the path that the layer tells; 24.0 GB/s")
+    hardware["ipc"] = [{"works": True, "copy_GBps": 400.0}]
+    assert answer("staged") == ("staged", figures.replace("26.0", "400.0"))
