@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from awaken import units
-from awaken.results import BANDWIDTH, FAILURES, TIME, WORKS, Document, Point, Series
+from awaken.results import BANDWIDTH, FAILURES, INTERVAL_OF_MEDIAN, TIME, WORKS, Document, Point, Series
 
 GOOD, BAD, NEUTRAL, UNKNOWN = "good", "bad", "neutral", "unknown"
 LEVEL_WITHOUT_BAND = 0.05
@@ -425,7 +425,9 @@ def _stretches(mpi: Series, ccl: Series) -> list[Stretch]:
         other = others.get(point.size_bytes)
         if other is None or not point.value or not other.value:
             continue
-        winner = faster(point, other)
+        # Only these bands mean the same on both sides, and say where another run's value may be.
+        bands_tell = mpi.band == ccl.band == INTERVAL_OF_MEDIAN
+        winner = faster(point, other, bands_tell=bands_tell)
         gain = max(point.value, other.value) / min(point.value, other.value)
         if stretches and stretches[-1].winner == winner:
             last = stretches[-1]
@@ -437,9 +439,10 @@ def _stretches(mpi: Series, ccl: Series) -> list[Stretch]:
     return stretches
 
 
-def faster(mpi: Point, ccl: Point) -> str:
-    """ "mpi", "ccl", or "" where their bands overlap or, without bands, they are within LEVEL_WITHOUT_BAND."""
-    if mpi.low is not None and mpi.high is not None and ccl.low is not None and ccl.high is not None:
+def faster(mpi: Point, ccl: Point, *, bands_tell: bool) -> str:
+    """ "mpi", "ccl", or "" where their bands overlap or, without bands that tell, they are within
+    LEVEL_WITHOUT_BAND."""
+    if bands_tell and mpi.low is not None and mpi.high is not None and ccl.low is not None and ccl.high is not None:
         if mpi.high < ccl.low:
             return "mpi"
         return "ccl" if ccl.high < mpi.low else ""

@@ -160,6 +160,16 @@ def test_crossover_names_a_side_only_beyond_the_bands(tmp_path: Path) -> None:
     assert findings.in_words(found) == "Awaken to 8 B, level to 16 B, then NCCL"
 
 
+def test_bands_of_ranks_and_of_calls_decide_nothing(tmp_path: Path) -> None:
+    """Half the value to twice it, as ranks and calls differ: one side that takes 1.5 times as long is slower."""
+    (tmp_path / "imb.log").write_text(logs.imb("Allreduce", [(8, 10.0), (16, 15.0)], ranks=4))
+    nccl = logs.nccl_tests("all_reduce_perf", [(8, 15.0), (16, 10.0)], ranks=4, per_iteration=True)
+    (tmp_path / "nccl.log").write_text(nccl)
+    files = [f"imb@:D={tmp_path}/imb.log", str(tmp_path / "nccl.log")]
+    out_of_place, _ = findings.crossovers(from_files(files, "").documents)
+    assert [stretch.winner for stretch in out_of_place.stretches] == ["mpi", "ccl"]
+
+
 @pytest.mark.parametrize(
     ("dialect", "told"),
     [("osu", "osu@4"), ("imb", "imb@:D"), ("osu 7.4 without its title's -CUDA", "osu@4:D")],
