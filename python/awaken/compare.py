@@ -30,6 +30,8 @@ from awaken.results import BANDWIDTH, FAILURES, INTERVAL_OF_MEDIAN, REFUSED, TIM
 
 WORSE_STATUS, USAGE_ERROR = 1, 2
 THRESHOLD, LOG_THRESHOLD = 0.05, 0.10
+SMALLEST_TOLD_GBPS = 1e-5
+"""Logs print bandwidths as MB/s with two digits after the point: 0.00 may have been nearly so much."""
 SCHEMA, VERSION = "awaken-compare", 1
 
 SAME, BETTER, WORSE, BROKEN, GONE, NEW = "same", "better", "worse", "broken", "gone", "new"
@@ -158,9 +160,10 @@ def judge(old: Range, new: Range, quantity: str, threshold: float, log_threshold
     """SAME, BETTER, WORSE or BROKEN, by the rule at the head of this file."""
     if new.wrong and not old.wrong:
         return BROKEN
-    if not old.value or not new.value:
-        return SAME  # a log that prints 0.00 tells nothing about how far it is from another
-    apart = max(old.value, new.value) / min(old.value, new.value) - 1
+    if quantity == TIME and not (old.value and new.value):
+        return SAME  # a log that prints 0.00 us tells nothing about how far it is from another
+    least, most = sorted((old.value, new.value))
+    apart = most / (least or SMALLEST_TOLD_GBPS) - 1
     known = old.low is not None and new.low is not None
     overlap = new.reach[0] <= old.reach[1] and old.reach[0] <= new.reach[1]
     if overlap or apart <= (threshold if known else log_threshold):

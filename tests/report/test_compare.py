@@ -53,6 +53,22 @@ def test_more_bandwidth_is_better(tmp_path: Path) -> None:
     assert change.ratio == pytest.approx(1.2)
 
 
+@pytest.mark.parametrize(
+    ("title", "old", "new", "verdict"),
+    [
+        ("Bandwidth", 100.0, 0.0, "worse"),
+        ("Bandwidth", 0.0, 100.0, "better"),
+        ("Bandwidth", 0.0, 0.0, "same"),
+        ("Bandwidth", 0.01, 0.0, "same"),  # both may have been 0.0050 MB/s
+        ("Latency", 5.0, 0.0, "same"),  # 0.00 us is no time that anything took
+    ],
+)
+def test_figures_that_are_zero(tmp_path: Path, title: str, old: float, new: float, verdict: str) -> None:
+    for name, value in (("old.log", old), ("new.log", new)):
+        (tmp_path / name).write_text(logs.osu("7.4", [(8, value)], title=title, bandwidth=title == "Bandwidth"))
+    assert verdicts(str(tmp_path / "old.log"), str(tmp_path / "new.log")) == [verdict]
+
+
 def test_the_threshold_is_the_users(tmp_path: Path) -> None:
     old, new = write(tmp_path / "a.json", us=10.0), write(tmp_path / "b.json", us=12.0)
     assert verdicts(old, new, threshold=0.3) == ["same"]
