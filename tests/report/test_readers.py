@@ -383,6 +383,28 @@ def test_imb_ways_of_calling_are_kept_apart(tmp_path: Path) -> None:
     assert [figures(document, index) for index in range(2)] == [[(1024, 0.5)], [(1024, 4.0)]]
 
 
+def test_imb_groups_are_kept_apart(tmp_path: Path) -> None:
+    """With -multi 1 each group of ranks has a row of its own."""
+    text = """# Benchmarking Multi-PingPong
+# ( 2 groups of 2 processes each running simultaneous )
+# Group  0:     0    1
+# Group  1:     2    3
+#---------------------------------------------------
+ Group       #bytes #repetitions      t[usec]   Mbytes/sec
+     0            8         1000         1.00         8.00
+     1            8         1000         5.00         1.60
+
+     0           16         1000         2.00         8.00
+     1           16         1000         6.00         2.67
+"""
+    document = read_text(tmp_path, text)
+    assert [(series.test, series.ranks, series.mode) for series in document.series] == [
+        ("latency", 2, "several groups, group 0"),
+        ("latency", 2, "several groups, group 1"),
+    ]
+    assert [figures(document, index) for index in range(2)] == [[(8, 1.0), (16, 2.0)], [(8, 5.0), (16, 6.0)]]
+
+
 @QUICK
 @given(table=tables, ranks=st.integers(2, 4096))
 def test_imb_tables_of_any_figures(tmp_path: Path, table: list[tuple[int, float]], ranks: int) -> None:

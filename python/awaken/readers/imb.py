@@ -14,7 +14,8 @@ PingPong and PingPing have the columns t[usec] and Mbytes/sec, Sendrecv and Exch
 collectives the three times, Barrier no bytes, Uniband and Biband Mbytes/sec and Msg/sec; nonblocking collectives
 (IMB-NBC) t_ovrl, t_pure, t_CPU and overlap[%], of which t_ovrl is the time of the whole call. One-sided benchmarks
 (IMB-EXT, IMB-RMA) have a table for each of two ways of calling, below "#    MODE: AGGREGATE" and "#    MODE:
-NON-AGGREGATE". Times are microseconds.
+NON-AGGREGATE". With -multi 1 a first column Group has the number of the group that a row is of; with -multi 0 rows are
+of the slowest group. Times are microseconds.
 Mbytes were 2^20 bytes in old versions and are 10^6 in new ones, so bandwidths are made of bytes and times, or of
 bytes and messages. Source: the programs' output, version 2021.11.
 """
@@ -49,7 +50,8 @@ class Table:
     test: str
     ranks: int | None = None
     columns: list[str] = field(default_factory=list)
-    points: list[Point] = field(default_factory=list)
+    points: dict[str, list[Point]] = field(default_factory=dict)
+    """By the number of the group; "" where the rows are not of one group."""
     band: str = ""
     quantity: str = TIME
     mode: str = ""
@@ -66,8 +68,10 @@ def read(log: Log, document: Document, notes: Notes) -> None:
     table: Table | None = None
 
     def close() -> None:
-        if table is not None and table.points:
-            document.series.append(_series(table, document, types, version))
+        if table is not None:
+            document.series.extend(
+                _series(table, group, points, document, types, version) for group, points in table.points.items()
+            )
 
     for line_number, line in log.lines(notes):
         head = HEAD.search(line)
@@ -134,21 +138,23 @@ def _row(words: list[str], line_number: int, table: Table, notes: Notes) -> None
     if value is None:
         notes.add(line_number, f"'{clean(word, 40)}' is no {table.quantity}: the row is left out")
         return
-    table.points.append(Point(size_bytes, value, low, high))
+    table.points.setdefault(clean(row.get("Group", ""), 20), []).append(Point(size_bytes, value, low, high))
 
 
-def _series(table: Table, document: Document, types: dict[str, str], version: str) -> Series:
+def _series(
+    table: Table, group: str, points: list[Point], document: Document, types: dict[str, str], version: str
+) -> Series:
     reduces = any(word in table.test for word in REDUCTIONS)
     return Series(
         test=table.test,
         implementation=document.label,
         quantity=table.quantity,
-        points=tuple(table.points),
+        points=tuple(points),
         source=document.label,
         ranks=table.ranks,
         type=types["reductions" if reduces else ""],
         buffers="",
-        mode=table.mode,
+        mode=f"{table.mode}, group {group}" if group else table.mode,
         band=table.band,
         description=f"Intel MPI Benchmarks {version}".strip(),
     )
