@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import time
 from pathlib import Path
@@ -411,6 +412,18 @@ def test_imb_tables_of_any_figures(tmp_path: Path, table: list[tuple[int, float]
     document = read_text(tmp_path, logs.imb("Bcast", table, ranks=ranks))
     assert document.series[0].ranks == ranks
     assert figures(document) == [(size, round(value, 6)) for size, value in table]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(logs.bench("latency", [logs.contender("awaken", [logs.measurement(8, 1.0)])])),
+        logs.osu("7.4", [(8, 1.0)]).lstrip(),
+    ],
+)
+def test_a_mark_of_utf8_is_no_part_of_the_text(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.txt").write_bytes(codecs.BOM_UTF8 + text.encode())
+    assert figures(readers.read(tmp_path / "run.txt")) == [(8, 1.0)]
 
 
 def test_ping_pong(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ trusted: names are cleaned of control characters and shortened, numbers must be 
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -73,7 +74,8 @@ def read_bytes(path: Path) -> bytes:
                 f"it has {length} bytes, more than {LARGEST_FILE_BYTES}",
                 "cut it to the part with the results",
             )
-        return path.read_bytes()
+        # Editors of Windows put a mark of UTF-8 before the text.
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise ReadError(str(path), error.strerror or "it cannot be read", "check the name and its rights") from error
 
