@@ -142,12 +142,16 @@ def ranges(series: Sequence[Series]) -> dict[int, Range]:
     points: dict[int, list[Point]] = {}
     for one in series:
         for point in one.points:
-            known = point if one.band == INTERVAL_OF_MEDIAN else replace(point, low=None, high=None)
+            known = point
+            if one.band != INTERVAL_OF_MEDIAN and (point.low is not None or point.high is not None):
+                known = replace(point, low=None, high=None)
             points.setdefault(point.size_bytes, []).append(known)
     return {size_bytes: _range(group) for size_bytes, group in points.items()}
 
 
 def _range(points: Sequence[Point]) -> Range:
+    if len(points) == 1 and points[0].low is None and not points[0].drift:  # as all of a log's, which may be millions
+        return Range(points[0].value, None, None, bool(points[0].errors))
     reached = [end for point in points for end in (point.low, point.high, *point.drift) if end is not None]
     if len(points) > 1:
         reached += [point.value for point in points]

@@ -170,8 +170,8 @@ def _comment(line: str, table: Table, document: Document) -> Table:
 
 def _row(line: str, line_number: int, table: Table, notes: Notes) -> None:
     words = line.split()
-    init = RANKS_TOLD.match(line)
-    if init and table.test == "init":
+    init = RANKS_TOLD.match(line) if table.test == "init" else None
+    if init:
         mean, least, largest = (number(init.group(index)) for index in (4, 2, 3))
         if mean is None or least is None or largest is None:
             notes.add(line_number, f"'{clean(line, 80)}' has words that are no times: the row is left out")
