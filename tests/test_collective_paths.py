@@ -462,6 +462,38 @@ def test_varying_parts_between_nodes(
         }, calls
 
 
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "filter", "functions"),
+    [
+        ("mpich", "hip:2", 2, "gather_scatter", {"MPI_Gather", "MPI_Scatter"}),
+        pytest.param("openmpi", "cuda:1", 3, "gaps", {"MPI_Gather", "MPI_Scatterv"}, marks=pytest.mark.sanitizer),
+        pytest.param("mpich", "cuda:2", 4, "all", {"MPI_Allgather", "MPI_Alltoall"}, marks=pytest.mark.long),
+    ],
+)
+def test_parts_in_messages(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    filter: str,
+    functions: set[str],
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: RankProgram,
+    mpi_named: MpiNamed,
+) -> None:
+    """Where NCCL and RCCL are not to be had, and where each rank has a layout of its own."""
+    calls, _ = run(
+        mpi_named(mpi),
+        rank_program(mpi, "collectives"),
+        tmp_path,
+        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_FAULTS": "ccl-init=1", **IN_MESSAGES},
+        f"--filter={filter}",
+        ranks=ranks,
+        emulate=emulate,
+    )
+    assert {function for function, path in calls if path == "pipelined"} >= functions, calls
+
+
 def test_varying_parts_staged_where_the_table_says_so(
     tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
 ) -> None:

@@ -112,7 +112,7 @@ struct Broadcast {
             if (InChunks chunks(call, comm, bytes_of(layer().real, count, type), MPI_BYTE); !all_host && chunks) {
                 std::byte* const begin = bytes_at(buffer, count, type);
                 if (begin == nullptr) {
-                    chunks.cannot();
+                    chunks.has_gaps(buffer, count, type);
                 } else if (group.is_root(root)) {
                     chunks.reads(begin);
                 } else {
@@ -191,8 +191,10 @@ struct Gather {
                     is_root ? bytes_at(receive_buffer, receive_count * std::int64_t{group.size}, receive_type)
                             : nullptr;
                 const std::byte* const from = in_place ? to : bytes_at(send_buffer, send_count, send_type);
-                if ((is_root && to == nullptr) || from == nullptr) {
-                    chunks.cannot();
+                if (is_root && to == nullptr) {
+                    chunks.has_gaps(receive_buffer, receive_count * std::int64_t{group.size}, receive_type);
+                } else if (from == nullptr) {
+                    chunks.has_gaps(send_buffer, send_count, send_type);
                 } else {
                     chunks.reads(in_place ? from + block * root : from);
                     if (is_root) {
@@ -332,8 +334,10 @@ struct Scatter {
                 const std::byte* const from =
                     is_root ? bytes_at(send_buffer, send_count * std::int64_t{group.size}, send_type) : nullptr;
                 std::byte* const to = bytes_at(receive_buffer, receive_count, receive_type);
-                if ((is_root && from == nullptr) || to == nullptr) {
-                    chunks.cannot();
+                if (is_root && from == nullptr) {
+                    chunks.has_gaps(send_buffer, send_count * std::int64_t{group.size}, send_type);
+                } else if (to == nullptr) {
+                    chunks.has_gaps(receive_buffer, receive_count, receive_type);
                 } else {
                     if (is_root) {
                         chunks.reads_blocks(from);
@@ -479,8 +483,10 @@ struct GatherAll {
                 std::byte* const to = bytes_at(receive_buffer, receive_count * size, receive_type);
                 const std::byte* const from =
                     in_place ? to : bytes_at(send_buffer, send_count * (to_each ? size : 1), send_type);
-                if (to == nullptr || from == nullptr) {
-                    chunks.cannot();
+                if (to == nullptr) {
+                    chunks.has_gaps(receive_buffer, receive_count * size, receive_type);
+                } else if (from == nullptr) {
+                    chunks.has_gaps(send_buffer, send_count * (to_each ? size : 1), send_type);
                 } else {
                     if (to_each) {
                         chunks.reads_blocks(from);

@@ -58,6 +58,11 @@ void InChunks::look_at(Side& side, const void* const buffer, const std::int64_t 
     _impossible = _impossible || located.mixed;
 }
 
+void InChunks::has_gaps(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
+    _impossible = true;
+    _gaps_on_device = Stage(_call).locate(buffer, count, type).served;
+}
+
 InChunks::operator bool() {
     Layer& owner = layer();
     MPI_Count element = 0;
@@ -137,7 +142,7 @@ InChunks::Way InChunks::agreed(const Means& means) {
     const coll::Algorithm algorithm = means.kind ? table.choose(occasion(means)) : coll::Algorithm::staged;
     std::uint32_t own = 0;
     const auto is_host = [](const Side& side) { return side.address != nullptr && !side.served; };
-    own |= served ? kHasDeviceMemory : 0U;
+    own |= served || _gaps_on_device ? kHasDeviceMemory : 0U;
     own |= is_host(_from) || is_host(_to) ? kHasHostMemory : 0U;
     const coll::Algorithm otherwise =
         means.kind ? table.choose(occasion(means), coll::Algorithm::ccl) : coll::Algorithm::staged;
@@ -151,10 +156,10 @@ InChunks::Way InChunks::agreed(const Means& means) {
     }
     _votes->pause = (all & kHasDeviceMemory) != 0 ? 0 : std::clamp<std::uint64_t>(_votes->pause * 2, 1, kMostPause);
     _votes->skip = _votes->pause;
-    if ((all & kHasDeviceMemory) == 0 || (all & kCannot) != 0) {
+    if ((all & kHasDeviceMemory) == 0) {
         return Way::whole;
     }
-    if ((all & (kHasHostMemory | kNoLibrary)) == 0 && _across->join()) {
+    if ((all & (kHasHostMemory | kNoLibrary | kCannot)) == 0 && _across->join()) {
         return Way::library;
     }
     if (_across != nullptr) {
@@ -162,6 +167,9 @@ InChunks::Way InChunks::agreed(const Means& means) {
     }
     if ((all & kNoMessages) == 0 && owner.neighbours.messages_of(_communicator) != MPI_COMM_NULL) {
         return Way::messages;
+    }
+    if ((all & kCannot) != 0) {
+        return Way::whole;
     }
     const bool levels =
         (all & (kHasHostMemory | kNoLevels)) == 0 && owner.neighbours.levels_of(_communicator) != nullptr;

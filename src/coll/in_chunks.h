@@ -44,8 +44,8 @@ class InChunks {
     /// What is written comes from a place of its own, not from where was read: MPICH 4.0 crashes in MPI_Reduce of large
     /// data in place.
     void keep_apart() noexcept { _apart = true; }
-    /// This member's buffer has gaps where others' may have none.
-    void cannot() noexcept { _impossible = true; }
+    /// This member's buffer has gaps, where others' may have none: it cannot be cut, but be sent.
+    void has_gaps(const void* buffer, std::int64_t count, MPI_Datatype type);
     /// What else than chunks can do it.
     struct Means {
         std::optional<coll::Kind> kind = {};  ///< as the table knows it; nothing: it does not
@@ -113,6 +113,7 @@ class InChunks {
     std::int64_t _chunk_elements = 0;
     transfer::DeviceCopies* _copies = nullptr;
     bool _impossible = false;
+    bool _gaps_on_device = false;
     bool _apart = false;
     Side _from, _to;
     std::optional<Error> _error;
