@@ -102,8 +102,10 @@ Json json_of(const Options& options) {
     json["compute_on_gpu"] = options.compute_on_gpu;
     if (options.derived_type) {
         const DerivedType& type = *options.derived_type;
-        json["derived_type"] = {
-            {"form", name_of(type.form)}, {"stride_bytes", type.stride}, {"block_length_bytes", type.block_length}};
+        // Of -T's types there may be several, so that bytes would be of one of them only.
+        json["derived_type"] = {{"form", name_of(type.form)},
+                                {"stride_elements", type.stride},
+                                {"block_length_elements", type.block_length}};
         Json& blocks = json["derived_type"]["blocks"] = Json::array();
         for (const DerivedType::Block& block : type.blocks)
             blocks.push_back(Json::array({block.displacement, block.length}));

@@ -130,12 +130,15 @@ TEST(Json, HasTheDocumentedShape) {
     options.contenders.push_back({});
     options.contenders[0].name = "native";
     options.sides = {{BufferKind::device, false}, {BufferKind::managed, true}};
+    options.derived_type = {DerivedType::Form::vector, 4, 2, {}};
     const nlohmann::json json = nlohmann::json::parse(to_json(example(), options, kManifest));
     EXPECT_EQ(json.at("schema"), "awaken-bench");
     EXPECT_EQ(json.at("version"), 1);
     EXPECT_EQ(json.at("manifest").at("mpi"), "MPICH 5.0.2");
     EXPECT_EQ(json.at("options").at("sides"), nlohmann::json::array({"D", "MD"}));
     EXPECT_TRUE(json.at("options").at("iterations").is_null());
+    EXPECT_EQ(json.at("options").at("derived_type").at("stride_elements"), 4);
+    EXPECT_EQ(json.at("options").at("derived_type").at("block_length_elements"), 2);
     EXPECT_EQ(json.at("options").at("contenders").at(0).at("kind"), "native");
     const nlohmann::json& run = json.at("runs").at(0);
     EXPECT_EQ(run.at("test"), "iallreduce");
