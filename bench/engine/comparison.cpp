@@ -100,7 +100,7 @@ class Comparison {
         const TestInfo& test = *_result.test;
         std::string text = std::string("# ") + test.title + ": " + std::to_string(_result.ranks) + " ranks";
         if (test.sized) text += std::string(", ") + mpi_name(_result.type);
-        if (_result.pairs > 0) text += ", " + std::to_string(_result.pairs) + " pairs";
+        if (_result.pairs > 0) text += ", " + std::to_string(_result.pairs) + (_result.pairs == 1 ? " pair" : " pairs");
         if (_result.window_size > 1) text += ", window of " + std::to_string(_result.window_size);
         if (test.is_one_sided()) text += ", " + _result.window_creation + ", " + _result.synchronisation;
         return text + "\n";

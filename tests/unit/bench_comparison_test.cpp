@@ -63,6 +63,15 @@ TEST(Comparison, TheWholeTable) {
 }
 
 /// Every line of a block has its columns end at the same place.
+TEST(Comparison, OnePairIsNoPairs) {
+    RunResult run = allreduce();
+    run.test = find_test("mbw_mr");
+    run.pairs = 1;
+    EXPECT_NE(comparison_table(run, {}).find("4 ranks, MPI_INT, 1 pair\n"), std::string::npos);
+    run.pairs = 2;
+    EXPECT_NE(comparison_table(run, {}).find("4 ranks, MPI_INT, 2 pairs\n"), std::string::npos);
+}
+
 TEST(Comparison, ColumnsAreAligned) {
     std::istringstream lines(comparison_table(allreduce(), {}));
     std::string line;
