@@ -321,6 +321,11 @@ void run_all(std::vector<Launch>& launches, TurnServer& server, const double sta
     }
     for (bool any = true; any;) {
         if (signal_received != 0) {
+            for (Launch& launch : launches) {
+                if (launch.running && launch.failure.empty()) {
+                    launch.failure = std::string("the comparison was ended by ") + strsignal(signal_received);
+                }
+            }
             end_all(launches, server);
             return;
         }
@@ -479,25 +484,29 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
         sigaction(SIGHUP, &action, nullptr);
     }
     run_all(launches, server, options.start_limit_s);
-    if (signal_received != 0) {
-        std::fprintf(stderr, "awaken: ended by %s\n", strsignal(signal_received));
-        return 128 + signal_received;
-    }
 
     Manifest manifest;
     const std::vector<RunResult> results = merge(launches, options, manifest);
-    if (results.empty()) {
+    if (results.empty() && signal_received == 0) {
         std::string reasons;
         for (const Launch& launch : launches) {
             reasons += (reasons.empty() ? "" : "; ") + launch.names() + ": " + launch.failure;
         }
         throw Error("no contender could run (" + reasons + ")", "see whether the launch commands work by themselves");
     }
-    for (const RunResult& result : results) {
-        if (options.json_file != "-") std::fputs(comparison_table(result, options).c_str(), stdout);
+    // What was measured until a signal came is not lost.
+    if (!results.empty()) {
+        for (const RunResult& result : results) {
+            if (options.json_file != "-") std::fputs(comparison_table(result, options).c_str(), stdout);
+        }
+        if (file) file->write(to_json(results, options, manifest));
+        if (options.json_file == "-") std::fputs(to_json(results, options, manifest).c_str(), stdout);
+        std::fflush(stdout);
     }
-    if (file) file->write(to_json(results, options, manifest));
-    if (options.json_file == "-") std::fputs(to_json(results, options, manifest).c_str(), stdout);
+    if (signal_received != 0) {
+        std::fprintf(stderr, "awaken: ended by %s\n", strsignal(signal_received));
+        return 128 + signal_received;
+    }
     const bool whole =
         std::none_of(launches.begin(), launches.end(), [](const Launch& launch) { return launch.ended_early; });
     return whole && !any_errors(results) ? 0 : 1;

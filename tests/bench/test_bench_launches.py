@@ -238,3 +238,30 @@ def test_interrupting_leaves_nothing(
     assert f"ended by {signal.strsignal(number)}" in output
     assert harness.leftover_processes(mark) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupting_keeps_what_was_measured(
+    awaken_program: Path, launcher: Callable[..., str], tmp_path: Path
+) -> None:
+    mark = f"interrupted-{os.getpid()}-{time.monotonic_ns()}"
+    report = tmp_path / "report.json"
+    words = ["latency", "-m", "8:64M", "--precision", "0.0001", "--max-time", "0.5", "--json", str(report)]
+    process = subprocess.Popen(
+        [awaken_program, "bench", *words, "--compare", "a=native+A=1,b=native+B=1", "--launcher", launcher("mpich")],
+        env={**harness.clean_environment(), harness.MARK: mark}, cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    deadline = time.monotonic() + ANY_TIME
+    while sum('"size":8,' in file.read_text() for file in tmp_path.glob(".awaken-bench-*/?.json")) < 2:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=ANY_TIME)
+    assert process.returncode == 128 + signal.SIGINT, output
+    found = contenders_in(report)
+    assert all(found[name]["measurements"][0]["size"] == 8 for name in "ab"), output
+    assert "the comparison was ended by Interrupt" in found["a"]["unavailable"], output
+    assert "# b could not run: it ended early: the comparison was ended by Interrupt" in output
+    assert harness.leftover_processes(mark) == []
+    assert list(tmp_path.iterdir()) == [report]
