@@ -1016,6 +1016,13 @@ void refuse_abbreviation(const Row& row, const std::string_view word) {
     }
 }
 
+/// getopt gives an option whose argument was forgotten the next option's name; `awaken` would still obey that option.
+void refuse_option_as_argument(const Row& row, const std::string_view argument) {
+    if (!argument.starts_with("--")) return;
+    throw Error(short_spelling(row) + " lacks its argument: " + std::string(argument) + " behind it is an option",
+                "write " + spelling(row).substr(row.code < kOmbVersion ? 0 : 4));
+}
+
 CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
     // The leading colon tells a missing argument from an unknown option. Without "+", which OMB's strings mostly begin
     // with, options may also follow SRC and DST.
@@ -1075,6 +1082,7 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
         if (code == kList) return {Request::list, nullptr, {}};
         // The word just read, or the one before its argument.
         const bool argument_apart = optarg != nullptr && optarg == arguments[static_cast<std::size_t>(optind - 1)];
+        if (argument_apart) refuse_option_as_argument(row, optarg);
         refuse_abbreviation(row, arguments[static_cast<std::size_t>(optind - (argument_apart ? 2 : 1))]);
         parser.given.insert(code);
         row.apply(parser, optarg == nullptr ? "" : optarg);
