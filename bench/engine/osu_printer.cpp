@@ -120,25 +120,18 @@ class OsuPrinter final : public Printer {
         put(_test.family == Family::startup ? startup_line(measurement) : line(measurement));
     }
 
-    void varied_windows(const std::vector<int>& windows, const std::vector<std::vector<Measurement>>& rows) override {
-        std::string heads = "#      ";
-        for (const int window : windows)
-            heads += formatted("  %10d", window);
-        heads += "\n";
+    void varied_windows_head(const std::vector<int>& windows) override { put(heads_of(windows)); }
 
-        const auto block = [&](double Measurement::* value) {
-            std::string text = heads;
-            for (const std::vector<Measurement>& of_size : rows) {
-                if (of_size.empty()) continue;
-                text += formatted("%-7zu", of_size.front().size);
-                for (const Measurement& measurement : of_size)
-                    text += formatted("  %10.2f", measurement.*value);
-                text += "\n";
-            }
-            return text;
-        };
-        std::string text = block(&Measurement::bandwidth);
-        if (_options.print_rate) text += "\n# Message Rate Profile\n" + block(&Measurement::message_rate);
+    void varied_windows_row(const std::vector<Measurement>& row) override {
+        put(line_of(row, &Measurement::bandwidth));
+    }
+
+    void varied_windows_rates(const std::vector<int>& windows,
+                              const std::vector<std::vector<Measurement>>& rows) override {
+        if (!_options.print_rate) return;
+        std::string text = "\n# Message Rate Profile\n" + heads_of(windows);
+        for (const std::vector<Measurement>& row : rows)
+            text += line_of(row, &Measurement::message_rate);
         put(text);
     }
 
@@ -149,6 +142,21 @@ class OsuPrinter final : public Printer {
     }
 
   private:
+    [[nodiscard]] static std::string heads_of(const std::vector<int>& windows) {
+        std::string heads = "#      ";
+        for (const int window : windows)
+            heads += formatted("  %10d", window);
+        return heads + "\n";
+    }
+
+    [[nodiscard]] static std::string line_of(const std::vector<Measurement>& row, double Measurement::* value) {
+        if (row.empty()) return "";
+        std::string text = formatted("%-7zu", row.front().size);
+        for (const Measurement& measurement : row)
+            text += formatted("  %10.2f", measurement.*value);
+        return text + "\n";
+    }
+
     void put(const std::string& text) {
         std::fwrite(text.data(), 1, text.size(), _file);
         std::fflush(_file);

@@ -33,9 +33,13 @@ class Printer {
     virtual void header(const HeaderFacts& facts) = 0;
     /// One line; init and hello have one too (of hello, only the ranks of the header are printed).
     virtual void row(const Measurement& measurement) = 0;
-    /// -V: bandwidths and rates of one size over all windows are collected and printed at the end. One entry of `rows`
-    /// is one size, its entries are in the order of `windows`. Called once a type, after header().
-    virtual void varied_windows(const std::vector<int>& windows, const std::vector<std::vector<Measurement>>& rows) = 0;
+    /// -V: bandwidths are printed size by size, as they come, and rates at the end, in a table of their own. An entry
+    /// of a row is of one window, in the order of `windows`. For each type, after header(): the head, rows, and all
+    /// rows.
+    virtual void varied_windows_head(const std::vector<int>& windows) = 0;
+    virtual void varied_windows_row(const std::vector<Measurement>& row) = 0;
+    virtual void varied_windows_rates(const std::vector<int>& windows,
+                                      const std::vector<std::vector<Measurement>>& rows) = 0;
     /// After the last row: ends with OMB's line on stdout when a row had errors.
     virtual void end() = 0;
 };

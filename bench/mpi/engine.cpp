@@ -403,6 +403,23 @@ class Measurements {
     /// -V: every size with every window; one benchmark object each, because the window is part of its buffers.
     void run_varied_windows(const ElementType type) {
         std::vector<std::vector<Measurement>> rows;
+        try {
+            measure_varied_windows(type, rows);
+        } catch (const AgreedError&) {
+            print_rates(rows);
+            throw;
+        }
+        print_rates(rows);
+    }
+
+    void print_rates(const std::vector<std::vector<Measurement>>& rows) {
+        if (_printer != nullptr) {
+            _progress.clear();
+            _printer->varied_windows_rates({kVariedWindows.begin(), kVariedWindows.end()}, rows);
+        }
+    }
+
+    void measure_varied_windows(const ElementType type, std::vector<std::vector<Measurement>>& rows) {
         std::vector<Entry> entries = make_entries();
         const std::size_t first_result = _results.size();
         bool header_is_out = false;
@@ -429,12 +446,14 @@ class Measurements {
                     }
                     if (_printer != nullptr) {
                         _printer->header(facts);
+                        _printer->varied_windows_head({kVariedWindows.begin(), kVariedWindows.end()});
                     }
                     header_is_out = true;
                 }
                 if (!measure_size(*benchmark, size, entries, _results[first_result + i])) {
                     break;
                 }
+                together(communicator(), [&] { _json.write(_results, false); });
                 refuse_when_nothing_ran(entries);
                 row.push_back(entries.front().measurement);
             }
@@ -442,12 +461,12 @@ class Measurements {
                 break;  // the last window's data may be the wrong ones: a whole row of figures proves nothing
             }
             if (row.size() == kVariedWindows.size()) {
+                if (_printer != nullptr) {
+                    _progress.clear();
+                    _printer->varied_windows_row(row);
+                }
                 rows.push_back(std::move(row));
             }
-        }
-        if (_printer != nullptr) {
-            _progress.clear();
-            _printer->varied_windows({kVariedWindows.begin(), kVariedWindows.end()}, rows);
         }
     }
 

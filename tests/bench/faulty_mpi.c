@@ -73,7 +73,9 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int source, int tag, MPI
               MPI_Request* request) {
     static char elsewhere[1 << 16];
     static int calls;
-    const int astray = has("last window", count) && ++calls > SOUND_WINDOWS;
+    calls += count >= LARGE;
+    if (has("last window error", count) && calls > SOUND_WINDOWS) return MPI_ERR_OTHER;
+    const int astray = has("last window", count) && calls > SOUND_WINDOWS;
     return PMPI_Irecv(astray ? elsewhere : data, count, type, source, tag, communicator, request);
 }
 

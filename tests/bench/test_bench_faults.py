@@ -116,6 +116,19 @@ def test_wrong_data_of_the_last_window_end_the_table(bench: Bench) -> None:
     assert [line[0] for line in lines] == ["256", "256"], result.explain()
 
 
+def test_windows_before_an_error_are_kept(bench: Bench, tmp_path: Path) -> None:
+    """-V: sizes that were done before the MPI fails have their lines and their place in the file."""
+    report = tmp_path / "report.json"
+    words = ("mbw_mr", "-V", "-m", "256:1024", "--step-factor", "4", "-i", "1", "-x", "0", "--json", str(report))
+    result = bench("last window error", *words)
+    clean_up(result)
+    assert result.status != 0, result.explain()
+    lines = [line.split() for line in result.output.splitlines() if line[:1].isdigit()]
+    assert lines[0][0] == "256" and len(lines[0]) == 9, result.explain()
+    runs = json.loads(report.read_text())["runs"]
+    assert [[m["size"] for m in run["contenders"][0]["measurements"]] for run in runs] == [[256, 1024]] * 7 + [[256]]
+
+
 def test_wrong_data_leave_out_one_contender(bench: Bench, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ("latency", *SIZES, "-i", "20", "--compare", "native,awaken", "--json", str(report))

@@ -132,9 +132,14 @@ TEST(OsuPrinter, VariedWindows) {
     EXPECT_EQ(output("mbw_mr", {"-V"},
                      [](Printer& printer) {
                          printer.header({.pairs = 1, .window_size = 64});
-                         printer.varied_windows(
-                             {1, 128}, {{bandwidth(1, 2.5, 2500000), bandwidth(1, 3, 3000000)},
-                                        {bandwidth(1048576, 9000, 8583.07), bandwidth(1048576, 10000, 9536.74)}});
+                         const std::vector<int> windows = {1, 128};
+                         const std::vector<std::vector<Measurement>> rows = {
+                             {bandwidth(1, 2.5, 2500000), bandwidth(1, 3, 3000000)},
+                             {bandwidth(1048576, 9000, 8583.07), bandwidth(1048576, 10000, 9536.74)}};
+                         printer.varied_windows_head(windows);
+                         for (const std::vector<Measurement>& row : rows)
+                             printer.varied_windows_row(row);
+                         printer.varied_windows_rates(windows, rows);
                      }),
               "# OSU MPI Multiple Bandwidth / Message Rate Test v7.5\n"
               "# [ pairs: 1 ] [ window size: varied ]\n"
