@@ -32,6 +32,9 @@ constexpr int kMostPercentiles = 5;
 constexpr int kMostThreads = 128;
 /// Of a window. What the MPI holds for each has to fit into memory, which would not be found out before it is full.
 constexpr int kMostMessages = 1 << 20;
+/// What OMB's int and a count of MPI's hold: each iteration leaves a sample, and ranks reduce all samples of a size at
+/// once.
+constexpr std::size_t kMostIterations = std::numeric_limits<int>::max();
 
 // Options of ours have no letter.
 enum OwnOption : int {
@@ -545,9 +548,13 @@ const std::vector<Row>& rows() {
         {'m', "message-size", required_argument, "[MIN:]MAX",
          "sizes in bytes, with an optional K, M or G (powers of two): MAX, MIN:MAX, MIN: or :MAX", set_message_size},
         {'i', "iterations", required_argument, "N", "timed iterations at every size",
-         [](Parser& p, const std::string& v) { p.options().iterations = parse_number<std::size_t>("-i", v, 1); }},
+         [](Parser& p, const std::string& v) {
+             p.options().iterations = parse_number<std::size_t>("-i", v, 1, kMostIterations);
+         }},
         {'x', "warmup", required_argument, "N", "iterations before the timed ones",
-         [](Parser& p, const std::string& v) { p.options().warmup = parse_number<std::size_t>("-x", v, 0); }},
+         [](Parser& p, const std::string& v) {
+             p.options().warmup = parse_number<std::size_t>("-x", v, 0, kMostIterations);
+         }},
         {'f', "full", no_argument, "", "prints more columns: extremes over ranks, iterations, parts of the time",
          [](Parser& p, const std::string&) { p.options().full = true; }},
         {'W', "window-size", required_argument, "N", "messages under way at once",

@@ -29,6 +29,9 @@ namespace {
 
 /// Calls in flight in queued mode, as long as what they hold fits the limit of -M.
 constexpr std::size_t kQueueLength = 64;
+/// Room that is made before measuring, since a rank that makes it meanwhile comes late to its next call. Whoever asks
+/// for more iterations than these may end them at any time, and is not to be refused for want of memory.
+constexpr std::size_t kReservedSamples = std::size_t{1} << 24;
 
 /// Persistent requests, freed whatever happens.
 class PersistentCalls {
@@ -256,7 +259,7 @@ std::vector<const Buffer*> CollectiveBenchmark::buffers() const {
 // ---- the loops ------------------------------------------------------------------------------------------------------
 
 void CollectiveBenchmark::run(Communication& with, Mode mode, std::size_t iterations, Samples& samples) {
-    samples.operation.reserve(samples.operation.size() + iterations);
+    samples.operation.reserve(std::min(samples.operation.size() + iterations, kReservedSamples));
     barrier();
     const Family family = _environment.test.family;
     if (mode == Mode::queued && family != Family::collective) {

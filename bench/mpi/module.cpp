@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mpi/clock.h"
@@ -231,6 +233,10 @@ int run(const int count, char** const words) {
                 std::fprintf(stderr, "awaken: %s\n", error.what());
             }
         }
+    } catch (const std::bad_alloc&) {
+        end_all(
+            mpi.communicator(),
+            "not enough host memory: use fewer iterations (-i), each of which leaves a sample, or smaller sizes (-m)");
     } catch (const std::exception& error) {
         end_all(mpi.communicator(), error.what());
     }

@@ -57,7 +57,9 @@ int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type,
                   MPI_Comm communicator) {
     static int calls;
     const int code = PMPI_Allreduce(send, receive, count, type, operation, communicator);
-    if (has("uneven reduction", count) && is_rank_1(communicator) && calls++ % 2 == 0) take_long();
+    calls += count >= LARGE;
+    if (has("uneven reduction", count) && is_rank_1(communicator) && calls % 2 == 1) take_long();
+    if (has("later reduction error", count) && calls > SOUND_CALLS) return MPI_ERR_OTHER;
     return code;
 }
 

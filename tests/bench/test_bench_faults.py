@@ -35,8 +35,11 @@ def faulty_mpi(mpi_named: Callable[[str], harness.Mpi], tmp_path_factory: pytest
 def bench(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path, faulty_mpi: Path) -> Bench:
     """Runs `awaken bench` on two ranks of an MPI with a fault: below Awaken, since native calls go past preloads."""
 
-    def run(fault: str, *words: str, timeout: float = 60) -> harness.Result:
-        command = ["env", f"LD_PRELOAD={faulty_mpi}", f"TEST_FAULT={fault}", str(awaken_program), "bench", *words]
+    def run(fault: str, *words: str, timeout: float = 60, limit: str = "") -> harness.Result:
+        command = [
+            *limit.split(), "env", f"LD_PRELOAD={faulty_mpi}", f"TEST_FAULT={fault}",
+            str(awaken_program), "bench", *words,
+        ]  # fmt: skip
         return harness.run_ranks(mpi_named("mpich"), 2, command, with_awaken=False, timeout=timeout)
 
     return run
@@ -127,6 +130,14 @@ def test_windows_before_an_error_are_kept(bench: Bench, tmp_path: Path) -> None:
     assert lines[0][0] == "256" and len(lines[0]) == 9, result.explain()
     runs = json.loads(report.read_text())["runs"]
     assert [[m["size"] for m in run["contenders"][0]["measurements"]] for run in runs] == [[256, 1024]] * 7 + [[256]]
+
+
+def test_many_iterations_do_not_take_all_memory_at_once(bench: Bench) -> None:
+    """Samples of 2^31 - 1 iterations are 16 GiB; what fails here is the MPI, after a few of them."""
+    words = ("allreduce", "-m", "4096:4096", "-i", "2147483647", "-x", "0")
+    result = bench("later reduction error", *words, limit="prlimit --as=4294967296")
+    clean_up(result)
+    assert "MPI_Allreduce failed" in result.output, result.explain()
 
 
 def test_wrong_data_leave_out_one_contender(bench: Bench, tmp_path: Path) -> None:

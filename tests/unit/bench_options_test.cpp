@@ -428,6 +428,8 @@ TEST(Options, WrongUseSaysWhatToDo) {
     EXPECT_TRUE(contains(refusal({"latency", "-i", "5x"}), "-i '5x' is not a whole number"));
     EXPECT_TRUE(contains(refusal({"latency", "-i", "1e3"}), "-i '1e3' is not a whole number"));
     EXPECT_TRUE(contains(refusal({"latency", "-i", "99999999999999999999"}), "is out of range"));
+    EXPECT_TRUE(contains(refusal({"allreduce", "-i", "100000000000000"}), "at most 2147483647"));
+    EXPECT_TRUE(contains(refusal({"allreduce", "-x", "100000000000000"}), "at most 2147483647"));
     EXPECT_TRUE(contains(refusal({"bw", "-W", "2147483647"}), "at most 1048576"));
     EXPECT_TRUE(contains(refusal({"latency", "-f"}), "it is for collectives"));
     EXPECT_TRUE(contains(refusal({"latency", "-d", "fpga"}), "cuda, rocm, managed or openacc"));
