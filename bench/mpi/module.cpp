@@ -1,6 +1,7 @@
 // The module of one MPI ABI: starts MPI, finds out what all ranks must know, runs, and ends MPI.
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -79,6 +80,17 @@ class MpiRuntime {
             return MPI_COMM_NULL;
         }
 
+        /// What the session was granted, which may be less than was asked for. MPI_Query_thread does not tell: Open
+        /// MPI's answer is of MPI_Init alone.
+        [[nodiscard]] int thread_level(const int asked) const {
+            if constexpr (kDeclared<decltype(_mpi.Session_get_info)> && kDeclared<decltype(_mpi.Info_get)>) {
+                if (_mpi.Session_get_info != nullptr && _mpi.Info_get != nullptr) {
+                    return granted_level(asked);
+                }
+            }
+            return asked;
+        }
+
         void finalize() {
             if constexpr (kDeclared<decltype(_mpi.Session_init)>) {
                 _mpi.Session_finalize(&_session);
@@ -105,6 +117,27 @@ class MpiRuntime {
             return communicator;
         }
 
+        [[nodiscard]] int granted_level(const int asked) const {
+            MPI_Info info = MPI_INFO_NULL;
+            std::array<char, MPI_MAX_INFO_VAL + 1> level{};
+            int found = 0;
+            check_mpi(_mpi.Session_get_info(_session, &info), "MPI_Session_get_info");
+            check_mpi(_mpi.Info_get(info, "thread_level", MPI_MAX_INFO_VAL, level.data(), &found), "MPI_Info_get");
+            check_mpi(_mpi.Info_free(&info), "MPI_Info_free");
+            if (found == 0) {
+                return asked;
+            }
+            constexpr std::pair<const char*, int> kLevels[] = {{"MPI_THREAD_MULTIPLE", MPI_THREAD_MULTIPLE},
+                                                               {"MPI_THREAD_SERIALIZED", MPI_THREAD_SERIALIZED},
+                                                               {"MPI_THREAD_FUNNELED", MPI_THREAD_FUNNELED}};
+            for (const auto& [name, value] : kLevels) {
+                if (std::strcmp(level.data(), name) == 0) {
+                    return value;
+                }
+            }
+            return MPI_THREAD_SINGLE;
+        }
+
         const Functions& _mpi;
         MPI_Session _session{};  // not MPI_SESSION_NULL, which is an object that Open MPI 4 lacks
     };
@@ -121,7 +154,7 @@ class MpiRuntime {
     void start_session(const bool threads) {
         _session.emplace(reached_functions());
         _communicator = _session->open(threads);
-        _level = threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+        _level = _session->thread_level(threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE);
     }
 
     std::optional<SessionOf<MpiFunctions>> _session;

@@ -81,6 +81,13 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int source, int tag, MPI
     return PMPI_Irecv(astray ? elsewhere : data, count, type, source, tag, communicator, request);
 }
 
+/* A session that grants less than it is asked for. */
+int MPI_Session_get_info(MPI_Session session, MPI_Info* info) {
+    const int code = PMPI_Session_get_info(session, info);
+    if (has("session without threads", LARGE)) PMPI_Info_set(*info, "thread_level", "MPI_THREAD_SERIALIZED");
+    return code;
+}
+
 int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op operation,
                    MPI_Comm communicator, MPI_Request* request) {
     if (!has("nonblocking reduction", count)) {

@@ -132,6 +132,13 @@ def test_windows_before_an_error_are_kept(bench: Bench, tmp_path: Path) -> None:
     assert [[m["size"] for m in run["contenders"][0]["measurements"]] for run in runs] == [[256, 1024]] * 7 + [[256]]
 
 
+def test_a_session_that_grants_no_threads_is_believed(bench: Bench) -> None:
+    words = ("latency_mt", "-I", "-m", "8:8", "-i", "2", "-x", "0")
+    bench("none", *words).check()
+    result = bench("session without threads", *words)
+    assert result.status != 0 and "MPI_THREAD_MULTIPLE" in result.output, result.explain()
+
+
 def test_many_iterations_do_not_take_all_memory_at_once(bench: Bench) -> None:
     """Samples of 2^31 - 1 iterations are 16 GiB; what fails here is the MPI, after a few of them."""
     words = ("allreduce", "-m", "4096:4096", "-i", "2147483647", "-x", "0")
