@@ -1065,7 +1065,9 @@ AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(void** address, IpcHandle handle, u
         std::uintptr_t opened = 0;
         const Error error = core().memory().import_handle(context, handle, opened);
         if (error == Error::success) *address = pointer(opened);
-        return error == Error::invalid_value ? Error::invalid_device_pointer : error;
+        // Whatever keeps the memory from being attached, HIP blames the pointer.
+        const bool attached = error != Error::invalid_value && error != Error::peer_access_unsupported;
+        return attached ? error : Error::invalid_device_pointer;
     });
 }
 

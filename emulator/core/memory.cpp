@@ -411,6 +411,10 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
         return Error::invalid_value;
     }
     if (handle.process == getpid()) return Error::invalid_context;
+    if (_configuration.faults.no_peer &&
+        handle.device != _configuration.visible[static_cast<std::size_t>(context.device)]) {
+        return Error::peer_access_unsupported;
+    }
 
     const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
     const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);

@@ -772,6 +772,10 @@ TEST_F(EmulatedCuda, RefusesHandlesThatAreStaleOrForgedOrIsolated) {
         opening_gives(handle, kSuccess, {});
         opening_gives(handle, kMapFailed, {{"AWAKEN_EMULATE_FAULTS", "ipc-open"}});
         opening_gives(handle, kInvalidValue, {{"AWAKEN_EMULATE_FAULTS", "isolated"}});
+        // The scenario opens on the exporter's device, which needs no access to a peer; the next one on another.
+        opening_gives(handle, kSuccess, {{"AWAKEN_EMULATE_FAULTS", "no-peer"}});
+        opening_gives(handle, kPeerUnsupported, {{"AWAKEN_EMULATE_FAULTS", "no-peer"}, {"CUDA_VISIBLE_DEVICES", "1"}});
+        opening_gives(handle, kSuccess, {{"CUDA_VISIBLE_DEVICES", "1"}});
         Handle forged = handle;
         forged.bytes[40] ^= 1;
         opening_gives(forged, kInvalidValue, {});

@@ -308,6 +308,9 @@ TEST(EmulatedHip, SharesMemoryBetweenProcesses) {
     unsigned char answered = 0;
     ASSERT_EQ(hip().copy(&answered, static_cast<char*>(address) + 4999, 1, 2), kSuccess);
     EXPECT_EQ(answered, 0x77);
+    const Outcome without_peers =
+        run_scenario("open_fails", {{"AWAKEN_EMULATE_FAULTS", "no-peer"}, {"HIP_VISIBLE_DEVICES", "1"}}, {text});
+    EXPECT_TRUE(without_peers.succeeded()) << without_peers.output;
     ASSERT_EQ(hip().free(address), kSuccess);
     EXPECT_TRUE(run_scenario("open_fails", {}, {text}).succeeded());
     void* pool = nullptr;
