@@ -760,7 +760,8 @@ AWAKEN_EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext, CUd
 }
 namespace {
 
-/// CUmemcpyAttributes. Batches are done in order here, which is one of the orders that they may be done in.
+/// CUmemcpyAttributes. Batches are done backwards here: the driver promises no order, and who relies on one is to
+/// notice.
 struct BatchAttributes {
     unsigned source_order;
     CUmemLocation source, destination;
@@ -776,12 +777,13 @@ CUresult copy_batch(const CUdeviceptr* destinations, const CUdeviceptr* sources,
     bool sound = destinations && sources && sizes && count != 0 && attributes && firsts && kinds != 0 &&
                  kinds <= count && firsts[0] == 0 && stream != nullptr;  // not into the legacy default stream
     for (std::size_t i = 0; sound && i < kinds; ++i) {
-        sound = attributes[i].source_order >= 1 && attributes[i].source_order <= kMostOrders && firsts[i] < count;
+        sound = attributes[i].source_order >= 1 && attributes[i].source_order <= kMostOrders && firsts[i] < count &&
+                (i == 0 || firsts[i] > firsts[i - 1]);
     }
     if (!sound) {
         return static_cast<CUresult>(kInvalidValue);
     }
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = count; i-- > 0;) {
         if (const CUresult result = copy_later(destinations[i], sources[i], sizes[i], stream); result != CUresult{}) {
             return result;
         }

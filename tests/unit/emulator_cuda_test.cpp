@@ -500,6 +500,16 @@ TEST_F(EmulatedCuda, CopiesInBatches) {
     EXPECT_EQ(byte_at(address + 63), 16);
     EXPECT_EQ(driver().copy_batch_v2(targets, origins, sizes, 2, &attributes, &at, 1, nullptr), kInvalidValue)
         << "default stream";
+    // No order is promised within a batch: the second copy does not find what the first one brings.
+    Pointer chained_targets[] = {address + 32, address + 48}, chained_origins[] = {address, address + 32};
+    ASSERT_EQ(driver().copy_batch_v2(chained_targets, chained_origins, sizes, 2, &attributes, &at, 1, stream),
+              kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    EXPECT_EQ(byte_at(address + 32), 1);
+    EXPECT_EQ(byte_at(address + 48), 17);
+    CopyAttributes twice[] = {attributes, attributes};
+    std::size_t both_at_0[] = {0, 0};
+    EXPECT_EQ(driver().copy_batch_v2(targets, origins, sizes, 2, twice, both_at_0, 2, stream), kInvalidValue);
     attributes.order = 0;
     EXPECT_EQ(driver().copy_batch(targets, origins, sizes, 2, &attributes, &at, 1, &failed, stream), kInvalidValue);
     EXPECT_EQ(failed, SIZE_MAX);
