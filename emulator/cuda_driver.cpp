@@ -100,6 +100,25 @@ CUresult on_stream(CUstream handle, Body&& body) noexcept {
     });
 }
 
+/// For calls that give work to a stream, or wait for it: work of the default stream is refused while a stream that it
+/// waits for is captured.
+template <typename Body>
+CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        const Error error = default_stream_allowed(*stream);
+        return error == Error::success ? body(stream) : error;
+    });
+}
+
+/// For calls that work in the default stream, and return when it is done.
+template <typename Body>
+CUresult in_default_stream(Body&& body) noexcept {
+    return in_context([&](Context& context) {
+        const Error error = default_stream_allowed(*context.legacy);
+        return error == Error::success ? body(context) : error;
+    });
+}
+
 template <typename Body>
 CUresult on_event(CUevent handle, Body&& body) noexcept {
     return call([&] {
@@ -109,23 +128,23 @@ CUresult on_event(CUevent handle, Body&& body) noexcept {
 }
 
 CUresult copy_now(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes) noexcept {
-    return in_context([&](Context& context) {
+    return in_default_stream([&](Context& context) {
         return copy(context, {destination, bytes, source, bytes, bytes, 1}, context.legacy, Synchrony::host);
     });
 }
 
 CUresult copy_later(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream handle) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         return copy(stream->context(), {destination, bytes, source, bytes, bytes, 1}, stream, Synchrony::stream);
     });
 }
 
 CUresult fill_now(const FillRequest& request) noexcept {
-    return in_context([&](Context& context) { return fill(context, request, context.legacy, Synchrony::host); });
+    return in_default_stream([&](Context& context) { return fill(context, request, context.legacy, Synchrony::host); });
 }
 
 CUresult fill_later(const FillRequest& request, CUstream handle) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         return fill(stream->context(), request, stream, Synchrony::stream);
     });
 }
@@ -156,6 +175,7 @@ Error launch(CUfunction function, const Launch& shape, CUstream handle, void** a
     const std::shared_ptr<Function> found = core().functions.find(function);
     const std::shared_ptr<Stream> stream = core().stream(context, handle);
     if (!found || !stream || found->context != &stream->context()) return Error::invalid_handle;
+    if (const Error error = default_stream_allowed(*stream); error != Error::success) return error;
     return launch_kernel(function, shape, stream, arguments, extra);
 }
 
@@ -636,7 +656,7 @@ AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, in
 
 AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                                                CUstream stream) {
-    return on_stream(stream, [&](const std::shared_ptr<Stream>&) {
+    return work_on_stream(stream, [&](const std::shared_ptr<Stream>&) {
         std::shared_ptr<Pool> pool;
         if (!address || pool_of(handle, pool) != Error::success) return Error::invalid_value;
         std::uintptr_t allocated = 0;
@@ -647,7 +667,7 @@ AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
@@ -657,7 +677,8 @@ AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, 
 }
 
 AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, address); });
+    return work_on_stream(handle,
+                          [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, address); });
 }
 
 AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
@@ -808,13 +829,13 @@ AWAKEN_EXPORT CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr
     return result;
 }
 AWAKEN_EXPORT CUresult cuMemcpy2D_v2(const Copy2DParameters* parameters) {
-    return in_context([&](Context& context) { return copy_2d(parameters, context.legacy, Synchrony::host); });
+    return in_default_stream([&](Context& context) { return copy_2d(parameters, context.legacy, Synchrony::host); });
 }
 AWAKEN_EXPORT CUresult cuMemcpy2DUnaligned_v2(const Copy2DParameters* parameters) {
     return cuMemcpy2D_v2(parameters);
 }
 AWAKEN_EXPORT CUresult cuMemcpy2DAsync_v2(const Copy2DParameters* parameters, CUstream handle) {
-    return on_stream(
+    return work_on_stream(
         handle, [&](const std::shared_ptr<Stream>& stream) { return copy_2d(parameters, stream, Synchrony::stream); });
 }
 
@@ -1012,11 +1033,11 @@ AWAKEN_EXPORT CUresult cuStreamQuery(CUstream handle) {
 }
 
 AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return work_on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
         wait_in_stream(*stream, *found);
@@ -1025,7 +1046,7 @@ AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigne
 }
 
 AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* argument) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         call_in_stream(*stream, function, argument);
         return Error::success;
@@ -1055,7 +1076,7 @@ AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
 }
 
 AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
-    return on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> event = core().events.find(handle);
         if (!event || &event->context() != &stream->context()) return Error::invalid_handle;
         event->record(*stream);

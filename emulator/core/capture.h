@@ -24,7 +24,8 @@ CaptureMode exchange_capture_mode(CaptureMode mode) noexcept;
 
 /// For calls that could be unsafe while a stream is captured: refuses them, and spoils the captures that forbid them.
 [[nodiscard]] Error allowed_by_captures();
-/// For questions about a default stream, which cannot be answered while a stream that it waits for is captured.
+/// For questions about a default stream and for its work: neither is possible while a stream that it waits for is
+/// captured. What the thread says of its calls does not help here.
 [[nodiscard]] Error default_stream_allowed(const Stream& stream);
 
 }  // namespace awaken::emulator

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -112,6 +113,9 @@ struct Driver {
     int (*stream_query)(void*);
     int (*stream_synchronize)(void*);
     int (*stream_wait)(void*, void*, unsigned);
+    int (*begin_capture)(void*, int);
+    int (*end_capture)(void*, void**);
+    int (*exchange_capture_mode)(int*);
     int (*host_function)(void*, void (*)(void*), void*);
     int (*event_create)(void**, unsigned);
     int (*event_destroy)(void*);
@@ -169,6 +173,9 @@ struct Driver {
         library.bind(stream_query, "cuStreamQuery");
         library.bind(stream_synchronize, "cuStreamSynchronize");
         library.bind(stream_wait, "cuStreamWaitEvent");
+        library.bind(begin_capture, "cuStreamBeginCapture_v2");
+        library.bind(end_capture, "cuStreamEndCapture");
+        library.bind(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
         library.bind(host_function, "cuLaunchHostFunc");
         library.bind(event_create, "cuEventCreate");
         library.bind(event_destroy, "cuEventDestroy_v2");
@@ -514,6 +521,44 @@ TEST_F(EmulatedCuda, CopiesInBatches) {
     EXPECT_EQ(driver().copy_batch(targets, origins, sizes, 2, &attributes, &at, 1, &failed, stream), kInvalidValue);
     EXPECT_EQ(failed, SIZE_MAX);
     EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(driver().free(address), kSuccess);
+}
+
+TEST_F(EmulatedCuda, TheDefaultStreamHasNoWorkWhileABlockingOneIsCaptured) {
+    constexpr int kGlobal = 0, kRelaxed = 2, kInvalidated = 901, kImplicit = 906;
+    const Pointer address = allocate(8);
+    std::array<char, 8> host{};
+    void *blocking = nullptr, *free_running = nullptr, *event = nullptr, *graph = nullptr;
+    ASSERT_EQ(driver().stream_create(&blocking, 0), kSuccess);
+    ASSERT_EQ(driver().stream_create(&free_running, 1), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    int mode = kRelaxed;  // which says nothing of work that the capture would have to wait for
+    ASSERT_EQ(driver().exchange_capture_mode(&mode), kSuccess);
+    const std::function<int()> refused[] = {
+        [&] { return driver().to_device(address, host.data(), host.size()); },
+        [&] { return driver().to_host(host.data(), address, host.size()); },
+        [&] { return driver().fill(address, 1, host.size()); },
+        [&] { return driver().event_record(event, nullptr); },
+        [&] { return driver().stream_wait(nullptr, event, 0); },
+        [&] { return driver().stream_synchronize(nullptr); },
+        [&] { return driver().stream_query(nullptr); },
+    };
+    for (const auto& work : refused) {
+        ASSERT_EQ(driver().begin_capture(blocking, kGlobal), kSuccess);
+        EXPECT_EQ(work(), kImplicit) << &work - refused;
+        EXPECT_EQ(driver().end_capture(blocking, &graph), kInvalidated) << &work - refused;
+    }
+    ASSERT_EQ(driver().begin_capture(blocking, kGlobal), kSuccess);
+    EXPECT_EQ(driver().event_record(event, free_running), kSuccess);
+    EXPECT_EQ(driver().stream_synchronize(free_running), kSuccess);
+    EXPECT_EQ(driver().end_capture(blocking, &graph), kSuccess) << "other streams are left alone";
+    ASSERT_EQ(driver().begin_capture(free_running, kRelaxed), kSuccess);
+    EXPECT_EQ(driver().fill(address, 1, host.size()), kSuccess) << "the default stream does not wait for this one";
+    EXPECT_EQ(driver().end_capture(free_running, &graph), kSuccess);
+    ASSERT_EQ(driver().exchange_capture_mode(&mode), kSuccess);
+    EXPECT_EQ(driver().event_destroy(event), kSuccess);
+    EXPECT_EQ(driver().stream_destroy(blocking), kSuccess);
+    EXPECT_EQ(driver().stream_destroy(free_running), kSuccess);
     EXPECT_EQ(driver().free(address), kSuccess);
 }
 
