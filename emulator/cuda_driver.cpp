@@ -796,7 +796,8 @@ CUresult copy_batch(const CUdeviceptr* destinations, const CUdeviceptr* sources,
     constexpr unsigned kInvalidValue = 1;
     constexpr unsigned kMostOrders = 3;
     bool sound = destinations && sources && sizes && count != 0 && attributes && firsts && kinds != 0 &&
-                 kinds <= count && firsts[0] == 0 && stream != nullptr;  // not into the legacy default stream
+                 kinds <= count && firsts[0] == 0 &&
+                 number(stream) > 1;  // not into the legacy default stream, which has two handles
     for (std::size_t i = 0; sound && i < kinds; ++i) {
         sound = attributes[i].source_order >= 1 && attributes[i].source_order <= kMostOrders && firsts[i] < count &&
                 (i == 0 || firsts[i] > firsts[i - 1]);

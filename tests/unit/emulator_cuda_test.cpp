@@ -507,6 +507,8 @@ TEST_F(EmulatedCuda, CopiesInBatches) {
     EXPECT_EQ(byte_at(address + 63), 16);
     EXPECT_EQ(driver().copy_batch_v2(targets, origins, sizes, 2, &attributes, &at, 1, nullptr), kInvalidValue)
         << "default stream";
+    void* const legacy = reinterpret_cast<void*>(1);
+    EXPECT_EQ(driver().copy_batch_v2(targets, origins, sizes, 2, &attributes, &at, 1, legacy), kInvalidValue);
     // No order is promised within a batch: the second copy does not find what the first one brings.
     Pointer chained_targets[] = {address + 32, address + 48}, chained_origins[] = {address, address + 32};
     ASSERT_EQ(driver().copy_batch_v2(chained_targets, chained_origins, sizes, 2, &attributes, &at, 1, stream),
