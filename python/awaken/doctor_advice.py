@@ -99,7 +99,12 @@ def slow(side: Report, report: Report) -> bool:
 
 
 def ipc_advice(report: Report) -> list[dict[str, str]]:
-    refused = [record for record in report["hardware"]["ipc"] if record.get("applies") and not record["works"]]
+    # GPUs without a path between them ("peer access is not supported") are no matter of containers.
+    refused = [
+        record
+        for record in report["hardware"]["ipc"]
+        if record.get("applies") and not record["works"] and "peer access" not in record.get("why_not", "")
+    ]
     if not refused:
         return []
     return [

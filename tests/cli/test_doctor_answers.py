@@ -137,6 +137,15 @@ def test_advice_with_one_gpu_is_not_to_use_fewer_ranks(mpi: FakeMpi, tmp_path: P
     assert "both ranks use one GPU" in report["native"]["why"]
 
 
+def test_advice_on_containers_is_not_for_gpus_that_cannot_reach_each_other() -> None:
+    def advice(reason: str) -> list[dict[str, str]]:
+        refused = {"works": False, "applies": True, "why_not": f"opening: cuIpcOpenMemHandle: {reason}"}
+        return doctor_advice.ipc_advice({"hardware": {"ipc": [refused]}})
+
+    assert advice("peer access is not supported between these two devices (217)") == []
+    assert "--ipc=host" in advice("mapping of buffer object failed (205)")[0]["command"]
+
+
 def test_advice_without_a_map_of_the_ranks() -> None:
     report = {
         "launcher": {"words": ["mpiexec"]},
