@@ -59,11 +59,19 @@ bool Operation::advance(const bool asked, const Ask ask) {
             layer().real.Grequest_complete(carrier);
         }
         ready.store(true, std::memory_order_release);
-    } else if (_arrived && !asked) {
+        return true;
+    }
+    if (_own_handle && ask == Ask::mpi && ++_looks % kLooksPerProgress == 0) {
+        // Nothing of it is the MPI's, which is asked all the same: others may need what it has under way before they
+        // can do their part of this.
+        int flag = 0;
+        layer().real.Request_get_status(carrier, &flag, MPI_STATUS_IGNORE);
+    }
+    if (_arrived && !asked) {
         // Taken along by a call that waits for something else, perhaps in the MPI itself: must not depend on it.
         exchange->leave();
     }
-    return ready.load(std::memory_order_relaxed);
+    return false;
 }
 
 namespace {

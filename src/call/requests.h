@@ -119,6 +119,9 @@ class Operation {
     bool _arrived = false;  ///< the native operation is complete, with this status
     std::atomic<bool> _seen{false};
     bool _own_handle = false;
+    /// Each look at the MPI takes longer than one at memory.
+    static constexpr unsigned kLooksPerProgress = 16;
+    unsigned _looks = 0;
     MPI_Status _status{};
 };
 

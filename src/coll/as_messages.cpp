@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "call/layer.h"
 #include "call/stage.h"
@@ -21,10 +22,17 @@ constexpr std::uint64_t kLeastPart = 4;
 
 /// At most every so-manieth collective has a vote while nothing comes of it: nobody has device memory, or there is
 /// some, and it was little so far.
-constexpr std::uint64_t kMostPause = 64;
+constexpr std::uint64_t kMostPauseOfHost = 64;
 constexpr std::uint64_t kMostPauseOfLittle = 8;
 
-enum Vote : std::uint32_t { kHasDeviceMemory = 1, kMovesMuch = 2 };
+enum PartsVote : std::uint32_t {
+    kPartsOnDevice = 1,
+    kPartsOnHost = 2,
+    kLargeForMessages = 4,  ///< a part that the table gives to them
+    kLargeForLibrary = 8,
+    kNoLibraryForParts = 16,
+    kLeftToMpi = 32
+};
 
 /// All messages are between the same two members and of the same collective in order: no tag tells them apart.
 constexpr int kTag = 0;
@@ -52,11 +60,20 @@ AsMessages::operator bool() {
 
 void AsMessages::add(Parts& parts, const int member, const void* const buffer, const std::int64_t count,
                      const MPI_Datatype type) {
-    if (count <= 0 || type == MPI_DATATYPE_NULL) {
+    if (count == 0) {
         return;
     }
-    parts.resize(static_cast<std::size_t>(_size));
-    parts[static_cast<std::size_t>(member)] = {static_cast<std::byte*>(const_cast<void*>(buffer)), count, type};
+    if (count < 0 || type == MPI_DATATYPE_NULL) {
+        leave_to_mpi();
+        return;
+    }
+    // Two members may say in different ways that nothing goes from one to the other.
+    const std::int64_t bytes = bytes_of(layer().real, count, type);
+    if (bytes > 0) {
+        parts.resize(static_cast<std::size_t>(_size));
+        parts[static_cast<std::size_t>(member)] = {static_cast<std::byte*>(const_cast<void*>(buffer)), count, type,
+                                                   static_cast<std::uint64_t>(bytes)};
+    }
 }
 
 void AsMessages::add_blocks(Parts& parts, const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
@@ -88,33 +105,103 @@ bool AsMessages::is_device_memory(const Parts& parts) const {
     return first != parts.end() && Stage(_call).locate(first->address, first->count, first->type).served;
 }
 
+AsMessages::~AsMessages() {
+    if (_across != nullptr) {
+        _across->end();
+    }
+}
+
+/// False: some part is not a run of bytes in memory of one GPU, which the library wants.
+bool AsMessages::add_parts_of_library(const Parts& parts, std::vector<LibraryPart>& list, int& device) const {
+    const Stage stage(_call);
+    for (int member = 0; member < static_cast<int>(parts.size()); ++member) {
+        const Part& part = parts[static_cast<std::size_t>(member)];
+        if (part.count == 0) {
+            continue;
+        }
+        const Stage::Located located = stage.locate(part.address, part.count, part.type);
+        if (!located.served || located.mixed || located.type == nullptr ||
+            located.info.kind != gpu::MemoryKind::device || !located.type->layout.is_contiguous(part.count) ||
+            (device >= 0 && located.info.device != device)) {
+            return false;
+        }
+        device = located.info.device;
+        const std::int64_t bytes = part.count * located.type->layout.size();
+        if (bytes > 0) {
+            list.push_back(
+                {member, part.address + located.type->layout.true_begin(), static_cast<std::uint64_t>(bytes)});
+        }
+    }
+    return true;
+}
+
+/// Whether this member is ready to do it by NCCL or RCCL.
+bool AsMessages::begin_library() {
+    Layer& owner = layer();
+    coll::Engine* const engine = owner.neighbours.engine();
+    CclAcross* const across = owner.neighbours.ccl_across(_communicator);
+    int device = -1;
+    _operation.kind = _kind;
+    _operation.in_parts = true;
+    if (engine == nullptr || across == nullptr || !add_parts_of_library(_sent, _operation.to, device) ||
+        !add_parts_of_library(_received, _operation.from, device)) {
+        return false;
+    }
+    if (_kind == coll::Kind::allgather) {
+        _operation.send = _operation.to.empty() ? nullptr : _operation.to.front().address;
+        _operation.to.clear();
+    }
+    if (device < 0) {
+        device = owner.gpu().device_to_use();  // nothing of this member's is moved
+    }
+    if (device < 0 || !across->begin(*engine, coll::Kind::alltoall, 0, device)) {
+        return false;
+    }
+    _across = across;
+    return true;
+}
+
 bool AsMessages::agreed() {
     Layer& owner = layer();
     coll::Occasion occasion{.kind = _kind, .ranks = _size, .nodes = _votes->nodes};
     for (const Parts* const parts : {&_sent, &_received}) {
         for (const Part& part : *parts) {
-            if (part.count > 0) {
-                occasion.bytes =
-                    std::max(occasion.bytes, static_cast<std::uint64_t>(bytes_of(owner.real, part.count, part.type)));
-            }
+            occasion.bytes = std::max(occasion.bytes, part.bytes);
         }
     }
+    const coll::Selection& table = owner.neighbours.selection();
     // On one node the table is about kernels that do it, which some member could not take part in.
-    const coll::Algorithm chosen = owner.neighbours.selection().choose(occasion, coll::Algorithm::ccl);
-    const bool willing = owner.neighbours.copies() != nullptr &&
-                         (_votes->nodes > 1 ? chosen == coll::Algorithm::messages : chosen != coll::Algorithm::staged);
+    const coll::Algorithm otherwise = table.choose(occasion, coll::Algorithm::ccl);
+    const bool willing =
+        owner.neighbours.copies() != nullptr &&
+        (_votes->nodes > 1 ? otherwise == coll::Algorithm::messages : otherwise != coll::Algorithm::staged);
+    const bool on_device = is_device_memory(_sent) || is_device_memory(_received);
+    const bool by_library = table.choose(occasion) == coll::Algorithm::ccl && begin_library();
     std::uint32_t own = 0;
-    own |= is_device_memory(_sent) || is_device_memory(_received) ? kHasDeviceMemory : 0U;
-    own |= willing && occasion.bytes >= _votes->chunk_bytes / kLeastPart ? kMovesMuch : 0U;
+    own |= on_device ? kPartsOnDevice : 0U;
+    own |= occasion.bytes > 0 && !on_device ? kPartsOnHost : 0U;
+    const bool large = occasion.bytes >= _votes->chunk_bytes / kLeastPart;
+    own |= large && willing ? kLargeForMessages : 0U;
+    own |= large && by_library ? kLargeForLibrary : 0U;
+    own |= by_library ? 0U : kNoLibraryForParts;
+    own |= _left_to_mpi ? kLeftToMpi : 0U;
     std::uint32_t all = 0;
     if (owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator) != MPI_SUCCESS) {
         return false;
     }
-    const bool wanted = all == (kHasDeviceMemory | kMovesMuch);
-    const std::uint64_t most = (all & kHasDeviceMemory) != 0 ? kMostPauseOfLittle : kMostPause;
-    _votes->varying_pause = wanted ? 0 : std::clamp<std::uint64_t>(_votes->varying_pause * 2, 1, most);
+    const bool right = (all & kLeftToMpi) == 0;
+    const bool library = right && (all & kLargeForLibrary) != 0 && (all & (kNoLibraryForParts | kPartsOnHost)) == 0;
+    const bool messages = right && (all & kPartsOnDevice) != 0 && (all & kLargeForMessages) != 0;
+    const std::uint64_t most = (all & kPartsOnDevice) != 0 ? kMostPauseOfLittle : kMostPauseOfHost;
+    _votes->varying_pause = library || messages ? 0 : std::clamp<std::uint64_t>(_votes->varying_pause * 2, 1, most);
     _votes->varying_skip = _votes->varying_pause;
-    return wanted && owner.neighbours.messages_of(_communicator) != MPI_COMM_NULL;
+    if (library && _across->join()) {
+        return true;
+    }
+    if (_across != nullptr) {
+        std::exchange(_across, nullptr)->end();
+    }
+    return messages && owner.neighbours.messages_of(_communicator) != MPI_COMM_NULL;
 }
 
 const AsMessages::Part& AsMessages::part_of(const Parts& parts, const int member) {
@@ -122,23 +209,22 @@ const AsMessages::Part& AsMessages::part_of(const Parts& parts, const int member
     return parts.empty() ? nothing : parts[static_cast<std::size_t>(member)];
 }
 
-/// One round of messages. Whatever fails of it, the next ones follow: others wait for them.
+/// One round of messages. Whatever fails of it, the rest and the next ones follow: others wait for them.
 void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends) {
-    int error = MPI_SUCCESS;
     try {
-        Messages messages(_call, _own, _communicator, receives.size(), sends.size());
+        Messages messages(_call, _own, MPI_COMM_NULL, receives.size(), sends.size());
         // An MPI that does not count so far has no collectives that do.
         constexpr bool counts_far = !std::is_same_v<decltype(Native::Isend_c), Absent>;
         const auto begin = [&](const std::vector<Leg>& legs, const auto& post) {
             for (const auto& [member, part] : legs) {
                 const End end{member, kTag};
-                if (part.count <= 0 || error != MPI_SUCCESS) {
+                if (part.count <= 0) {
                     continue;
                 }
                 if (part.count <= std::numeric_limits<int>::max()) {
-                    error = post(end, part, static_cast<int>(part.count));
+                    note(post(end, part, static_cast<int>(part.count)));
                 } else if constexpr (counts_far) {
-                    error = post(end, part, static_cast<MPI_Count>(part.count));
+                    note(post(end, part, static_cast<MPI_Count>(part.count)));
                 }
             }
         };
@@ -148,15 +234,10 @@ void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Le
         begin(sends, [&](const End& to, const Part& part, const auto count) {
             return messages.send(to, part.address, count, part.type);
         });
-        if (error != MPI_SUCCESS) {
-            layer().real.Comm_call_errhandler(_communicator, error);  // the messages' communicator only returns it
-        } else {
-            error = messages.finish();
-        }
+        note(messages.finish());
     } catch (const Error& failure) {
         _failure = _failure ? _failure : failure;
     }
-    _error = _error != MPI_SUCCESS ? _error : error;
 }
 
 /// A member sends to the one that is so far behind it while it receives from the one that is so far before: all are
@@ -189,10 +270,25 @@ void AsMessages::around_a_ring() {
 }
 
 int AsMessages::run() {
+    if (_across != nullptr) {
+        std::uint64_t sent = 0, received = 0;
+        for (const LibraryPart& part : _operation.to) {
+            sent += part.bytes;
+        }
+        for (const LibraryPart& part : _operation.from) {
+            received += part.bytes;
+        }
+        _across->run(_operation);
+        _call.account(report::Path::ccl, static_cast<std::int64_t>(std::max(sent, received)));
+        return MPI_SUCCESS;
+    }
     _own = layer().neighbours.messages_of(_communicator);
     _kind == coll::Kind::allgather ? around_a_ring() : in_turn();
     if (_failure) {
         throw Error(*_failure);
+    }
+    if (_error != MPI_SUCCESS) {
+        layer().real.Comm_call_errhandler(_communicator, _error);  // once, whatever has failed
     }
     return _error;
 }

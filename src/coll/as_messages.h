@@ -1,5 +1,6 @@
 // A gather, scatter, allgather or all-to-all as messages between its members, which take the paths that messages take:
-// directly from GPU to GPU on a node, in chunks to other nodes.
+// directly from GPU to GPU on a node, in chunks to other nodes. Or by NCCL or RCCL, where parts vary and all members
+// can.
 //
 // All members have to do so. Where all see how much is moved, votes on large collectives settle it (see in_chunks.h).
 // Where the parts vary, nobody knows what the others move, and there is a vote before each collective; as long as
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "call/call.h"
+#include "coll/ccl_across.h"
 #include "coll/messages.h"
 #include "coll/plan.h"
 
@@ -20,6 +22,9 @@ namespace awaken::AWAKEN_ABI {
 class AsMessages {
   public:
     AsMessages(Call& call, MPI_Comm comm, coll::Kind kind);
+    ~AsMessages();
+    AsMessages(const AsMessages&) = delete;
+    AsMessages& operator=(const AsMessages&) = delete;
     /// False: there is no vote before this collective of varying parts, and it is the MPI's. All members come to the
     /// same answer. Not to be asked twice.
     [[nodiscard]] explicit operator bool();
@@ -63,7 +68,9 @@ class AsMessages {
     /// In place: what this member would send to itself is where it belongs. After the above.
     void leaves_own_part() noexcept;
 
-    /// Whether all members do it by messages. All ask, or none does.
+    /// Some argument is wrong, which the MPI says best.
+    void leave_to_mpi() noexcept { _left_to_mpi = true; }
+    /// Whether all members do it by messages, or the library. All ask, or none does.
     [[nodiscard]] bool agreed();
     /// Returns what the program is to see.
     [[nodiscard]] int run();
@@ -73,8 +80,10 @@ class AsMessages {
         std::byte* address = nullptr;
         std::int64_t count = 0;
         MPI_Datatype type = MPI_DATATYPE_NULL;
+        std::uint64_t bytes = 0;
     };
     using Parts = std::vector<Part>;  ///< by member; empty: none
+    using LibraryPart = coll::CclCommunicator::Operation::Part;
     struct Leg {
         int member;
         Part part;
@@ -88,6 +97,9 @@ class AsMessages {
     void add_typed_parts(Parts& parts, const void* buffer, Counts counts, Displacements displacements, Types types);
     [[nodiscard]] static std::int64_t extent_of(MPI_Datatype type);
     [[nodiscard]] bool is_device_memory(const Parts& parts) const;
+    [[nodiscard]] bool begin_library();
+    [[nodiscard]] bool add_parts_of_library(const Parts& parts, std::vector<LibraryPart>& list, int& device) const;
+    void note(const int error) noexcept { _error = _error != MPI_SUCCESS ? _error : error; }
     [[nodiscard]] static const Part& part_of(const Parts& parts, int member);
     void exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends);
     void in_turn();
@@ -100,6 +112,9 @@ class AsMessages {
     Neighbours::ChunkVotes* _votes = nullptr;
     MPI_Comm _own = MPI_COMM_NULL;  ///< where the messages travel
     Parts _sent, _received;
+    CclAcross* _across = nullptr;  ///< that has begun
+    coll::CclCommunicator::Operation _operation;
+    bool _left_to_mpi = false;
     std::optional<Error> _failure;
     int _error = MPI_SUCCESS;
 };

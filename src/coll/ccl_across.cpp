@@ -300,11 +300,14 @@ void CclAcross::issue(const CclCommunicator::Operation& operation, Waiting& wait
         }
     };
     const std::uint32_t bit = 1U << static_cast<unsigned>(operation.kind);
-    if ((_issued & bit) != 0) {
+    // Parts may go between two members for the first time each time.
+    if (!operation.in_parts && (_issued & bit) != 0) {
         put();
         return;
     }
-    _issued |= bit;
+    if (!operation.in_parts) {
+        _issued |= bit;
+    }
     const auto first = std::make_shared<First>();
     std::thread thread = start_own_thread([first, put] {
         try {

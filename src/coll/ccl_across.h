@@ -23,7 +23,7 @@ class CclAcross {
     CclAcross& operator=(const CclAcross&) = delete;
 
     /// This process is ready for a collective on `device`, and keeps itself so until end(). False: it is not, and what
-    /// it told the others must be no.
+    /// it told the others must be no. `kind` of one in parts: alltoall, which needs the same of the library.
     [[nodiscard]] bool begin(coll::Engine& engine, coll::Kind kind, std::uint32_t code, int device);
     void end() noexcept;
     /// All members have begun. Joins if that is worth its price by now; true, on all of them, when run() is to follow.

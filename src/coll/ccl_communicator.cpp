@@ -58,6 +58,11 @@ std::optional<ccl::Operation> operation_of(const std::uint32_t code) noexcept {
     }
 }
 
+/// Bytes travel as the widest elements that fit, of which the library's limits count.
+std::pair<std::uint64_t, ccl::Type> elements_of(const std::uint64_t bytes) {
+    return bytes % 8 == 0 ? std::pair(bytes / 8, ccl::Type::uint64) : std::pair(bytes, ccl::Type::uint8);
+}
+
 }  // namespace
 
 /// What the joining thread works on. It outlives the object where the library never comes back.
@@ -83,7 +88,7 @@ bool CclCommunicator::supports(const ccl::Library& library, const Kind kind, con
         case Kind::allgather:
         case Kind::alltoall:
             return true;
-        case Kind::gather:
+        case Kind::gather:  // in parts only
         case Kind::scatter:
         case Kind::scan:
         case Kind::exscan:
@@ -187,17 +192,44 @@ void CclCommunicator::give_up() noexcept {
     _communicator = {};
 }
 
-void CclCommunicator::issue(const Operation& operation, const gpu::StreamHandle stream) const {
-    const auto require = [&](const ccl::Status& status) {
-        if (!status.ok()) {
-            throw Error(_library->title() + ": " + _library->explain(status, _communicator),
-                        "AWAKEN_COLLECTIVES=\"* nodes=1 : all; * nodes=2- : levels\" does without it");
+void CclCommunicator::require(const ccl::Status& status) const {
+    if (!status.ok()) {
+        throw Error(_library->title() + ": " + _library->explain(status, _communicator),
+                    "AWAKEN_COLLECTIVES=\"* nodes=1 : all; * nodes=2- : levels\" does without it");
+    }
+}
+
+void CclCommunicator::issue_parts(const Operation& operation, const gpu::StreamHandle stream) const {
+    require(_library->group_start());
+    ccl::Status first;
+    const auto note = [&first](const ccl::Status& status) { first = first.ok() ? status : first; };
+    if (operation.kind == Kind::allgather) {
+        // Each part is a broadcast, which takes it from node to node once.
+        for (const Operation::Part& part : operation.from) {
+            const auto [count, type] = elements_of(part.bytes);
+            const bool own = part.member == operation.own && operation.send != nullptr;
+            note(_library->broadcast(own ? operation.send : part.address, part.address, count, type, part.member,
+                                     _communicator, stream));
         }
-    };
-    // Bytes travel as the widest elements that fit, of which the library's limits count.
-    const auto bytes = [](const std::uint64_t count) {
-        return count % 8 == 0 ? std::pair(count / 8, ccl::Type::uint64) : std::pair(count, ccl::Type::uint8);
-    };
+    } else {
+        for (const Operation::Part& part : operation.to) {
+            const auto [count, type] = elements_of(part.bytes);
+            note(_library->send(part.address, count, type, part.member, _communicator, stream));
+        }
+        for (const Operation::Part& part : operation.from) {
+            const auto [count, type] = elements_of(part.bytes);
+            note(_library->receive(part.address, count, type, part.member, _communicator, stream));
+        }
+    }
+    note(_library->group_end());  // what was begun has to be ended
+    require(first);
+}
+
+void CclCommunicator::issue(const Operation& operation, const gpu::StreamHandle stream) const {
+    if (operation.in_parts) {
+        issue_parts(operation, stream);
+        return;
+    }
     switch (operation.kind) {
         case Kind::allreduce:
             require(_library->all_reduce(operation.send, operation.receive, operation.elements,
@@ -214,18 +246,18 @@ void CclCommunicator::issue(const Operation& operation, const gpu::StreamHandle 
                                              stream));
             break;
         case Kind::broadcast: {
-            const auto [count, type] = bytes(operation.elements);
+            const auto [count, type] = elements_of(operation.elements);
             std::byte* const buffer = operation.own == operation.root ? operation.send : operation.receive;
             require(_library->broadcast(buffer, buffer, count, type, operation.root, _communicator, stream));
             break;
         }
         case Kind::allgather: {
-            const auto [count, type] = bytes(operation.block_bytes);
+            const auto [count, type] = elements_of(operation.block_bytes);
             require(_library->all_gather(operation.send, operation.receive, count, type, _communicator, stream));
             break;
         }
         case Kind::alltoall: {
-            const auto [count, type] = bytes(operation.block_bytes);
+            const auto [count, type] = elements_of(operation.block_bytes);
             require(_library->group_start());
             ccl::Status first;
             const auto note = [&first](const ccl::Status& status) { first = first.ok() ? status : first; };

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ccl/ccl.h"
 #include "coll/plan.h"
@@ -36,6 +37,16 @@ class CclCommunicator {
         std::uint64_t block_bytes = 0;  ///< as in Shape
         std::byte* send = nullptr;
         std::byte* receive = nullptr;
+        /// What one member sends or receives of another one, or of itself.
+        struct Part {
+            int member = 0;
+            std::byte* address = nullptr;
+            std::uint64_t bytes = 0;
+        };
+        /// Gather, scatter, allgather and alltoall in parts of any size, instead of `send` and `receive`. An allgather
+        /// has `from` for all members, also where its own part is there already, and `to` for none.
+        bool in_parts = false;
+        std::vector<Part> to = {}, from = {};
     };
     /// Whether the library has it, for equal parts.
     [[nodiscard]] static bool supports(const ccl::Library& library, Kind kind, std::uint32_t code) noexcept;
@@ -64,6 +75,8 @@ class CclCommunicator {
   private:
     struct Attempt;
     void give_up() noexcept;
+    void require(const ccl::Status& status) const;
+    void issue_parts(const Operation& operation, gpu::StreamHandle stream) const;
 
     const ccl::Library* _library = nullptr;
     gpu::Runtime* _runtime = nullptr;

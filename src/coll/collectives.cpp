@@ -118,14 +118,15 @@ struct Broadcast {
                 } else {
                     chunks.writes(begin);
                 }
-                const InChunks::Way way =
-                    chunks.agreed({.kind = Kind::broadcast,
-                                   .levels = true,
-                                   .library = LibraryCall{.kind = Kind::broadcast,
-                                                          .root = root,
-                                                          .elements = static_cast<std::uint64_t>(chunks.size()),
-                                                          .send = begin,
-                                                          .receive = begin}});
+                InChunks::Means means{.kind = Kind::broadcast, .levels = group.has(root)};
+                if (group.has(root)) {  // else the MPI says so
+                    means.library = LibraryCall{.kind = Kind::broadcast,
+                                                .root = root,
+                                                .elements = static_cast<std::uint64_t>(chunks.size()),
+                                                .send = begin,
+                                                .receive = begin};
+                }
+                const InChunks::Way way = chunks.agreed(means);
                 if (way == InChunks::Way::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
@@ -191,10 +192,13 @@ struct Gather {
                     is_root ? bytes_at(receive_buffer, receive_count * std::int64_t{group.size}, receive_type)
                             : nullptr;
                 const std::byte* const from = in_place ? to : bytes_at(send_buffer, send_count, send_type);
-                if (is_root && to == nullptr) {
-                    chunks.has_gaps(receive_buffer, receive_count * std::int64_t{group.size}, receive_type);
-                } else if (from == nullptr) {
-                    chunks.has_gaps(send_buffer, send_count, send_type);
+                if ((is_root && to == nullptr) || from == nullptr) {
+                    if (is_root) {
+                        chunks.has_gaps(receive_buffer, receive_count * std::int64_t{group.size}, receive_type);
+                    }
+                    if (!in_place) {
+                        chunks.has_gaps(send_buffer, send_count, send_type);
+                    }
                 } else {
                     chunks.reads(in_place ? from + block * root : from);
                     if (is_root) {
@@ -202,7 +206,7 @@ struct Gather {
                     }
                 }
                 chunks.keep_apart();
-                const InChunks::Way way = chunks.agreed({.kind = Kind::gather, .messages = true});
+                const InChunks::Way way = chunks.agreed({.kind = Kind::gather, .messages = group.has(root)});
                 if (way == InChunks::Way::messages) {
                     AsMessages messages(call, comm, Kind::gather);
                     if (is_root) {
@@ -268,10 +272,14 @@ struct GatherV {
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             if (AsMessages messages(call, comm, Kind::gather); !group.between && !all_host && messages) {
-                if (group.is_root(root)) {
-                    messages.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
+                if (!group.has(root) || (in_place && !group.is_root(root))) {
+                    messages.leave_to_mpi();
+                } else {
+                    if (group.is_root(root)) {
+                        messages.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
+                    }
+                    in_place ? messages.leaves_own_part() : messages.sends(root, send_buffer, send_count, send_type);
                 }
-                in_place ? messages.leaves_own_part() : messages.sends(root, send_buffer, send_count, send_type);
                 if (messages.agreed()) {
                     return messages.run();
                 }
@@ -334,10 +342,13 @@ struct Scatter {
                 const std::byte* const from =
                     is_root ? bytes_at(send_buffer, send_count * std::int64_t{group.size}, send_type) : nullptr;
                 std::byte* const to = bytes_at(receive_buffer, receive_count, receive_type);
-                if (is_root && from == nullptr) {
-                    chunks.has_gaps(send_buffer, send_count * std::int64_t{group.size}, send_type);
-                } else if (to == nullptr) {
-                    chunks.has_gaps(receive_buffer, receive_count, receive_type);
+                if ((is_root && from == nullptr) || to == nullptr) {
+                    if (is_root) {
+                        chunks.has_gaps(send_buffer, send_count * std::int64_t{group.size}, send_type);
+                    }
+                    if (!in_place) {
+                        chunks.has_gaps(receive_buffer, receive_count, receive_type);
+                    }
                 } else {
                     if (is_root) {
                         chunks.reads_blocks(from);
@@ -347,7 +358,7 @@ struct Scatter {
                     }
                 }
                 chunks.keep_apart();
-                const InChunks::Way way = chunks.agreed({.kind = Kind::scatter, .messages = true});
+                const InChunks::Way way = chunks.agreed({.kind = Kind::scatter, .messages = group.has(root)});
                 if (way == InChunks::Way::messages) {
                     AsMessages messages(call, comm, Kind::scatter);
                     if (is_root) {
@@ -415,14 +426,16 @@ struct ScatterV {
         }
         const Group group = group_of(comm);
         if constexpr (sizeof...(Tail) == 0) {
+            const bool in_place = receive_buffer == MPI_IN_PLACE;
             if (AsMessages messages(call, comm, Kind::scatter); !group.between && !all_host && messages) {
-                if (group.is_root(root)) {
-                    messages.sends_parts(send_buffer, send_counts, displacements, send_type);
-                }
-                if (receive_buffer == MPI_IN_PLACE) {
-                    messages.leaves_own_part();
+                if (!group.has(root) || (in_place && !group.is_root(root))) {
+                    messages.leave_to_mpi();
                 } else {
-                    messages.receives(root, receive_buffer, receive_count, receive_type);
+                    if (group.is_root(root)) {
+                        messages.sends_parts(send_buffer, send_counts, displacements, send_type);
+                    }
+                    in_place ? messages.leaves_own_part()
+                             : messages.receives(root, receive_buffer, receive_count, receive_type);
                 }
                 if (messages.agreed()) {
                     return messages.run();
@@ -483,10 +496,11 @@ struct GatherAll {
                 std::byte* const to = bytes_at(receive_buffer, receive_count * size, receive_type);
                 const std::byte* const from =
                     in_place ? to : bytes_at(send_buffer, send_count * (to_each ? size : 1), send_type);
-                if (to == nullptr) {
+                if (to == nullptr || from == nullptr) {
                     chunks.has_gaps(receive_buffer, receive_count * size, receive_type);
-                } else if (from == nullptr) {
-                    chunks.has_gaps(send_buffer, send_count * (to_each ? size : 1), send_type);
+                    if (!in_place) {
+                        chunks.has_gaps(send_buffer, send_count * (to_each ? size : 1), send_type);
+                    }
                 } else {
                     if (to_each) {
                         chunks.reads_blocks(from);
@@ -738,16 +752,16 @@ struct Reduce {
                     chunks.keep_apart();
                 }
                 const std::uint32_t code = kernel_code(op, type);
-                const InChunks::Way way = chunks.agreed(
-                    {.kind = Kind::reduce,
-                     .code = code,
-                     .levels = code != 0,
-                     .library = LibraryCall{.kind = Kind::reduce,
-                                            .code = code,
-                                            .root = root,
-                                            .elements = static_cast<std::uint64_t>(count),
-                                            .send = bytes_of_buffer(in_place ? receive_buffer : send_buffer),
-                                            .receive = bytes_of_buffer(receive_buffer)}});
+                InChunks::Means means{.kind = Kind::reduce, .code = code, .levels = code != 0 && group.has(root)};
+                if (group.has(root)) {
+                    means.library = LibraryCall{.kind = Kind::reduce,
+                                                .code = code,
+                                                .root = root,
+                                                .elements = static_cast<std::uint64_t>(count),
+                                                .send = bytes_of_buffer(in_place ? receive_buffer : send_buffer),
+                                                .receive = bytes_of_buffer(receive_buffer)};
+                }
+                const InChunks::Way way = chunks.agreed(means);
                 if (way == InChunks::Way::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
@@ -1012,12 +1026,25 @@ class InLevels {
     InLevels(const InLevels&) = delete;
     InLevels& operator=(const InLevels&) = delete;
 
-    /// The MPI was told to return errors on the levels' communicators.
-    [[nodiscard]] int raise(const int error) const {
-        if (error != MPI_SUCCESS) {
-            layer().real.Comm_call_errhandler(_communicator, error);
+    /// A part of it. Whatever fails, the next ones follow: the members of another level wait for this one in them.
+    template <class Part>
+    void attempt(const Part& part) {
+        try {
+            const int error = part();
+            _error = _error != MPI_SUCCESS ? _error : error;
+        } catch (const Error& failure) {
+            _failure = _failure ? _failure : failure;
         }
-        return error;
+    }
+    /// What the program is to see. The MPI was told to return errors on the levels' communicators.
+    [[nodiscard]] int outcome() const {
+        if (_failure) {
+            throw Error(*_failure);
+        }
+        if (_error != MPI_SUCCESS) {
+            layer().real.Comm_call_errhandler(_communicator, _error);
+        }
+        return _error;
     }
 
     Levels& levels;
@@ -1026,6 +1053,8 @@ class InLevels {
     Call& _call;
     const MPI_Comm _communicator;
     const std::int64_t _bytes;
+    std::optional<Error> _failure;
+    int _error = MPI_SUCCESS;
 };
 
 /// Whether the root is in a column, as not all members are where nodes are of different sizes.
@@ -1036,16 +1065,16 @@ bool can_broadcast_in_levels(const std::int64_t bytes, const int root, const MPI
 
 /// First in the root's column, then on each node.
 int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, const int root, const MPI_Comm comm) {
-    const InLevels in(call, comm, bytes);
+    InLevels in(call, comm, bytes);
     const Levels::Place place = in.levels.place_of(root);
-    int error = MPI_SUCCESS;
     if (in.levels.rank_on_node() == place.on_node) {
-        error = Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.in_column, in.levels.column());
+        in.attempt([&] {
+            return Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.in_column, in.levels.column());
+        });
     }
-    if (error == MPI_SUCCESS) {
-        error = Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.on_node, in.levels.node());
-    }
-    return in.raise(error);
+    in.attempt(
+        [&] { return Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.on_node, in.levels.node()); });
+    return in.outcome();
 }
 
 /// How a reduction is shared out among the members of a node: one share for each column.
@@ -1101,46 +1130,57 @@ class Shares {
 /// shares together again.
 int allreduce_in_levels(Call& call, const void* const send_buffer, void* const receive_buffer, const int count,
                         const MPI_Datatype type, const MPI_Op op, const MPI_Comm comm) {
-    const InLevels in(call, comm, bytes_of(layer().real, count, type));
+    InLevels in(call, comm, bytes_of(layer().real, count, type));
     Shares shares(in.levels, count, type);
     const bool in_place = send_buffer == MPI_IN_PLACE;
     // In place, the others still read what lies there.
     void* const share =
         in_place ? shares.room(receive_buffer) : Cut(receive_buffer, type).at(shares.own_displacement());
-    int error = ReduceScatter::run<Function::Reduce_scatter>(call, in_place ? receive_buffer : send_buffer, share,
-                                                             shares.counts(), type, op, in.levels.node());
-    if (error == MPI_SUCCESS && shares.own_count() > 0) {
-        error = ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, share, shares.own_count(), type, op,
-                                                    in.levels.column());
+    in.attempt([&] {
+        return ReduceScatter::run<Function::Reduce_scatter>(call, in_place ? receive_buffer : send_buffer, share,
+                                                            shares.counts(), type, op, in.levels.node());
+    });
+    if (shares.own_count() > 0) {
+        in.attempt([&] {
+            return ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, share, shares.own_count(), type, op,
+                                                       in.levels.column());
+        });
     }
-    if (error == MPI_SUCCESS) {
-        error = AllGatherV::run<Function::Allgatherv>(call, in_place ? share : MPI_IN_PLACE,
-                                                      in_place ? shares.own_count() : 0, type, receive_buffer,
-                                                      shares.counts(), shares.displacements(), type, in.levels.node());
-    }
-    return in.raise(error);
+    in.attempt([&] {
+        return AllGatherV::run<Function::Allgatherv>(call, in_place ? share : MPI_IN_PLACE,
+                                                     in_place ? shares.own_count() : 0, type, receive_buffer,
+                                                     shares.counts(), shares.displacements(), type, in.levels.node());
+    });
+    return in.outcome();
 }
 
 /// Each node adds up and gives each of its members a share, each column adds up its share on the root's node, and the
 /// root collects the shares there. `input`: what this member sends.
 int reduce_in_levels(Call& call, const void* const input, void* const receive_buffer, const int count,
                      const MPI_Datatype type, const MPI_Op op, const int root, const MPI_Comm comm) {
-    const InLevels in(call, comm, bytes_of(layer().real, count, type));
+    InLevels in(call, comm, bytes_of(layer().real, count, type));
     const Levels::Place place = in.levels.place_of(root);
     Shares shares(in.levels, count, type);
     void* const share = shares.room(input);
-    int error =
-        ReduceScatter::run<Function::Reduce_scatter>(call, input, share, shares.counts(), type, op, in.levels.node());
+    in.attempt([&] {
+        return ReduceScatter::run<Function::Reduce_scatter>(call, input, share, shares.counts(), type, op,
+                                                            in.levels.node());
+    });
     const bool near_root = in.levels.is_on(place.node);
-    if (error == MPI_SUCCESS && shares.own_count() > 0) {
-        error = Reduce::run<Function::Reduce>(call, near_root ? MPI_IN_PLACE : share, share, shares.own_count(), type,
-                                              op, in.levels.in_column_from(place.node), in.levels.column());
+    if (shares.own_count() > 0) {
+        in.attempt([&] {
+            return Reduce::run<Function::Reduce>(call, near_root ? MPI_IN_PLACE : share, share, shares.own_count(),
+                                                 type, op, in.levels.in_column_from(place.node), in.levels.column());
+        });
     }
-    if (error == MPI_SUCCESS && near_root) {
-        error = GatherV::run<Function::Gatherv>(call, share, shares.own_count(), type, receive_buffer, shares.counts(),
-                                                shares.displacements(), type, place.on_node, in.levels.node());
+    if (near_root) {
+        in.attempt([&] {
+            return GatherV::run<Function::Gatherv>(call, share, shares.own_count(), type, receive_buffer,
+                                                   shares.counts(), shares.displacements(), type, place.on_node,
+                                                   in.levels.node());
+        });
     }
-    return in.raise(error);
+    return in.outcome();
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ void InChunks::look_at(Side& side, const void* const buffer, const std::int64_t 
 
 void InChunks::has_gaps(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
     _impossible = true;
-    _gaps_on_device = Stage(_call).locate(buffer, count, type).served;
+    _gaps_on_device = _gaps_on_device || Stage(_call).locate(buffer, count, type).served;
 }
 
 InChunks::operator bool() {

@@ -44,7 +44,7 @@ class InChunks {
     /// What is written comes from a place of its own, not from where was read: MPICH 4.0 crashes in MPI_Reduce of large
     /// data in place.
     void keep_apart() noexcept { _apart = true; }
-    /// This member's buffer has gaps, where others' may have none: it cannot be cut, but be sent.
+    /// Instead, where some of this member's buffers has gaps, as others' may not: they cannot be cut, but be sent.
     void has_gaps(const void* buffer, std::int64_t count, MPI_Datatype type);
     /// What else than chunks can do it.
     struct Means {

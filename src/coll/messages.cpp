@@ -126,7 +126,7 @@ void Messages::settle(MPI_Status&, int& error) {
         if (_failure) {
             _error = layer().error_code(MPI_ERR_OTHER, *_failure);
         }
-        if (_error != MPI_SUCCESS) {
+        if (_error != MPI_SUCCESS && _program != MPI_COMM_NULL) {
             layer().real.Comm_call_errhandler(_program, _error);
         }
     }

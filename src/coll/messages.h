@@ -42,11 +42,12 @@ struct End {
 /// All receives are begun first, then all sends.
 class Messages final : public Exchange {
   public:
-    /// At most so many of each. `comm`: where they travel; `program`: the communicator of the program's call.
+    /// At most so many of each. `comm`: where they travel; `program`: where errors are raised, or MPI_COMM_NULL: they
+    /// are only returned.
     Messages(Call& call, MPI_Comm comm, MPI_Comm program, std::size_t receives, std::size_t sends);
     ~Messages() override;
 
-    /// Both return what the MPI says. What was begun ends with the object, whatever follows.
+    /// Both return what the MPI says; then there is no such message. What was begun ends with the object.
     template <class Count>
     [[nodiscard]] int receive(const End& from, void* buffer, Count count, MPI_Datatype type);
     template <class Count>
@@ -104,11 +105,16 @@ int Messages::receive(const End& from, void* const buffer, const Count count, co
     Incoming& in = _incoming.emplace_back(_call);
     const Posted posted = in.arrival.prepare(!_unprepared->allowed(), buffer, count, type, from.rank, _comm);
     const auto place = posted.as<Count>();
+    int error = MPI_SUCCESS;
     if constexpr (sizeof(Count) > sizeof(int)) {
-        return native.Irecv_c(place.address, place.count, place.type, from.rank, from.tag, _comm, &in.request);
+        error = native.Irecv_c(place.address, place.count, place.type, from.rank, from.tag, _comm, &in.request);
     } else {
-        return native.Irecv(place.address, place.count, place.type, from.rank, from.tag, _comm, &in.request);
+        error = native.Irecv(place.address, place.count, place.type, from.rank, from.tag, _comm, &in.request);
     }
+    if (error != MPI_SUCCESS) {
+        _incoming.pop_back();
+    }
+    return error;
 }
 
 template <class Count>
@@ -127,6 +133,9 @@ int Messages::send(const End& to, const void* const buffer, const Count count, c
         error = native.Isend(place.address, place.count, place.type, to.rank, to.tag, _comm, &out.request);
     }
     out.departure.posted(error);
+    if (error != MPI_SUCCESS) {
+        _outgoing.pop_back();
+    }
     return error;
 }
 

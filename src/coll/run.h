@@ -70,6 +70,8 @@ struct Group {
     int size = 0;          ///< of the group that data comes from and goes to: the remote one of an intercommunicator
     bool between = false;  ///< an intercommunicator
 
+    /// Whether that is a root at all, of a group that is not between two.
+    [[nodiscard]] bool has(const int root) const noexcept { return !between && root >= 0 && root < size; }
     [[nodiscard]] bool is_root(const int root) const noexcept { return between ? root == MPI_ROOT : root == rank; }
     /// Whether this rank takes part as one of the non-root side: on an intercommunicator the root's own group does not.
     [[nodiscard]] bool is_leaf(const int root) const noexcept {

@@ -824,6 +824,101 @@ void varying_again_and_again(Run& run) {
     }
 }
 
+/// What everybody passes wrongly is an error of the MPI's, and nothing is left over from it.
+void no_such_root(Run& run) {
+    constexpr int kCount = 3000;
+    const auto size = static_cast<std::size_t>(run.size);
+    std::vector<int> counts(size, kCount), at(size);
+    for (std::size_t rank = 0; rank < size; ++rank)
+        at[rank] = static_cast<int>(rank) * kCount;
+    int* out = run.values<int>(kCount);
+    int* all = run.values<int>(kCount * size);
+    int* in = run.output<int>(kCount * size);
+    for (const int root : {run.size, -5}) {
+        for (int round = 0; round < 3; ++round) {
+            const bool refused = MPI_Gatherv(out, kCount, MPI_INT, in, counts.data(), at.data(), MPI_INT, root,
+                                             run.comm) != MPI_SUCCESS &&
+                                 MPI_Scatterv(all, counts.data(), at.data(), MPI_INT, out, kCount, MPI_INT, root,
+                                              run.comm) != MPI_SUCCESS &&
+                                 MPI_Gather(out, kCount, MPI_INT, in, kCount, MPI_INT, root, run.comm) != MPI_SUCCESS;
+            if (!refused) run.problem(format("root %d is taken for one", root));
+        }
+    }
+    OK(MPI_Gatherv(out, kCount, MPI_INT, in, counts.data(), at.data(), MPI_INT, 0, run.comm));
+    OK(MPI_Gather(out, kCount, MPI_INT, in, kCount, MPI_INT, 0, run.comm));
+}
+
+/// That nothing goes from one rank to another may be said by no elements, or by elements of nothing.
+void nothing_said_in_two_ways(Run& run) {
+    Types types;
+    MPI_Datatype nothing = MPI_DATATYPE_NULL;
+    OK(MPI_Type_contiguous(0, MPI_INT, &nothing));
+    OK(MPI_Type_commit(&nothing));
+    types.list.push_back(nothing);
+    constexpr int kCount = 2500;
+    const auto size = static_cast<std::size_t>(run.size);
+    for (int round = 0; round < 4; ++round) {
+        std::vector<int> sent, taken, at;
+        std::vector<MPI_Datatype> sent_types, taken_types;
+        for (int peer = 0; peer < run.size; ++peer) {
+            const bool empty = (run.rank + peer + round) % 2 == 0;
+            sent.push_back(empty ? 0 : kCount);
+            taken.push_back(empty ? 2 : kCount);
+            sent_types.push_back(MPI_INT);
+            taken_types.push_back(empty ? nothing : MPI_INT);
+            at.push_back(peer * kCount * static_cast<int>(sizeof(int)));
+        }
+        int* out = run.values<int>(kCount * size);
+        int* in = run.output<int>(kCount * size);
+        OK(MPI_Alltoallw(out, sent.data(), at.data(), sent_types.data(), in, taken.data(), at.data(),
+                         taken_types.data(), run.comm));
+        in = run.output<int>(kCount * size);
+        OK(MPI_Alltoallw(out, taken.data(), at.data(), taken_types.data(), in, sent.data(), at.data(),
+                         sent_types.data(), run.comm));
+    }
+}
+
+/// A rank that waits for a collective on GPUs goes on with what it has begun before: others come after that.
+void waits_keep_all_going(Run& run) {
+    constexpr std::size_t kCount = 4000;
+    int* out = run.values<int>(kCount);
+    int* in = run.output<int>(kCount);
+    const auto begin = [&] {
+        MPI_Request request = MPI_REQUEST_NULL;
+        OK(MPI_Iallreduce(out, in, kCount, MPI_INT, MPI_SUM, run.comm, &request));
+        return request;
+    };
+    for (int round = 0; round < 3; ++round) {  // after these, all know that all pass device memory, if they do
+        MPI_Request request = begin();
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        OK(MPI_Allreduce(out, in, kCount, MPI_INT, MPI_SUM, run.comm));
+    }
+    // From three ranks on the MPI's barrier takes several steps, of which each rank has to take its own.
+    for (int way = 0; way < 4; ++way) {
+        const bool comes_later = run.rank == run.size - 1;
+        MPI_Request meeting = MPI_REQUEST_NULL;
+        OK(MPI_Ibarrier(run.comm, &meeting));
+        if (comes_later) OK(MPI_Wait(&meeting, MPI_STATUS_IGNORE));
+        MPI_Request request = begin();
+        int done = 0, index = 0;
+        switch (way) {
+            case 0:
+                OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+                break;
+            case 1:
+                while (done == 0)
+                    OK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+                break;
+            case 2:
+                OK(MPI_Waitany(1, &request, &index, MPI_STATUS_IGNORE));
+                break;
+            default:
+                OK(MPI_Waitall(1, &request, MPI_STATUSES_IGNORE));
+        }
+        OK(MPI_Wait(&meeting, MPI_STATUS_IGNORE));
+    }
+}
+
 /// Two groups: even and odd ranks.
 class Intercommunicator {
   public:
@@ -1250,6 +1345,9 @@ int main(int argc, char** argv) {
         }
         suite.add("again_and_again", again_and_again);
         suite.add("varying_again_and_again", varying_again_and_again);
+        suite.add("no_such_root", no_such_root);
+        suite.add("nothing_said_in_two_ways", nothing_said_in_two_ways);
+        suite.add("waits_keep_all_going", waits_keep_all_going, 3);
         suite.add("one_rank_differs", one_rank_differs);
         suite.add("host_after_all", host_after_all, 2, Weight::heavy);
         suite.add("overlapped", overlapped);
