@@ -39,8 +39,9 @@ SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algori
 
 /// Allreduce on two and four GPUs of a node was measured (docs/performance.md): where every rank reducing everything
 /// stops being faster than each reducing a part, and where NCCL begins to be. The rows for more ranks, and those of
-/// reduce and broadcast, continue those figures and were not measured; nor was anything on several real nodes, where
-/// the library, which goes from GPU to network card, comes before what passes through host memory.
+/// reduce and broadcast, continue those figures and were not measured; nor was anything on several real nodes, levels
+/// to one rank and messages least of all, where the library, which goes from GPU to network card, comes before what
+/// passes through host memory.
 std::vector<SelectionRow> built_in() {
     constexpr auto kAny = SelectionRow::kAnyBytes;
     return {
