@@ -587,9 +587,10 @@ struct ShortInt {
     ShortInt() = default;
     static constexpr bool padding(std::size_t byte) { return byte == 2 || byte == 3; }
 };
+/// Gaussian primes: no product of them has a part that is zero, whose sign would tell the order of the factors.
 struct FloatComplex {
     float re = 0, im = 0;
-    explicit FloatComplex(std::uint64_t bits) : re(static_cast<float>(bits % 4)), im(static_cast<float>(bits % 3)) {}
+    explicit FloatComplex(std::uint64_t bits) : re(bits % 2 == 0 ? 1 : 2), im(re + 1) {}
     FloatComplex() = default;
 };
 
