@@ -34,7 +34,7 @@ enum PartsVote : std::uint32_t {
     kLeftToMpi = 32
 };
 
-/// All messages are between the same two members and of the same collective in order: no tag tells them apart.
+/// The messages of two members come in the order of the collectives, and need no tags of their own.
 constexpr int kTag = 0;
 
 }  // namespace
@@ -126,11 +126,7 @@ bool AsMessages::add_parts_of_library(const Parts& parts, std::vector<LibraryPar
             return false;
         }
         device = located.info.device;
-        const std::int64_t bytes = part.count * located.type->layout.size();
-        if (bytes > 0) {
-            list.push_back(
-                {member, part.address + located.type->layout.true_begin(), static_cast<std::uint64_t>(bytes)});
-        }
+        list.push_back({member, part.address + located.type->layout.true_begin(), part.bytes});
     }
     return true;
 }

@@ -30,7 +30,6 @@ class AsMessages {
     [[nodiscard]] explicit operator bool();
 
     [[nodiscard]] int rank() const noexcept { return _rank; }
-    [[nodiscard]] int size() const noexcept { return _size; }
 
     /// What goes to and comes from a member, this one included: as many bytes as that one receives or sends. What is
     /// not said is nothing.

@@ -52,8 +52,8 @@ class CclAcross::Waiting {
             return false;
         }
         // Others may be waiting for what this process has started before.
-        keep_mpi_going(_owner._own != MPI_COMM_NULL ? _owner._own : _owner._communicator, _owner._rank, _owner._size,
-                       _turns);
+        keep_mpi_going(_owner.channel() != MPI_COMM_NULL ? _owner.channel() : _owner._communicator, _owner._rank,
+                       _owner._size, _turns);
         layer().requests.advance_exchanges();
         if (passed < kAwake) {
             sched_yield();
@@ -74,15 +74,14 @@ class CclAcross::Waiting {
 
 CclAcross::~CclAcross() {
     free_gpu();
-    if (_own != MPI_COMM_NULL) {
-        layer().real.Comm_free(&_own);
-    }
 }
 
 void CclAcross::give_up() noexcept {
     free_gpu();
     _engine = nullptr;
-    _own = MPI_COMM_NULL;
+    if (_own) {
+        _own->give_up();
+    }
     _state = State::broken;
 }
 
@@ -190,7 +189,8 @@ bool CclAcross::invite(ccl::UniqueId& identifier) {
             why = _library->explain(status);
         }
     }
-    if (layer().real.Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, _own) != MPI_SUCCESS || invitation.valid == 0) {
+    if (layer().real.Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, channel()) != MPI_SUCCESS ||
+        invitation.valid == 0) {
         break_up(why);
         return false;
     }
@@ -203,7 +203,7 @@ void CclAcross::send_word() const {
     for (int other = 0; other < _size; ++other) {
         MPI_Request request = MPI_REQUEST_NULL;
         if (other != _rank &&
-            layer().real.Isend(nullptr, 0, MPI_BYTE, other, kWordTag, _own, &request) == MPI_SUCCESS) {
+            layer().real.Isend(nullptr, 0, MPI_BYTE, other, kWordTag, channel(), &request) == MPI_SUCCESS) {
             layer().real.Request_free(&request);
         }
     }
@@ -211,7 +211,8 @@ void CclAcross::send_word() const {
 
 bool CclAcross::has_word() const {
     int flag = 0;
-    return layer().real.Iprobe(MPI_ANY_SOURCE, kWordTag, _own, &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS && flag != 0;
+    return layer().real.Iprobe(MPI_ANY_SOURCE, kWordTag, channel(), &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+           flag != 0;
 }
 
 /// Each joins, and they tell each other what came of it.
@@ -235,7 +236,7 @@ bool CclAcross::join_all() {
     }
     const int mine = own;
     int worst = has_failed;
-    if (layer().real.Allreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, _own) == MPI_SUCCESS && worst == has_joined) {
+    if (layer().real.Allreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, channel()) == MPI_SUCCESS && worst == has_joined) {
         return true;
     }
     break_up(!why.empty() ? why : "another rank could not join a communicator of the library");
@@ -250,13 +251,11 @@ bool CclAcross::join() {
         return false;
     }
     const Native& native = layer().real;
-    // Not a duplicate, which would bring the program's attributes with it.
-    if (native.Comm_split(_communicator, 0, _rank, &_own) != MPI_SUCCESS) {
-        _own = MPI_COMM_NULL;
+    _own.emplace(native, _communicator);
+    if (channel() == MPI_COMM_NULL) {
         break_up("the MPI has no communicator for it");
         return false;
     }
-    native.Comm_set_errhandler(_own, MPI_ERRORS_RETURN);
     gpu::Runtime& runtime = _engine->runtime();
     const bool prepared =
         runtime.create_stream(_device, false, _stream).ok() && runtime.create_event(_device, _event).ok();
@@ -268,7 +267,7 @@ bool CclAcross::join() {
         layer().ledger.add_fallback("collectives between nodes", error.what());
     }
     std::vector<std::uint64_t> devices(static_cast<std::size_t>(_size));
-    native.Allgather(&own, 1, MPI_UINT64_T, devices.data(), 1, MPI_UINT64_T, _own);
+    native.Allgather(&own, 1, MPI_UINT64_T, devices.data(), 1, MPI_UINT64_T, channel());
     std::sort(devices.begin(), devices.end());
     if (devices.front() == 0 || std::adjacent_find(devices.begin(), devices.end()) != devices.end()) {
         break_up(devices.front() == 0 ? "a rank got no stream or event for it" : "two ranks share a GPU");

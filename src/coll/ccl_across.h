@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "coll/ccl_communicator.h"
 #include "coll/engine.h"
+#include "coll/own_communicator.h"
 #include "mpi/native.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -41,6 +43,7 @@ class CclAcross {
     enum class State : std::uint8_t { unused, ready, broken };
 
     class Waiting;
+    [[nodiscard]] MPI_Comm channel() const noexcept { return _own ? _own->handle() : MPI_COMM_NULL; }
     void learn_members();
     [[nodiscard]] bool finish_default_stream(int device) const;
     [[nodiscard]] bool invite(ccl::UniqueId& identifier);
@@ -52,7 +55,7 @@ class CclAcross {
     void free_gpu() noexcept;
 
     const MPI_Comm _communicator;
-    MPI_Comm _own = MPI_COMM_NULL;  ///< for what the members say while they join
+    std::optional<OwnCommunicator> _own;  ///< for what the members say while they join
     State _state = State::unused;
     int _uses = 0;
     int _rank = 0, _size = 0;
