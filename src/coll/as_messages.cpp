@@ -213,7 +213,7 @@ void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Le
         constexpr bool counts_far = !std::is_same_v<decltype(Native::Isend_c), Absent>;
         const auto begin = [&](const std::vector<Leg>& legs, const auto& post) {
             for (const auto& [member, part] : legs) {
-                const End end{member, kTag};
+                const MessageEnd end{member, kTag};
                 if (part.count <= 0) {
                     continue;
                 }
@@ -224,10 +224,10 @@ void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Le
                 }
             }
         };
-        begin(receives, [&](const End& from, const Part& part, const auto count) {
+        begin(receives, [&](const MessageEnd& from, const Part& part, const auto count) {
             return messages.receive(from, part.address, count, part.type);
         });
-        begin(sends, [&](const End& to, const Part& part, const auto count) {
+        begin(sends, [&](const MessageEnd& to, const Part& part, const auto count) {
             return messages.send(to, part.address, count, part.type);
         });
         note(messages.finish());

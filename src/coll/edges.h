@@ -24,8 +24,8 @@ class Edges {
     [[nodiscard]] MPI_Comm comm() const noexcept { return _comm.handle(); }
     /// By place in the send buffer and in the receive buffer. All receives are begun first, in the order of the places,
     /// then all sends: several edges between two processes match in that order.
-    [[nodiscard]] const std::vector<End>& destinations() const noexcept { return _destinations; }
-    [[nodiscard]] const std::vector<End>& sources() const noexcept { return _sources; }
+    [[nodiscard]] const std::vector<MessageEnd>& destinations() const noexcept { return _destinations; }
+    [[nodiscard]] const std::vector<MessageEnd>& sources() const noexcept { return _sources; }
 
     /// Before MPI goes down: it frees what is left itself.
     void give_up() noexcept { _comm.give_up(); }
@@ -33,7 +33,7 @@ class Edges {
   private:
     OwnCommunicator _comm;
     bool _usable = false;
-    std::vector<End> _destinations, _sources;
+    std::vector<MessageEnd> _destinations, _sources;
 };
 
 /// How many neighbours a process has.

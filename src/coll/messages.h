@@ -15,7 +15,7 @@
 namespace awaken::AWAKEN_ABI {
 
 /// The other end of a message.
-struct End {
+struct MessageEnd {
     int rank;  ///< MPI_PROC_NULL: the edge of a grid, where nothing is sent nor written
     int tag;
 };
@@ -30,9 +30,9 @@ class Messages final : public Exchange {
 
     /// Both return what the MPI says; then there is no such message. What was begun ends with the object.
     template <class Count>
-    [[nodiscard]] int receive(const End& from, void* buffer, Count count, MPI_Datatype type);
+    [[nodiscard]] int receive(const MessageEnd& from, void* buffer, Count count, MPI_Datatype type);
     template <class Count>
-    [[nodiscard]] int send(const End& to, const void* buffer, Count count, MPI_Datatype type);
+    [[nodiscard]] int send(const MessageEnd& to, const void* buffer, Count count, MPI_Datatype type);
 
     /// Goes on until everything has come and gone; returns what the program is to see.
     [[nodiscard]] int finish();
@@ -78,7 +78,7 @@ class Messages final : public Exchange {
 };
 
 template <class Count>
-int Messages::receive(const End& from, void* const buffer, const Count count, const MPI_Datatype type) {
+int Messages::receive(const MessageEnd& from, void* const buffer, const Count count, const MPI_Datatype type) {
     if (from.rank == MPI_PROC_NULL) {
         return MPI_SUCCESS;
     }
@@ -99,7 +99,7 @@ int Messages::receive(const End& from, void* const buffer, const Count count, co
 }
 
 template <class Count>
-int Messages::send(const End& to, const void* const buffer, const Count count, const MPI_Datatype type) {
+int Messages::send(const MessageEnd& to, const void* const buffer, const Count count, const MPI_Datatype type) {
     if (to.rank == MPI_PROC_NULL) {
         return MPI_SUCCESS;
     }

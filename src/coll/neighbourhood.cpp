@@ -82,12 +82,12 @@ struct NeighbourRegular {
         call.on(comm);
         const auto outcome = by_messages(
             call, comm,
-            [&, block = receive_count * extent_of(receive_type)](Messages& messages, const End& from,
+            [&, block = receive_count * extent_of(receive_type)](Messages& messages, const MessageEnd& from,
                                                                  const std::size_t place) {
                 return messages.receive(from, at(receive_buffer, static_cast<std::int64_t>(place) * block),
                                         receive_count, receive_type);
             },
-            [&, block = to_each ? send_count * extent_of(send_type) : 0](Messages& messages, const End& to,
+            [&, block = to_each ? send_count * extent_of(send_type) : 0](Messages& messages, const MessageEnd& to,
                                                                          const std::size_t place) {
                 return messages.send(to, at(send_buffer, static_cast<std::int64_t>(place) * block), send_count,
                                      send_type);
@@ -123,11 +123,11 @@ struct NeighbourAllGatherV {
         call.on(comm);
         const auto outcome = by_messages(
             call, comm,
-            [&, extent = extent_of(receive_type)](Messages& messages, const End& from, const std::size_t place) {
+            [&, extent = extent_of(receive_type)](Messages& messages, const MessageEnd& from, const std::size_t place) {
                 return messages.receive(from, at(receive_buffer, displacements[place] * extent), receive_counts[place],
                                         receive_type);
             },
-            [&](Messages& messages, const End& to, std::size_t) {
+            [&](Messages& messages, const MessageEnd& to, std::size_t) {
                 return messages.send(to, send_buffer, send_count, send_type);
             },
             tail...);
@@ -158,11 +158,11 @@ struct NeighbourAllToAllV {
         call.on(comm);
         const auto outcome = by_messages(
             call, comm,
-            [&, extent = extent_of(receive_type)](Messages& messages, const End& from, const std::size_t place) {
+            [&, extent = extent_of(receive_type)](Messages& messages, const MessageEnd& from, const std::size_t place) {
                 return messages.receive(from, at(receive_buffer, receive_displacements[place] * extent),
                                         receive_counts[place], receive_type);
             },
-            [&, extent = extent_of(send_type)](Messages& messages, const End& to, const std::size_t place) {
+            [&, extent = extent_of(send_type)](Messages& messages, const MessageEnd& to, const std::size_t place) {
                 return messages.send(to, at(send_buffer, send_displacements[place] * extent), send_counts[place],
                                      send_type);
             },
@@ -195,11 +195,11 @@ struct NeighbourAllToAllW {
         call.on(comm);
         const auto outcome = by_messages(
             call, comm,
-            [&](Messages& messages, const End& from, const std::size_t place) {
+            [&](Messages& messages, const MessageEnd& from, const std::size_t place) {
                 return messages.receive(from, at(receive_buffer, receive_displacements[place]), receive_counts[place],
                                         receive_types[place]);
             },
-            [&](Messages& messages, const End& to, const std::size_t place) {
+            [&](Messages& messages, const MessageEnd& to, const std::size_t place) {
                 return messages.send(to, at(send_buffer, send_displacements[place]), send_counts[place],
                                      send_types[place]);
             },
