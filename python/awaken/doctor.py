@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,11 @@ class Examination:
     launcher: Launcher
     surroundings: Surroundings
     report: Report
+    started: float = field(default_factory=time.monotonic)
+
+    def seconds(self) -> float:
+        """Since the examination began."""
+        return round(time.monotonic() - self.started, 1)
 
     def tell(self, text: str) -> None:
         """Progress, on stderr, where somebody looks on."""
@@ -480,7 +485,6 @@ def begin(options: argparse.Namespace) -> Examination:
 
 def examine(examination: Examination) -> None:
     """Everything that is asked for, into the report. Raises JobFailed, NotInstalled."""
-    started = time.monotonic()
     options, report = examination.options, examination.report
     examine_facts(examination)
     report["rdma"] = rdma_facts()
@@ -497,7 +501,7 @@ def examine(examination: Examination) -> None:
             examine_matrix(examination)
     report["advice"] = advise(report)
     report["works_with_awaken"] = report["gpu"]["found"] and works_with_awaken(report, matrix_asked=options.matrix)
-    report["seconds"] = round(time.monotonic() - started, 1)
+    report["seconds"] = examination.seconds()
     examination.tell("")
 
 
@@ -545,13 +549,17 @@ def run(words: Sequence[str]) -> int:
 
 
 def interrupted(examination: Examination | None, interrupt: KeyboardInterrupt) -> int:
-    """Tells what was found until then, if it is more than the launcher's name."""
+    """Tells what was found until then, if it is more than the launcher's name: as JSON, and as text when it was in the
+    matrix already, which takes minutes, and before which all the rest comes."""
     told = "interrupted"
     if examination is not None and "mpi" in examination.report:
-        examination.report["interrupted"] = True
-        file = examination.options.json
+        options, report = examination.options, examination.report
+        report["interrupted"] = True
         with contextlib.suppress(Misuse):
-            write(examination.options, examination.report)
-            told += f": {file} has what was found" if file not in ("", "-") else ""
+            write(options, report)
+            told += f": {options.json} has what was found" if options.json not in ("", "-") else ""
+        if report.get("matrix") and options.json != "-":
+            examination.tell("")
+            print(describe({**report, "advice": advise(report), "seconds": examination.seconds()}), flush=True)
     print(f"awaken: {told}", file=sys.stderr)
     return interruption.exit_status(interrupt)

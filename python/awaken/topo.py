@@ -333,11 +333,13 @@ def problems_of(report: Report) -> list[dict[str, str]]:
 def examine(options: argparse.Namespace, report: Report) -> None:
     """Everything that is asked for, into the report."""
     started = time.monotonic()
-    report.update(look(options))
-    add_limits(report)
-    ask_mpi(options, report)
-    report["problems"] += problems_of(report)
-    report["seconds"] = round(time.monotonic() - started, 1)
+    try:
+        report.update(look(options))
+        add_limits(report)
+        ask_mpi(options, report)
+        report["problems"] += problems_of(report)
+    finally:
+        report["seconds"] = round(time.monotonic() - started, 1)
 
 
 def begun(options: argparse.Namespace) -> Report:
@@ -412,12 +414,14 @@ def write(options: argparse.Namespace, report: Report) -> None:
 
 
 def interrupted(options: argparse.Namespace, report: Report, interrupt: KeyboardInterrupt) -> int:
-    """Tells what was found until then, if that is anything of the machine."""
+    """Tells what was found until then, if that is anything of the machine: as JSON, and as text."""
     told = "interrupted"
     if "gpus" in report:
         report["interrupted"] = True
         with contextlib.suppress(Misuse):
             write(options, report)
             told += f": {options.json} has what was found" if options.json not in ("", "-") else ""
+        if "ranks" in report and options.json != "-":
+            print(describe(report), flush=True)
     print(f"awaken: {told}", file=sys.stderr)
     return interruption.exit_status(interrupt)
