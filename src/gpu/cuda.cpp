@@ -44,6 +44,7 @@ constexpr CuResult kSuccess = 0;
 constexpr CuResult kErrorNotInitialized = 3;
 constexpr CuResult kErrorDeinitialized = 4;
 constexpr CuResult kErrorInvalidDevice = 101;
+constexpr CuResult kErrorInvalidContext = 201;
 constexpr CuResult kErrorNotReady = 600;
 constexpr CuResult kErrorPeerAccessAlreadyEnabled = 704;
 constexpr CuResult kErrorContextIsDestroyed = 709;
@@ -390,6 +391,12 @@ class Cuda final : public VendorRuntime {
     }
 
     Status current_device(int& device) noexcept override {
+        // Tools that watch the driver's calls report the question for the device of no context as an error.
+        CuContext context = nullptr;
+        if (const CuResult code = _driver.context_current(&context); code != kSuccess) {
+            return outcome(code, "cuCtxGetCurrent");
+        }
+        if (context == nullptr) return outcome(kErrorInvalidContext, "cuCtxGetDevice");
         // Device handles of the driver are the ordinals of the visible devices.
         CuDevice handle = 0;
         const CuResult code = _driver.context_device(&handle);
@@ -398,8 +405,8 @@ class Cuda final : public VendorRuntime {
     }
 
     int device_to_use() noexcept override {
-        CuDevice handle = 0;
-        return _driver.context_device(&handle) == kSuccess && handle >= 0 ? handle : device_in_use();
+        int device = -1;
+        return current_device(device).ok() && device >= 0 ? device : device_in_use();
     }
 
     Status run_on(int device, const std::function<void()>& work) override {
