@@ -7,55 +7,91 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import harness
 import pytest
 
-RankProgram = Callable[[str, str], Path]
-MpiNamed = Callable[[str], harness.Mpi]
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a run of a rank program whose cases all passed."""
+
+    report: dict[str, Any]
+
+    @property
+    def calls(self) -> Counter[tuple[str, str]]:
+        """Calls by function and path."""
+        calls: Counter[tuple[str, str]] = Counter()
+        for call in self.report["calls"]:
+            calls[call["function"], call["path"]] += call["calls"]
+        return calls
+
+    @property
+    def reasons(self) -> str:
+        """Why calls did not go the way that they might have."""
+        return " ".join(fallback["reason"] for fallback in self.report["fallbacks"])
+
+    def functions(self, *paths: str) -> set[str]:
+        """Those of which calls went one of these ways."""
+        return {function for (function, path), count in self.calls.items() if path in paths and count > 0}
 
 
-def report_of(
-    mpi: harness.Mpi,
-    program: Path,
-    folder: Path,
-    environment: Mapping[str, str],
-    *arguments: str,
-    ranks: int = 2,
-    emulate: str = "cuda:2",
-) -> tuple[Counter[tuple[str, str]], str]:
-    """The report of a run of a rank program whose cases all passed."""
-    file = folder / "report.json"
-    gpu = "cuda" if emulate.startswith("cuda") else "hip"
-    result = harness.run_ranks(
-        mpi,
-        ranks,
-        [program, f"--gpu={gpu}", *arguments],
-        emulate=emulate,
-        environment={"AWAKEN_REPORT": str(file), **environment},
-        timeout=120 if ranks <= 4 else 900,
-    )
-    result.check()
-    assert "\nok " in result.output, f"no case ran\n{result.explain()}"
-    report: dict[str, Any] = json.loads(file.read_text())
-    return report
+class Run(Protocol):
+    """Runs a rank program with Awaken. `words` are put before its name."""
+
+    def __call__(
+        self,
+        mpi: str,
+        environment: Mapping[str, str],
+        *arguments: str,
+        ranks: int = 2,
+        emulate: str = "cuda:2",
+        program: str = "collectives",
+        words: Sequence[str] = (),
+    ) -> Outcome: ...
 
 
-def calls_of(report: dict[str, Any]) -> Counter[tuple[str, str]]:
-    """Calls by function and path."""
-    calls: Counter[tuple[str, str]] = Counter()
-    for call in report["calls"]:
-        calls[call["function"], call["path"]] += call["calls"]
-    return calls
+@pytest.fixture
+def run(
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> Run:
+    def run(
+        mpi: str,
+        environment: Mapping[str, str],
+        *arguments: str,
+        ranks: int = 2,
+        emulate: str = "cuda:2",
+        program: str = "collectives",
+        words: Sequence[str] = (),
+    ) -> Outcome:
+        file = tmp_path / "report.json"
+        gpu = "cuda" if emulate.startswith("cuda") else "hip"
+        result = harness.run_ranks(
+            mpi_named(mpi),
+            ranks,
+            [*words, rank_program(mpi, program), f"--gpu={gpu}", *arguments],
+            emulate=emulate,
+            environment={"AWAKEN_REPORT": str(file), **environment},
+            timeout=120 if ranks <= 4 else 900,
+        )
+        result.check()
+        assert "\nok " in result.output, f"no case ran\n{result.explain()}"
+        return Outcome(json.loads(file.read_text()))
+
+    return run
 
 
-def run(*given: Any, **more: Any) -> tuple[Counter[tuple[str, str]], str]:
-    """Calls by function and path, and the reasons of fallbacks."""
-    report = report_of(*given, **more)
-    return calls_of(report), " ".join(fallback["reason"] for fallback in report["fallbacks"])
+def one_differs(mpi: str, setting: str) -> list[str]:
+    """Words before a program's name that give rank 1 a setting of its own."""
+    variable = "PMI_RANK" if mpi == "mpich" else "OMPI_COMM_WORLD_RANK"
+    return ["/bin/sh", "-c", f'[ "${variable}" = 1 ] && export "$0"; exec "$@"', setting]
 
 
 @pytest.mark.sanitizer
@@ -69,77 +105,35 @@ def run(*given: Any, **more: Any) -> tuple[Counter[tuple[str, str]], str]:
         ("ccl", "openmpi", "hip:2", 2, "ccl"),
     ],
 )
-def test_algorithms(
-    algorithm: str,
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    path: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_algorithms(algorithm: str, mpi: str, emulate: str, ranks: int, path: str, run: Run) -> None:
     environment = {"AWAKEN_COLLECTIVES": f"* : {algorithm}"}
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
-        environment,
-        "--mix=device",
-        "--filter=allgather",
-        ranks=ranks,
-        emulate=emulate,
-    )
+    calls = run(mpi, environment, "--mix=device", "--filter=allgather", ranks=ranks, emulate=emulate).calls
     assert calls["MPI_Allgather", path] > 0, calls
 
 
-def test_asked_for_staging(
-    tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
-) -> None:
-    calls, reasons = run(
-        mpi_named("mpich"),
-        rank_program("mpich", "collectives"),
-        tmp_path,
-        {"AWAKEN_COLLECTIVES": "* : staged"},
-        "--mix=device",
-        "--filter=bcast",
-    )
+def test_asked_for_staging(run: Run) -> None:
+    outcome = run("mpich", {"AWAKEN_COLLECTIVES": "* : staged"}, "--mix=device", "--filter=bcast")
+    calls = outcome.calls
     assert calls["MPI_Bcast", "staged"] > 0 and calls["MPI_Bcast", "direct"] == 0, calls
-    assert "the table of algorithms says so" in reasons
+    assert "the table of algorithms says so" in outcome.reasons
 
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize(
     ("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 4), pytest.param("openmpi", "hip:2", 3, marks=pytest.mark.long)]
 )
-def test_neighbourhoods_are_messages(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_neighbourhoods_are_messages(mpi: str, emulate: str, ranks: int, run: Run) -> None:
     """What moves along an edge takes the paths of messages, unless the table says otherwise."""
     for rows, path, other in [("", "direct", "ccl"), ("neighborhood : staged", "staged", "direct")]:
-        calls, reasons = run(
-            mpi_named(mpi),
-            rank_program(mpi, "collectives"),
-            tmp_path,
-            {"AWAKEN_COLLECTIVES": rows},
-            "--mix=device",
-            "--filter=neighbour",
-            ranks=ranks,
-            emulate=emulate,
+        outcome = run(
+            mpi, {"AWAKEN_COLLECTIVES": rows}, "--mix=device", "--filter=neighbour", ranks=ranks, emulate=emulate
         )
-        assert "some edges of a graph are known at one of their ends only" in reasons
-        assert ("the table of algorithms says so" in reasons) == (path == "staged")
+        assert "some edges of a graph are known at one of their ends only" in outcome.reasons
+        assert ("the table of algorithms says so" in outcome.reasons) == (path == "staged")
         for function in ("alltoall", "allgather"):
             for form in (f"MPI_Neighbor_{function}", f"MPI_Ineighbor_{function}"):
-                assert calls[form, path] > 0, (rows, calls)
-                assert calls[form, other] == 0, (rows, calls)
+                assert outcome.calls[form, path] > 0, (rows, outcome.calls)
+                assert outcome.calls[form, other] == 0, (rows, outcome.calls)
 
 
 @pytest.mark.parametrize(
@@ -150,70 +144,36 @@ def test_neighbourhoods_are_messages(
         ("ccl-silent=1", "direct", "another rank could not join"),
     ],
 )
-def test_faults(
-    faults: str,
-    path: str,
-    reason: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_faults(faults: str, path: str, reason: str, run: Run) -> None:
     """What one rank cannot do, none does; the results stay right, and the report says why."""
-    calls, reasons = run(
-        mpi_named("mpich"),
-        rank_program("mpich", "collectives"),
-        tmp_path,
+    outcome = run(
+        "mpich",
         {"AWAKEN_EMULATE_FAULTS": faults, "AWAKEN_COLLECTIVES": "allgather : ccl" if "ccl" in faults else ""},
         "--mix=device",
         "--filter=allgather",
     )
+    calls = outcome.calls
     assert calls["MPI_Allgather", path] > 0, calls
     assert calls["MPI_Allgather", "ccl"] == 0, calls
-    assert reason in reasons, reasons
+    assert reason in outcome.reasons, outcome.reasons
 
 
 @pytest.mark.sanitizer
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
-def test_nonblocking_is_agreed_on(
-    mpi: str,
-    emulate: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_nonblocking_is_agreed_on(mpi: str, emulate: str, run: Run) -> None:
     """Many collectives on one communicator: the nonblocking ones come to be done on the GPUs too."""
-    calls, _ = run(
-        mpi_named(mpi), rank_program(mpi, "collective_sequences"), tmp_path, {}, "--mix=device", emulate=emulate
-    )
-    direct = {function for (function, path), count in calls.items() if path == "direct" and count > 0}
-    assert any(function.startswith("MPI_I") and "send" not in function for function in direct), calls
+    outcome = run(mpi, {}, "--mix=device", emulate=emulate, program="collective_sequences")
+    direct = outcome.functions("direct")
+    assert any(function.startswith("MPI_I") and "send" not in function for function in direct), outcome.calls
 
 
 @pytest.mark.parametrize(("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 2), ("openmpi", "hip:2", 3)])
-def test_gaps(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_gaps(mpi: str, emulate: str, ranks: int, run: Run) -> None:
     """Datatypes with gaps, another one on each rank and side, are packed by the GPUs and go the direct way."""
-    calls, reasons = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
-        {},
-        "--mix=device",
-        "--filter=gaps",
-        "--except=user",
-        "--except=persistent",
-        ranks=ranks,
-        emulate=emulate,
+    outcome = run(
+        mpi, {}, "--mix=device", "--filter=gaps", "--except=user", "--except=persistent", ranks=ranks, emulate=emulate
     )
+    calls = outcome.calls
     for name in (
         "Bcast",
         "Gather",
@@ -227,29 +187,13 @@ def test_gaps(
     ):
         assert calls[f"MPI_{name}", "direct"] > 0 and calls[f"MPI_I{name.lower()}", "direct"] > 0, calls
     assert calls["MPI_Alltoallw", "direct"] > 0 and calls["MPI_Ialltoallw", "direct"] > 0, calls
-    assert "pack" not in reasons and "memory left" not in reasons, reasons
+    assert "pack" not in outcome.reasons and "memory left" not in outcome.reasons, outcome.reasons
 
 
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
-def test_reduce_local(
-    mpi: str,
-    emulate: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_reduce_local(mpi: str, emulate: str, run: Run) -> None:
     """Reduced where the result lies; an operand elsewhere is copied there."""
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
-        {},
-        "--mix=device",
-        "--filter=reduce_local_sum_int",
-        ranks=1,
-        emulate=emulate,
-    )
+    calls = run(mpi, {}, "--mix=device", "--filter=reduce_local_sum_int", ranks=1, emulate=emulate).calls
     assert calls["MPI_Reduce_local", "direct"] > 0 and calls["MPI_Reduce_local", "copied"] > 0, calls
 
 
@@ -262,64 +206,39 @@ def test_reduce_local(
         pytest.param("mpich", "hip:2", 4, 2, marks=pytest.mark.long),
     ],
 )
-def test_persistent(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    nodes: int,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_persistent(mpi: str, emulate: str, ranks: int, nodes: int, run: Run) -> None:
     """Started in an order of each rank's own; on one node each start is done by the GPUs, else as the MPI does it."""
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collective_sequences"),
-        tmp_path,
+    calls = run(
+        mpi,
         {"AWAKEN_PRETEND_NODES": str(nodes)},
         "--mix=device",
         "--filter=persistent",
+        program="collective_sequences",
         ranks=ranks,
         emulate=emulate,
-    )
+    ).calls
     assert (calls["MPI_Start", "direct"] > 0) == (nodes == 1), calls
     assert (calls["MPI_Startall", "direct"] > 0) == (nodes == 1), calls
 
 
-@pytest.mark.parametrize(
-    ("mpi", "emulate", "variable"), [("mpich", "hip:2", "PMI_RANK"), ("openmpi", "cuda:2", "OMPI_COMM_WORLD_RANK")]
-)
-def test_one_rank_has_no_memory_to_pack_into(
-    mpi: str,
-    emulate: str,
-    variable: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+@pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
+def test_one_rank_has_no_memory_to_pack_into(mpi: str, emulate: str, run: Run) -> None:
     """It says so in its vote, and all go through host memory together."""
-    file = tmp_path / "report.json"
-    one_differs = f'[ "${variable}" = 1 ] && export AWAKEN_EMULATE_FAULTS=ipc-export; exec "$@"'
-    gpu = emulate.split(":")[0]
-    program = [rank_program(mpi, "collectives"), f"--gpu={gpu}", "--mix=device", "--filter=gaps", "--except=user"]
-    result = harness.run_ranks(
-        mpi_named(mpi),
-        2,
-        ["/bin/sh", "-c", one_differs, "sh", *program],
+    calls = run(
+        mpi,
+        {},
+        "--mix=device",
+        "--filter=gaps",
+        "--except=user",
         emulate=emulate,
-        environment={"AWAKEN_REPORT": str(file)},
-        timeout=120,
-    )
-    result.check()
-    assert "\nok gaps" in result.output, result.explain()
-    report = json.loads(file.read_text())
-    calls = calls_of(report)
+        words=one_differs(mpi, "AWAKEN_EMULATE_FAULTS=ipc-export"),
+    ).calls
     assert calls["MPI_Allgather", "staged"] > 0 and calls["MPI_Allgather", "direct"] == 0, calls
 
 
-def test_wrong_table(awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed) -> None:
+def test_wrong_table(
+    awaken_program: Path, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
+) -> None:
     """Bad input ends the program before it starts, and says what is allowed."""
     result = harness.run_ranks(
         mpi_named("mpich"),
@@ -362,30 +281,14 @@ CUT_WITH_BLOCKS = {
         pytest.param("openmpi", "hip:2", 8, 2, "", marks=pytest.mark.long),
     ],
 )
-def test_between_nodes(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    nodes: int,
-    filter: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_between_nodes(mpi: str, emulate: str, ranks: int, nodes: int, filter: str, run: Run) -> None:
     """Whatever mix of host and device memory the ranks pass, all cut alike, and get what host buffers give."""
     cut = {"AWAKEN_COLLECTIVES": "* nodes=2- : staged"} if filter in CUT_WITH_BLOCKS else {}
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
-        {"AWAKEN_PRETEND_NODES": str(nodes), **cut, **CHUNKS},
-        f"--filter={filter}",
-        ranks=ranks,
-        emulate=emulate,
+    outcome = run(
+        mpi, {"AWAKEN_PRETEND_NODES": str(nodes), **cut, **CHUNKS}, f"--filter={filter}", ranks=ranks, emulate=emulate
     )
-    pipelined = {function for (function, path), count in calls.items() if path == "pipelined" and count > 0}
-    assert pipelined >= CUT_WITH_BLOCKS.get(filter, set()) and pipelined, calls
+    pipelined = outcome.functions("pipelined")
+    assert pipelined >= CUT_WITH_BLOCKS.get(filter, set()) and pipelined, outcome.calls
 
 
 IN_MESSAGES = {**CHUNKS, "AWAKEN_TUNE_NETWORK_BYTES": "1K", "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "4K"}
@@ -395,25 +298,8 @@ IN_MESSAGES = {**CHUNKS, "AWAKEN_TUNE_NETWORK_BYTES": "1K", "AWAKEN_TUNE_NETWORK
     ("mpi", "emulate", "ranks"),
     [("openmpi", "cuda:2", 3), ("mpich", "hip:2", 2), pytest.param("mpi5", "cuda:4", 4, marks=pytest.mark.long)],
 )
-def test_scans_on_a_node(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
-        {},
-        "--mix=device",
-        "--filter=scan_sum_int",
-        ranks=ranks,
-        emulate=emulate,
-    )
+def test_scans_on_a_node(mpi: str, emulate: str, ranks: int, run: Run) -> None:
+    calls = run(mpi, {}, "--mix=device", "--filter=scan_sum_int", ranks=ranks, emulate=emulate).calls
     # In place, what the others read is a copy.
     for function in ("MPI_Scan", "MPI_Exscan"):
         assert calls[function, "direct"] > 0 and calls[function, "copied"] > 0, calls
@@ -432,29 +318,18 @@ VARYING = {f"MPI_{name}" for name in ("Gatherv", "Scatterv", "Allgatherv", "Allt
         pytest.param("openmpi", "cuda:4", 7, 2, "", marks=pytest.mark.long),
     ],
 )
-def test_varying_parts_between_nodes(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    nodes: int,
-    mix: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_varying_parts_between_nodes(mpi: str, emulate: str, ranks: int, nodes: int, mix: str, run: Run) -> None:
     """They are messages: in chunks between nodes, and directly between the ranks of one."""
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
+    outcome = run(
+        mpi,
         {"AWAKEN_PRETEND_NODES": str(nodes), "AWAKEN_EMULATE_FAULTS": "ccl-init=1", **IN_MESSAGES},
         *filter(None, [mix]),
         "--filter=varying_again_and_again",
         ranks=ranks,
         emulate=emulate,
     )
-    assert {function for function, path in calls if path == "pipelined"} >= VARYING, calls
+    calls = outcome.calls
+    assert outcome.functions("pipelined") >= VARYING, calls
     if ranks > nodes:
         # A call counts for the path of most of it.
         assert {"MPI_Gatherv", "MPI_Scatterv"} <= {
@@ -470,69 +345,30 @@ def test_varying_parts_between_nodes(
         pytest.param("mpich", "cuda:2", 4, "all", {"MPI_Allgather", "MPI_Alltoall"}, marks=pytest.mark.long),
     ],
 )
-def test_parts_in_messages(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    filter: str,
-    functions: set[str],
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_parts_in_messages(mpi: str, emulate: str, ranks: int, filter: str, functions: set[str], run: Run) -> None:
     """Where NCCL and RCCL are not to be had, and where each rank has a layout of its own."""
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
+    outcome = run(
+        mpi,
         {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_FAULTS": "ccl-init=1", **IN_MESSAGES},
         f"--filter={filter}",
         ranks=ranks,
         emulate=emulate,
     )
-    assert {function for function, path in calls if path == "pipelined"} >= functions, calls
+    assert outcome.functions("pipelined") >= functions, outcome.calls
 
 
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
-def test_waiting_for_a_collective_keeps_the_mpi_going(
-    mpi: str,
-    emulate: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
-        {},
-        "--mix=device",
-        "--filter=waits_keep_all_going",
-        ranks=3,
-        emulate=emulate,
-    )
+def test_waiting_for_a_collective_keeps_the_mpi_going(mpi: str, emulate: str, run: Run) -> None:
+    calls = run(mpi, {}, "--mix=device", "--filter=waits_keep_all_going", ranks=3, emulate=emulate).calls
     assert calls["MPI_Iallreduce", "direct"] > 0, calls
 
 
 @pytest.mark.parametrize(("mpi", "emulate", "ranks"), [("mpich", "cuda:2", 2), ("openmpi", "hip:2", 3)])
 @pytest.mark.parametrize("filter", ["no_such_root", "nothing_said_in_two_ways"])
-def test_odd_arguments_between_nodes(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    filter: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_odd_arguments_between_nodes(mpi: str, emulate: str, ranks: int, filter: str, run: Run) -> None:
     """Errors are the MPI's, on all ranks, and what has no bytes is no message, however it is said."""
     run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
+        mpi,
         {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_FAULTS": "ccl-init=1", **IN_MESSAGES},
         f"--filter={filter}",
         ranks=ranks,
@@ -540,19 +376,15 @@ def test_odd_arguments_between_nodes(
     )
 
 
-def test_varying_parts_staged_where_the_table_says_so(
-    tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
-) -> None:
-    calls, _ = run(
-        mpi_named("openmpi"),
-        rank_program("openmpi", "collectives"),
-        tmp_path,
+def test_varying_parts_staged_where_the_table_says_so(run: Run) -> None:
+    calls = run(
+        "openmpi",
         {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_COLLECTIVES": "alltoall nodes=2- : staged", **IN_MESSAGES},
         "--mix=device",
         "--filter=varying_again_and_again",
         ranks=2,
         emulate="cuda:2",
-    )
+    ).calls
     assert calls["MPI_Alltoallv", "staged"] > 0 and calls["MPI_Alltoallv", "pipelined"] == 0, calls
     assert calls["MPI_Gatherv", "ccl"] > 0, calls
 
@@ -568,30 +400,18 @@ def test_varying_parts_staged_where_the_table_says_so(
         pytest.param("mpi5", "cuda:2", 7, 3, "reduce_sum_double", marks=pytest.mark.long),
     ],
 )
-def test_nodes_and_columns(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    columns: int,
-    filter: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_nodes_and_columns(mpi: str, emulate: str, ranks: int, columns: int, filter: str, run: Run) -> None:
     """Where all pass device memory, each node's GPUs do their part first; nodes may have unequal numbers of ranks."""
-    report = report_of(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
+    outcome = run(
+        mpi,
         {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "64K"},
         "--mix=device",
         f"--filter={filter}",
         ranks=ranks,
         emulate=emulate,
     )
-    assert f"through host memory : chunks of 64 KiB, {columns} columns of nodes" in report["collectives"]
-    assert sum(count for (_, path), count in calls_of(report).items() if path == "pipelined") > 0
+    assert f"through host memory : chunks of 64 KiB, {columns} columns of nodes" in outcome.report["collectives"]
+    assert outcome.functions("pipelined")
 
 
 LIBRARY_CALLS = {
@@ -611,47 +431,32 @@ VARYING_LIBRARY_CALLS = VARYING - {"MPI_Alltoallw"}  # which has parts with gaps
         pytest.param("mpich", "hip:8", 8, 3, marks=pytest.mark.long),
     ],
 )
-def test_library_between_nodes(
-    mpi: str,
-    emulate: str,
-    ranks: int,
-    nodes: int,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_library_between_nodes(mpi: str, emulate: str, ranks: int, nodes: int, run: Run) -> None:
     """Where all pass device memory of GPUs of their own, NCCL or RCCL is made for the communicator, and then used."""
-    report = report_of(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
+    outcome = run(
+        mpi,
         {"AWAKEN_PRETEND_NODES": str(nodes), "AWAKEN_EMULATE_DELAY_US": "10", **CHUNKS},
         "--mix=device",
         "--filter=again_and_again",
         ranks=ranks,
         emulate=emulate,
     )
-    calls = calls_of(report)
-    assert {function for function, path in calls if path == "ccl"} == LIBRARY_CALLS | VARYING_LIBRARY_CALLS, calls
-    assert "* nodes=2- : ccl" in report["collectives"]
+    assert outcome.functions("ccl") == LIBRARY_CALLS | VARYING_LIBRARY_CALLS, outcome.calls
+    assert "* nodes=2- : ccl" in outcome.report["collectives"]
 
 
-def test_library_between_nodes_and_others(
-    tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
-) -> None:
+def test_library_between_nodes_and_others(run: Run) -> None:
     """Beside collectives of other communicators and threads, whose turn it may be not to have the library."""
-    calls, _ = run(
-        mpi_named("mpich"),
-        rank_program("mpich", "collective_sequences"),
-        tmp_path,
+    outcome = run(
+        "mpich",
         {"AWAKEN_PRETEND_NODES": "2", **CHUNKS},
         "--mix=device",
+        program="collective_sequences",
         ranks=2,
         emulate="hip:2",
     )
-    assert sum(count for (_, path), count in calls.items() if path == "ccl") > 0, calls
-    assert sum(count for (_, path), count in calls.items() if path == "pipelined") > 0, calls
+    assert outcome.functions("ccl"), outcome.calls
+    assert outcome.functions("pipelined"), outcome.calls
 
 
 @pytest.mark.parametrize(
@@ -664,29 +469,20 @@ def test_library_between_nodes_and_others(
         ("cuda:2", {"AWAKEN_COLLECTIVES": "* nodes=2- : staged"}, ""),
     ],
 )
-def test_no_library_between_nodes(
-    emulate: str,
-    environment: dict[str, str],
-    reason: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
+def test_no_library_between_nodes(emulate: str, environment: dict[str, str], reason: str, run: Run) -> None:
     """Where one rank cannot use it none does, nobody waits for ever, and the report says why."""
-    calls, reasons = run(
-        mpi_named("mpich"),
-        rank_program("mpich", "collectives"),
-        tmp_path,
+    outcome = run(
+        "mpich",
         {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_DELAY_US": "10", **IN_MESSAGES, **environment},
         "--mix=device",
         "--filter=again_and_again",
         ranks=2,
         emulate=emulate,
     )
+    calls = outcome.calls
     assert not any(path == "ccl" for _, path in calls), calls
     assert all(calls[function, "pipelined"] > 0 for function in LIBRARY_CALLS), calls
-    assert reason in reasons, reasons
+    assert reason in outcome.reasons, outcome.reasons
 
 
 @pytest.mark.parametrize(
@@ -697,44 +493,21 @@ def test_no_library_between_nodes(
         pytest.param("* nodes=2- : levels", 4, marks=pytest.mark.long),
     ],
 )
-def test_different_tables_between_nodes(
-    rows: str, ranks: int, tmp_path: Path, awaken_program: Path, rank_program: RankProgram, mpi_named: MpiNamed
-) -> None:
+def test_different_tables_between_nodes(rows: str, ranks: int, run: Run) -> None:
     """Tables that differ are a mistake; the ranks agree on what all of theirs allow, and nobody waits for ever."""
-    script = tmp_path / "one_differs"
-    program = rank_program("mpich", "collectives")
-    script.write_text(
-        f"#!/bin/sh\nif [ $PMI_RANK = 1 ]; then export AWAKEN_COLLECTIVES='{rows}'; fi\nexec {program} \"$@\"\n"
-    )
-    script.chmod(0o755)
-    calls, _ = run(
-        mpi_named("mpich"),
-        script,
-        tmp_path,
+    calls = run(
+        "mpich",
         {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_DELAY_US": "10", **CHUNKS},
         "--mix=device",
         "--filter=again_and_again",
         ranks=ranks,
         emulate=f"cuda:{ranks}",
-    )
+        words=one_differs("mpich", f"AWAKEN_COLLECTIVES={rows}"),
+    ).calls
     assert calls["MPI_Allreduce", "ccl"] == 0 and calls["MPI_Allreduce", "pipelined"] > 0, calls
 
 
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "hip:2"), ("openmpi", "cuda:2")])
-def test_staged_on_one_node_in_chunks(
-    mpi: str,
-    emulate: str,
-    tmp_path: Path,
-    awaken_program: Path,
-    rank_program: RankProgram,
-    mpi_named: MpiNamed,
-) -> None:
-    calls, _ = run(
-        mpi_named(mpi),
-        rank_program(mpi, "collectives"),
-        tmp_path,
-        {"AWAKEN_COLLECTIVES": "* : staged", **CHUNKS},
-        "--filter=reduce_sum_int",
-        emulate=emulate,
-    )
+def test_staged_on_one_node_in_chunks(mpi: str, emulate: str, run: Run) -> None:
+    calls = run(mpi, {"AWAKEN_COLLECTIVES": "* : staged", **CHUNKS}, "--filter=reduce_sum_int", emulate=emulate).calls
     assert calls["MPI_Allreduce", "pipelined"] > 0 and calls["MPI_Reduce", "pipelined"] > 0, calls
