@@ -801,6 +801,16 @@ void keep_mpi_going(const MPI_Comm communicator, const int rank, const int size,
     native.Iprobe(other, last_tag - static_cast<int>(turn / 16 % kTags), communicator, &flag, MPI_STATUS_IGNORE);
 }
 
+/// Programs look once, after a barrier, for what others sent or completed before it (MPI_Iprobe, MPI_Win_test). In the
+/// MPI's own barrier it comes in on the way, one step of progress for each that the barrier waits for.
+void OnNode::meet() {
+    static_cast<void>(run());
+    constexpr unsigned kSteps = 2;
+    for (unsigned step = 0; step < kSteps && size() > 1; ++step) {
+        keep_mpi_going(_communicator, rank(), size(), 0);
+    }
+}
+
 std::unique_ptr<coll::Round> OnNode::finished_round() {
     Layer& owner = layer();
     std::unique_ptr<coll::Round> round = _team->begin(arguments);

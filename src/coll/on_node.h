@@ -78,8 +78,8 @@ class OnNode {
     [[nodiscard]] bool run();
     /// After run(): nobody has passed device memory.
     [[nodiscard]] bool all_host() const noexcept { return _all_host; }
-    /// Nothing but that: returns when all have come.
-    void meet() { static_cast<void>(run()); }
+    /// Nothing but that: returns when all have come, and the MPI has taken in what they had sent before.
+    void meet();
     /// The nonblocking form: begins it. False: the MPI has to.
     [[nodiscard]] bool run(MPI_Request* request);
     /// The persistent form: the members agree on whether the starts are to be rounds. False: the MPI has to.

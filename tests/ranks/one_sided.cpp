@@ -910,6 +910,40 @@ void stores_and_sync(Run& run) {
     OK(MPI_Barrier(run.comm));
 }
 
+/// What has happened before a barrier is found by asking once after it.
+void asked_once_after_a_barrier(Run& run) {
+    const Win window(run, window_memory(run, 64), 64, 1);
+    MPI_Group members = MPI_GROUP_NULL, peers = MPI_GROUP_NULL;
+    OK(MPI_Win_get_group(window, &members));
+    const int origin = 0;
+    int flag = 1;
+    if (run.rank == origin) {
+        OK(MPI_Group_excl(members, 1, &origin, &peers));
+        OK(MPI_Win_start(peers, 0, window));
+        OK(MPI_Barrier(run.comm));
+        OK(MPI_Win_complete(window));
+        for (int peer = 1; peer < run.size; ++peer)
+            OK(MPI_Send(&peer, 1, MPI_INT, peer, 5, run.comm));
+        OK(MPI_Barrier(run.comm));
+    } else {
+        OK(MPI_Group_incl(members, 1, &origin, &peers));
+        OK(MPI_Win_post(peers, 0, window));
+        OK(MPI_Win_test(window, &flag));
+        run.expect(flag == 0, "an exposure epoch was over before its origin had completed");
+        OK(MPI_Barrier(run.comm));
+        OK(MPI_Barrier(run.comm));
+        OK(MPI_Win_test(window, &flag));
+        run.expect(flag != 0, "MPI_Win_test did not find out what had happened before a barrier");
+        if (flag == 0) OK(MPI_Win_wait(window));
+        OK(MPI_Iprobe(origin, 5, run.comm, &flag, MPI_STATUS_IGNORE));
+        run.expect(flag != 0, "MPI_Iprobe did not find what was sent before a barrier");
+        int received = 0;
+        OK(MPI_Recv(&received, 1, MPI_INT, origin, 5, run.comm, MPI_STATUS_IGNORE));
+    }
+    OK(MPI_Group_free(&peers));
+    OK(MPI_Group_free(&members));
+}
+
 /// A result that lies in the own window is there after the flush of its target, whatever was synchronised between.
 void results_beside_other_flushes(Run& run) {
     const Ring ring(run);
@@ -1086,6 +1120,7 @@ int main(int argc, char** argv) {
             [sync](Run& run) { stores_between_epochs(run, sync); }, 2);
     }
     suite.add("stores_and_sync", stores_and_sync, 1);
+    suite.add("asked_once_after_a_barrier", asked_once_after_a_barrier, 2);
     suite.add("results_beside_other_flushes", results_beside_other_flushes, 1);
     suite.add("results_in_the_window", results_in_the_window, 2);
     suite.add("large_window", large_window, 1, Weight::heavy);
