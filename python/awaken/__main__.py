@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import io
@@ -33,13 +34,21 @@ def run_native(arguments: Sequence[str]) -> NoReturn:
     os.execv(program, [str(program), *arguments])
 
 
+def remedy(name: str) -> str:
+    """What to write instead of a command that does not exist."""
+    known = (*NATIVE_COMMANDS, *COMMANDS)
+    if name.startswith("osu_"):
+        return f"write awaken bench {name}, or {name} alone"
+    nearest = difflib.get_close_matches(name, known, n=1)
+    return (f"did you mean {nearest[0]}? " if nearest else "") + f"use one of {', '.join(known)}"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Runs one command and returns its exit status: 2 for a command that does not exist."""
     if not arguments or arguments[0].startswith("-") or arguments[0] in NATIVE_COMMANDS:
         run_native(arguments)
     if arguments[0] not in COMMANDS:
-        known = ", ".join((*NATIVE_COMMANDS, *COMMANDS))
-        print(f"awaken: there is no command {arguments[0]}: use one of {known}", file=sys.stderr)
+        print(f"awaken: there is no command {arguments[0]}: {remedy(arguments[0])}", file=sys.stderr)
         return USAGE_ERROR
     interruption.raise_for_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -30,27 +30,14 @@ namespace {
 constexpr int kUsageError = 2;
 constexpr int kCannotExecute = 126;
 
-void refuse_arguments(std::string_view command, std::span<char* const> words) {
-    if (!words.empty()) {
-        throw Error("awaken " + std::string(command) + " takes no arguments, and is given " + words.front(),
-                    "write awaken " + std::string(command));
-    }
+bool asks_for_help(std::string_view word) {
+    return word == "-h" || word == "--help";
 }
 
-int version(std::span<char* const> words) {
-    refuse_arguments("version", words);
-    std::printf("awaken %s (MPI ABIs: %s)\n", AWAKEN_VERSION_TEXT, AWAKEN_ABI_NAMES);
-    std::printf("library %s\n", library().c_str());
-    return 0;
-}
-
-int settings(std::span<char* const> words) {
-    refuse_arguments("settings", words);
-    print_settings();
-    return 0;
-}
-
+int version(std::span<char* const> words);
+int settings(std::span<char* const> words);
 int help(std::span<char* const> words);
+int run(std::span<char* const> words);
 
 struct Command {
     const char* name;
@@ -70,11 +57,54 @@ constexpr std::array kCommands = {
     Command{"scale", nullptr, "run a program at several numbers of ranks, and draw how it scales"},
     Command{"settings", settings, "list the environment variables, their values and meaning"},
     Command{"version", version, "print the version and where the library is"},
-    Command{"help", help, "print this text"},
+    Command{"help", help, "print this text, or the options of a command"},
 };
 
+auto find_command(std::string_view name) {
+    return std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return name == c.name; });
+}
+
+/// For commands without options. True when their help was asked for, and has been printed.
+bool only_help_is_asked(std::string_view command, std::span<char* const> words) {
+    if (words.empty()) {
+        return false;
+    }
+    if (words.size() > 1 || !asks_for_help(words.front())) {
+        throw Error("awaken " + std::string(command) + " takes no arguments, and is given " + words.front(),
+                    "write awaken " + std::string(command));
+    }
+    const Command& asked = *find_command(command);
+    std::printf("awaken %s: %s. It has no options.\n", asked.name, asked.summary);
+    return true;
+}
+
+int version(std::span<char* const> words) {
+    if (only_help_is_asked("version", words)) {
+        return 0;
+    }
+    std::printf("awaken %s (MPI ABIs: %s)\n", AWAKEN_VERSION_TEXT, AWAKEN_ABI_NAMES);
+    std::printf("library %s\n", library().c_str());
+    return 0;
+}
+
+int settings(std::span<char* const> words) {
+    if (only_help_is_asked("settings", words)) {
+        return 0;
+    }
+    print_settings();
+    return 0;
+}
+
 int help(std::span<char* const> words) {
-    refuse_arguments("help", words);
+    if (words.size() == 1 && !asks_for_help(words.front()) && std::string_view(words.front()) != "help") {
+        std::string option = "--help";
+        std::array<char*, 2> command = {words.front(), option.data()};
+        return run(command);
+    }
+    if (words.size() > 1) {
+        throw Error("awaken help takes one command, and is given " + std::to_string(words.size()) + " words",
+                    "write awaken help COMMAND");
+    }
     std::puts("Awaken makes any MPI GPU-aware.\n\n  awaken COMMAND [ARGUMENTS]\n");
     for (const Command& command : kCommands) {
         std::printf("  %-10s%s\n", command.name, command.summary);
@@ -118,7 +148,7 @@ int run(std::span<char* const> words) {
         throw Error("no command is given", "see `awaken help`");
     }
     const std::string_view name = words.front();
-    if (name == "-h" || name == "--help") {
+    if (asks_for_help(name)) {
         return help(words.subspan(1));
     }
     if (name == "--version") {
@@ -127,8 +157,7 @@ int run(std::span<char* const> words) {
     if (name.starts_with('-')) {
         throw Error("awaken has no option " + std::string(name), "see `awaken help`");
     }
-    const auto command =
-        std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& c) { return name == c.name; });
+    const auto command = find_command(name);
     const bool native = command != kCommands.end() && command->run != nullptr;
     return native ? command->run(words.subspan(1)) : run_in_python(words);
 }

@@ -4,20 +4,60 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <sstream>
+#include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "transfer/tuning.h"
+#include "tuning_file.h"
 
 namespace awaken::cli {
 namespace {
 
-void print(const std::vector<SettingDescription>& settings) {
+/// What the tuning file says of each figure, by the name of its variable: lines to print.
+using Lines = std::map<std::string, std::vector<std::string>>;
+
+/// Of a file that is damaged or cannot be read, what comes before the damage: print_settings() names that at the end.
+Lines lines_of_tuning_file() {
+    using Kind = transfer::TuningLine::Kind;
+    Lines lines;
+    const char* const named = std::getenv("AWAKEN_TUNING");
+    const std::string file =
+        named != nullptr && *named != '\0' ? std::string(named) : transfer::Tuning::default_file(environ);
+    std::string model;
+    try {
+        std::istringstream text(file.empty() ? std::string() : read_if_there(file));
+        for (std::string line; std::getline(text, line);) {
+            const transfer::TuningLine parsed = transfer::parse_tuning_line(line, file);
+            if (parsed.kind == Kind::section) {
+                model = parsed.name;
+            } else if (const auto* const figure = transfer::find_figure(parsed.name);
+                       parsed.kind == Kind::assignment && figure != nullptr) {
+                lines[figure->variable()].push_back(std::string(parsed.value) + "  (" + file +
+                                                    (model.empty() ? "" : ", " + model) + ")");
+            }
+        }
+    } catch (const Error&) {
+        return lines;
+    }
+    return lines;
+}
+
+void print(const std::vector<SettingDescription>& settings, const Lines& in_file) {
     for (const SettingDescription& setting : settings) {
         std::printf("%s = %s\n    %s\n", setting.name, setting.values, setting.meaning);
         if (*setting.default_value != '\0') {
             std::printf("    default: %s\n", setting.default_value);
         }
-        if (const char* value = std::getenv(setting.name); value != nullptr) {
+        if (const auto found = in_file.find(setting.name); found != in_file.end()) {
+            for (const std::string& line : found->second) {
+                std::printf("    in file: %s\n", line.c_str());
+            }
+        }
+        // Set but empty counts as not set.
+        if (const char* value = std::getenv(setting.name); value != nullptr && *value != '\0') {
             std::printf("    set to:  %s\n", value);
         }
     }
@@ -35,8 +75,10 @@ Settings checked_settings() {
 }
 
 void print_settings() {
-    print(Settings::descriptions());
-    print(transfer::Tuning::descriptions());
+    print(Settings::descriptions(), {});
+    print(transfer::Tuning::descriptions(), lines_of_tuning_file());
+    std::fflush(stdout);
+    static_cast<void>(checked_settings());
 }
 
 }  // namespace awaken::cli

@@ -9,7 +9,8 @@ namespace awaken::cli {
 /// that it shows before a program starts.
 [[nodiscard]] Settings checked_settings();
 
-/// Prints every AWAKEN_* variable on stdout: its values, its meaning, its default, and what it is set to.
+/// Prints every AWAKEN_* variable on stdout: its values, its meaning, its default, what the tuning file says, and what
+/// it is set to. Then throws Error for whatever is wrong with them, as checked_settings() does.
 void print_settings();
 
 }  // namespace awaken::cli

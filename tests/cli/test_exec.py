@@ -371,6 +371,26 @@ def test_settings_lists_each_variable_with_its_value(prefix: Prefix, arguments: 
     assert "set to:  none" in result.out
 
 
+def test_settings_shows_what_the_tuning_file_says(prefix: Prefix, tmp_path: Path) -> None:
+    file = tmp_path / "tuning.conf"
+    file.write_text("rings = 8\n[NVIDIA H200]\nring_chunks = 16  # more of them\n")
+    out = prefix.run("settings", AWAKEN_TUNING=str(file), AWAKEN_TUNE_RINGS="9", AWAKEN_GPU="").out
+    assert f"    default: 64\n    in file: 8  ({file})\n    set to:  9\n" in out
+    assert f"    default: 4\n    in file: 16  ({file}, NVIDIA H200)\n" in out
+    assert "set to:  \n" not in out, "an empty value counts as not set"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "word"),
+    [("AWAKEN_GPUU", "cuda", "AWAKEN_GPU?"), ("AWAKEN_GPU", "amd", "auto, cuda"), ("AWAKEN_TUNING", "/no/file", "/no")],
+)
+def test_settings_names_what_is_wrong_after_the_list(prefix: Prefix, variable: str, value: str, word: str) -> None:
+    result = prefix.run("settings", **{variable: value})
+    assert result.status == 2
+    assert "AWAKEN_TUNE_STRIDED_PULL_BYTES = " in result.out
+    assert is_one_line(result.err) and variable in result.err and word in result.err
+
+
 def test_every_option_is_in_the_help_and_every_variable_of_an_option_is_a_setting(prefix: Prefix) -> None:
     text = prefix.run("exec", "--help").out
     settings = prefix.run("settings").out
@@ -385,6 +405,20 @@ def test_help_names_the_commands(prefix: Prefix) -> None:
         result = prefix.run(*arguments)
         assert result.status == 0
         assert all(command in result.out for command in ("exec", "bench", "settings", "version"))
+
+
+def test_help_of_one_command(prefix: Prefix) -> None:
+    assert prefix.run("help", "exec").out == prefix.run("exec", "--help").out
+    for arguments in (["help", "settings"], ["settings", "--help"], ["version", "-h"]):
+        result = prefix.run(*arguments)
+        assert result.status == 0
+        assert result.out.count("\n") == 1 and "has no options" in result.out
+    assert_refused(prefix.run("help", "exec", "bench"), 2, "one command")
+    assert_refused(prefix.run("version", "1"), 2, "no arguments")
+    python = prefix.path / "bin" / "python3"
+    python.write_text('#!/bin/sh\necho "own:$*"\n')
+    python.chmod(0o755)
+    assert prefix.run("help", "topo").out == "own:-m awaken topo --help\n"
 
 
 def test_other_commands_go_to_the_prefixs_own_python(prefix: Prefix) -> None:
@@ -403,6 +437,10 @@ def test_bench_without_the_benchmarks_says_how_to_get_them(prefix: Prefix) -> No
 def test_an_unknown_command_is_refused_by_the_python_package(prefix: Prefix) -> None:
     result = prefix.run("nonsense", PYTHONPATH=str(harness.ROOT / "python"))
     assert_refused(result, 2, "nonsense", "exec")
+    result = prefix.run("docter", PYTHONPATH=str(harness.ROOT / "python"))
+    assert_refused(result, 2, "docter", "did you mean doctor?")
+    result = prefix.run("osu_latency", PYTHONPATH=str(harness.ROOT / "python"))
+    assert_refused(result, 2, "awaken bench osu_latency")
 
 
 def test_starting_takes_less_than_five_milliseconds(prefix: Prefix) -> None:
