@@ -6,11 +6,13 @@ MPI and show what `awaken exec` alone does. The library writes a word to stderr 
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -385,7 +387,7 @@ def test_settings_shows_what_the_tuning_file_says(prefix: Prefix, tmp_path: Path
     [("AWAKEN_GPUU", "cuda", "AWAKEN_GPU?"), ("AWAKEN_GPU", "amd", "auto, cuda"), ("AWAKEN_TUNING", "/no/file", "/no")],
 )
 def test_settings_names_what_is_wrong_after_the_list(prefix: Prefix, variable: str, value: str, word: str) -> None:
-    result = prefix.run("settings", **{variable: value})
+    result = prefix.run_with({variable: value}, "settings")
     assert result.status == 2
     assert "AWAKEN_TUNE_STRIDED_PULL_BYTES = " in result.out
     assert is_one_line(result.err) and variable in result.err and word in result.err
@@ -441,6 +443,35 @@ def test_an_unknown_command_is_refused_by_the_python_package(prefix: Prefix) -> 
     assert_refused(result, 2, "docter", "did you mean doctor?")
     result = prefix.run("osu_latency", PYTHONPATH=str(harness.ROOT / "python"))
     assert_refused(result, 2, "awaken bench osu_latency")
+
+
+def run_as_old_python(argument_zero: str, path: Path) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; sys.version_info = (3, 6, 8, 'final', 0); sys.argv = [{argument_zero!r}, 'topo', 'x']; "
+    return subprocess.run(
+        [sys.executable, "-c", code + "import awaken"],
+        env={"PYTHONPATH": str(harness.ROOT / "python"), "PATH": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_an_old_python_is_told_or_replaced(tmp_path: Path) -> None:
+    """A cluster's python3 is often that of its operating system."""
+    done = run_as_old_python("-m", tmp_path)
+    assert (done.returncode, done.stdout) == (126, "")
+    assert is_one_line(done.stderr) and "Python 3.9 or newer" in done.stderr and "3.6.8" in done.stderr
+    for minor in (8, 9, 11):
+        newer = tmp_path / f"python3.{minor}"
+        newer.write_text(f'#!/bin/sh\necho "{minor}:$*"\n')
+        newer.chmod(0o755)
+    assert run_as_old_python("-m", tmp_path).stdout == "11:-m awaken topo x\n"
+    assert run_as_old_python("program.py", tmp_path).returncode == 126, "a program that imports it is not replaced"
+    # What an old one must be able to read before it can say so.
+    text = (harness.ROOT / "python/awaken/__init__.py").read_text()
+    ast.parse(text, feature_version=(3, 7))
+    assert "from __future__" not in text, "3.6 does not know annotations"
 
 
 def test_starting_takes_less_than_five_milliseconds(prefix: Prefix) -> None:
