@@ -270,6 +270,45 @@ class TextTable {
     std::vector<std::vector<std::string>> _rows;
 };
 
+/// For whoever sees the word in a table for the first time; docs/report.md says more.
+const char* meaning(const Path path) noexcept {
+    switch (path) {
+        case Path::native:
+            return "by the MPI alone: host memory, or memory that this MPI takes by itself";
+        case Path::direct:
+            return "by the GPU, between the two processes' own memory";
+        case Path::ccl:
+            return "by NCCL or RCCL";
+        case Path::copied:
+            return "through a copy: the sender did not wait, or its memory cannot be shared";
+        case Path::ring:
+            return "through chunks of host memory that both processes share";
+        case Path::pipelined:
+            return "through the MPI in chunks, copied on both sides meanwhile";
+        case Path::staged:
+            return "copied through pinned host memory";
+        case Path::staged_large:
+            return "copied through ordinary host memory, the pinned pool being full";
+        case Path::refused:
+            return "ended with an error of Awaken's";
+    }
+    return "";
+}
+
+/// Of the families that the table of collectives knows, in all their forms.
+bool is_collective(std::string_view function) noexcept {
+    constexpr std::string_view kPrefix = "MPI_";
+    constexpr std::array<std::string_view, 9> kFamilies = {"allreduce", "reduce",   "bcast", "gather", "scatter",
+                                                           "allgather", "alltoall", "scan",  "exscan"};
+    if (!function.starts_with(kPrefix)) return false;
+    function.remove_prefix(kPrefix.size());
+    if (function.starts_with('I')) function.remove_prefix(1);  // nonblocking, and begins with a small letter behind it
+    return std::any_of(kFamilies.begin(), kFamilies.end(), [function](const std::string_view family) {
+        return !function.empty() && (function.front() | 0x20) == family.front() &&
+               function.substr(1).starts_with(family.substr(1));
+    });
+}
+
 std::string known_or(const std::string& text, const char* const otherwise) {
     return text.empty() ? otherwise : printable(text);
 }
@@ -507,10 +546,7 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
         text += "  device   " + std::to_string(i) + ": " + printable(identity.devices[i]) + '\n';
     }
     if (!identity.native_gpu.empty()) {
-        text += "  device memory in the MPI   " + printable(identity.native_gpu) + '\n';
-    }
-    for (std::size_t i = 0; i < identity.collectives.size(); ++i) {
-        text += (i == 0 ? "  choice   " : "           ") + printable(identity.collectives[i]) + '\n';
+        text += "  MPI itself takes device memory   " + printable(identity.native_gpu) + '\n';
     }
 
     const auto entries = ledger.entries();
@@ -540,16 +576,31 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
             if (total.calls != 0) row("all", path, "all", total);
         }
         text += table.text();
+        TextTable meanings({"path", "how the bytes travelled"}, 2);
+        for (const Path path : kPaths) {
+            if (totals[static_cast<std::size_t>(path)].calls != 0) meanings.add({to_string(path), meaning(path)});
+        }
+        text += '\n' + meanings.text();
     }
 
     const auto fallbacks = ledger.fallbacks();
     if (!fallbacks.empty()) {
-        text += "\n  Fallbacks\n";
+        text += "\n  Fallbacks: calls that did not take the way that they would normally have taken\n";
         TextTable table({"function", "reason", "times"}, 2);
         for (const auto& [key, count] : fallbacks) {
             table.add({printable(key.first), printable(key.second), std::to_string(count)});
         }
         text += table.text();
+    }
+
+    // Of interest where the table has chosen something: the MPI does collectives on host memory alone.
+    const bool chosen = std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
+        return std::get<Path>(entry.first) != Path::native && is_collective(std::get<std::string>(entry.first));
+    });
+    if (chosen && !identity.collectives.empty()) {
+        text += "\n  Collectives: the first row that fits chose how (AWAKEN_COLLECTIVES puts rows before them)\n";
+        for (const std::string& row : identity.collectives)
+            text += "  " + printable(row) + '\n';
     }
     return text;
 }

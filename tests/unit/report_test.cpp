@@ -233,18 +233,36 @@ TEST(Report, TextIsAnAlignedTable) {
               "  all            staged        all             1   1 MiB   1.00 ms   1.00 ms  1.049\n"
               "  all            staged-large  all             1  96 MiB  20.00 ms  20.00 ms  5.033\n"
               "\n"
-              "  Fallbacks\n"
+              "  path          how the bytes travelled\n"
+              "  native        by the MPI alone: host memory, or memory that this MPI takes by itself\n"
+              "  staged        copied through pinned host memory\n"
+              "  staged-large  copied through ordinary host memory, the pinned pool being full\n"
+              "\n"
+              "  Fallbacks: calls that did not take the way that they would normally have taken\n"
               "  function       reason                      times\n"
               "  MPI_Allreduce  pinned pool of 64 MiB full      1\n");
 }
 
 TEST(Report, ShowsTheTableThatChoseForCollectives) {
     Identity identity;
-    EXPECT_EQ(to_text(identity, Ledger()).find("choice"), std::string::npos);
+    Ledger ledger;
+    ledger.add("MPI_Ireduce_scatter_block_c", Path::staged, 8, 1);
+    EXPECT_EQ(to_text(identity, ledger).find("AWAKEN_COLLECTIVES"), std::string::npos);
     EXPECT_EQ(to_json(identity, Ledger()).find("collectives"), std::string::npos);
     identity.collectives = {"allreduce bytes=-1M : each", "* : all"};
-    EXPECT_NE(to_text(identity, Ledger()).find("  choice   allreduce bytes=-1M : each\n           * : all\n"),
-              std::string::npos);
+    EXPECT_TRUE(
+        to_text(identity, ledger)
+            .ends_with("(AWAKEN_COLLECTIVES puts rows before them)\n  allreduce bytes=-1M : each\n  * : all\n"));
+    for (const char* const collective : {"MPI_Allreduce", "MPI_Bcast_init", "MPI_Ialltoallw", "MPI_Exscan"}) {
+        Ledger one;
+        one.add(collective, Path::direct, 8, 1);
+        EXPECT_TRUE(contains(to_text(identity, one), "AWAKEN_COLLECTIVES")) << collective;
+    }
+    Ledger other;  // the table chose nothing
+    other.add("MPI_Allreduce", Path::native, 8, 1);
+    other.add("MPI_Send", Path::direct, 8, 1);
+    other.add("MPI_Isend", Path::staged, 8, 1);
+    EXPECT_FALSE(contains(to_text(identity, other), "AWAKEN_COLLECTIVES"));
     EXPECT_NE(to_json(identity, Ledger()).find("\"collectives\": [\"allreduce bytes=-1M : each\", \"* : all\"],\n"),
               std::string::npos);
 }
