@@ -8,6 +8,9 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/awaken" DESTINATION "${AWAKEN_I
 
 if(TARGET awaken)
     set_target_properties(awaken PROPERTIES EXPORT_NAME awaken)
+    # The library defines all that a program takes from its MPI, so a linker that keeps only what is needed (the default
+    # of Ubuntu and others) leaves out the MPI behind it, and which one is used were left to chance.
+    target_link_options(awaken INTERFACE "$<INSTALL_INTERFACE:LINKER:--no-as-needed>")
     install(TARGETS awaken EXPORT awaken-targets
             LIBRARY DESTINATION "${AWAKEN_INSTALL_LIBDIR}"
             INCLUDES DESTINATION "${AWAKEN_INSTALL_INCLUDEDIR}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,9 @@ int main(int argc, char** argv) {
 }
 """
 
+#: The default of some compilers: libraries of which nothing is used are left out.
+AS_NEEDED = "-Wl,--as-needed"
+
 
 def command(*words: str | Path, timeout_s: float = 120, **environment: str) -> str:
     done = subprocess.run(
@@ -58,6 +62,12 @@ def command(*words: str | Path, timeout_s: float = 120, **environment: str) -> s
     )
     assert done.returncode == 0, f"$ {' '.join(map(str, words))}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def libraries_of(program: Path) -> str:
+    """Those that the loader is told to load, in order."""
+    dynamic = command(tool("readelf"), "-d", program)
+    return " ".join(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
 
 
 def tool(name: str) -> str:
@@ -104,20 +114,22 @@ def test_pkg_config(
     ).split()
     program = tmp_path / "program"
     emulator = prefix / "lib" / "awaken" / "emulator"
-    command(used.mpiexec.parent / "mpicc", source, "-o", program, *flags, f"-L{emulator}", "-l:libcuda.so.1")
+    command(used.mpiexec.parent / "mpicc", AS_NEEDED, source, "-o", program, *flags, f"-L{emulator}", "-l:libcuda.so.1")
+    assert re.match(r"libawaken\.so .*libmpi\.so\.", libraries_of(program))
     check_run(used, program, prefix)
 
 
 def test_plain_link_option(prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
-    """-lawaken with the prefix's lib folder, as the README says."""
+    """-lawaken with the prefix's lib folder, as docs/install.md says."""
     used = mpi_named("mpich")
     lib = prefix / "lib"
     program = tmp_path / "program"
     command(
-        used.mpiexec.parent / "mpicc", source, "-o", program, f"-I{prefix}/include", f"-L{lib}",
-        f"-Wl,-rpath,{lib}/awaken", "-Wl,--no-as-needed", "-lawaken",
+        used.mpiexec.parent / "mpicc", AS_NEEDED, source, "-o", program, f"-I{prefix}/include",
+        "-Wl,--no-as-needed", f"-L{lib}", "-lawaken", f"-Wl,-rpath,{lib}/awaken",
         f"-L{lib}/awaken/emulator", "-l:libcuda.so.1",
     )  # fmt: skip
+    assert re.match(r"libawaken\.so .*libmpi\.so\.", libraries_of(program))
     check_run(used, program, prefix)
 
 
@@ -126,16 +138,19 @@ def test_cmake_package(prefix: Path, source: Path, tmp_path: Path, mpi_named: Ca
     (source.parent / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(outside LANGUAGES C)\n"
         "find_package(awaken REQUIRED)\n"
+        "find_package(MPI REQUIRED COMPONENTS C)\n"
         "add_executable(program program.c)\n"
-        "target_link_libraries(program PRIVATE awaken::awaken ${DRIVER})\n"
+        "target_link_libraries(program PRIVATE awaken::awaken MPI::MPI_C ${DRIVER})\n"
     )
     build = tmp_path / "build"
     driver = prefix / "lib" / "awaken" / "emulator" / "libcuda.so.1"
     command(
         tool("cmake"), "-S", source.parent, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",
-        f"-DCMAKE_C_COMPILER={used.mpiexec.parent / 'mpicc'}", f"-DDRIVER={driver}",
+        f"-DMPI_C_COMPILER={used.mpiexec.parent / 'mpicc'}", f"-DDRIVER={driver}",
+        f"-DCMAKE_EXE_LINKER_FLAGS={AS_NEEDED}",
     )  # fmt: skip
     command(tool("cmake"), "--build", build)
+    assert re.match(r"libawaken\.so .*libmpi\.so\.", libraries_of(build / "program"))
     check_run(used, build / "program", prefix)
 
 
