@@ -219,7 +219,8 @@ def _read(path: Path, label: str, report: Report, source: Source | None = None) 
     try:
         document = readers.read(path, label or _label_of(path))
     except ReadError as error:
-        report.problems.append((clean(path.name), clean(str(error), 1000)))
+        # The place in the error is most often the file alone, which stands before it.
+        report.problems.append((clean(str(path), 1000), clean(str(error).removeprefix(f"{path}: "), 1000)))
         return
     if source is not None and (source.ranks or source.buffers):
         document.series = [readers.told(one, source.ranks, source.buffers) for one in document.series]

@@ -73,4 +73,6 @@ def machine(documents: Sequence[Document]) -> str:
         shared.get("cpu", ""),
     ]
     parts += [f"host {host}" if host else "", dates[0] if dates else ""]
-    return " · ".join(part for part in parts if part) or f"{len(documents)} files"
+    return " · ".join(part for part in parts if part) or (
+        "1 file" if len(documents) == 1 else f"{len(documents)} files"
+    )

@@ -134,7 +134,9 @@ def test_the_head_answers_the_four_questions(report: Report) -> None:
 
 def test_questions_that_nothing_answers_are_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "osu.log").write_text(logs.osu("7.4", [(8, 1.0)], title="Allreduce Latency"))
-    aware, direct, _, choice = findings.findings(from_files([str(tmp_path / "osu.log")], "").documents)
+    report = from_files([str(tmp_path / "osu.log")], "")
+    assert "\n1 file\n" in markdown_page.page(report), "nothing is known of the machine"
+    aware, direct, _, choice = findings.findings(report.documents)
     assert (direct.verdict, choice.verdict) == ("unknown", "unknown")
     assert "bench" in choice.details[0] and "AWAKEN_REPORT" in direct.details[0]
     assert aware.headline == "Yes, by its logs"  # its title says -CUDA

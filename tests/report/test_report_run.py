@@ -419,6 +419,7 @@ def test_without_any_result_there_is_no_page(tmp_path: Path) -> None:
     done = run([sys.executable, "-m", "awaken", "report", "missing.json"], tmp_path)
     assert done.returncode == 1
     assert "missing.json: No such file" in done.stderr and "no page is written" in done.stderr
+    assert done.stderr.count("missing.json") == 1
     assert not (tmp_path / "awaken-report.html").exists()
 
 
