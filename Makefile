@@ -11,7 +11,10 @@ CMAKE_ARGS ?=
 
 # Tools that were set up in .venv come first. By the shell and not by `export PATH`: a PATH may contain spaces.
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
-SETUP := $(PYTHON) tools/setup.py
+# Asked here, since a Python 3.6 does not even read the script.
+OLD := import sys; v = sys.version.split()[0]; sys.exit(sys.version_info < (3, 9) and \
+    "setup: " + sys.executable + " is Python " + v + ": use 3.9 or newer (make PYTHON=python3.11 ...)")
+SETUP := $(PYTHON) -c '$(OLD)' && $(PYTHON) tools/setup.py
 PYTEST := .venv/bin/python -m pytest -p no:cacheprovider
 # One build directory must not be written to by two commands at a time.
 .NOTPARALLEL:

@@ -154,6 +154,22 @@ def test_cmake_package(prefix: Path, source: Path, tmp_path: Path, mpi_named: Ca
     check_run(used, build / "program", prefix)
 
 
+def test_make_refuses_an_old_python(tmp_path: Path) -> None:
+    """In words: a Python 3.6 does not even read tools/setup.py."""
+    old = tmp_path / "python3"
+    old.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import sys; sys.version_info = (3, 6, 8); $2"\n')
+    old.chmod(0o755)
+    done = subprocess.run(
+        [tool("make"), "setup", f"PYTHON={old}"],
+        cwd=harness.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2 and "use 3.9 or newer (make PYTHON=" in done.stderr
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("mpi", ["debian-mpich", "debian-openmpi"])
 def test_own_mpi(mpi: str, tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:

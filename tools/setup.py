@@ -414,7 +414,11 @@ def install_requirements(name: str, title: str, environment: Path = VENV) -> boo
     with step(f"{title} into {environment.relative_to(ROOT)}"):
         options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-warn-script-location"]
         into = ["--python", str(python_of(environment))]
-        run([python_of(VENV), "-m", "pip", *into, "install", *options, "--requirement", file])
+        try:
+            run([python_of(VENV), "-m", "pip", *into, "install", *options, "--requirement", file])
+        except SetupError as error:
+            remedy = 'without access to it see "A cluster\'s own MPI" in docs/install.md'
+            raise SetupError(f"{title} cannot be had from the package index; {remedy}", str(error)) from None
     mark_done(name, content)
     return True
 
