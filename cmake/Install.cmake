@@ -18,7 +18,8 @@ if(TARGET awaken)
     if(NOT SKBUILD)
         # For a plain -lawaken with -L<prefix>/lib. A wheel cannot hold a link.
         install(CODE "file(CREATE_LINK awaken/libawaken.so
-                           \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/libawaken.so\" SYMBOLIC)")
+                           \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/libawaken.so\" SYMBOLIC)
+                      list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${CMAKE_INSTALL_PREFIX}/lib/libawaken.so\")")
     endif()
 
     configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/awaken-config.cmake.in"

@@ -101,6 +101,13 @@ def check_run(mpi: harness.Mpi, program: Path, prefix: Path) -> None:
     assert "sum 3 version " in output
 
 
+def test_the_list_for_uninstalling_has_all(prefix: Path) -> None:
+    listed = set((harness.build_dir() / "install_manifest.txt").read_text().splitlines())
+    there = {str(path) for path in prefix.rglob("*") if not path.is_dir() and path.suffix != ".pyc"}
+    assert str(prefix / "lib" / "libawaken.so") in there
+    assert there <= listed, sorted(there - listed)
+
+
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_pkg_config(
     mpi: str, prefix: Path, source: Path, tmp_path: Path, mpi_named: Callable[[str], harness.Mpi]
