@@ -5,6 +5,7 @@
 #include <charconv>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
@@ -27,7 +28,8 @@ std::string quoted(const std::string& name, const std::string& value) {
     return name + "=" + value;
 }
 
-bool parse_switch(const std::string& name, const std::string& value) {
+/// Nothing for a text that is no word for on or off.
+std::optional<bool> find_switch(const std::string& value) {
     const std::string text = lower(value);
     for (const char* const yes : {"1", "on", "yes", "true"}) {
         if (text == yes) return true;
@@ -35,7 +37,21 @@ bool parse_switch(const std::string& name, const std::string& value) {
     for (const char* const no : {"0", "off", "no", "false"}) {
         if (text == no) return false;
     }
+    return std::nullopt;
+}
+
+bool parse_switch(const std::string& name, const std::string& value) {
+    if (const std::optional<bool> found = find_switch(value)) return *found;
     throw Error(quoted(name, value) + " is neither on nor off", "use 1 or 0");
+}
+
+/// A folder; empty for none.
+std::string parse_folder(const std::string& name, const std::string& value) {
+    const std::optional<bool> found = find_switch(value);
+    if (found.value_or(false)) {
+        throw Error(quoted(name, value) + " names no folder", "give the folder, such as run1; ./" + value + " is one");
+    }
+    return found ? "" : value;
 }
 
 /// One of the words that a setting takes, and what it stands for.
@@ -157,14 +173,15 @@ std::size_t parse_bytes(const std::string& text, const std::string& what) {
 const std::vector<SettingDescription>& Settings::descriptions() {
     // Leaked, so that it can be read while static objects are destroyed.
     static const auto* const table = new std::vector<SettingDescription>{
-        {"AWAKEN", "1 | 0", "1", "0 makes Awaken pass every call through untouched"},
+        {"AWAKEN", "1 | 0", "1",
+         "0 runs the program without the layer; where it is linked, all calls are passed through"},
         {"AWAKEN_GPU", "auto | cuda | hip | none", "auto",
          "GPU runtime to use; auto takes the one that the program has loaded, cuda and hip load it if need be"},
         {"AWAKEN_PINNED_POOL", "bytes, with K, M or G", "64M",
          "most pinned host memory that each rank keeps for staging; what does not fit goes through ordinary memory"},
         {"AWAKEN_REPORT", "0 | 1 | file name", "0",
          "at MPI_Finalize, report calls, bytes, time and paths: 1 as text on stderr, or to a file (*.json: as JSON)"},
-        {"AWAKEN_TRACE", "folder", "",
+        {"AWAKEN_TRACE", "folder | 0", "",
          "record a timeline of every rank's MPI calls, copies, kernels and ranges, and write it to this folder at "
          "MPI_Finalize; the same on all ranks"},
         {"AWAKEN_TRACE_LIMIT", "bytes, with K, M or G", "64M",
@@ -240,10 +257,11 @@ Settings Settings::from_environment(char** environment) {
         } else if (name == "AWAKEN_PINNED_POOL") {
             settings.pinned_pool_bytes = parse_bytes(value, name);
         } else if (name == "AWAKEN_REPORT") {
-            settings.report = value != "0";
-            if (settings.report && value != "1") settings.report_file = value;
+            const std::optional<bool> found = find_switch(value);
+            settings.report = found.value_or(true);
+            if (!found) settings.report_file = value;
         } else if (name == "AWAKEN_TRACE") {
-            settings.trace_folder = value;
+            settings.trace_folder = parse_folder(name, value);
         } else if (name == "AWAKEN_TRACE_LIMIT") {
             settings.trace_limit_bytes = parse_bytes(value, name);
         } else if (name == "AWAKEN_CHECK") {

@@ -138,6 +138,21 @@ TEST(Settings, Report) {
     EXPECT_TRUE(read({"AWAKEN_REPORT=1"}).report);
     EXPECT_EQ(read({"AWAKEN_REPORT=1"}).report_file, "");
     EXPECT_EQ(read({"AWAKEN_REPORT=report.txt"}).report_file, "report.txt");
+    for (const char* const no : {"AWAKEN_REPORT=off", "AWAKEN_REPORT=No", "AWAKEN_REPORT=false"}) {
+        EXPECT_FALSE(read({no}).report) << no;
+    }
+    for (const char* const yes : {"AWAKEN_REPORT=on", "AWAKEN_REPORT=YES", "AWAKEN_REPORT=true"}) {
+        EXPECT_TRUE(read({yes}).report) << yes;
+        EXPECT_EQ(read({yes}).report_file, "") << yes;
+    }
+    EXPECT_EQ(read({"AWAKEN_REPORT=./true"}).report_file, "./true");
+}
+
+TEST(Settings, SwitchesAreNoFoldersOfTraces) {
+    EXPECT_EQ(read({"AWAKEN_TRACE=0"}).trace_folder, "");
+    EXPECT_EQ(read({"AWAKEN_TRACE=off"}).trace_folder, "");
+    EXPECT_EQ(read({"AWAKEN_TRACE=./1"}).trace_folder, "./1");
+    EXPECT_EQ(refusal("AWAKEN_TRACE=1"), "AWAKEN_TRACE=1 names no folder: give the folder, such as run1; ./1 is one");
 }
 
 TEST(Settings, BytesNameTheVariable) {
