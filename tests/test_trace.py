@@ -344,7 +344,7 @@ def mpich(mpi_named: MpiNamed, rank_program: RankProgram, awaken_program: Path) 
 
 
 def test_without_the_setting_there_is_no_trace(mpich: harness.Mpi, tmp_path: Path) -> None:
-    for value in (None, ""):
+    for value in (None, "", "0"):
         environment = {} if value is None else {"AWAKEN_TRACE": value}
         result = harness.run_ranks(
             mpich, 2, [mpich.programs / "traced"], emulate="cuda:2", environment=environment, cwd=tmp_path

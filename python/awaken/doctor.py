@@ -370,7 +370,10 @@ def note_native_answer(examination: Examination) -> None:
         native_cache.write(file, key, vendor, aware, report["mpi"]["name"], switches)
         report["cache"]["written"] = True
     except OSError as error:
-        report["problems"].append({"probe": "cache", "with": "native", "text": f"{file} cannot be written: {error}"})
+        why = (
+            f"{file} cannot be written ({error.strerror or error}): set XDG_CACHE_HOME to a folder, or give --no-cache"
+        )
+        report["problems"].append({"probe": "cache", "with": "native", "text": why})
 
 
 def jobs_at_once() -> int:

@@ -425,7 +425,7 @@ class Job:
                 start_new_session=True,
             )
         except OSError as error:
-            raise JobFailed(f"{self.command[0]} cannot be started: {error}") from error
+            raise JobFailed(f"{self.command[0]} cannot be started ({error.strerror or error})") from error
 
     def _end(self) -> None:
         if self._process is None:

@@ -140,7 +140,7 @@ int run_in_python(std::span<char* const> words) {
     throw StartError(kCannotExecute,
                      "awaken " + std::string(words.front()) + " needs Python, and " + python + " cannot be started (" +
                          std::strerror(errno) + ")",
-                     "install Python 3");
+                     "install Python 3.9 or newer");
 }
 
 int run(std::span<char* const> words) {

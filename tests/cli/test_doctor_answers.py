@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import child_jobs
 import pytest
@@ -219,6 +220,25 @@ def test_what_was_found_is_told_though_its_file_cannot_be_written(mpi: FakeMpi, 
     result, _ = run_doctor(mpi, tmp_path, "--no-cache", "--json", "/dev/full")
     assert result.status == 2 and "Some MPI 1.0" in result.out
     assert result.err == "awaken: /dev/full cannot be written (No space left on device): choose another file\n"
+
+
+def test_an_answer_that_cannot_be_kept_says_where_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As with a home that compute nodes cannot write to."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    report: dict[str, Any] = {
+        "native": {"gpu_aware": False},
+        "mpi": {"build_id": "ab", "library": "/usr/lib/libmpi.so", "name": "Some MPI"},
+        "gpu": {"vendor": "cuda"},
+        "emulated": False,
+        "problems": [],
+    }
+    options = SimpleNamespace(no_cache=False)
+    doctor.note_native_answer(cast(doctor.Examination, SimpleNamespace(report=report, options=options)))
+    (problem,) = report["problems"]
+    assert "native-gpu cannot be written (" in problem["text"] and "Errno" not in problem["text"]
+    assert problem["text"].endswith("set XDG_CACHE_HOME to a folder, or give --no-cache")
+    assert report["cache"]["written"] is False
 
 
 def test_the_way_that_the_layer_tells_of_decides() -> None:
