@@ -10,6 +10,19 @@
 
 namespace awaken::cli {
 namespace fs = std::filesystem;
+namespace {
+
+fs::path program_of(const ExecArguments& arguments) {
+    try {
+        return find_program(arguments.command.front());
+    } catch (const StartError& error) {
+        if (arguments.meant.empty()) throw;
+        throw StartError(error.exit_status(), error.cause(),
+                         error.remedy() + "; if it is no program but the option's, write " + arguments.meant);
+    }
+}
+
+}  // namespace
 
 int exec(std::span<char* const> words) {
     const ExecArguments arguments = parse_exec_arguments(words);
@@ -25,7 +38,7 @@ int exec(std::span<char* const> words) {
         set_variable(variable.c_str(), value);
     }
     const Settings settings = checked_settings();
-    const fs::path program = find_program(arguments.command.front());
+    const fs::path program = program_of(arguments);
     use_emulation_if_asked();
     if (settings.enabled) {
         preload_library(program);

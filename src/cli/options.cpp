@@ -54,12 +54,14 @@ ExecArguments parse_exec_arguments(std::span<char* const> words) {
         const std::string_view word = words[next];
         if (word == "--") {
             ++next;
+            result.meant.clear();
             break;
         }
         if (!word.starts_with('-')) {
             break;
         }
         ++next;
+        result.meant.clear();
         if (word == "-h" || word == "--help") {
             result.help = true;
             return result;
@@ -90,6 +92,9 @@ ExecArguments parse_exec_arguments(std::span<char* const> words) {
             result.environment.push_back({option->variable, words[next++]});
         } else {
             result.environment.push_back({option->variable, option->value});
+            if (option->argument == Argument::optional && next < words.size()) {
+                result.meant = name + "=" + words[next];
+            }
         }
     }
     result.command.assign(words.begin() + static_cast<std::ptrdiff_t>(next), words.end());

@@ -31,6 +31,9 @@ struct ExecArguments {
     bool settings = false;                ///< list the settings instead of running a program
     std::vector<Assignment> environment;  ///< what the options set, in their order
     std::vector<std::string> command;     ///< the program and its arguments; empty only with help or settings
+    /// "--report=paths.json" where "--report paths.json" was written, which makes the file's name the program; else
+    /// empty.
+    std::string meant;
 };
 
 /// Parses what follows `awaken exec`. Options end at "--" or at the first word that is none: that is the program, and

@@ -254,6 +254,16 @@ def test_a_missing_program_is_127(prefix: Prefix, tmp_path: Path) -> None:
     assert_refused(prefix.run("exec", "here", cwd=tmp_path), 127, "write ./here")
 
 
+def test_a_report_file_without_the_equals_sign_is_told(prefix: Prefix, tmp_path: Path) -> None:
+    result = prefix.run("exec", "--report", "paths.json", "/bin/true", cwd=tmp_path)
+    assert_refused(result, 127, "there is no program paths.json", "write --report=paths.json")
+    (tmp_path / "paths.json").touch()
+    assert_refused(prefix.run("exec", "--report", "./paths.json", cwd=tmp_path), 126, "write --report=./paths.json")
+    for words in (["--report", "--", "paths.json"], ["--report", "--check", "paths.json"]):
+        assert "--report=" not in prefix.run("exec", *words, cwd=tmp_path).err
+    assert prefix.run("exec", "--report", "/bin/true", cwd=tmp_path).status == 0
+
+
 def test_a_file_that_may_not_be_executed_is_126(prefix: Prefix, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("#!/bin/sh\n")
