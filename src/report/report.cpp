@@ -288,7 +288,7 @@ const char* meaning(const Path path) noexcept {
         case Path::staged:
             return "copied through pinned host memory";
         case Path::staged_large:
-            return "copied through ordinary host memory, the pinned pool being full";
+            return "copied through ordinary host memory, as no more could be pinned";
         case Path::refused:
             return "ended with an error of Awaken's";
     }

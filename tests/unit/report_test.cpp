@@ -236,7 +236,7 @@ TEST(Report, TextIsAnAlignedTable) {
               "  path          how the bytes travelled\n"
               "  native        by the MPI alone: host memory, or memory that this MPI takes by itself\n"
               "  staged        copied through pinned host memory\n"
-              "  staged-large  copied through ordinary host memory, the pinned pool being full\n"
+              "  staged-large  copied through ordinary host memory, as no more could be pinned\n"
               "\n"
               "  Fallbacks: calls that did not take the way that they would normally have taken\n"
               "  function       reason                      times\n"
