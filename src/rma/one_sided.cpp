@@ -135,29 +135,32 @@ std::optional<std::shared_ptr<Transfer>> copy(Call& call, Window& window, const 
     Layer& owner = layer();
     const Stage stage(call);
     const Stage::Located here = stage.locate(local.address, local.count, local.type);
-    const std::optional<FoundTarget> found = find_target(call, window, target, here.info.device);
+    std::optional<FoundTarget> found = find_target(call, window, target, here.info.device);
     if (!found) {
         return std::nullopt;
     }
+    // As in a send and a receive, the side that receives may have room for more.
     const std::int64_t own_bytes = here.type != nullptr ? local.count * here.type->layout.size() : 0;
-    if (own_bytes != found->bytes) {
-        throw ClassedError(MPI_ERR_TYPE,
+    const std::int64_t sent = gets ? found->bytes : own_bytes, room = gets ? own_bytes : found->bytes;
+    if (sent > room) {
+        throw ClassedError(MPI_ERR_TRUNCATE,
                            std::string(call.name()) + ": " + std::to_string(own_bytes) + " bytes at the origin, but " +
                                std::to_string(found->bytes) + " at the target",
-                           "give both sides the same number of elements of the same type");
+                           "give the side that receives as many elements of the same type");
     }
-    if (own_bytes == 0) {
+    if (sent == 0) {
         return nullptr;
     }
+    found->bytes = sent;
     const Layout& own_layout = here.type->layout;
     const Layout& layout = found->type->layout;
-    const auto bytes = static_cast<std::size_t>(own_bytes);
+    const auto bytes = static_cast<std::size_t>(sent);
     if (!here.mixed && own_layout.is_contiguous(local.count) && layout.is_contiguous(target.count)) {
         const DeviceCopies::End own{static_cast<std::byte*>(local.address) + own_layout.true_begin(), &here.info};
         const DeviceCopies::End there{found->reached.address + layout.true_begin(),
                                       found->reached.is_own ? &found->reached.info : nullptr};
         const int device = here.info.device >= 0 ? here.info.device : window.made().device;
-        call.account(report::Path::direct, own_bytes);
+        call.account(report::Path::direct, sent);
         return std::make_shared<Transfer>(owner.neighbours.link()->copies().start(
             device, static_cast<unsigned>(target.rank), gets ? own : there, gets ? there : own, bytes));
     }
@@ -165,12 +168,12 @@ std::optional<std::shared_ptr<Transfer>> copy(Call& call, Window& window, const 
     const gpu::PointerInfo* const info = here.mixed ? nullptr : &here.info;
     if (gets) {
         read_target(*found, target.count, packed.data());
-        owner.copier().scatter(own_layout, local.address, local.count, own_bytes, packed.data(), info);
+        owner.copier().scatter(own_layout, local.address, local.count, sent, packed.data(), info);
     } else {
-        owner.copier().gather(own_layout, local.address, local.count, own_bytes, packed.data(), info);
+        owner.copier().gather(own_layout, local.address, local.count, sent, packed.data(), info);
         write_target(*found, target.count, packed.data());
     }
-    call.account(report::Path::staged, own_bytes);
+    call.account(report::Path::staged, sent);
     return nullptr;
 }
 
@@ -197,7 +200,12 @@ struct PutOrGet {
         if constexpr (gets) {
             buffer = result_of(call, handle, target, origin, counted, type, request...);
         }
-        Argument<Count> local = stage.buffer(gets ? Access::out : Access::in, buffer, counted, type);
+        // Where there is room for more than comes, the rest stays as it is.
+        const bool all_comes = (target_count == count && target_type == type) ||
+                               bytes_of(layer().real, static_cast<std::int64_t>(target_count), target_type) ==
+                                   bytes_of(layer().real, static_cast<std::int64_t>(count), type);
+        const Access access = !gets ? Access::in : all_comes ? Access::out : Access::inout;
+        Argument<Count> local = stage.buffer(access, buffer, counted, type);
         local.count = count;
         return natively(
             call, std::move(stage), {target, displacement, target_count, target_type}, handle,
