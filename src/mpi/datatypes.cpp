@@ -529,10 +529,13 @@ MPI_Datatype element_of(const Native& native, const MPI_Datatype type) {
         return type;
     }
     const Contents contents = contents_of(native, type);
-    for (const TypeHandle& child : contents.types) {
+    for (std::size_t i = 0; i < contents.types.size(); ++i) {
+        const MPI_Datatype child = contents.types[i].get();
+        // Blocks of a structure may be empty, and say nothing of what it is made of then.
+        const bool empty = contents.combiner == MPI_COMBINER_STRUCT && contents.count(1 + i) == 0;
         MPI_Count bytes = 0;
-        if (native.Type_size_x(child.get(), &bytes) == MPI_SUCCESS && bytes > 0) {
-            return element_of(native, child.get());
+        if (!empty && native.Type_size_x(child, &bytes) == MPI_SUCCESS && bytes > 0) {
+            return element_of(native, child);
         }
     }
     return MPI_DATATYPE_NULL;

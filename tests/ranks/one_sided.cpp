@@ -422,6 +422,38 @@ void accumulate_derived(Run& run) {
     }
 }
 
+/// What a structure is made of is not told by a block that has no elements.
+void accumulate_after_an_empty_block(Run& run) {
+    const Ring ring(run);
+    const Type after_nothing = make([](MPI_Datatype* type) {
+        const std::array lengths{0, 3};
+        const std::array<MPI_Aint, 2> offsets{};
+        const std::array types{MPI_INT, MPI_DOUBLE};
+        MPI_Type_create_struct(2, lengths.data(), offsets.data(), types.data(), type);
+    });
+    auto* memory = reinterpret_cast<double*>(run.input_of(Kind::device, 3 * sizeof(double)));
+    auto* numbers = reinterpret_cast<double*>(run.input(3 * sizeof(double)));
+    const std::array<double, 3> halves{0.5, 1.5, 2.5};
+    run.store(memory, halves.data(), sizeof halves);
+    run.store(numbers, halves.data(), sizeof halves);
+    const Win window(run, memory, 3 * sizeof(double), sizeof(double));
+    bool ours = !run.reference() && run.gpu().present() && !shadows;
+#ifndef OPEN_MPI
+    ours = true;
+#endif
+    // Open MPI takes no such type itself.
+    const MPI_Datatype there = ours ? static_cast<MPI_Datatype>(after_nothing) : MPI_DOUBLE;
+    {
+        const Epoch epoch(run, window, Sync::fence, ring.next);
+        OK(MPI_Accumulate(numbers, 3, MPI_DOUBLE, ring.next, 0, ours ? 1 : 3, there, MPI_SUM, window));
+    }
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+        double sum = 0;
+        std::memcpy(&sum, run.load(memory + i, sizeof sum).data(), sizeof sum);
+        run.expect(sum == 2 * halves[i], format("%g and %g are %g", halves[i], halves[i], sum));
+    }
+}
+
 void single_elements(Run& run) {
     const Ring ring(run);
     std::byte* memory = window_memory(run, 64);
@@ -1137,6 +1169,7 @@ int main(int argc, char** argv) {
     suite.add("accumulate_bytes", accumulate_bytes, 1, Weight::heavy);
     suite.add("accumulate_pairs", accumulate_pairs, 1, Weight::heavy);
     suite.add("accumulate_derived", accumulate_derived, 1);
+    suite.add("accumulate_after_an_empty_block", accumulate_after_an_empty_block, 1);
     suite.add("single_elements", single_elements, 1);
     suite.add("atomicity", atomicity, 1, Weight::heavy);
     suite.add("passive_target", passive_target, 2);
