@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstddef>
 #include <cstring>
+#include <mutex>
+#include <tuple>
 
 #include "coll/on_node.h"
 #include "gpu/kernels/codes.h"
@@ -61,6 +64,55 @@ class Local {
     const Stage::Located _located;
 };
 
+/// Errors of the MPI's that concern no object of the program's are only returned while it lives.
+class Quietly {
+  public:
+    Quietly() {
+        for (Handler& handler : _handlers) {
+            layer().real.Comm_get_errhandler(handler.communicator, &handler.before);
+            layer().real.Comm_set_errhandler(handler.communicator, MPI_ERRORS_RETURN);
+        }
+    }
+    Quietly(const Quietly&) = delete;
+    Quietly& operator=(const Quietly&) = delete;
+    ~Quietly() {
+        for (Handler& handler : _handlers) {
+            layer().real.Comm_set_errhandler(handler.communicator, handler.before);
+            layer().real.Errhandler_free(&handler.before);  // asking for it has made one more, predefined or not
+        }
+    }
+
+  private:
+    struct Handler {
+        MPI_Comm communicator;
+        MPI_Errhandler before = MPI_ERRHANDLER_NULL;
+    };
+    std::array<Handler, 2> _handlers{{{MPI_COMM_WORLD}, {MPI_COMM_SELF}}};  ///< MPIs before 4.0 have the first
+};
+
+/// Whether the MPI has the operation for a predefined type. Asked once, with zeros: if it has not, it tells another
+/// error handler than the window's, which mostly ends the program.
+bool is_defined(const MPI_Op op, const MPI_Datatype element) {
+    if (kernel_code(op, element) != 0) {
+        return true;
+    }
+    static std::mutex mutex;
+    static std::vector<std::tuple<MPI_Op, MPI_Datatype, bool>> known;
+    const std::scoped_lock lock(mutex);
+    for (const auto& [known_op, known_element, answer] : known) {
+        if (known_op == op && known_element == element) {
+            return answer;
+        }
+    }
+    Layer& owner = layer();
+    const auto bytes = static_cast<std::size_t>(owner.datatypes.find(element)->layout.extent());
+    std::vector<std::max_align_t> in(bytes / sizeof(std::max_align_t) + 1), inout(in.size());
+    const Quietly quietly;
+    const bool answer = owner.real.Reduce_local(in.data(), inout.data(), 1, element, op) == MPI_SUCCESS;
+    known.emplace_back(op, element, answer);
+    return answer;
+}
+
 void must_match(const Call& call, const std::int64_t origin, const std::int64_t target) {
     if (origin != target) {
         throw ClassedError(MPI_ERR_TYPE,
@@ -104,7 +156,7 @@ void combine(const MPI_Op op, const MPI_Datatype element, const std::byte* const
         if (error != MPI_SUCCESS) {
             int error_class = error;
             owner.real.Error_class(error, &error_class);
-            throw ClassedError(error_class, "the operation is not defined for the type", "use another operation");
+            throw ClassedError(error_class, "the MPI cannot combine elements of the type", "use another operation");
         }
         if (!dense) {
             transfer::pack(layout, to.data(), count, target, count * layout.size());
@@ -260,7 +312,12 @@ bool accumulate(Call& call, Window& window, const LocalBuffer& origin, const Loc
         return true;
     }
     const MPI_Datatype element = element_of(layer().real, target.type);
-    if (op != MPI_NO_OP && op != MPI_REPLACE &&
+    const bool combines = op != MPI_NO_OP && op != MPI_REPLACE;
+    if (combines && !is_defined(op, element)) {
+        throw ClassedError(MPI_ERR_OP, std::string(call.name()) + ": the operation is not defined for the type",
+                           "use another operation, or another type");
+    }
+    if (combines &&
         accumulate_by_kernel(window, from, result != nullptr ? &to : nullptr, target, *found, op, element, device)) {
         call.account(report::Path::direct, found->bytes);
         return true;

@@ -854,6 +854,41 @@ void wrong_ranges(Run& run) {
     OK(MPI_Barrier(run.comm));
 }
 
+/// The window's error handler is told, and no other, which would end the program.
+void undefined_operations(Run& run) {
+    const Ring ring(run);
+    std::byte* memory = run.input_of(Kind::device, 1024);
+    std::byte* source = run.input(1024);
+    std::byte* result = run.input(1024);
+    const std::array others{MPI_COMM_WORLD, MPI_COMM_SELF};
+    const Win window(run, memory, 1024, 1);
+    OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, ring.next, 0, window));
+    if (!run.reference() && run.gpu().present() && !shadows) {
+        for (MPI_Comm other : others)
+            OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
+        const auto undefined = [&](const char* what, int code) {
+            run.expect(error_class(code) == MPI_ERR_OP, std::string(what) + " gives " + error_text(code));
+        };
+        for (int twice = 0; twice < 2; ++twice) {
+            undefined("MPI_BAND of MPI_DOUBLE",
+                      MPI_Accumulate(source, 4, MPI_DOUBLE, ring.next, 0, 4, MPI_DOUBLE, MPI_BAND, window));
+            undefined("MPI_MAXLOC of MPI_INT", MPI_Get_accumulate(source, 2, MPI_INT, result, 2, MPI_INT, ring.next, 0,
+                                                                  2, MPI_INT, MPI_MAXLOC, window));
+            undefined("MPI_MINLOC of MPI_DOUBLE",
+                      MPI_Fetch_and_op(source, result, MPI_DOUBLE, ring.next, 0, MPI_MINLOC, window));
+        }
+        for (MPI_Comm other : others) {
+            MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+            OK(MPI_Comm_get_errhandler(other, &handler));
+            run.expect(handler == MPI_ERRORS_ARE_FATAL, "a communicator has another error handler");
+            OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_RETURN));
+        }
+    }
+    OK(MPI_Accumulate(source, 4, MPI_INT, ring.next, 0, 4, MPI_INT, MPI_BXOR, window));
+    OK(MPI_Win_unlock(ring.next, window));
+    OK(MPI_Barrier(run.comm));
+}
+
 /// One rank has no host memory for a shadow: all must hear so.
 void no_memory(Run& run) {
     constexpr std::size_t kBytes = std::size_t{64} << 20, kLeft = std::size_t{32} << 20;
@@ -1180,6 +1215,7 @@ int main(int argc, char** argv) {
     suite.add("shared_apart", [](Run& run) { shared(run, true); }, 1);
     suite.add("attributes", attributes, 1);
     suite.add("wrong_ranges", wrong_ranges, 1);
+    suite.add("undefined_operations", undefined_operations, 1);
     suite.add("no_memory", no_memory, 1);
     for (const Sync sync : {Sync::fence, Sync::pscw, Sync::lock_exclusive, Sync::flush_all}) {
         suite.add(
