@@ -293,10 +293,14 @@ bool accumulate(Call& call, Window& window, const LocalBuffer& origin, const Loc
     const Local from(stage, op == MPI_NO_OP ? LocalBuffer{} : origin);
     const Local to(stage, result != nullptr ? *result : LocalBuffer{});
     const int preferred = from.device() >= 0 ? from.device() : to.device();
-    const int device = preferred >= 0 ? preferred : window.made().device;
+    int device = preferred >= 0 ? preferred : window.made().device;
     const std::optional<FoundTarget> found = find_target(call, window, target, device);
     if (!found) {
         return false;
+    }
+    if (found->reached.is_own) {
+        // GPUs of one process do not reach each other's memory by themselves, as they do what was mapped for them.
+        device = found->reached.info.device;
     }
     if (!is_predefined(op)) {
         throw ClassedError(MPI_ERR_OP, std::string(call.name()) + ": the operation is not a predefined one",

@@ -454,6 +454,47 @@ void accumulate_after_an_empty_block(Run& run) {
     }
 }
 
+/// Operands on another GPU of the process, while one of its own has not yet done what it was given.
+void accumulate_from_another_gpu(Run& run) {
+    constexpr int kCount = 4096;
+    const bool several = !run.reference() && run.gpu().device_count() > 1;
+    const std::size_t bytes = kCount * sizeof(double);
+    auto* memory = reinterpret_cast<double*>(run.input_of(Kind::device, bytes));
+    const Win window(run, memory, bytes, sizeof(double));
+    const int own = several ? run.rank % run.gpu().device_count() : 0;
+    if (several) {
+        run.watch_current(false);
+        run.gpu().use_device((own + 1) % run.gpu().device_count());
+    }
+    auto* numbers = reinterpret_cast<double*>(run.input_of(Kind::device, bytes));
+    auto* before = reinterpret_cast<double*>(run.input_of(Kind::device, bytes));
+    const std::vector<double> ones(kCount, 1.0);
+    for (int round = 0; round < 4; ++round) {
+        run.store(numbers, ones.data(), bytes);
+        OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, run.rank, 0, window));
+        if (run.reference()) {
+            std::memset(static_cast<void*>(memory), 0, bytes);
+        } else {
+            if (several) run.gpu().use_device(own);
+            run.gpu().memset(memory, 0, bytes);  // may go on
+            if (several) run.gpu().use_device((own + 1) % run.gpu().device_count());
+        }
+        if (round % 2 == 0) {
+            OK(MPI_Accumulate(numbers, kCount, MPI_DOUBLE, run.rank, 0, kCount, MPI_DOUBLE, MPI_SUM, window));
+        } else {
+            OK(MPI_Get_accumulate(numbers, kCount, MPI_DOUBLE, before, kCount, MPI_DOUBLE, run.rank, 0, kCount,
+                                  MPI_DOUBLE, MPI_SUM, window));
+        }
+        OK(MPI_Win_unlock(run.rank, window));
+        run.note_bytes("sum", memory, bytes);
+        if (round % 2 == 1) run.note_bytes("before", before, bytes);
+    }
+    if (several) {
+        run.gpu().use_device(own);
+        run.watch_current(true);
+    }
+}
+
 void single_elements(Run& run) {
     const Ring ring(run);
     std::byte* memory = window_memory(run, 64);
@@ -1205,6 +1246,7 @@ int main(int argc, char** argv) {
     suite.add("accumulate_pairs", accumulate_pairs, 1, Weight::heavy);
     suite.add("accumulate_derived", accumulate_derived, 1);
     suite.add("accumulate_after_an_empty_block", accumulate_after_an_empty_block, 1);
+    suite.add("accumulate_from_another_gpu", accumulate_from_another_gpu, 1);
     suite.add("single_elements", single_elements, 1);
     suite.add("atomicity", atomicity, 1, Weight::heavy);
     suite.add("passive_target", passive_target, 2);
