@@ -531,9 +531,9 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
         operation->take_own_handle(request);
     }
     layer().requests.add_exchange(
-        operation,
-        std::make_unique<WireExchange>(
-            std::move(departure), nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)), comm));
+        operation, std::make_unique<WireExchange>(
+                       std::move(departure), nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)),
+                       comm, nothing_comes));
     operation->leave();
     layer().requests.track(std::move(operation));
     return error;

@@ -625,6 +625,11 @@ void WireExchange::settle(MPI_Status& status, int& error) {
         _error = owner.error_code(MPI_ERR_OTHER, *_failure);
         owner.real.Comm_call_errhandler(_communicator, _error);
     }
+    if (_from_nobody) {
+        status.MPI_SOURCE = MPI_PROC_NULL;
+        status.MPI_TAG = MPI_ANY_TAG;
+        layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);
+    }
     if (_error != MPI_SUCCESS) {
         error = _error;
     }

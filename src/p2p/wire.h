@@ -179,8 +179,13 @@ class Arrival {
 /// An operation's halves as an exchange of Requests.
 class WireExchange final : public Exchange {
   public:
-    WireExchange(std::optional<Departure> departure, std::optional<Arrival> arrival, MPI_Comm communicator)
-        : _departure(std::move(departure)), _arrival(std::move(arrival)), _communicator(communicator) {}
+    /// `from_nobody`: the operation receives as well, from MPI_PROC_NULL, which is what its status tells.
+    WireExchange(std::optional<Departure> departure, std::optional<Arrival> arrival, MPI_Comm communicator,
+                 bool from_nobody = false)
+        : _departure(std::move(departure)),
+          _arrival(std::move(arrival)),
+          _communicator(communicator),
+          _from_nobody(from_nobody) {}
 
     [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override;
     void settle(MPI_Status& status, int& error) override;
@@ -195,6 +200,7 @@ class WireExchange final : public Exchange {
     std::optional<Error> _failure;
     bool _arrival_seen = false, _departed = false, _settled = false;
     int _error = MPI_SUCCESS;
+    bool _from_nobody;
 };
 
 /// Corrects the size that a probe found, when what it found is a header.
