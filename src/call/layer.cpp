@@ -38,6 +38,7 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
       neighbours(*this),
       trace(*this) {
     real.load(binding);
+    completion.load(binding);
     below.load_below(binding);
 }
 

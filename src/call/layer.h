@@ -40,11 +40,13 @@ class Layer {
     const bool observed;  ///< calls are timed: for the report, or for the trace
     Native real;          ///< the MPI's own PMPI_ functions, for calls that are ours
     Native below;         ///< what the program would have called without us: a profiling tool below us, or the MPI
+    CompletionQuery completion;
     Datatypes datatypes;
     transfer::ProcessMemory process_memory;
     transfer::PinnedPool pool;
     transfer::LandingPool landings;
     Requests requests;
+    MatchedMessages matched;
     SplitAccesses split_accesses;
     Neighbours neighbours;
     report::Ledger ledger;

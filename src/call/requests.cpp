@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "call/layer.h"
 
@@ -33,6 +34,30 @@ void return_status(MPI_Status* const status, const MPI_Status& own) noexcept {
     }
 }
 
+void Operation::look() {
+    const CompletionQuery& completion = layer().completion;
+    if (completion.available() && exchange->shows_headers() && !exchange->may_have_arrived()) {
+        // What comes here may be too long, and the MPI would raise that where the program does not expect it.
+        if (!completion.of(carrier)) {
+            return;
+        }
+        if (!exchange->may_have_arrived()) {
+            _arrived = true;  // the status is looked at when the MPI completes it
+            _status = MPI_Status{};
+            _seen.store(true, std::memory_order_relaxed);
+            return;
+        }
+    }
+    int flag = 0;
+    MPI_Status status{};
+    const int error = layer().real.Request_get_status(carrier, &flag, &status);
+    if (flag != 0 || error != MPI_SUCCESS) {
+        _arrived = true;
+        _status = status;
+        _seen.store(true, std::memory_order_relaxed);
+    }
+}
+
 bool Operation::advance(const bool asked, const Ask ask) {
     if (!exchanging.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
         return true;
@@ -45,14 +70,7 @@ bool Operation::advance(const bool asked, const Ask ask) {
         return true;
     }
     if (!_arrived && (ask == Ask::mpi || exchange->may_have_arrived())) {
-        int flag = 0;
-        MPI_Status status{};
-        const int error = layer().real.Request_get_status(carrier, &flag, &status);
-        if (flag != 0 || error != MPI_SUCCESS) {
-            _arrived = true;
-            _status = status;
-            _seen.store(true, std::memory_order_relaxed);
-        }
+        look();
     }
     if (exchange->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
         if (_own_handle) {
@@ -183,6 +201,24 @@ void Operation::complete(MPI_Status& status, int& error) {
     stored = false;
 }
 
+void MatchedMessages::found(const MPI_Message message, const MPI_Comm communicator) {
+    const std::scoped_lock lock(_mutex);
+    _found.emplace_back(message, communicator);
+}
+
+MPI_Comm MatchedMessages::take(const MPI_Message message) {
+    const std::scoped_lock lock(_mutex);
+    // From the end: of a handle that was given out twice, the younger one counts.
+    const auto known =
+        std::find_if(_found.rbegin(), _found.rend(), [&](const auto& each) { return each.first == message; });
+    if (known == _found.rend()) {
+        return MPI_COMM_SELF;
+    }
+    const MPI_Comm communicator = known->second;
+    _found.erase(std::next(known).base());
+    return communicator;
+}
+
 void Requests::add_exchange(const std::shared_ptr<Operation>& operation, std::unique_ptr<Exchange> exchange) {
     operation->begin(std::move(exchange));
     const std::scoped_lock lock(_exchanges_mutex);
@@ -298,44 +334,60 @@ void Requests::forget(const Operation& operation) {
 void Requests::adopt(std::shared_ptr<Operation> operation) {
     const std::scoped_lock lock(_adopted_mutex);
     _adopted.push_back(std::move(operation));
-    _adopted_count.store(_adopted.size(), std::memory_order_release);
+    _adopted_count.fetch_add(1, std::memory_order_release);
 }
 
-std::optional<Requests::Adopted> Requests::take_adopted(std::size_t& from) {
-    const std::scoped_lock lock(_adopted_mutex);
-    for (; from < _adopted.size(); ++from) {
-        Operation& operation = *_adopted[from];
-        if (!operation.advance(true)) {
-            operation.leave();
+Requests::Taken::Taken(Requests& from) : _from(from) {
+    const std::scoped_lock lock(_from._adopted_mutex);
+    _operations.swap(_from._adopted);
+}
+
+Requests::Taken::~Taken() {
+    const std::scoped_lock lock(_from._adopted_mutex);
+    // Before those that were adopted meanwhile.
+    _from._adopted.insert(_from._adopted.begin(), std::make_move_iterator(_operations.begin()),
+                          std::make_move_iterator(_operations.end()));
+}
+
+std::shared_ptr<Operation> Requests::Taken::remove(const std::size_t at) {
+    std::shared_ptr<Operation> removed = std::move(_operations[at]);
+    _operations.erase(_operations.begin() + static_cast<std::ptrdiff_t>(at));
+    _from._adopted_count.fetch_sub(1, std::memory_order_release);
+    return removed;
+}
+
+void Requests::progress_adopted() {
+    // Without the lock, and without what this call is at in the list: an error goes to the program's error handler,
+    // which may call MPI and so come here again, or throw.
+    Taken taken(*this);
+    for (std::size_t at = 0; at < taken.size();) {
+        if (!taken[at].advance(true)) {
+            taken[at].leave();
+            ++at;
             continue;
         }
         int flag = 0;
         MPI_Status status{};
-        const int error = _native.Test(&operation.carrier, &flag, &status);
-        if (flag != 0 || error != MPI_SUCCESS) {
-            Adopted over{std::move(_adopted[from]), status, error};
-            _adopted.erase(_adopted.begin() + static_cast<std::ptrdiff_t>(from));
-            _adopted_count.store(_adopted.size(), std::memory_order_release);
-            return over;
-        }
-    }
-    return std::nullopt;
-}
-
-void Requests::progress_adopted() {
-    // One after the other, and without the lock: an error goes to the program's error handler, which may call MPI, or
-    // throw. What other threads take from the list meanwhile, they complete as well.
-    std::size_t from = 0;
-    while (std::optional<Adopted> over = take_adopted(from)) {
-        Operation& operation = *over->operation;
+        int error = MPI_SUCCESS;
         try {
-            operation.complete(over->status, over->error);
+            error = _native.Test(&taken[at].carrier, &flag, &status);
+        } catch (...) {
+            remove_exchange(*taken.remove(at));  // the MPI has done with it
+            throw;
+        }
+        if (flag == 0 && error == MPI_SUCCESS) {
+            ++at;
+            continue;
+        }
+        const std::shared_ptr<Operation> over = taken.remove(at);
+        try {
+            over->complete(status, error);
         } catch (const Error& failure) {
             fprintf(stderr, "awaken: a freed request could not be completed: %s\n", failure.what());
         }
         // A persistent request still exists after its completion.
-        if (operation.kind != Operation::Kind::once && operation.carrier != MPI_REQUEST_NULL) {
-            _native.Request_free(&operation.carrier);
+        if (over->kind != Operation::Kind::once && over->carrier != MPI_REQUEST_NULL) {
+            _native.Request_free(&over->carrier);
         }
     }
 }

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "call/stage.h"
@@ -44,6 +45,8 @@ class Exchange {
     }
     /// False when a look at memory says that a header, which is what mostly comes, has not come yet.
     [[nodiscard]] virtual bool may_have_arrived() const = 0;
+    /// That look tells for certain, once the native operation is complete, that it was no header.
+    [[nodiscard]] virtual bool shows_headers() const { return false; }
 };
 
 /// One tracked operation. A program may not use one request in two threads at a time, so an operation is touched by one
@@ -116,6 +119,9 @@ class Operation {
     void store(MPI_Status& status, int error);
 
   private:
+    /// Asks the MPI whether the native operation is complete.
+    void look();
+
     bool _arrived = false;  ///< the native operation is complete, with this status
     std::atomic<bool> _seen{false};
     bool _own_handle = false;
@@ -134,6 +140,20 @@ class Operation {
 /// Gives the program `own` as the status of a function that returns a single one, which leaves the field MPI_ERROR as
 /// it is (MPI-4.1, 3.2.5). `status` may be MPI_STATUS_IGNORE.
 void return_status(MPI_Status* status, const MPI_Status& own) noexcept;
+
+/// The communicators of messages that matched probes have found, which nothing else tells: errors of their receives
+/// belong there.
+class MatchedMessages {
+  public:
+    void found(MPI_Message message, MPI_Comm communicator);
+    /// Forgets the message, whose handle is the MPI's to give out again once it is received. MPI_COMM_SELF, where the
+    /// MPI itself raises errors of a bad handle, for one that is not known.
+    [[nodiscard]] MPI_Comm take(MPI_Message message);
+
+  private:
+    std::mutex _mutex;
+    std::vector<std::pair<MPI_Message, MPI_Comm>> _found;  ///< few at a time
+};
 
 class Requests {
   public:
@@ -199,14 +219,22 @@ class Requests {
     std::mutex _exchanges_mutex;
     std::atomic<std::size_t> _exchange_count{0};
     std::vector<std::shared_ptr<Operation>> _exchanges;
-    /// An adopted operation that is over, with the native outcome.
-    struct Adopted {
-        std::shared_ptr<Operation> operation;
-        MPI_Status status;
-        int error;
+    /// The adopted operations, out of other threads' reach while one looks through them.
+    class Taken {
+      public:
+        explicit Taken(Requests& from);
+        ~Taken();
+        Taken(const Taken&) = delete;
+        Taken& operator=(const Taken&) = delete;
+        [[nodiscard]] std::size_t size() const noexcept { return _operations.size(); }
+        [[nodiscard]] Operation& operator[](const std::size_t at) noexcept { return *_operations[at]; }
+        /// For good: it is over.
+        std::shared_ptr<Operation> remove(std::size_t at);
+
+      private:
+        Requests& _from;
+        std::vector<std::shared_ptr<Operation>> _operations;
     };
-    /// The first one from place `from` on that is over, which is not in the list any more; `from` moves along.
-    [[nodiscard]] std::optional<Adopted> take_adopted(std::size_t& from);
 
     std::mutex _adopted_mutex;
     std::atomic<std::size_t> _adopted_count{0};

@@ -69,6 +69,21 @@ struct Native {
     void load_below(const loader::Binding& binding);
 };
 
+/// Whether a request is complete, and nothing of its outcome. MPICH's MPI_Request_get_status raises the error of a
+/// failed request on MPI_COMM_SELF or MPI_COMM_WORLD, whatever communicator it belongs to; for this it has an
+/// extension.
+class CompletionQuery {
+  public:
+    void load(const loader::Binding& binding);
+    /// False where the MPI lacks the extension.
+    [[nodiscard]] bool available() const noexcept { return _is_complete != nullptr && _progress != nullptr; }
+    [[nodiscard]] bool of(MPI_Request request) const;
+
+  private:
+    int (*_is_complete)(MPI_Request) = nullptr;
+    int (*_progress)(int stream) = nullptr;
+};
+
 /// Compile-time access by number: NativeMember<Function::Send>::of(table) is table.Send.
 template <Function function>
 struct NativeMember {

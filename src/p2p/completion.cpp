@@ -722,10 +722,17 @@ struct NonblockingProbe {
     }
 };
 
+/// Remembers whose the message is, for its receive. There may be none.
+void note_matched(const int error, const MPI_Message* const message, const MPI_Comm comm) {
+    if (error == MPI_SUCCESS && *message != MPI_MESSAGE_NULL && *message != MPI_MESSAGE_NO_PROC) {
+        layer().matched.found(*message, comm);
+    }
+}
+
 struct MatchedProbe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
-        return Probe::corrected(comm, status, [&](MPI_Status* own) {
+        const int outcome = Probe::corrected(comm, status, [&](MPI_Status* own) {
             while (layer().owes_chunks()) {
                 int found = 0;
                 const int error = layer().below.Improbe(source, tag, comm, &found, message, own);
@@ -736,15 +743,21 @@ struct MatchedProbe {
             }
             return below<function>()(source, tag, comm, message, own);
         });
+        note_matched(outcome, message, comm);
+        return outcome;
     }
 };
 
 struct NonblockingMatchedProbe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status) {
-        return Probe::corrected(
+        const int error = Probe::corrected(
             comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, flag, message, own); },
             flag);
+        if (error == MPI_SUCCESS && *flag != 0) {
+            note_matched(error, message, comm);
+        }
+        return error;
     }
 };
 

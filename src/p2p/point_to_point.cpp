@@ -292,18 +292,18 @@ struct NonblockingReceive {
     }
 };
 
-/// A message found by MPI_Mprobe or MPI_Improbe. The communicator it belongs to is not known here; errors are raised as
-/// the MPI itself does for a bad message handle, on MPI_COMM_SELF.
+/// A message found by MPI_Mprobe or MPI_Improbe.
 struct MatchedReceive {
     template <Function function, class Count>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, MPI_Message* message, MPI_Status* status) {
         if (message == nullptr || *message == MPI_MESSAGE_NO_PROC) {
             return below<function>()(buffer, count, type, message, status);
         }
+        const MPI_Comm comm = layer().matched.take(*message);
+        call.on(comm);
         const Neighbours::Unprepared unprepared(layer().neighbours);
         Arrival arrival(call);
-        const Posted posted =
-            arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, MPI_COMM_SELF);
+        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
         const auto received = posted.as<Count>();
         const bool owes = layer().owes_chunks();
         if (!arrival.active() && !owes) {
@@ -334,15 +334,16 @@ struct NonblockingMatchedReceive {
         if (message == nullptr || *message == MPI_MESSAGE_NO_PROC) {
             return below<function>()(buffer, count, type, message, request);
         }
+        const MPI_Comm comm = layer().matched.take(*message);
+        call.on(comm);
         Neighbours::Unprepared unprepared(layer().neighbours);
         Arrival arrival(call);
-        const Posted posted =
-            arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, MPI_COMM_SELF);
+        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
         const auto received = posted.as<Count>();
         const int error = below<function>()(received.address, received.count, received.type, message, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::nullopt, std::move(arrival), request, MPI_COMM_SELF);
+            track(std::nullopt, std::move(arrival), request, comm);
         }
         return error;
     }

@@ -407,6 +407,11 @@ bool Arrival::sees_header() const noexcept {
     return link == nullptr || link->begins_like_header(received());
 }
 
+bool Arrival::shows_headers() const noexcept {
+    const Neighbours& neighbours = layer().neighbours;
+    return exchanging() && neighbours.link() != nullptr && neighbours.network() == nullptr;
+}
+
 const std::byte* Arrival::received() const noexcept {
     switch (_form) {
         case Form::in_place:
@@ -620,15 +625,15 @@ void WireExchange::settle(MPI_Status& status, int& error) {
     if (_arrival && !_failure) {
         _arrival->settle(status, error);
     }
-    if (_failure && !std::exchange(_settled, true)) {  // the error handler may throw
-        Layer& owner = layer();
-        _error = owner.error_code(MPI_ERR_OTHER, *_failure);
-        owner.real.Comm_call_errhandler(_communicator, _error);
-    }
     if (_from_nobody) {
         status.MPI_SOURCE = MPI_PROC_NULL;
         status.MPI_TAG = MPI_ANY_TAG;
         layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);
+    }
+    if (_failure && !std::exchange(_settled, true)) {  // the error handler may throw
+        Layer& owner = layer();
+        _error = owner.error_code(MPI_ERR_OTHER, *_failure);
+        owner.real.Comm_call_errhandler(_communicator, _error);
     }
     if (_error != MPI_SUCCESS) {
         error = _error;

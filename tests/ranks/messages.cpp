@@ -368,6 +368,67 @@ void truncation(Run& run, Receiving receiving, const std::vector<std::pair<int, 
     }
 }
 
+/// The communicator alone returns errors: of a message that is too long it is told, and no other.
+void truncation_told_to_its_communicator(Run& run, bool matched, bool plain) {
+    const Pair pair(run);
+    constexpr int kSent = 2000, kRoom = 1000;
+    std::byte* buffer = plain ? run.host(kSent) : run.input(kSent);
+    std::byte* into = run.input(kRoom);
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+    OK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL));
+    if (pair.sender) OK(MPI_Send(buffer, kSent, MPI_BYTE, pair.peer, kTag, run.comm));
+    if (pair.receiver) {
+        MPI_Message message = MPI_MESSAGE_NULL;
+        MPI_Request request = MPI_REQUEST_NULL;
+        int code = MPI_SUCCESS;
+        if (matched) {
+            // MPICH raises the errors of a blocking one elsewhere.
+            OK(MPI_Mprobe(pair.peer, kTag, run.comm, &message, MPI_STATUS_IGNORE));
+            OK(MPI_Imrecv(into, kRoom, MPI_BYTE, &message, &request));
+        } else {
+            OK(MPI_Irecv(into, kRoom, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+        }
+        for (int flag = 0; flag == 0 && code == MPI_SUCCESS;)
+            code = MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+        run.expect(error_class(code) == MPI_ERR_TRUNCATE, "who completes the receive is told");
+    }
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    OK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
+}
+
+void handler_that_calls_mpi(MPI_Comm*, int*, ...) {
+    std::byte out{}, in{};
+    MPI_Sendrecv(&out, 1, MPI_BYTE, 0, kTag, &in, 1, MPI_BYTE, 0, kTag, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+}
+
+/// Nobody waits for the receive any more, and the handler of its error does what also completes it.
+void truncation_of_a_freed_receive(Run& run) {
+    const Pair pair(run);
+    constexpr int kSent = 2000, kRoom = 1000;
+    std::byte* buffer = run.host(kSent);
+    std::byte* into = run.input(kRoom);
+    MPI_Errhandler handler;
+    OK(MPI_Comm_create_errhandler(handler_that_calls_mpi, &handler));
+    OK(MPI_Comm_set_errhandler(run.comm, handler));
+    if (pair.sender) {
+        await_token(run, pair.peer, kReadyTag);
+        OK(MPI_Ssend(buffer, kSent, MPI_BYTE, pair.peer, kTag, run.comm));
+    } else if (pair.receiver) {
+        MPI_Request request;
+        OK(MPI_Irecv(into, kRoom, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+        OK(MPI_Request_free(&request));
+        send_token(run, pair.peer, kReadyTag);
+        // Which of these completes it, and whether the MPI itself tells of it, is left open.
+        for (int turn = 0; turn < 2000; ++turn) {
+            int found = 0;
+            OK(MPI_Iprobe(pair.peer, kTag + 1, run.comm, &found, MPI_STATUS_IGNORE));
+            handler_that_calls_mpi(nullptr, nullptr);
+        }
+    }
+    OK(MPI_Comm_set_errhandler(run.comm, MPI_ERRORS_RETURN));
+    OK(MPI_Errhandler_free(&handler));
+}
+
 // ---- types, order, wildcards ----------------------------------------------------------------------------------------
 
 /// Equal signatures, different layouts on the two sides.
@@ -920,6 +981,18 @@ void add_cases(Suite& suite) {
                   [large, receiving = receiving](Run& run) { truncation(run, receiving, large); });
 #endif
     }
+#if defined(OPEN_MPI) || defined(MPIX_STREAM_NULL)  // the MPI-5 ABI has no question that tells nothing of errors
+    for (const bool plain : {false, true}) {
+        // Where messages come from other nodes as well, memory does not tell what has come: MPICH itself is asked.
+        if (std::getenv("AWAKEN_PRETEND_NODES") != nullptr) break;
+        const std::string of = plain ? "_plain" : "";
+        suite.add("truncation_told_to_its_communicator" + of,
+                  [plain](Run& run) { truncation_told_to_its_communicator(run, false, plain); });
+        suite.add("truncation_told_to_its_communicator_matched" + of,
+                  [plain](Run& run) { truncation_told_to_its_communicator(run, true, plain); });
+    }
+#endif
+    suite.add("truncation_of_a_freed_receive", truncation_of_a_freed_receive);
     suite.add("layouts_on_either_side", layouts_on_either_side);
     suite.add("short_messages_into_layouts", short_messages_into_layouts);
     suite.add("order_on_one_tag", [](Run& run) { order_on_one_tag(run, false); });
