@@ -349,7 +349,7 @@ class Measurements {
     void measure_sizes(Benchmark& benchmark, const HeaderFacts& facts, std::vector<Entry>& entries, RunResult& result) {
         bool header_is_out = false;
         for (const std::size_t size : sizes_to_measure(_options, _environment.test, facts.type)) {
-            _turns.wait(++_step);
+            wait_for_turn(++_step);
             if (!measure_size(benchmark, size, entries, result)) {
                 continue;
             }
@@ -424,7 +424,7 @@ class Measurements {
         const std::size_t first_result = _results.size();
         bool header_is_out = false;
         for (const std::size_t size : sizes_to_measure(_options, _environment.test, type)) {
-            _turns.wait(++_step);
+            wait_for_turn(++_step);
             std::vector<Measurement> row;
             for (std::size_t i = 0; i < kVariedWindows.size() && !ends_early(); ++i) {
                 Options options = _options;
@@ -537,6 +537,15 @@ class Measurements {
         }
         _progress.clear();
         return true;
+    }
+
+    /// A rank that sleeps in a socket does nothing for those of its messages that others are still taking: an MPI need
+    /// not have got rid of all that is complete. So nobody sleeps before all have what they wait for.
+    void wait_for_turn(const std::size_t step) {
+        if (!_options.turns.empty()) {
+            barrier(communicator());
+        }
+        _turns.wait(step);
     }
 
     /// Memory that a peer has mapped must not be freed: nobody goes on before all have let go. Collective.
@@ -743,7 +752,7 @@ class Measurements {
         // All go on until all are done or out of time, so that their samples can be compared pair by pair.
         for (std::size_t round = 0;; ++round) {
             // Contenders in other processes get their round in between.
-            _turns.wait(_step);
+            wait_for_turn(_step);
             for (std::size_t i = 0; i < entries.size(); ++i) {
                 Entry& entry = entries[(i + round) % entries.size()];
                 const std::size_t left = adaptive ? block : left_of(entry, repetitions);
