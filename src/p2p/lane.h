@@ -95,6 +95,11 @@ class Lane {
         const std::scoped_lock lock(_mutex);
         return Clock::now() - _progress > time;
     }
+    /// When a chunk has last arrived, or a message has last joined.
+    [[nodiscard]] Clock::time_point last_progress() const noexcept {
+        const std::scoped_lock lock(_mutex);
+        return _progress;
+    }
     /// Somebody waits, and the receiver has not come for so long: twice the window, after some time twice as much
     /// again, and so on, so that little is copied for a receiver that is only late, or a network that is slow. One that
     /// has come for the next message, and mostly is still there, is given longer first. As soon as a chunk arrives, the

@@ -18,11 +18,12 @@ using transfer::DeviceCopies;
 
 namespace {
 
-/// Notices travel on tag 0, the chunks of message `id` on tag 1 + id.
+/// Notices travel on tag 0, the chunks of message `id` on tag 1 + id, pings behind them.
 constexpr int kNoticeTag = 0;
 constexpr int chunk_tag(const std::uint32_t id) noexcept {
     return static_cast<int>(id) + 1;
 }
+constexpr int kPingTag = chunk_tag(p2p::kSlots);
 
 constexpr std::uint64_t kMagic = 0x6177616b656e4e31;
 
@@ -74,7 +75,7 @@ RemoteShipment::RemoteShipment(Network& network, p2p::Lane& lane, const int peer
 }
 
 RemoteShipment::~RemoteShipment() {
-    if (_posted && !_free) {
+    if (_posted && !_free && !all_sent()) {
         lose();
     }
     end();
@@ -215,7 +216,7 @@ bool RemoteShipment::advance(const bool asked) {
         throw *_error;
     }
     if (all_sent()) {
-        if (_chunks.empty() || Clock::now() - _progress > watch) {
+        if (_chunks.empty() || may_be_left(watch)) {
             finish();
         }
     } else if (asked && _posted && _started < _bytes) {
@@ -225,14 +226,24 @@ bool RemoteShipment::advance(const bool asked) {
     return _free;
 }
 
+/// Whether the MPI is to see to the rest, which it has, since the receiver may be waiting for this process elsewhere.
+bool RemoteShipment::may_be_left(const std::chrono::nanoseconds watch) {
+    if (is_wrapped()) {
+        return Clock::now() - _progress > watch;
+    }
+    return _lane.stands_still(watch) && _network.is_in_mpi(_peer, _lane.last_progress(), watch);
+}
+
 /// Copies out what `copy` says, and gives the MPI what is there. Errors come out of advance().
 template <class Copy>
 void RemoteShipment::give_to_mpi(const Copy& copy) noexcept {
     try {
         copy();
         step(0);
-        if (all_sent()) {
+        if (all_sent() && is_wrapped()) {
             finish();
+        } else if (all_sent()) {
+            end();
         }
     } catch (const Error& error) {
         fail(error);
@@ -242,7 +253,7 @@ void RemoteShipment::give_to_mpi(const Copy& copy) noexcept {
 }
 
 void RemoteShipment::leave() noexcept {
-    if (_free || _error) {
+    if (_ended || _error) {
         return;
     }
     give_to_mpi([this] {
@@ -263,7 +274,7 @@ void RemoteShipment::leave() noexcept {
 }
 
 bool RemoteShipment::hand_over() noexcept {
-    if (_free || _error) {
+    if (_ended || _error) {
         return true;
     }
     give_to_mpi([this] {
@@ -275,7 +286,7 @@ bool RemoteShipment::hand_over() noexcept {
             copy_rest_out();
         }
     });
-    return _free || _error;
+    return _ended || _error;
 }
 
 /// The receiver waits for a chunk that will not come: one without content tells it so.
@@ -520,7 +531,7 @@ void Network::stop() {
     const std::scoped_lock lock(_mutex);
     _open.store(false, std::memory_order_release);
     _usable.store(false, std::memory_order_release);
-    while (!_left.empty() || !_outgoing.empty()) {
+    while (!_left.empty() || !_outgoing.empty() || _pings != 0) {
         look();
         sched_yield();
     }
@@ -534,6 +545,14 @@ void Network::stop() {
         }
     }
     look();
+    for (const int peer : _heard) {
+        for (MPI_Request& ping : _receiving[peer].pings) {
+            if (ping != MPI_REQUEST_NULL && native.Cancel(&ping) == MPI_SUCCESS) {
+                native.Wait(&ping, MPI_STATUS_IGNORE);
+            }
+        }
+    }
+    _heard.clear();
     native.Comm_free(&_comm);
 }
 
@@ -585,6 +604,7 @@ void Network::hear(const int peer, const Notice& notice) {
         case Notice::ready: {
             Sending& sending = _sending[peer];
             sending.ready = true;
+            sending.listens = kPings;
             std::copy_n(notice.words.begin(), sending.secret.size(), sending.secret.begin());
             break;
         }
@@ -603,6 +623,9 @@ void Network::hear(const int peer, const Notice& notice) {
         case Notice::taken:
             clear(_sending[peer].under_way, notice.id);
             break;
+        case Notice::listening:
+            ++_sending[peer].listens;
+            break;
         default:
             break;
     }
@@ -613,12 +636,85 @@ void Network::answer() {
         return;
     }
     for (const int peer : std::exchange(_unanswered, {})) {
+        Receiving& receiving = _receiving[peer];
+        receiving.pings.fill(MPI_REQUEST_NULL);
+        _heard.push_back(peer);
+        if (!std::all_of(receiving.pings.begin(), receiving.pings.end(),
+                         [&](MPI_Request& ping) { return listen_to(peer, ping); })) {
+            continue;  // its messages travel as without this
+        }
         Notice notice{};
         notice.kind = Notice::ready;
         std::copy(_secret.begin(), _secret.end(), notice.words.begin());
-        _receiving[peer].answered = true;
+        receiving.answered = true;
         tell(peer, notice);
     }
+}
+
+bool Network::listen_to(const int peer, MPI_Request& ping) {
+    return _owner.real.Irecv(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &ping) == MPI_SUCCESS;
+}
+
+/// One peer at a time, since nothing depends on when it is told.
+void Network::listen_again() {
+    if (_heard.empty()) {
+        return;
+    }
+    const int peer = _heard[_next_heard++ % _heard.size()];
+    for (MPI_Request& ping : _receiving[peer].pings) {
+        int done = 0;
+        if (ping != MPI_REQUEST_NULL && _owner.real.Test(&ping, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0 &&
+            listen_to(peer, ping)) {
+            Notice notice{};
+            notice.kind = Notice::listening;
+            tell(peer, notice);
+        }
+    }
+}
+
+void Network::complete_pings() {
+    if (_pings == 0) {
+        return;
+    }
+    for (auto& [peer, sending] : _sending) {
+        int done = 0;
+        if (sending.ping != MPI_REQUEST_NULL &&
+            (_owner.real.Test(&sending.ping, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0)) {
+            sending.ping = MPI_REQUEST_NULL;
+            sending.last_answer = p2p::Lane::Clock::now();
+            ++sending.answers;
+            --_pings;
+        }
+    }
+}
+
+bool Network::is_in_mpi(const int peer, const p2p::Lane::Clock::time_point since, const std::chrono::nanoseconds time) {
+    const std::scoped_lock lock(_mutex);
+    complete_pings();
+    Sending& sending = _sending[peer];
+    if (sending.ping != MPI_REQUEST_NULL) {
+        return false;
+    }
+    const auto now = p2p::Lane::Clock::now();
+    if (sending.listens == 0) {
+        return now - std::max(sending.last_answer, since) > time;  // in the MPI since, without its layer
+    }
+    if (sending.first_ping < since) {
+        sending.answers = 0;
+    }
+    if (sending.answers >= kPings) {
+        return true;
+    }
+    if (sending.answers == 0) {
+        sending.first_ping = now;
+    } else if (now - sending.last_answer <= time) {
+        return false;
+    }
+    --sending.listens;
+    if (_owner.real.Issend(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &sending.ping) == MPI_SUCCESS) {
+        ++_pings;
+    }
+    return false;
 }
 
 void Network::look() {
@@ -637,7 +733,9 @@ void Network::look() {
         }
     }
     answer();
+    listen_again();
     complete_outgoing();
+    complete_pings();
     complete_left();
 }
 

@@ -9,8 +9,11 @@
 // wherever anything is missing, messages travel as without this.
 //
 // Nothing here waits for layer code at the other side: a sender whose chunks do not get away copies the rest to host
-// memory, gives it to the MPI and is done. A nonblocking message goes on in later calls of its process; when one of
-// these is about to wait in the MPI itself, the rest is copied out first (call/waiting.h).
+// memory and gives it to the MPI. It waits on, as for any message that the MPI does not buffer, as long as its receiver
+// is not in an MPI call; but a receiver that waits in the MPI itself takes no chunks, and may be waiting for the
+// sender, which is done then. Which of the two it is, the MPI tells: it answers a synchronous message of no bytes
+// (ping), for which each receiver has a receive, without its layer. A nonblocking message goes on in later calls of its
+// process; when one of these is about to wait in the MPI itself, the rest is copied out first (call/waiting.h).
 //
 // Messages of a pair share one window (p2p/lane.h). A receiver that has found a header says so (come), since it need
 // not take messages in the order in which they were sent.
@@ -106,6 +109,9 @@ class RemoteShipment {
     void lose() noexcept;
     [[nodiscard]] bool all_copied() const noexcept { return _started == _bytes && _copied == _chunks.size(); }
     [[nodiscard]] bool all_sent() const noexcept { return _posted && all_copied() && _sent == _chunks.size(); }
+    [[nodiscard]] bool may_be_left(std::chrono::nanoseconds watch);
+    /// A message that an MPI would buffer: it is not to wait for its receiver.
+    [[nodiscard]] bool is_wrapped() const noexcept { return _info.kind == gpu::MemoryKind::host; }
 
     Network& _network;
     p2p::Lane& _lane;
@@ -255,7 +261,8 @@ class Network {
             announce,  ///< the next message of length `id` is a header, for so many bytes
             plain,     ///< messages of length `id` never are
             come,      ///< I am receiving the message `id`
-            taken      ///< I have it
+            taken,     ///< I have it
+            listening  ///< I have a receive for another ping
         };
         std::uint32_t kind;
         std::uint32_t id;
@@ -279,6 +286,9 @@ class Network {
     };
     static_assert(sizeof(Header) <= p2p::kShortestHeader);
 
+    /// Pings that a process receives without its layer.
+    static constexpr std::size_t kPings = 2;
+
     /// One side of the traffic with another process.
     struct Sending {
         p2p::Lane lane;
@@ -288,6 +298,10 @@ class Network {
         Bits under_way{};  ///< lengths of headers that were not yet taken
         std::uint64_t generation = 0;
         std::uint32_t next = 0;
+        std::size_t listens = 0;  ///< receives for pings that there are
+        std::size_t answers = 0;  ///< to pings one after the other, the first of which was sent at `first_ping`
+        MPI_Request ping = MPI_REQUEST_NULL;
+        p2p::Lane::Clock::time_point first_ping{}, last_answer{};
     };
     struct Receiving {
         struct Announced {
@@ -298,6 +312,7 @@ class Network {
         p2p::Lane lane;
         Bits plain{};
         bool answered = false;
+        std::array<MPI_Request, kPings> pings{};  ///< the receives for them
         std::unordered_map<std::uint32_t, Announced> announced;
     };
 
@@ -317,6 +332,9 @@ class Network {
     void spoil(int peer, Sending& sending, std::uint32_t id);
     void complete_outgoing();
     void complete_left();
+    [[nodiscard]] bool listen_to(int peer, MPI_Request& ping);
+    void listen_again();
+    void complete_pings();
     [[nodiscard]] std::shared_ptr<RemoteShipment> make(int peer, const void* buffer, const gpu::PointerInfo& info,
                                                        std::size_t bytes, std::size_t chunk_bytes,
                                                        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
@@ -325,6 +343,8 @@ class Network {
     void send_chunk(int peer, std::uint32_t id, Chunk& chunk);
     void receive_chunk(int peer, std::uint32_t id, Chunk& chunk);
     [[nodiscard]] bool is_complete(Chunk& chunk, MPI_Status& status) const;
+    /// Whether that process, which has taken no chunk since then, is in MPI calls all the same, at least for so long.
+    [[nodiscard]] bool is_in_mpi(int peer, p2p::Lane::Clock::time_point since, std::chrono::nanoseconds time);
     /// Chunks that the MPI has and nobody waits for.
     void keep(std::deque<Chunk> chunks) noexcept;
     void give_back(int peer, std::uint32_t id) noexcept;
@@ -354,6 +374,9 @@ class Network {
     std::unordered_map<int, Receiving> _receiving;  ///< of those that have asked
     std::vector<int> _unanswered;
     std::list<Outgoing> _outgoing;  ///< the MPI reads them where they are
+    std::vector<int> _heard;        ///< whose pings there are receives for
+    std::size_t _next_heard = 0;
+    std::size_t _pings = 0;  ///< of this process's own, under way
     std::deque<Chunk> _left;
     std::size_t _left_bytes = 0;
 };

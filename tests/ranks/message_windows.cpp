@@ -9,14 +9,17 @@
 //     --chunk-bytes=N    size of the parts
 //     --step-seconds=S   another time limit
 //     --threads          MPI_THREAD_MULTIPLE, for the cases of several threads (they do nothing without)
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <thread>
 
+#include "shared_words.h"
 #include "steps.h"
 
 using namespace ranks;
@@ -152,6 +155,38 @@ void one_way(Run& run, const Complete& complete, const bool backwards) {
     } else {
         compute(15);
         window.receive_each(pair.peer, backwards);
+    }
+}
+
+/// One rank is late, as any may be. The other's messages are complete for it at some time; then it does without MPI
+/// until the late one has its messages too.
+void then_without_mpi(Run& run) {
+    const Pair pair(run);
+    SharedWords words(run);
+    if (!pair.active) return;
+    constexpr int kMany = 16;
+    constexpr std::chrono::milliseconds kLate{10};
+    constexpr std::chrono::seconds kTooLong{10};
+    using Clock = std::chrono::steady_clock;
+    std::atomic<int>& told = words[run.rank & ~1];
+    for (int round = 1; round <= 3; ++round) {
+        Window there(run, 0, kMany), back(run, kMany, kMany);
+        Window &out = pair.lower ? there : back, &in = pair.lower ? back : there;
+        std::vector<MPI_Request> requests = out.send(pair.peer);
+        const Clock::time_point start = Clock::now();
+        while (!pair.lower && Clock::now() - start < kLate) {
+        }
+        for (MPI_Request request : in.receive(pair.peer))
+            requests.push_back(request);
+        OK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+        if (!pair.lower) {
+            told = round;
+            continue;
+        }
+        const Clock::time_point end = Clock::now() + kTooLong;
+        while (told < round && Clock::now() < end)
+            sched_yield();
+        run.expect(told >= round, "a message that was complete for its sender did not reach its receiver");
     }
 }
 
@@ -504,6 +539,7 @@ void add_cases(Suite& suite) {
         suite.add("backwards_" + name, [complete = complete](Run& run) { one_way(run, complete, true); });
     }
     suite.add("crossed", crossed);
+    suite.add("then_without_mpi", then_without_mpi);
     for (const Elsewhere& place : places()) {
         suite.add(std::string("posted_") + place.name, [place](Run& run) { elsewhere(run, place, true); });
         suite.add(std::string("late_") + place.name, [place](Run& run) { elsewhere(run, place, false); });

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "shared_words.h"
 #include "steps.h"
 #include "support.h"
 #include "types.h"
@@ -589,34 +590,6 @@ void atomicity(Run& run) {
     }
 }
 
-/// A word that all ranks see without MPI.
-class SharedWord {
-  public:
-    explicit SharedWord(Run& run) {
-        const char* folder = std::getenv("TMPDIR");
-        int id = run.rank == 0 ? static_cast<int>(getpid()) : 0;
-        MPI_Bcast(&id, 1, MPI_INT, 0, run.comm);
-        const std::string path = format("%s/word-%d", folder != nullptr ? folder : "/tmp", id);
-        const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
-        if (file < 0 || ftruncate(file, 4096) != 0) throw std::runtime_error("no shared word");
-        MPI_Barrier(run.comm);
-        _word = static_cast<std::atomic<int>*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
-        close(file);
-        MPI_Barrier(run.comm);
-        if (run.rank == 0) {
-            unlink(path.c_str());
-        }
-        MPI_Barrier(run.comm);
-    }
-    SharedWord(const SharedWord&) = delete;
-    SharedWord& operator=(const SharedWord&) = delete;
-    ~SharedWord() { munmap(_word, 4096); }
-    std::atomic<int>& operator*() { return *_word; }
-
-  private:
-    std::atomic<int>* _word = nullptr;
-};
-
 /// The target makes no call until all others are through with its memory, where no MPI is in between.
 void passive_target(Run& run) {
     const bool device = !run.reference() && run.gpu().present() && !shadows;
@@ -625,9 +598,9 @@ void passive_target(Run& run) {
     auto* numbers = run.values<int>(1000);
     std::byte* target = run.output<std::byte>(1000);
     const Win window(run, memory, 8000, 1);
-    SharedWord word(run);
+    SharedWords words(run);
     if (run.rank == 0 && device) {
-        while (*word < run.size - 1)
+        while (words[0] < run.size - 1)
             usleep(100);
     } else if (run.rank != 0) {
         OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window));
@@ -639,7 +612,7 @@ void passive_target(Run& run) {
         OK(MPI_Accumulate(numbers, 1, MPI_INT, 0, 6000, 1, MPI_INT, MPI_SUM, window));
         OK(MPI_Win_flush_all(window));
         OK(MPI_Win_unlock_all(window));
-        ++*word;
+        ++words[0];
     }
     OK(MPI_Barrier(run.comm));
 }
