@@ -49,7 +49,7 @@ void receive_sum(const Participant& at, Movement& movement, int contributors) {
     movement.receive_blocks = {at.elements};
 }
 
-void barrier(const Participant&, Movement&) {}
+void nothing_moves(const Participant&, Movement&) {}
 
 void bcast(const Participant& at, Movement& movement) {
     if (at.rank == at.root) {
@@ -157,7 +157,7 @@ constexpr CollectiveKind kKinds[] = {
     {Collective::alltoall,               InPlace::everywhere,   false, false,   alltoall},
     {Collective::alltoallv,              InPlace::everywhere,   false, false,   alltoall},
     {Collective::alltoallw,              InPlace::everywhere,   false, false,   alltoall},
-    {Collective::barrier,                InPlace::nowhere,      false, true,    barrier},
+    {Collective::barrier,                InPlace::nowhere,      false, true,    nothing_moves},
     {Collective::bcast,                  InPlace::nowhere,      false, true,    bcast},
     {Collective::gather,                 InPlace::root_send,    true,  false,   gather},
     {Collective::gatherv,                InPlace::root_send,    true,  false,   gather},

@@ -655,9 +655,10 @@ bool Network::listen_to(const int peer, MPI_Request& ping) {
     return _owner.real.Irecv(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &ping) == MPI_SUCCESS;
 }
 
-/// One peer at a time, since nothing depends on when it is told.
+/// One peer at a time, since nothing depends on when it is told. Not while the network goes down: who is told might be
+/// gone, and no ping is sent any more.
 void Network::listen_again() {
-    if (_heard.empty()) {
+    if (_heard.empty() || !_open.load(std::memory_order_acquire)) {
         return;
     }
     const int peer = _heard[_next_heard++ % _heard.size()];
