@@ -350,6 +350,8 @@ def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Whoever runs the tests may ignore it (nohup), and processes inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert ready.read_text() == "there\n"
     process.send_signal(signal.SIGINT)

@@ -194,7 +194,15 @@ def test_interrupted_it_writes_what_it_has(installation: Installation, number: s
     installation.behave(allreduce={"hang": True, **({"result": result} if found else {})})
     folder = installation.folder
     words = installation.words()
-    with subprocess.Popen(words, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever runs the tests may ignore it (nohup), and processes inherit that.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    ) as process:
         deadline = time.monotonic() + 60
         while not (folder / "hangs").exists():
             assert time.monotonic() < deadline and process.poll() is None
