@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import harness
 import pytest
@@ -40,8 +40,13 @@ class Outcome:
         return {function for (function, path), count in self.calls.items() if path in paths and count > 0}
 
 
-class Run(Protocol):
+@dataclass(frozen=True)
+class Run:
     """Runs a rank program with Awaken. `words` are put before its name."""
+
+    folder: Path
+    rank_program: Callable[[str, str], Path]
+    mpi_named: Callable[[str], harness.Mpi]
 
     def __call__(
         self,
@@ -52,7 +57,20 @@ class Run(Protocol):
         emulate: str = "cuda:2",
         program: str = "collectives",
         words: Sequence[str] = (),
-    ) -> Outcome: ...
+    ) -> Outcome:
+        file = self.folder / "report.json"
+        gpu = "cuda" if emulate.startswith("cuda") else "hip"
+        result = harness.run_ranks(
+            self.mpi_named(mpi),
+            ranks,
+            [*words, self.rank_program(mpi, program), f"--gpu={gpu}", *arguments],
+            emulate=emulate,
+            environment={"AWAKEN_REPORT": str(file), **environment},
+            timeout=120 if ranks <= 4 else 900,
+        )
+        result.check()
+        assert "\nok " in result.output, f"no case ran\n{result.explain()}"
+        return Outcome(json.loads(file.read_text()))
 
 
 @pytest.fixture
@@ -62,30 +80,7 @@ def run(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> Run:
-    def run(
-        mpi: str,
-        environment: Mapping[str, str],
-        *arguments: str,
-        ranks: int = 2,
-        emulate: str = "cuda:2",
-        program: str = "collectives",
-        words: Sequence[str] = (),
-    ) -> Outcome:
-        file = tmp_path / "report.json"
-        gpu = "cuda" if emulate.startswith("cuda") else "hip"
-        result = harness.run_ranks(
-            mpi_named(mpi),
-            ranks,
-            [*words, rank_program(mpi, program), f"--gpu={gpu}", *arguments],
-            emulate=emulate,
-            environment={"AWAKEN_REPORT": str(file), **environment},
-            timeout=120 if ranks <= 4 else 900,
-        )
-        result.check()
-        assert "\nok " in result.output, f"no case ran\n{result.explain()}"
-        return Outcome(json.loads(file.read_text()))
-
-    return run
+    return Run(tmp_path, rank_program, mpi_named)
 
 
 def one_differs(mpi: str, setting: str) -> list[str]:

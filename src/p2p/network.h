@@ -11,9 +11,10 @@
 // Nothing here waits for layer code at the other side: a sender whose chunks do not get away copies the rest to host
 // memory and gives it to the MPI. It waits on, as for any message that the MPI does not buffer, as long as its receiver
 // is not in an MPI call; but a receiver that waits in the MPI itself takes no chunks, and may be waiting for the
-// sender, which is done then. Which of the two it is, the MPI tells: it answers a synchronous message of no bytes
-// (ping), for which each receiver has a receive, without its layer. A nonblocking message goes on in later calls of its
-// process; when one of these is about to wait in the MPI itself, the rest is copied out first (call/waiting.h).
+// sender, which is done then. Which of the two it is, the MPI tells: it answers synchronous messages of no bytes
+// (pings), for which each receiver has receives, without its layer. One that answers twice, some time apart, and takes
+// no chunk meanwhile, has not just come by. A nonblocking message goes on in later calls of its process; when one of
+// these is about to wait in the MPI itself, the rest is copied out first (call/waiting.h).
 //
 // Messages of a pair share one window (p2p/lane.h). A receiver that has found a header says so (come), since it need
 // not take messages in the order in which they were sent.
