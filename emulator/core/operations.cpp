@@ -418,9 +418,11 @@ int find_device_by_bus_id(const char* text) {
 
 }  // namespace awaken::emulator
 
-void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* const kernels) {
+void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* const kernels,
+                                std::uint64_t* const events) {
     *copies = awaken::emulator::copies_given.load(std::memory_order_relaxed);
     *kernels = awaken::emulator::kernels_given.load(std::memory_order_relaxed);
+    *events = awaken::emulator::Event::records();
 }
 
 void awaken_emulator_interrupt_copy(const std::size_t least_bytes, void (*const halfway)()) {

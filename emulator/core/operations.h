@@ -81,9 +81,9 @@ void call_in_stream(Stream& stream, void (*function)(void*), void* argument);
 
 }  // namespace awaken::emulator
 
-/// Copies (2-D ones count as one) and kernels that this process has given to the driver so far. For tests of how much
-/// work something takes; programs find it by name in libawaken-emulator.so.
-extern "C" void awaken_emulator_operations(std::uint64_t* copies, std::uint64_t* kernels);
+/// Copies (2-D ones count as one), kernels and records of events that this process has given to the driver so far. For
+/// tests of how much work something takes; programs find it by name in libawaken-emulator.so.
+extern "C" void awaken_emulator_operations(std::uint64_t* copies, std::uint64_t* kernels, std::uint64_t* events);
 
 /// The next copy of this process that moves at least so many bytes calls `halfway` when half of them have moved, in the
 /// thread that copies. For tests of what becomes of a transfer whose processes end in its midst.

@@ -141,7 +141,16 @@ void Stream::close() {
     _wake.notify_one();
 }
 
+namespace {
+std::atomic<std::uint64_t> event_records{0};
+}
+
+std::uint64_t Event::records() noexcept {
+    return event_records.load(std::memory_order_relaxed);
+}
+
 void Event::record(Stream& stream) {
+    event_records.fetch_add(1, std::memory_order_relaxed);
     auto time = std::make_shared<Time>();
     Ticket ticket = stream.submit([time] { time->value = std::chrono::steady_clock::now(); });
     const std::lock_guard lock(_mutex);

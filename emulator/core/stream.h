@@ -118,6 +118,8 @@ class Event {
     [[nodiscard]] Context& context() const noexcept { return _context; }
     [[nodiscard]] bool timed() const noexcept { return (_flags & kDisableTiming) == 0; }
     void record(Stream& stream);
+    /// Of all events of this process.
+    [[nodiscard]] static std::uint64_t records() noexcept;
     [[nodiscard]] Ticket ticket() const;
     [[nodiscard]] bool recorded() const;
     /// Milliseconds from `start` to this event. not_ready while one is not reached; invalid_handle without times.

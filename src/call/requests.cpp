@@ -54,6 +54,7 @@ void Operation::look() {
     if (flag != 0 || error != MPI_SUCCESS) {
         _arrived = true;
         _status = status;
+        _status.MPI_ERROR = error;
         _seen.store(true, std::memory_order_relaxed);
     }
 }
@@ -84,10 +85,6 @@ bool Operation::advance(const bool asked, const Ask ask) {
         // can do their part of this.
         int flag = 0;
         layer().real.Request_get_status(carrier, &flag, MPI_STATUS_IGNORE);
-    }
-    if (_arrived && !asked) {
-        // Taken along by a call that waits for something else, perhaps in the MPI itself: must not depend on it.
-        exchange->leave();
     }
     return false;
 }
@@ -147,6 +144,15 @@ void Operation::leave() {
     if (exchanging.load(std::memory_order_acquire) && !ready.load(std::memory_order_acquire)) {
         const std::scoped_lock lock(exchange_mutex);
         if (exchange != nullptr) {
+            exchange->leave();
+        }
+    }
+}
+
+void Operation::leave_if_arrived() {
+    if (has_arrived() && !ready.load(std::memory_order_acquire)) {
+        const std::unique_lock lock(exchange_mutex, std::try_to_lock);  // else another thread is at it
+        if (lock.owns_lock() && exchange != nullptr) {
             exchange->leave();
         }
     }
@@ -253,6 +259,11 @@ void Requests::advance_exchanges() {
     const std::size_t asked = all.empty() ? 0 : turn++ % all.size();
     for (std::size_t i = 0; i < all.size(); ++i) {
         static_cast<void>(all[i]->advance(false, i == asked ? Operation::Ask::mpi : Operation::Ask::memory));
+    }
+    // The caller waits for something else, perhaps in the MPI itself: they must not depend on it. After all were looked
+    // at, so that copies of those that have arrived at the same time are started together.
+    for (const std::shared_ptr<Operation>& operation : all) {
+        operation->leave_if_arrived();
     }
 }
 

@@ -108,6 +108,8 @@ class Operation {
     [[nodiscard]] bool has_arrived() const noexcept { return _seen.load(std::memory_order_relaxed); }
     /// The call ends without completing the operation.
     void leave();
+    /// The same of one whose native operation is complete, unless another thread is at it.
+    void leave_if_arrived();
     /// True when it goes on without calls of this process's, as far as it is this process's to do something.
     [[nodiscard]] bool hand_over();
     /// Some buffer has an image.

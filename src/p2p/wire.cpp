@@ -15,6 +15,8 @@ namespace {
 /// Receives up to this size have a landing place in pinned memory, so that a message that comes plain needs no further
 /// copy by the CPU.
 constexpr std::int64_t kPinnedLanding = 64 << 10;
+/// From another node even larger ones come plain.
+constexpr std::int64_t kPinnedLandingFromElsewhere = 256 << 10;
 /// Where a header begins, nothing of an earlier one may be left.
 constexpr std::size_t kCleared = 64;
 
@@ -385,7 +387,7 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
     }
     _form = Form::landing;
     const std::int64_t bytes = std::max(_capacity, kHeader);
-    if (bytes <= kPinnedLanding) {
+    if (bytes <= (from_elsewhere ? kPinnedLandingFromElsewhere : kPinnedLanding)) {
         _block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(bytes));
         _landed = _block.data();
     } else {
@@ -439,6 +441,9 @@ void Arrival::arrived(const MPI_Status& status, const bool others) {
     Network* const network = layer().neighbours.network();
     const bool near = link != nullptr && link->is_header(received(), length);
     if (!near && (network == nullptr || !network->is_header(received(), length))) {
+        if (others && status.MPI_ERROR == MPI_SUCCESS) {
+            deliver_together(std::min(bytes, _capacity));
+        }
         return;
     }
     const std::array<std::byte, p2p::kLongestHeader> message = received_header(length);
@@ -517,6 +522,28 @@ void Arrival::deliver(const std::int64_t bytes) {
     layer().copier().scatter(_located.type->flat, _user, _count, bytes, _landed, info);
 }
 
+/// Each copy that is waited for by itself takes the GPU's time to answer; those of messages that are found in the same
+/// round go to it in one call.
+void Arrival::deliver_together(const std::int64_t bytes) {
+    transfer::DeviceCopies* const copies = layer().neighbours.copies();
+    if (_early != 0 || bytes <= 0 || _form != Form::landing || !_block.pinned() || _located.mixed ||
+        _located.info.kind != gpu::MemoryKind::device || copies == nullptr) {
+        return;
+    }
+    std::shared_ptr<const transfer::TypedMemory> typed;
+    if (_first == nullptr) {
+        typed = _located.type->memory(_user, _count);
+        if (!copies->can_move(_located.info.device, *typed)) {
+            return;
+        }
+    }
+    std::byte* const to = _user + _located.type->layout.span(_count).begin;
+    _delivery = copies->start(_located.info.device, 0, {to, &_located.info, std::move(typed)}, {_landed, nullptr},
+                              static_cast<std::size_t>(bytes), transfer::DeviceCopies::Start::together);
+    _early = bytes;
+    _held = true;
+}
+
 /// A large message came plain into device memory, or had to be fetched into host memory: where the next one from there
 /// will go is guessed from that. The communicator may be gone by now, and is not asked who sent it.
 void Arrival::tell_link(const int peer, const std::int64_t bytes, const bool to_device) {
@@ -571,7 +598,9 @@ void Arrival::settle(MPI_Status& status, int& error) {
         } else if (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE) {
             const std::int64_t bytes = received_bytes(status);
             _delivered = std::min(bytes, _capacity);
-            deliver(_delivered);
+            if (_delivered != _early) {
+                deliver(_delivered);
+            }
             if (_located.served) {
                 account(report::Path::staged, _delivered);
                 tell_link(_near, bytes, true);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "call/call.h"
@@ -124,9 +125,10 @@ class Arrival {
     /// The native receive is complete with this status. Starts fetching when a header came. `others`: it is one of
     /// several, maybe, that are fetched at the same time.
     void arrived(const MPI_Status& status, bool others = false);
-    /// True when nothing remains to be fetched; after arrived().
+    /// True when nothing remains to be fetched or copied; after arrived(). Throws Error.
     [[nodiscard]] bool advance() {
-        return (_fetch == nullptr || _fetch->advance()) && (_remote == nullptr || _remote->advance());
+        return (_fetch == nullptr || _fetch->advance()) && (_remote == nullptr || _remote->advance()) &&
+               (_early == 0 || (!std::exchange(_held, false) && _delivery.poll()));
     }
     void leave();
     /// Delivers what came and makes status and error what the program is to see. `error` is the native outcome; an
@@ -143,6 +145,8 @@ class Arrival {
         landing    ///< packed bytes in memory of ours
     };
     void deliver(std::int64_t bytes);
+    /// Starts delivering `bytes` bytes of a plain message together with those of others.
+    void deliver_together(std::int64_t bytes);
     static void tell_link(int peer, std::int64_t bytes, bool to_device);
     [[nodiscard]] bool fetching() const noexcept { return _fetch != nullptr || _remote != nullptr; }
     [[nodiscard]] const std::byte* received() const noexcept;
@@ -167,6 +171,9 @@ class Arrival {
     transfer::Landing _landing;
     transfer::StagingBlock _block;
     std::byte* _landed = nullptr;
+    std::int64_t _early = 0;                 ///< bytes that `_delivery` copies from where they landed
+    bool _held = false;                      ///< asking about it now would let it go alone
+    transfer::DeviceCopies::Copy _delivery;  ///< before settle(); ends before `_block` does
     std::shared_ptr<BytesType> _bytes_type;
     std::shared_ptr<p2p::Fetch> _fetch;
     bool _left = false;                    ///< the background has it, too

@@ -220,13 +220,13 @@ class DeviceCopies::State::Lane {
         return nullptr;
     }
 
-    /// Gives the stream one operation more, with a marker after it.
+    /// Gives the stream one operation more, with a marker after it if it is `marked` (else when somebody asks).
     template <typename Give>
-    gpu::Status submit_marked(const Give& give, std::uint64_t& position) noexcept {
+    gpu::Status add(const Give& give, std::uint64_t& position, const bool marked = true) noexcept {
         const std::lock_guard lock(_mutex);
         const gpu::Status status = submit(give, position);
         // Whatever goes wrong here comes out when somebody asks for the position.
-        if (status.ok()) static_cast<void>(mark());
+        if (status.ok() && marked) static_cast<void>(mark());
         return status;
     }
 
@@ -712,7 +712,7 @@ void DeviceCopies::Work::give_block(const std::size_t number) noexcept {
     std::byte* const pinned = block.memory.data();
     const End end = way == Way::upload ? destination.from(offset) : source.from(offset);
     if (way == Way::upload) std::memcpy(pinned, source.from(offset).address, block.bytes);
-    failure = lane->submit_marked(
+    failure = lane->add(
         [&](gpu::Runtime& runtime, const gpu::StreamHandle stream) {
             const End block_end{pinned, nullptr};
             const End& to = way == Way::upload ? end : block_end;
@@ -897,11 +897,10 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
         if (!state.kernels_reach(on, destination.typed != nullptr ? source : destination)) {
             moving.need_scratch(on.number, bytes);
         }
-        status = stream.submit_marked(
-            [&](gpu::Runtime& runtime, const gpu::StreamHandle to) {
-                return moving.move(destination, source, bytes, runtime, to);
-            },
-            moving.position);
+        status =
+            stream.add([&](gpu::Runtime& runtime,
+                           const gpu::StreamHandle to) { return moving.move(destination, source, bytes, runtime, to); },
+                       moving.position, when != Start::together);
         if (!status.ok()) {
             moving.failure = status;
             moving.stopped = true;

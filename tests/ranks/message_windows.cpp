@@ -162,7 +162,7 @@ void one_way(Run& run, const Complete& complete, const bool backwards) {
 /// until the late one has its messages too.
 void then_without_mpi(Run& run) {
     const Pair pair(run);
-    SharedWords words(run);
+    SharedWords words(run.comm);
     if (!pair.active) return;
     constexpr int kMany = 16;
     constexpr std::chrono::milliseconds kLate{10};

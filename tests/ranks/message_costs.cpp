@@ -1,10 +1,13 @@
-// How many operations of the GPU a message of a datatype with gaps takes, counted by the emulated driver. Two ranks.
+// How many operations of the GPU messages take, counted by the emulated driver. Two ranks.
 //
 // Run under `awaken exec --emulate`; prints `ok NAME` or `FAIL NAME: why` for each case. Each rank checks its own half:
-// however many blocks a type has, a send or a receive is a few operations.
+// however many blocks a type has, a send or a receive is a few operations; and however many messages are received at
+// the same time, they are waited for together (with `--windows`).
 #include <dlfcn.h>
 #include <mpi.h>
+#include <sched.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "gpu_memory.h"
+#include "shared_words.h"
 #include "types.h"
 
 namespace {
@@ -28,11 +32,11 @@ int failures = 0;
 int rank = 0;
 
 struct Operations {
-    std::uint64_t copies = 0, kernels = 0;
+    std::uint64_t copies = 0, kernels = 0, events = 0;
 };
 
 Operations operations() {
-    using Function = void (*)(std::uint64_t*, std::uint64_t*);
+    using Function = void (*)(std::uint64_t*, std::uint64_t*, std::uint64_t*);
     static const auto count = [] {
         void* const library = dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD);
         auto* const found =
@@ -44,7 +48,7 @@ Operations operations() {
         return found;
     }();
     Operations result;
-    count(&result.copies, &result.kernels);
+    count(&result.copies, &result.kernels, &result.events);
     return result;
 }
 
@@ -116,6 +120,50 @@ void message(Gpu& gpu, const std::string& name, const Type& type, std::uint64_t 
     }
 }
 
+/// Rank 1 receives many small messages, all of which are there when it begins to wait. A GPU is asked about many copies
+/// at once.
+void window(Gpu& gpu) {
+    constexpr int kMessages = 64, kBytes = 4096;
+    const Field source(gpu, std::size_t{kMessages} * kBytes, 1), target(gpu, std::size_t{kMessages} * kBytes, 77);
+    ranks::SharedWords sent(MPI_COMM_WORLD);
+    for (const bool with_gaps : {false, true}) {
+        const std::string name = with_gaps ? "a window of messages of a column" : "a window of messages";
+        const Type type = make([&](MPI_Datatype* t) {
+            return with_gaps ? MPI_Type_vector(kBytes / 32, 1, 4, MPI_DOUBLE, t)
+                             : MPI_Type_contiguous(kBytes, MPI_BYTE, t);
+        });
+        Operations before, after;
+        for (int round = 0; round < 3; ++round) {
+            std::vector<MPI_Request> requests(kMessages);
+            std::atomic<int>& word = sent[round + 3 * static_cast<int>(with_gaps)];
+            for (int i = 0; i < kMessages && rank == 1; ++i)
+                MPI_Irecv(target.data() + i * kBytes, 1, type, 0, kTag, MPI_COMM_WORLD, &requests[i]);
+            MPI_Barrier(MPI_COMM_WORLD);
+            for (int i = 0; i < kMessages && rank == 0; ++i)
+                MPI_Isend(source.data() + i * kBytes, 1, type, 1, kTag, MPI_COMM_WORLD, &requests[i]);
+            if (rank == 0) word.store(1);
+            while (word.load() == 0)
+                sched_yield();
+            before = operations();
+            MPI_Waitall(kMessages, requests.data(), MPI_STATUSES_IGNORE);
+            after = operations();
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+        if (rank != 1) continue;
+        const std::uint64_t events = after.events - before.events;
+        // ROCm's default stream is waited for with one event each.
+        const char* const emulated = std::getenv("AWAKEN_EMULATE");
+        const std::uint64_t order = emulated != nullptr && std::strncmp(emulated, "hip", 3) == 0 ? kMessages : 0;
+        expect(name, events <= kMessages / 4 + order, std::to_string(events) + " events");
+        const std::vector<std::byte> from = source.read(), to = target.read();
+        for (int i = 0; i < kMessages; ++i)
+            expect(name, packed(to, i * kBytes, type) == packed(from, i * kBytes, type),
+                   "other bytes than were sent in message " + std::to_string(i));
+        std::printf("# %s: %llu events for %d messages\nok %s\n", name.c_str(), static_cast<unsigned long long>(events),
+                    kMessages, name.c_str());
+    }
+}
+
 void pack_and_unpack(Gpu& gpu, const Type& type) {
     const ranks::Room room(type, 1);
     const Field source(gpu, room.bytes, 1), target(gpu, room.bytes, 77);
@@ -177,6 +225,7 @@ int main(int argc, char** argv) {
     const auto gpu = Gpu::open("auto");
     gpu->use_device(rank % gpu->device_count());
     run(*gpu);
+    if (argc > 1 && std::strcmp(argv[1], "--windows") == 0) window(*gpu);
     MPI_Finalize();
     return failures == 0 ? 0 : 1;
 }
