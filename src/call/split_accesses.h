@@ -13,7 +13,8 @@ namespace awaken::AWAKEN_ABI {
 /// What was given to the MPI in the place of a program's buffer.
 struct SplitAccess {
     Stage stage;
-    void* address;  ///< of the image
+    void* address;                             ///< of the image
+    int (*end)(MPI_File, void*, MPI_Status*);  ///< the MPI's second half of the access
 };
 
 /// One for each file at most: MPI-4.1, 14.4.5 allows a file handle one split collective at a time.

@@ -98,7 +98,6 @@ Services waiting_services() {
         AWAKEN_WAITS(Publish_name),
         AWAKEN_WAITS(Unpublish_name),
         AWAKEN_WAITS(Win_set_info),
-        AWAKEN_WAITS(File_close),
         AWAKEN_WAITS(File_open),
         AWAKEN_WAITS(File_preallocate),
         AWAKEN_WAITS(File_seek_shared),

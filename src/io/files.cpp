@@ -84,8 +84,8 @@ struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
     }
 };
 
-/// The first half of a split collective access: the image is kept until the second.
-template <Access direction>
+/// The first half of a split collective access: the image is kept until the second, which `second` is.
+template <Access direction, Function second>
 struct Begin {
     template <Function function, class Count>
     static int run(Call& call, MPI_File file, const void* buffer, Count count, MPI_Datatype type) {
@@ -110,11 +110,31 @@ struct Begin {
         stage.load();
         const int error = native(image);
         if (error == MPI_SUCCESS && stage.active()) {
-            layer().split_accesses.keep(file, {std::move(stage), image.address});
+            layer().split_accesses.keep(
+                file, {std::move(stage), image.address,
+                       [](MPI_File of, void* at, MPI_Status* status) { return below<second>()(of, at, status); }});
         }
         return error;
     }
 };
+using BeginReadAll = Begin<Access::out, Function::File_read_all_end>;
+using BeginReadAtAll = Begin<Access::out, Function::File_read_at_all_end>;
+using BeginReadOrdered = Begin<Access::out, Function::File_read_ordered_end>;
+using BeginWriteAll = Begin<Access::in, Function::File_write_all_end>;
+using BeginWriteAtAll = Begin<Access::in, Function::File_write_at_all_end>;
+using BeginWriteOrdered = Begin<Access::in, Function::File_write_ordered_end>;
+
+/// Lets `native`, the MPI's function, end an access, and stores what was read.
+template <class Native>
+int end_access(const Native& native, SplitAccess& access, const MPI_File file, MPI_Status* const status) {
+    MPI_Status own{};
+    const int error = native(file, access.address, &own);
+    if (error == MPI_SUCCESS) {
+        access.stage.store(transferred_bytes(own));
+    }
+    return_status(status, own);
+    return error;
+}
 
 /// The second half.
 struct End {
@@ -125,13 +145,29 @@ struct End {
         if (!access) {
             return below<function>()(file, buffer, status);
         }
-        MPI_Status own{};
-        const int error = below<function>()(file, access->address, &own);
-        if (error == MPI_SUCCESS) {
-            access->stage.store(transferred_bytes(own));
+        return end_access(below<function>(), *access, file, status);
+    }
+};
+
+/// MPI_File_close(file). A program that has not ended its split access is wrong, but MPIs take it: the access is ended
+/// here, since its image cannot be given back while the MPI may use it, nor be left for the next file that gets the
+/// same handle.
+struct Close {
+    template <Function function>
+    static int run(Call& call, MPI_File* file) {
+        std::optional<SplitAccess> access = file != nullptr ? layer().split_accesses.take(*file) : std::nullopt;
+        if (!access) {
+            return below<function>()(file);
         }
-        return_status(status, own);
-        return error;
+        call.on_file(*file);
+        int first = MPI_SUCCESS;
+        try {
+            first = end_access(access->end, *access, *file, MPI_STATUS_IGNORE);
+        } catch (const Error& error) {
+            first = call.fail(MPI_ERR_OTHER, error);  // now, while there is a file to raise it on
+        }
+        const int error = below<function>()(file);
+        return first == MPI_SUCCESS ? error : first;
     }
 };
 
@@ -161,14 +197,14 @@ Services file_services() {
         AWAKEN_SERVE(File_iread_at_all_c, Nonblocking<Access::out>),
         AWAKEN_SERVE(File_iread_shared, Nonblocking<Access::out>),
         AWAKEN_SERVE(File_iread_shared_c, Nonblocking<Access::out>),
-        AWAKEN_SERVE(File_read_all_begin, Begin<Access::out>),
-        AWAKEN_SERVE(File_read_all_begin_c, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_all_begin, BeginReadAll),
+        AWAKEN_SERVE(File_read_all_begin_c, BeginReadAll),
         AWAKEN_SERVE(File_read_all_end, End),
-        AWAKEN_SERVE(File_read_at_all_begin, Begin<Access::out>),
-        AWAKEN_SERVE(File_read_at_all_begin_c, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_at_all_begin, BeginReadAtAll),
+        AWAKEN_SERVE(File_read_at_all_begin_c, BeginReadAtAll),
         AWAKEN_SERVE(File_read_at_all_end, End),
-        AWAKEN_SERVE(File_read_ordered_begin, Begin<Access::out>),
-        AWAKEN_SERVE(File_read_ordered_begin_c, Begin<Access::out>),
+        AWAKEN_SERVE(File_read_ordered_begin, BeginReadOrdered),
+        AWAKEN_SERVE(File_read_ordered_begin_c, BeginReadOrdered),
         AWAKEN_SERVE(File_read_ordered_end, End),
         AWAKEN_SERVE(File_write, Blocking<Access::in>),
         AWAKEN_SERVE(File_write_c, Blocking<Access::in>),
@@ -192,15 +228,16 @@ Services file_services() {
         AWAKEN_SERVE(File_iwrite_at_all_c, Nonblocking<Access::in>),
         AWAKEN_SERVE(File_iwrite_shared, Nonblocking<Access::in>),
         AWAKEN_SERVE(File_iwrite_shared_c, Nonblocking<Access::in>),
-        AWAKEN_SERVE(File_write_all_begin, Begin<Access::in>),
-        AWAKEN_SERVE(File_write_all_begin_c, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_all_begin, BeginWriteAll),
+        AWAKEN_SERVE(File_write_all_begin_c, BeginWriteAll),
         AWAKEN_SERVE(File_write_all_end, End),
-        AWAKEN_SERVE(File_write_at_all_begin, Begin<Access::in>),
-        AWAKEN_SERVE(File_write_at_all_begin_c, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_at_all_begin, BeginWriteAtAll),
+        AWAKEN_SERVE(File_write_at_all_begin_c, BeginWriteAtAll),
         AWAKEN_SERVE(File_write_at_all_end, End),
-        AWAKEN_SERVE(File_write_ordered_begin, Begin<Access::in>),
-        AWAKEN_SERVE(File_write_ordered_begin_c, Begin<Access::in>),
+        AWAKEN_SERVE(File_write_ordered_begin, BeginWriteOrdered),
+        AWAKEN_SERVE(File_write_ordered_begin_c, BeginWriteOrdered),
         AWAKEN_SERVE(File_write_ordered_end, End),
+        AWAKEN_SERVE(File_close, Close),
     };
 }
 
