@@ -664,6 +664,34 @@ struct Detach {
 
 // ---- the end, and questions -----------------------------------------------------------------------------------------
 
+/// The error handler of a window that is about to be freed: what goes wrong after that is raised there all the same.
+class LastHandler {
+  public:
+    explicit LastHandler(const MPI_Win window) { layer().real.Win_get_errhandler(window, &_handler); }
+    LastHandler(const LastHandler&) = delete;
+    LastHandler& operator=(const LastHandler&) = delete;
+    ~LastHandler() {
+        if (_stand_in != MPI_WIN_NULL) {
+            layer().real.Win_free(&_stand_in);
+        }
+        layer().real.Errhandler_free(&_handler);  // asking for it has made one more, predefined or not
+    }
+    /// Handlers of windows are called with a window, which there has to be: one of this process alone, without memory.
+    int fail(Call& call, const Error& error) {
+        const Native& native = layer().real;
+        call.on(MPI_COMM_SELF);
+        if (native.Win_create(nullptr, 0, 1, MPI_INFO_NULL, MPI_COMM_SELF, &_stand_in) == MPI_SUCCESS) {
+            native.Win_set_errhandler(_stand_in, _handler);
+            call.on_window(_stand_in);
+        }
+        return call.fail(MPI_ERR_OTHER, error);
+    }
+
+  private:
+    MPI_Errhandler _handler = MPI_ERRHANDLER_NULL;
+    MPI_Win _stand_in = MPI_WIN_NULL;
+};
+
 struct FreeWindow {
     template <Function function>
     static int run(Call& call, MPI_Win* handle) {
@@ -672,17 +700,30 @@ struct FreeWindow {
             return below<function>()(handle);
         }
         call.on_window(*handle);
+        LastHandler handler(*handle);
+        bool freed = false;
         // Taken out first: the handle's value may be another window's as soon as the MPI has freed it.
         windows().remove(*handle);
-        const int error = window->settle(-1, [&] { return below<function>()(handle); });
-        if (error != MPI_SUCCESS) {
-            windows().add(std::move(window));
-            return error;
-        }
-        // What the MPI has allocated is gone, and so is the device memory that it stood for.
-        if (window->is_shadowed() && window->made().flavor != MPI_WIN_FLAVOR_ALLOCATE) {
-            call.on(MPI_COMM_SELF);  // there is no window any more to raise an error on
-            window->reconcile(call);
+        try {
+            const int error = window->settle(-1, [&] {
+                const int code = below<function>()(handle);
+                freed = code == MPI_SUCCESS;
+                return code;
+            });
+            if (error != MPI_SUCCESS) {
+                windows().add(std::move(window));
+                return error;
+            }
+            // What the MPI has allocated is gone, and so is the device memory that it stood for.
+            if (window->is_shadowed() && window->made().flavor != MPI_WIN_FLAVOR_ALLOCATE) {
+                window->reconcile(call);
+            }
+        } catch (const Error& error) {
+            if (!freed) {
+                windows().add(std::move(window));
+                throw;
+            }
+            return handler.fail(call, error);
         }
         return MPI_SUCCESS;
     }

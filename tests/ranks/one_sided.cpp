@@ -904,6 +904,59 @@ void undefined_operations(Run& run) {
     OK(MPI_Barrier(run.comm));
 }
 
+int told_of_windows = 0;
+extern "C" void count_window_error(MPI_Win* window, int* code, ...) {
+    int size = 0;
+    MPI_Group group = MPI_GROUP_NULL;
+    const bool is_window = *window != MPI_WIN_NULL && MPI_Win_get_group(*window, &group) == MPI_SUCCESS;
+    if (is_window) {
+        MPI_Group_size(group, &size);
+        MPI_Group_free(&group);
+    }
+    told_of_windows += size > 0 && *code != MPI_SUCCESS ? 1 : 0;
+}
+
+/// What others have put cannot be brought into memory that is gone: the window's error handler is told, as long as the
+/// window is known.
+void memory_gone_before_the_window(Run& run) {
+    std::byte* source = run.input(64);
+    if (run.reference() || !run.gpu().present() || !shadows) return;
+    constexpr std::size_t kBytes = 4096;
+    const Ring ring(run);
+    void* const memory = run.gpu().allocate(Kind::device, kBytes);
+    const std::array others{MPI_COMM_WORLD, MPI_COMM_SELF};
+    MPI_Win window = MPI_WIN_NULL;
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    OK(MPI_Win_create(memory, kBytes, 1, MPI_INFO_NULL, run.comm, &window));
+    OK(MPI_Win_create_errhandler(count_window_error, &handler));
+    OK(MPI_Win_set_errhandler(window, handler));
+    OK(MPI_Errhandler_free(&handler));
+    OK(MPI_Win_fence(0, window));
+    OK(MPI_Put(source, 64, MPI_BYTE, ring.next, 0, 64, MPI_BYTE, window));
+    OK(MPI_Win_fence(MPI_MODE_NOSUCCEED, window));
+    run.gpu().free(Kind::device, memory);
+    for (MPI_Comm other : others)
+        OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
+    told_of_windows = 0;
+    const int code = MPI_Win_free(&window);
+    run.expect(code != MPI_SUCCESS, "a window whose memory is gone is freed without an error");
+    run.expect(told_of_windows == 1, format("its error handler was called %d times", told_of_windows));
+    run.expect(window == MPI_WIN_NULL, "it was not freed");
+    for (MPI_Comm other : others)
+        OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_RETURN));
+}
+
+/// Handles of no window, and of one that is gone, are the MPI's to refuse.
+void freed_twice(Run& run) {
+    std::byte* memory = window_memory(run, 64);
+    MPI_Win window = MPI_WIN_NULL;
+    run.note("of no window", error_class(MPI_Win_free(&window)));
+    OK(MPI_Win_create(memory, 64, 1, MPI_INFO_NULL, run.comm, &window));
+    OK(MPI_Win_free(&window));
+    run.note("of one that was freed", error_class(MPI_Win_free(&window)));
+    run.expect(window == MPI_WIN_NULL, "the handle is not null");
+}
+
 /// One rank has no host memory for a shadow: all must hear so.
 void no_memory(Run& run) {
     constexpr std::size_t kBytes = std::size_t{64} << 20, kLeft = std::size_t{32} << 20;
@@ -1232,6 +1285,8 @@ int main(int argc, char** argv) {
     suite.add("attributes", attributes, 1);
     suite.add("wrong_ranges", wrong_ranges, 1);
     suite.add("undefined_operations", undefined_operations, 1);
+    suite.add("memory_gone_before_the_window", memory_gone_before_the_window, 1);
+    suite.add("freed_twice", freed_twice, 1);
     suite.add("no_memory", no_memory, 1);
     for (const Sync sync : {Sync::fence, Sync::pscw, Sync::lock_exclusive, Sync::flush_all}) {
         suite.add(
