@@ -125,13 +125,6 @@ void must_match(const Call& call, const std::int64_t origin, const std::int64_t 
 /// inout = inout op in, for `bytes` packed bytes of elements.
 void combine(const MPI_Op op, const MPI_Datatype element, const std::byte* const in, std::byte* const inout,
              const std::int64_t bytes) {
-    if (op == MPI_NO_OP) {
-        return;
-    }
-    if (op == MPI_REPLACE) {
-        std::memcpy(inout, in, static_cast<std::size_t>(bytes));
-        return;
-    }
     Layer& owner = layer();
     const std::shared_ptr<const Datatype> type = owner.datatypes.find(element);
     const Layout& layout = type->layout;
@@ -327,26 +320,37 @@ bool accumulate(Call& call, Window& window, const LocalBuffer& origin, const Loc
         return true;
     }
     const auto bytes = static_cast<std::size_t>(found->bytes);
-    std::vector<std::byte> added(op != MPI_NO_OP ? bytes : 0);
-    std::vector<std::byte> there(bytes), before;
+    Layer& owner = layer();
+    const auto host_memory = [&] { return owner.pool.acquire(owner.gpu(), bytes); };
+    transfer::StagingBlock added, there, before;
     if (op != MPI_NO_OP) {
+        added = host_memory();
         from.pack(added.data());
+    }
+    const bool reads = result != nullptr || combines, keeps_both = result != nullptr && combines;
+    if (reads) {
+        there = host_memory();
+    }
+    if (keeps_both) {
+        before = host_memory();
     }
     {
         const rma::Exposure::Update update(window.exposure(), target.rank);
-        if (result != nullptr || op != MPI_REPLACE) {
+        if (reads) {
             read_target(*found, target.count, there.data());
         }
-        if (result != nullptr) {
-            before = there;
+        if (keeps_both) {
+            std::memcpy(before.data(), there.data(), bytes);
         }
-        if (op != MPI_NO_OP) {
+        if (combines) {
             combine(op, element, added.data(), there.data(), found->bytes);
             write_target(*found, target.count, there.data());
+        } else if (op == MPI_REPLACE) {
+            write_target(*found, target.count, added.data());
         }
     }
     if (result != nullptr) {
-        to.unpack(before.data());
+        to.unpack((keeps_both ? before : there).data());
     }
     call.account(report::Path::copied, found->bytes);
     return true;
