@@ -82,6 +82,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+class UnknownName(ValueError):
+    """A name in a template that stands for nothing."""
+
+
 def _evaluate(node: ast.AST, ranks: int) -> Any:
     if isinstance(node, ast.Expression):
         return _evaluate(node.body, ranks)
@@ -100,7 +104,9 @@ def _evaluate(node: ast.AST, ranks: int) -> Any:
         and not node.keywords
     ):
         return _FUNCTIONS[node.func.id](*(_evaluate(argument, ranks) for argument in node.args))
-    raise ValueError(ast.dump(node) if not isinstance(node, ast.Name) else node.id)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in _FUNCTIONS:
+        raise UnknownName(node.func.id)
+    raise UnknownName(node.id) if isinstance(node, ast.Name) else ValueError(ast.dump(node))
 
 
 def fill(word: str, ranks: int) -> str:
@@ -116,6 +122,11 @@ def fill(word: str, ranks: int) -> str:
         try:
             result = _evaluate(ast.parse(text.strip(), mode="eval"), ranks)
             return str(round(result))
+        except UnknownName as unknown:
+            functions = ", ".join(_FUNCTIONS)
+            raise ScaleError(
+                f"{{{text}}} cannot be worked out: there is no {unknown}; what has a name is ranks, and {functions}"
+            ) from None
         except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError):
             functions = ", ".join(_FUNCTIONS)
             raise ScaleError(
@@ -237,15 +248,49 @@ def said(text: str) -> str:
     return " ".join(box.group(1).split())[:200] if box else ""
 
 
-def program_of(command: Sequence[str]) -> str:
-    """The name of the program that is measured: without `awaken exec` and its options, which end with -- or with a
-    word that is a program."""
+def own_words(command: Sequence[str]) -> list[str]:
+    """The program that is measured, and its arguments: without `awaken exec` and its options, which end with -- or with
+    a word that is a program."""
     words = list(command)
     if Path(words[0]).name == "awaken" and words[1:2] == ["exec"]:
         after = words[2:]
         rest = after[after.index("--") + 1 :] if "--" in after else [word for word in after if shutil.which(word)]
         words = rest or words
-    return Path(words[0]).name
+    return words
+
+
+def program_of(command: Sequence[str]) -> str:
+    """The name of the program that is measured."""
+    return Path(own_words(command)[0]).name
+
+
+#: Launchers whose ranks find a program where this process does, at least on the first node.
+LOCAL_LAUNCHERS = ("mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun", "srun")
+
+
+def check_program(word: str) -> None:
+    """Raises ScaleError for what cannot be started."""
+    if shutil.which(word) or ("/" not in word and os.access(word, os.X_OK)):  # some launchers look here, too
+        return
+    if Path(word).is_dir():
+        problem = "it is a folder"
+    elif Path(word).exists():
+        problem = f"it is not executable (chmod +x {shlex.quote(word)})"
+    else:
+        problem = "there is no such program" + ("" if "/" in word else " in PATH")
+    raise ScaleError(f"{word} cannot be started: {problem}")
+
+
+def check_command(launcher: Sequence[str], command: Sequence[str], counts: Sequence[int]) -> None:
+    """Raises ScaleError for what would make every run fail: a template that means nothing, a program that there is
+    not."""
+    for ranks in counts:
+        start, words = ([fill(word, ranks) for word in part] for part in (launcher, command))
+        if start:
+            check_program(start[0])
+        if not start or Path(start[0]).name in LOCAL_LAUNCHERS:
+            for word in dict.fromkeys((words[0], own_words(words)[0])):
+                check_program(word)
 
 
 def ranks_text(ranks: int) -> str:
@@ -526,6 +571,11 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--launcher {options.launcher} is no command ({error}): write it as for a shell")
     if options.output.suffix == ".svg":
         parser.error("--output is the JSON file; the picture's name is --picture")
+    try:
+        check_command(launcher, command, options.ranks)
+    except ScaleError as error:
+        print(f"awaken: {error}", file=sys.stderr)
+        return USAGE_ERROR
     if options.weak and not any(re.search(r"\{[^{}]*ranks[^{}]*\}", word) for word in command):
         parser.error("--weak needs a word that grows with the ranks, such as -j {2000*ranks}")
     figure = options.figure or ("pattern" if options.pattern else "automatic")

@@ -223,6 +223,21 @@ def test_the_picture_says_how_often_was_measured() -> None:
     assert "1/8" in texts
 
 
+def test_what_awaken_exec_is_to_start_is_looked_for(tmp_path: Path) -> None:
+    exec_program = tmp_path / "awaken"
+    exec_program.write_text("#!/bin/sh\ntouch started\n")
+    exec_program.chmod(0o755)
+    command = ["--launcher", "", "--", str(exec_program), "exec", "--report", "--", "./nosuchprogram"]
+    assert "./nosuchprogram cannot be started: there is no such program" in awaken(*command, status=2).stderr
+    assert not Path("started").exists()
+
+
+def test_where_programs_are_found_elsewhere_the_launcher_looks() -> None:
+    """A launcher that is not known may start them on another machine."""
+    awaken("--ranks", "1", "--repeat", "1", "--launcher", "echo Time in seconds: 1", "--", "/elsewhere/program")
+    assert study()["points"]
+
+
 def test_the_names_of_the_files_can_be_chosen() -> None:
     awaken("--ranks", "1", "--repeat", "1", "--output", "a.json", "--picture", "b.svg", *program("Time in seconds: 1"))
     assert sorted(path.name for path in Path().iterdir()) == ["a.json", "b.svg"]
@@ -381,7 +396,21 @@ def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
         (["--launcher", "'", "--", "true"], "write it as for a shell"),
         (["--output", "x.svg", "--", "true"], "--output is the JSON file"),
         (["--launcher", "", "--", "/nonexistent/program"], "/nonexistent/program cannot be started"),
-        (["--launcher", "", "--", "echo", "{x}"], "cannot be worked out"),
+        (
+            ["--launcher", "", "--", "nosuchprogram"],
+            "nosuchprogram cannot be started: there is no such program in PATH",
+        ),
+        (["--", "nosuchprogram"], "nosuchprogram cannot be started"),
+        (["--launcher", "nosuchlauncher", "--", "true"], "nosuchlauncher cannot be started"),
+        (["--launcher", "", "--", "/usr"], "it is a folder"),
+        (["--launcher", "", "--", "/etc/passwd"], "chmod +x /etc/passwd"),
+        (["--launcher", "", "--", "echo", "{x}"], "{x} cannot be worked out: there is no x"),
+        (["--launcher", "", "--", "echo", "{1+}"], "cannot be worked out: use numbers, ranks"),
+        (
+            ["--launcher", "", "--weak", "--", "echo", "{5*rnks}"],
+            "there is no rnks; what has a name is ranks, and sqrt",
+        ),
+        (["--launcher", "", "--weak", "--", "echo", "{squirt(ranks)}"], "there is no squirt"),
         (
             ["--launcher", "", "--output", "/nonexistent/x.json", "--", "echo", "Time in seconds: 1"],
             "cannot be written",
