@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,6 +180,81 @@ def test_wrong_settings_stop_a_preloaded_program(
     )
     assert run.returncode == 2 and run.stderr.startswith("awaken: "), (run.returncode, run.stderr)
     assert all(word in run.stderr for word in words), run.stderr
+
+
+def run_python(
+    awaken_program: Path, mpi: harness.Mpi, script: str, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`mpi` is MPICH's library in the script, and loaded by load(mpi); program is what a linked program has."""
+    start = f"""
+import ctypes, subprocess, sys
+mpi, load, program = {str(mpi.mpiexec.parent.parent / "lib" / "libmpi.so.12")!r}, ctypes.CDLL, ctypes.CDLL(None)
+"""
+    return subprocess.run(
+        [awaken_program, "exec", *options, "--", sys.executable, "-c", start + script],
+        env={**harness.clean_environment(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+needs_no_run_time_library = pytest.mark.skipif(
+    harness.sanitizer() != "", reason="the interpreter would need the sanitizer's run-time library"
+)
+
+
+@needs_no_run_time_library
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("sys.exit(3)", "it loaded no MPI library"),
+        ("load(mpi); sys.exit(3)", "it called no MPI function, though it loaded "),
+        ("load(mpi); program.MPI_Initialized(ctypes.byref(ctypes.c_int())); sys.exit(3)", "called neither MPI_Init"),
+        ("load(mpi); program.MPI_Init(None, None); sys.exit(3)", "it ended without MPI_Finalize"),
+    ],
+)
+def test_a_report_that_does_not_come_is_missed(
+    script: str, words: str, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    mpi = mpi_named("mpich")
+    run = run_python(awaken_program, mpi, script, "--report")
+    assert (run.returncode, run.stdout) == (3, "")
+    assert re.fullmatch(rf"awaken: no report of \S+: .*{words}.*\n", run.stderr), run.stderr
+    assert run_python(awaken_program, mpi, script).stderr == ""
+
+
+@needs_no_run_time_library
+def test_only_a_report_that_does_not_come_is_missed(
+    awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    """Neither of the program itself, nor of another that it starts."""
+    script = """
+load(mpi)
+program.MPI_Init(None, None)
+subprocess.run([sys.executable, "-c", "pass"], check=True)
+program.MPI_Finalize()
+"""
+    errors = run_python(awaken_program, mpi_named("mpich"), script, "--report").stderr
+    assert errors.startswith("Awaken report") and "no report" not in errors, errors
+
+
+@needs_no_run_time_library
+def test_an_mpi_that_the_program_did_not_name_is_told(
+    awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]
+) -> None:
+    mpi = mpi_named("mpich")
+    named = str(mpi.mpiexec.parent.parent / "lib" / "libmpi.so.12")
+    script = "program.MPI_Init(None, None); program.MPI_Finalize()"
+    chosen = "the program had loaded none: AWAKEN_MPI names another"
+    errors = run_python(awaken_program, mpi, script, "--report", AWAKEN_MPI=named).stderr
+    assert chosen in errors and "launcher" not in errors, errors
+    assert chosen not in run_python(awaken_program, mpi, "load(mpi);" + script, "--report", AWAKEN_MPI=named).stderr
+    for rank, times in (("0", 1), ("1", 0)):
+        launched = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2"}
+        errors = run_python(awaken_program, mpi, script, AWAKEN_MPI=named, **launched).stderr
+        assert errors.count("is not that of the launcher (Open MPI)") == times, errors
 
 
 @pytest.mark.parametrize("kind", ["cuda", "hip"])

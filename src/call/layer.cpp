@@ -193,6 +193,7 @@ report::Identity Layer::identity() const {
     identity.size = _size;
     identity.host = host_name();
     identity.mpi_library = binding.path;
+    identity.mpi_was_chosen = binding.was_chosen;
     identity.mpi_version = binding.version;
     identity.abi = loader::to_string(binding.abi);
     gpu::Runtime* const runtime = _gpu.load(std::memory_order_acquire);
@@ -227,6 +228,7 @@ report::Identity Layer::identity() const {
 }
 
 void Layer::write_report(const bool world_model) {
+    report::given.store(true, std::memory_order_relaxed);
     report::Identity mine = identity();
     if (_gpu.load(std::memory_order_acquire) != nullptr && _size > 1 && neighbours.link() == nullptr) {
         ledger.add_fallback("point-to-point", "no direct paths: " + neighbours.why_no_link());

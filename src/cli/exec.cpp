@@ -1,8 +1,13 @@
 #include "exec.h"
 
-#include <cstdio>
-#include <filesystem>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "base/expected_report.h"
 #include "options.h"
 #include "preload.h"
 #include "program.h"
@@ -20,6 +25,19 @@ fs::path program_of(const ExecArguments& arguments) {
         throw StartError(error.exit_status(), error.cause(),
                          error.remedy() + "; if it is no program but the option's, write " + arguments.meant);
     }
+}
+
+/// Lets the library say why where no report comes.
+void expect_report(const Settings& settings) {
+    unsetenv(kReportExpected);
+    if (!settings.report) {
+        return;
+    }
+    if (!settings.enabled) {
+        std::fputs("awaken: no report will come, since AWAKEN=0 runs the program without the library\n", stderr);
+        return;
+    }
+    set_variable(kReportExpected, std::to_string(getpid()));  // which the program will have
 }
 
 }  // namespace
@@ -43,6 +61,7 @@ int exec(std::span<char* const> words) {
     if (settings.enabled) {
         preload_library(program);
     }
+    expect_report(settings);
     become(program, arguments.command, "run it without `awaken exec` to see whether it starts at all");
 }
 

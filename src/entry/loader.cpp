@@ -233,9 +233,27 @@ void open_likely_library() {
                 "link the program to a shared MPI library, or name one with AWAKEN_MPI=/path/to/libmpi.so");
 }
 
+/// Ranks whose MPI is not the launcher's do not find each other, and each runs alone. Said once for the job.
+void warn_of_another_launcher(const Binding& binding) {
+    const char* const of_openmpi = getenv("OMPI_COMM_WORLD_RANK");
+    // Hydra's, MPICH's launcher; the PMI variables alone may be Slurm's, which starts any MPI.
+    const char* const of_mpich = getenv("MPI_LOCALNRANKS") != nullptr ? getenv("PMI_RANK") : nullptr;
+    const bool is_openmpi = binding.abi == Abi::openmpi;
+    const char* const rank = is_openmpi ? of_mpich : of_openmpi;
+    if ((is_openmpi ? of_openmpi : of_mpich) != nullptr || rank == nullptr || strcmp(rank, "0") != 0) {
+        return;
+    }
+    fprintf(
+        stderr,
+        "awaken: the program names no MPI library, and the one that was found, %s (%s), is not that of the launcher "
+        "(%s), whose ranks it will not know: set AWAKEN_MPI to the launcher's libmpi\n",
+        binding.path.c_str(), binding.version.c_str(), is_openmpi ? "MPICH" : "Open MPI");
+}
+
 Binding bind(const void* caller) {
     std::vector<Candidate> candidates = find_candidates();
-    if (candidates.empty()) {
+    const bool was_chosen = candidates.empty();
+    if (was_chosen) {
         open_likely_library();
         candidates = find_candidates();
         if (candidates.empty()) {
@@ -257,6 +275,10 @@ Binding bind(const void* caller) {
     binding.end = chosen->object.end;
     binding.version = library_version(chosen->handle);
     binding.abi = recognise(chosen->handle, chosen->object, binding.version);
+    binding.was_chosen = was_chosen;
+    if (was_chosen) {
+        warn_of_another_launcher(binding);
+    }
     return binding;
 }
 
@@ -350,6 +372,15 @@ void* Binding::tool_symbol(const char* const name) const noexcept {
     const bool is_mpi = pmpi_send != nullptr && dladdr(pmpi_send, &own) != 0 && own.dli_fbase == info.dli_fbase;
     dlclose(object);
     return is_mpi ? nullptr : next;
+}
+
+const Binding* binding_in_use() noexcept {
+    return bound;
+}
+
+std::string loaded_library() {
+    const std::vector<Candidate> candidates = find_candidates();
+    return candidates.empty() ? "" : candidates.back().object.path;
 }
 
 void* data_symbol(const char* const name) noexcept {

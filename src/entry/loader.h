@@ -38,6 +38,7 @@ struct Binding {
     Abi abi = Abi::mpich;
     std::string path;          ///< of the library's file
     std::string version;       ///< first line of MPI_Get_library_version
+    bool was_chosen = false;   ///< by us, since the program had loaded none
     void* handle = nullptr;    ///< from dlopen; kept for the life of the process
     std::uintptr_t begin = 0;  ///< address range of the library's mapped segments
     std::uintptr_t end = 0;
@@ -48,6 +49,11 @@ struct Binding {
     /// function but are not the MPI itself.
     [[nodiscard]] void* tool_symbol(const char* name) const noexcept;
 };
+
+/// The program's MPI; null until its first MPI call.
+[[nodiscard]] const Binding* binding_in_use() noexcept;
+/// Path of an MPI library that the process has loaded; empty: none.
+[[nodiscard]] std::string loaded_library();
 
 /// Address of a data object of the program's MPI. A program that is not position-independent has a copy of its own,
 /// which the MPI uses too: that one is found first.

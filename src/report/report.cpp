@@ -539,8 +539,8 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
     }
     if (!identity.host.empty()) text += " on " + printable(identity.host);
     text += "\n  MPI      " + known_or(identity.mpi_version, "unknown") + '\n';
-    text +=
-        "  ABI      " + known_or(identity.abi, "unknown") + " (" + known_or(identity.mpi_library, "no library") + ")\n";
+    text += "  ABI      " + known_or(identity.abi, "unknown") + " (" + known_or(identity.mpi_library, "no library") +
+            (identity.mpi_was_chosen ? "; the program had loaded none: AWAKEN_MPI names another)\n" : ")\n");
     text += "  GPU      " + known_or(identity.gpu, "none") + '\n';
     for (std::size_t i = 0; i < identity.devices.size(); ++i) {
         text += "  device   " + std::to_string(i) + ": " + printable(identity.devices[i]) + '\n';
@@ -612,6 +612,7 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
     json += "  \"host\": " + quoted(identity.host) + ",\n";
     json += "  \"mpi\": {\"version\": " + quoted(identity.mpi_version) +
             ", \"library\": " + quoted(identity.mpi_library) + ", \"abi\": " + quoted(identity.abi) +
+            (identity.mpi_was_chosen ? ", \"chosen_by_awaken\": true" : "") +
             (identity.native_gpu.empty() ? "" : ", \"takes_device_memory\": " + quoted(identity.native_gpu)) + "},\n";
     json += "  \"gpu\": {\"runtime\": " + quoted(identity.gpu) + ", \"devices\": [";
     for (std::size_t i = 0; i < identity.devices.size(); ++i)

@@ -32,11 +32,12 @@ struct Identity {
     int rank = -1;  ///< -1: the ledger holds all ranks of the job
     int size = 0;   ///< ranks of the job; 0: not known
     std::string host;
-    std::string mpi_library;  ///< path
-    std::string mpi_version;  ///< first line of MPI_Get_library_version
-    std::string abi;          ///< "MPICH", "Open MPI", "MPI-5"
-    std::string gpu;          ///< Versions::description, or why there is none
-    std::string native_gpu;   ///< whether the MPI takes device memory by itself, and who says so; empty: not asked
+    std::string mpi_library;      ///< path
+    bool mpi_was_chosen = false;  ///< by us, since the program had loaded none
+    std::string mpi_version;      ///< first line of MPI_Get_library_version
+    std::string abi;              ///< "MPICH", "Open MPI", "MPI-5"
+    std::string gpu;              ///< Versions::description, or why there is none
+    std::string native_gpu;       ///< whether the MPI takes device memory by itself, and who says so; empty: not asked
     std::vector<std::string> devices;
     std::vector<std::string> collectives;  ///< rows of the table that chooses how they are done; empty: not used
 };

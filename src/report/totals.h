@@ -24,6 +24,8 @@ struct Totals {
 };
 
 inline Totals totals;
+/// This process's account was printed, or handed to the rank that prints those of all.
+inline std::atomic<bool> given{false};
 inline thread_local Path last_path = Path::native;
 
 }  // namespace awaken::report

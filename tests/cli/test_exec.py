@@ -247,6 +247,12 @@ def test_wrong_settings_are_refused_before_the_program_starts(prefix: Prefix, va
     assert_refused(prefix.run_with({variable: value}, "exec", "echo", "started"), 2, variable)
 
 
+def test_switched_off_no_report_is_expected(prefix: Prefix) -> None:
+    result = prefix.run_with({"AWAKEN": "0"}, "exec", "--report", "echo", "started")
+    assert (result.status, result.out) == (0, "started\n")
+    assert is_one_line(result.err) and "no report will come" in result.err
+
+
 def test_a_missing_program_is_127(prefix: Prefix, tmp_path: Path) -> None:
     assert_refused(prefix.run("exec", "no-such-program"), 127, "no-such-program", "PATH")
     assert_refused(prefix.run("exec", "./no-such-program"), 127, "./no-such-program")
