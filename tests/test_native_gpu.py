@@ -118,7 +118,12 @@ CASES: dict[str, Case] = {
     "the doctor's no": ({}, False, "no: `awaken doctor` tried it", False),
     "the user's yes, against the doctor": ({"AWAKEN_NATIVE_GPU": "yes"}, False, "yes: AWAKEN_NATIVE_GPU", True),
     "the user's no, against the doctor": ({"AWAKEN_NATIVE_GPU": "no"}, True, "no: AWAKEN_NATIVE_GPU", False),
-    "staged is staged": ({"AWAKEN_PATH": "staged", "AWAKEN_NODES": "0"}, True, "no: AWAKEN_PATH=staged", False),
+    "staged is staged": (
+        {"AWAKEN_PATH": "staged", "AWAKEN_NODES": "0"},
+        True,
+        "not used: AWAKEN_PATH=staged was chosen",
+        False,
+    ),
     "other settings than the doctor's": ({"MPIR_CVAR_ENABLE_GPU": "0"}, True, "no: the MPI says so", False),
 }
 

@@ -79,7 +79,7 @@ const Layer::NativeGpuSupport& Layer::native_gpu_support() {
 
 Layer::NativeGpuSupport Layer::find_native_gpu_support() {
     if (settings.path == NodePath::staged) {
-        return {false, "no: AWAKEN_PATH=staged"};
+        return {false, "not used: AWAKEN_PATH=staged was chosen"};
     }
     if (settings.native_gpu != NativeGpu::automatic) {
         const bool works = settings.native_gpu == NativeGpu::yes;

@@ -56,7 +56,7 @@ void Neighbours::before_init() {
     const node::Job job = node::find_job(settings.job, settings.pretended_nodes);
     _local_ranks = job.known() ? job.local_ranks : 0;
     if (settings.path == NodePath::staged) {
-        _why_not = "AWAKEN_PATH=staged";
+        _why_not = "AWAKEN_PATH=staged was chosen";
         return;
     }
     if (settings.gpu == gpu::Choice::none || !gpu::driver_present()) {
