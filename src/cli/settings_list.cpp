@@ -2,14 +2,19 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/error.h"
+#include "coll/selection.h"
 #include "transfer/tuning.h"
 #include "tuning_file.h"
 
@@ -63,11 +68,28 @@ void print(const std::vector<SettingDescription>& settings, const Lines& in_file
     }
 }
 
+/// The file itself: where the dynamic loader finds a bare name depends on the program. It is opened, and looked at
+/// more closely, only if the program turns out to have loaded no MPI.
+void check_mpi_library(const std::string& path) {
+    if (path.find('/') == std::string::npos) return;
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) {
+        throw Error("AWAKEN_MPI=" + path + " is no file",
+                    "give the path of a shared MPI library, such as libmpi.so.12");
+    }
+    if (access(path.c_str(), R_OK) != 0) {
+        throw Error("AWAKEN_MPI=" + path + " cannot be read (" + std::strerror(errno) + ")",
+                    "give the path of a shared MPI library that all ranks may read");
+    }
+}
+
 }  // namespace
 
 Settings checked_settings() {
     Settings settings = Settings::from_environment(environ);
     if (settings.enabled) {
+        static_cast<void>(coll::Selection(settings.collectives, "AWAKEN_COLLECTIVES"));
+        check_mpi_library(settings.mpi_library);
         // For no model in particular: all of the file is checked in any case.
         static_cast<void>(transfer::Tuning::find("", "", settings.tuning_file, environ));
     }

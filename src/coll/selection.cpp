@@ -148,9 +148,13 @@ class Reader {
         for (int each = 0; each < kKinds; ++each) {
             const auto candidate = static_cast<Kind>(each);
             if (word == to_string(candidate)) {
+                if (candidate == Kind::barrier) {
+                    refuse("chooses how a barrier is done, which can only be done one way",
+                           "leave it out; AWAKEN_PATH=staged leaves barriers to the MPI");
+                }
                 return candidate;
             }
-            names += std::string(to_string(candidate)) + ", ";
+            names += candidate != Kind::barrier ? std::string(to_string(candidate)) + ", " : "";
         }
         refuse("begins with \"" + std::string(word) + "\", which is no collective", "one of " + names + "or *");
     }

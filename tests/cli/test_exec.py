@@ -241,10 +241,23 @@ def test_wrong_options_are_refused(prefix: Prefix) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("AWAKEN_GPU", "cud"), ("AWAKEN_PINNED_POOL", "much"), ("AWAKEN_CHEKC", "1"), ("AWAKEN_EMULATE", "voodoo:2")],
+    [
+        ("AWAKEN_GPU", "cud"),
+        ("AWAKEN_PINNED_POOL", "much"),
+        ("AWAKEN_CHEKC", "1"),
+        ("AWAKEN_EMULATE", "voodoo:2"),
+        ("AWAKEN_MPI", "/nonexistent/libmpi.so"),
+        ("AWAKEN_MPI", "/usr/"),
+        ("AWAKEN_COLLECTIVES", "allreduce : fast"),
+        ("AWAKEN_COLLECTIVES", "barrier : staged"),
+    ],
 )
 def test_wrong_settings_are_refused_before_the_program_starts(prefix: Prefix, variable: str, value: str) -> None:
     assert_refused(prefix.run_with({variable: value}, "exec", "echo", "started"), 2, variable)
+
+
+def test_an_mpi_library_may_be_named_as_the_dynamic_loader_finds_it(prefix: Prefix) -> None:
+    assert prefix.run_with({"AWAKEN_MPI": "libmpi.so.12"}, "exec", "echo", "started").out == "started\n"
 
 
 def test_switched_off_no_report_is_expected(prefix: Prefix) -> None:

@@ -116,6 +116,7 @@ TEST(Selection, EqualTablesHaveEqualHashes) {
 TEST(Selection, SaysWhatIsWrongAndWhatIsAllowed) {
     EXPECT_NE(refusal("allreduce").find("has no colon"), std::string::npos);
     EXPECT_NE(refusal("allredouce : ccl").find("\"allredouce\", which is no collective"), std::string::npos);
+    EXPECT_NE(refusal("barrier : staged").find("AWAKEN_PATH=staged"), std::string::npos);
     EXPECT_NE(refusal("allreduce : fast").find("one of one, each, all, ccl, levels, messages, staged"),
               std::string::npos);
     EXPECT_NE(refusal("allreduce size=3 : ccl").find("\"size=3\""), std::string::npos);
