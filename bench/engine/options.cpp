@@ -894,9 +894,13 @@ void set_sides(Parser& parser, const std::vector<std::string>& words) {
         if (word == "M" && !parser.test.is_one_sided())
             parser.note("M is deprecated and taken as MH: write MH (first touched on the host) or MD (on the device)");
     }
+    if (words.size() == 1) {
+        throw Error("only one kind of buffer is given, " + words.front() + ", and there are two sides",
+                    "write both: SRC DST, such as " + words.front() + " " + words.front());
+    }
     if (words.size() != 2) {
-        throw Error(std::to_string(words.size()) + " kinds of buffers are given",
-                    "write none or two: SRC DST, such as D D");
+        throw Error(std::to_string(words.size()) + " kinds of buffers are given, and there are two sides",
+                    "write SRC DST, such as D D");
     }
 }
 

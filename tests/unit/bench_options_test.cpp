@@ -167,7 +167,8 @@ TEST(Options, SidesComeBeforeOrAfterOptions) {
     EXPECT_EQ(options({"latency", "P", "R"}).sides[1].kind, BufferKind::registered);
     EXPECT_EQ(options({"latency", "A", "A"}).sides[1].kind, BufferKind::pool);
     EXPECT_EQ(options({"latency", "M", "H"}).notes.size(), 1U);
-    EXPECT_TRUE(contains(refusal({"latency", "D"}), "SRC DST"));
+    EXPECT_TRUE(contains(refusal({"latency", "D"}), "only one kind of buffer is given, D, and there are two sides"));
+    EXPECT_TRUE(contains(refusal({"latency", "D"}), "SRC DST, such as D D"));
     EXPECT_TRUE(contains(refusal({"latency", "D", "X"}), "'X' is not a kind of buffer"));
     EXPECT_TRUE(contains(refusal({"latency", "D", "D", "D"}), "SRC DST"));
     EXPECT_TRUE(contains(refusal({"barrier", "D", "D"}), "takes no SRC and DST"));
