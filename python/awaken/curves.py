@@ -4,7 +4,7 @@ see in them."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from awaken import charts, units
 from awaken.findings import name_of
@@ -135,7 +135,19 @@ def label(group: Sequence[Series]) -> list[Labelled]:
         if one.points:
             taken.add(style)
         labelled.append(Labelled(one, name, style))
-    return labelled
+    return _numbered(labelled)
+
+
+def _numbered(labelled: Sequence[Labelled]) -> list[Labelled]:
+    """Tables of one log that differ in nothing that is told are numbered: a benchmark was run again, maybe on another
+    number of ranks, which logs may not tell."""
+    names = [one.label if one.series.points else None for one in labelled]
+    return [
+        replace(one, label=f"{name}, table {names[: index + 1].count(name)} of the log")
+        if name is not None and names.count(name) > 1
+        else one
+        for index, (one, name) in enumerate(zip(labelled, names))
+    ]
 
 
 def _words(series: Series, attributes: Sequence[str]) -> str:

@@ -132,6 +132,28 @@ def test_the_head_answers_the_four_questions(report: Report) -> None:
     assert all(answer.headline in text for answer in answers)
 
 
+def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
+    log = tmp_path / "osu.log"
+    log.write_text(logs.osu("7.4", [(8, 1.0)], title="Latency"))
+    again = f"{tmp_path}/./osu.log"
+    text = markdown_page.page(from_files([str(log), again], ""))
+    assert "1 file" in text and "given twice, read once" in text and "(2)" not in text
+    # Under two names somebody wants to see it beside itself, and what is told of it may differ.
+    for words in ([f"a={log}", f"b={log}"], [f"a@2={log}", f"a@4={log}"]):
+        assert len(from_files(words, "").documents) == 2
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "osu.log").write_text(log.read_text())
+    text = markdown_page.page(from_files([str(log), str(tmp_path / "other" / "osu.log")], ""))
+    assert r"osu \(2\)" in text, text
+
+
+def test_the_tables_of_one_log_are_told_apart(tmp_path: Path) -> None:
+    one = logs.osu("7.4", [(8, 1.0), (16, 2.0)], title="Latency")
+    (tmp_path / "osu.log").write_text(one + one)
+    text = markdown_page.page(from_files([str(tmp_path / "osu.log")], ""))
+    assert "osu, table 1 of the log" in text and "osu, table 2 of the log" in text, text
+
+
 def test_questions_that_nothing_answers_are_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "osu.log").write_text(logs.osu("7.4", [(8, 1.0)], title="Allreduce Latency"))
     report = from_files([str(tmp_path / "osu.log")], "")
