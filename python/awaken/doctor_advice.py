@@ -18,6 +18,7 @@ def advise(report: Report) -> list[dict[str, str]]:
         *library_advice(report),
         *network_advice(report),
         *placement_advice(report),
+        *sharing_advice(report),
     ]
 
 
@@ -159,6 +160,27 @@ def network_advice(report: Report) -> list[dict[str, str]]:
             "let the network cards reach GPU memory",
             "neither nvidia_peermem is loaded, nor the open kernel modules, which offer dma-buf",
             "modprobe nvidia_peermem",
+        )
+    ]
+
+
+#: More than a small message takes between processes that a GPU serves at the same time (17 us on one H100), and less
+#: than where the driver gives them the whole GPU in turns (150 us).
+SLOW_SMALL_MESSAGE_US = 60.0
+
+
+def sharing_advice(report: Report) -> list[dict[str, str]]:
+    latency = report["awaken"].get("latency_us") or 0.0
+    shared = any(warning["kind"] == "shared GPU" for warning in report["placement"]["warnings"])
+    if report["gpu"]["vendor"] != "cuda" or report["emulated"] or not shared or latency < SLOW_SMALL_MESSAGE_US:
+        return []
+    return [
+        piece(
+            "let the GPU serve the ranks that share it at the same time",
+            f"8 bytes take {latency:.0f} us, since the driver gives each process the whole GPU in turns; NVIDIA's "
+            "Multi-Process Service ends that",
+            "nvidia-cuda-mps-control -d    # on each node, before the ranks start; "
+            "echo quit | nvidia-cuda-mps-control ends it",
         )
     ]
 

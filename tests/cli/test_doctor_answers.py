@@ -138,6 +138,29 @@ def test_advice_with_one_gpu_is_not_to_use_fewer_ranks(mpi: FakeMpi, tmp_path: P
     assert "both ranks use one GPU" in report["native"]["why"]
 
 
+@pytest.mark.parametrize(
+    ("vendor", "latency", "shared", "advised"),
+    [
+        ("cuda", 158.2, True, True),
+        ("cuda", 17.4, True, False),
+        ("cuda", 158.2, False, False),
+        ("hip", 158.2, True, False),
+    ],
+)
+def test_advice_for_ranks_that_share_a_gpu(vendor: str, latency: float, shared: bool, advised: bool) -> None:
+    report = {
+        "gpu": {"vendor": vendor},
+        "emulated": False,
+        "awaken": {"latency_us": latency},
+        "placement": {"warnings": [{"kind": "shared GPU", "text": "ranks 0-1 share GPU 0"}] if shared else []},
+    }
+    found = doctor_advice.sharing_advice(report)
+    assert len(found) == advised
+    if advised:
+        assert "158 us" in found[0]["why"]
+        assert found[0]["command"].startswith("nvidia-cuda-mps-control -d")
+
+
 def test_advice_on_containers_is_not_for_gpus_that_cannot_reach_each_other() -> None:
     def advice(reason: str) -> list[dict[str, str]]:
         refused = {"works": False, "applies": True, "why_not": f"opening: cuIpcOpenMemHandle: {reason}"}
