@@ -63,10 +63,6 @@ void AsMessages::add(Parts& parts, const int member, const void* const buffer, c
     if (count == 0) {
         return;
     }
-    if (count < 0 || type == MPI_DATATYPE_NULL) {
-        leave_to_mpi();
-        return;
-    }
     // Two members may say in different ways that nothing goes from one to the other.
     const std::int64_t bytes = bytes_of(layer().real, count, type);
     if (bytes > 0) {

@@ -107,6 +107,9 @@ void CclAcross::free_gpu() noexcept {
     if (!_ccl.has_left()) {
         _ccl.leave_alone();  // another member never came for it
     }
+    if (_left_alone != nullptr && !_left_alone->over.load(std::memory_order_acquire)) {
+        return;  // the stream is what it works on
+    }
     gpu::Runtime& runtime = _engine->runtime();
     if (_event.value != nullptr) {
         static_cast<void>(runtime.destroy_event(std::exchange(_event, {})));
@@ -288,12 +291,10 @@ bool CclAcross::join() {
 /// The library connects the members when they first need a way, and blocks until all have come: the first of each kind
 /// is issued in a thread of its own.
 void CclAcross::issue(const CclCommunicator::Operation& operation, Waiting& waiting) {
-    struct First {
-        std::optional<Error> error;
-        std::atomic<bool> over{false};
-    };
-    const auto put = [ccl = &_ccl, &runtime = _engine->runtime(), device = _device, operation, stream = _stream] {
-        if (const gpu::Status status = runtime.run_on(device, [&] { ccl->issue(operation, stream); }); !status.ok()) {
+    // The thread may outlive this object, and what it uses must not be the object's.
+    const auto put = [issuer = _ccl.issuer(), &runtime = _engine->runtime(), device = _device, operation,
+                      stream = _stream] {
+        if (const gpu::Status status = runtime.run_on(device, [&] { issuer.issue(operation, stream); }); !status.ok()) {
             throw Error("making a GPU current failed (" + status.message() + ")",
                         "an error of an earlier kernel of the program also comes out here");
         }
@@ -327,6 +328,7 @@ void CclAcross::issue(const CclCommunicator::Operation& operation, Waiting& wait
         if (waiting.turn() && (has_word() || waiting.too_long())) {
             // It may be blocked for ever, and the communicator with it.
             thread.detach();
+            _left_alone = first;
             throw Error("connecting to another rank by NCCL or RCCL failed, or took more than a minute",
                         "look at the other ranks' output and at the network, or set "
                         "AWAKEN_COLLECTIVES=\"* nodes=2- : levels\"");

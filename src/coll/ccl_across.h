@@ -6,10 +6,13 @@
 // about any other: two that go in different orders on different GPUs could wait for each other for ever.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "coll/ccl_communicator.h"
 #include "coll/engine.h"
 #include "coll/own_communicator.h"
@@ -43,6 +46,11 @@ class CclAcross {
     enum class State : std::uint8_t { unused, ready, broken };
 
     class Waiting;
+    /// A collective that a thread of its own issues.
+    struct First {
+        std::optional<Error> error;
+        std::atomic<bool> over{false};
+    };
     [[nodiscard]] MPI_Comm channel() const noexcept { return _own ? _own->handle() : MPI_COMM_NULL; }
     void learn_members();
     [[nodiscard]] bool finish_default_stream(int device) const;
@@ -67,6 +75,7 @@ class CclAcross {
     gpu::StreamHandle _stream;
     gpu::EventHandle _event;
     coll::CclCommunicator _ccl;
+    std::shared_ptr<const First> _left_alone;  ///< its thread may still be in the library
 };
 
 }  // namespace awaken::AWAKEN_ABI

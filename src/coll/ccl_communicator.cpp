@@ -192,14 +192,14 @@ void CclCommunicator::give_up() noexcept {
     _communicator = {};
 }
 
-void CclCommunicator::require(const ccl::Status& status) const {
+void CclCommunicator::Issuer::require(const ccl::Status& status) const {
     if (!status.ok()) {
         throw Error(_library->title() + ": " + _library->explain(status, _communicator),
                     "AWAKEN_COLLECTIVES=\"* nodes=1 : all; * nodes=2- : levels\" does without it");
     }
 }
 
-void CclCommunicator::issue_parts(const Operation& operation, const gpu::StreamHandle stream) const {
+void CclCommunicator::Issuer::issue_parts(const Operation& operation, const gpu::StreamHandle stream) const {
     require(_library->group_start());
     ccl::Status first;
     const auto note = [&first](const ccl::Status& status) { first = first.ok() ? status : first; };
@@ -225,7 +225,7 @@ void CclCommunicator::issue_parts(const Operation& operation, const gpu::StreamH
     require(first);
 }
 
-void CclCommunicator::issue(const Operation& operation, const gpu::StreamHandle stream) const {
+void CclCommunicator::Issuer::issue(const Operation& operation, const gpu::StreamHandle stream) const {
     if (operation.in_parts) {
         issue_parts(operation, stream);
         return;

@@ -60,8 +60,25 @@ class CclCommunicator {
     /// Why it failed; empty when it did not.
     [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
 
+    /// What puts collectives into a stream. It knows nothing of the object, for threads that the library may hold on to
+    /// longer than the object lives: their calls fail once the communicator was aborted.
+    class Issuer {
+      public:
+        Issuer(const ccl::Library* library, ccl::Communicator communicator)
+            : _library(library), _communicator(communicator) {}
+        /// Throws Error.
+        void issue(const Operation& operation, gpu::StreamHandle stream) const;
+
+      private:
+        void require(const ccl::Status& status) const;
+        void issue_parts(const Operation& operation, gpu::StreamHandle stream) const;
+
+        const ccl::Library* _library;
+        ccl::Communicator _communicator;
+    };
+    [[nodiscard]] Issuer issuer() const { return {_library, _communicator}; }
     /// Puts the collective into the stream. Throws Error.
-    void issue(const Operation& operation, gpu::StreamHandle stream) const;
+    void issue(const Operation& operation, const gpu::StreamHandle stream) const { issuer().issue(operation, stream); }
     /// Throws Error when something went wrong since.
     void check() const;
     /// Ends what is under way, which would otherwise wait for a member that is gone. Not used again.
@@ -75,8 +92,6 @@ class CclCommunicator {
   private:
     struct Attempt;
     void give_up() noexcept;
-    void require(const ccl::Status& status) const;
-    void issue_parts(const Operation& operation, gpu::StreamHandle stream) const;
 
     const ccl::Library* _library = nullptr;
     gpu::Runtime* _runtime = nullptr;

@@ -7,6 +7,7 @@
 
 #include "call/call.h"
 #include "call/stage.h"
+#include "coll/arguments.h"
 #include "coll/as_messages.h"
 #include "coll/in_chunks.h"
 #include "coll/levels.h"
@@ -96,6 +97,11 @@ struct Broadcast {
     template <Function function, class Count, class... Tail>
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        check_root(call, group, root);
+        if (group.is_root(root) || group.is_leaf(root)) {
+            check_elements(call, count, type);
+        }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::broadcast, tail...); here) {
             here.arguments.root = root;
@@ -106,7 +112,6 @@ struct Broadcast {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         if constexpr (sizeof...(Tail) == 0) {
             // Members may describe the same bytes by different types, so it is bytes that are cut.
             if (InChunks chunks(call, comm, bytes_of(layer().real, count, type), MPI_BYTE); !all_host && chunks) {
@@ -161,6 +166,14 @@ struct Gather {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        check_root(call, group, root);
+        if (send_buffer != MPI_IN_PLACE && group.is_leaf(root)) {
+            check_elements(call, send_count, send_type);
+        }
+        if (group.is_root(root)) {
+            check_elements(call, receive_count, receive_type);
+        }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::gather, tail...); here) {
             here.arguments.root = root;
@@ -181,7 +194,6 @@ struct Gather {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             const bool is_root = group.is_root(root);
@@ -251,6 +263,14 @@ struct GatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, int root,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        check_root(call, group, root);
+        if (send_buffer != MPI_IN_PLACE && group.is_leaf(root)) {
+            check_elements(call, send_count, send_type);
+        }
+        if (group.is_root(root)) {
+            check_parts(call, receive_counts, receive_type, group.size);
+        }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::gather, tail...); here) {
             here.arguments.root = root;
@@ -268,7 +288,6 @@ struct GatherV {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             if (AsMessages messages(call, comm, Kind::gather); !group.between && !all_host && messages) {
@@ -312,6 +331,14 @@ struct Scatter {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        check_root(call, group, root);
+        if (group.is_root(root)) {
+            check_elements(call, send_count, send_type);
+        }
+        if (receive_buffer != MPI_IN_PLACE && group.is_leaf(root)) {
+            check_elements(call, receive_count, receive_type);
+        }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::scatter, tail...); here) {
             here.arguments.root = root;
@@ -332,7 +359,6 @@ struct Scatter {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         if constexpr (sizeof...(Tail) == 0) {
             const bool is_root = group.is_root(root);
             const bool in_place = receive_buffer == MPI_IN_PLACE;
@@ -407,6 +433,14 @@ struct ScatterV {
                    MPI_Datatype send_type, void* receive_buffer, Count receive_count, MPI_Datatype receive_type,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        check_root(call, group, root);
+        if (group.is_root(root)) {
+            check_parts(call, send_counts, send_type, group.size);
+        }
+        if (receive_buffer != MPI_IN_PLACE && group.is_leaf(root)) {
+            check_elements(call, receive_count, receive_type);
+        }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::scatter, tail...); here) {
             here.arguments.root = root;
@@ -424,7 +458,6 @@ struct ScatterV {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         if constexpr (sizeof...(Tail) == 0) {
             const bool in_place = receive_buffer == MPI_IN_PLACE;
             if (AsMessages messages(call, comm, Kind::scatter); !group.between && !all_host && messages) {
@@ -470,6 +503,10 @@ struct GatherAll {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        if (send_buffer != MPI_IN_PLACE) {
+            check_elements(call, send_count, send_type);
+        }
+        check_elements(call, receive_count, receive_type);
         bool all_host = false;
         if (OnNode here(call, comm, to_each ? Kind::alltoall : Kind::allgather, tail...); here) {
             const std::int64_t all = static_cast<std::int64_t>(receive_count) * here.size();
@@ -571,6 +608,11 @@ struct AllGatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
                    Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        if (send_buffer != MPI_IN_PLACE) {
+            check_elements(call, send_count, send_type);
+        }
+        check_parts(call, receive_counts, receive_type, group.size);
         bool all_host = false;
         if (OnNode here(call, comm, Kind::allgather, tail...); here) {
             here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
@@ -587,7 +629,6 @@ struct AllGatherV {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             if (AsMessages messages(call, comm, Kind::allgather); !group.between && !all_host && messages) {
@@ -624,6 +665,11 @@ struct AllToAllV {
                    MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        if (send_buffer != MPI_IN_PLACE) {
+            check_parts(call, send_counts, send_type, group.size);
+        }
+        check_parts(call, receive_counts, receive_type, group.size);
         bool all_host = false;
         if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
             here.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
@@ -638,7 +684,6 @@ struct AllToAllV {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             // In place, as all ranks pass it then, a member would overwrite what it has yet to send.
@@ -675,6 +720,11 @@ struct AllToAllW {
                    Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
                    Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        if (send_buffer != MPI_IN_PLACE) {
+            check_parts(call, send_counts, send_types, group.size);
+        }
+        check_parts(call, receive_counts, receive_types, group.size);
         bool all_host = false;
         if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
             here.receives_typed_parts(receive_buffer, receive_counts, receive_displacements, receive_types);
@@ -689,7 +739,6 @@ struct AllToAllW {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             // In place, as all ranks pass it then, a member would overwrite what it has yet to send.
@@ -725,6 +774,12 @@ struct Reduce {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    int root, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const Group group = group_of(comm);
+        check_root(call, group, root);
+        if (group.is_root(root) || group.is_leaf(root)) {
+            check_elements(call, count, type);
+            check_operation(call, op);
+        }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::reduce, tail...); here) {
             here.arguments.root = root;
@@ -741,7 +796,6 @@ struct Reduce {
             }
             all_host = here.all_host();
         }
-        const Group group = group_of(comm);
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             if (InChunks chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
@@ -805,6 +859,8 @@ struct ReduceAll {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        check_elements(call, count, type);
+        check_operation(call, op);
         // MPI_Exscan leaves the first rank's buffer alone.
         constexpr bool partial = function == Function::Exscan || function == Function::Iexscan ||
                                  function == Function::Exscan_c || function == Function::Iexscan_c ||
@@ -892,6 +948,10 @@ struct ReduceScatter {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Counts receive_counts, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        int size = 0;
+        layer().real.Comm_size(comm, &size);
+        check_parts(call, receive_counts, type, size);
+        check_operation(call, op);
         if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
             const auto begin = receive_counts + here.rank();
             const auto total = std::accumulate(receive_counts, receive_counts + here.size(), std::int64_t{0});
@@ -912,8 +972,7 @@ struct ReduceScatter {
         }
         Stage stage(call);
         prepare(stage, tail...);
-        int size = 0, rank = 0;
-        layer().real.Comm_size(comm, &size);
+        int rank = 0;
         layer().real.Comm_rank(comm, &rank);
         const std::int64_t total = std::accumulate(receive_counts, receive_counts + size, std::int64_t{0});
         return reduce_scatter<function>(stage, send_buffer, receive_buffer, receive_counts, total,
@@ -943,6 +1002,8 @@ struct ReduceScatterBlock {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count receive_count, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        check_elements(call, receive_count, type);
+        check_operation(call, op);
         bool all_host = false;
         if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
             const auto mine = static_cast<std::int64_t>(receive_count);

@@ -8,6 +8,7 @@
 
 #include "call/call.h"
 #include "call/stage.h"
+#include "coll/arguments.h"
 #include "coll/edges.h"
 #include "coll/run.h"
 #include "entry/services.h"
@@ -26,14 +27,46 @@ std::byte* at(const void* const buffer, const std::int64_t bytes) {
 
 std::int64_t extent_of(const MPI_Datatype type) {
     MPI_Aint lower_bound = 0, extent = 0;
-    layer().real.Type_get_extent(type, &lower_bound, &extent);
+    // No type is for the MPI to complain of: here, another error handler than the communicator's would be told.
+    if (type != MPI_DATATYPE_NULL) {
+        layer().real.Type_get_extent(type, &lower_bound, &extent);
+    }
     return extent;
 }
 
-/// Does a collective as messages. `receive` begins the one of an edge, by its place, and so does `send`. Nothing: the
+/// What comes or goes along an edge.
+template <class Count>
+struct Part {
+    std::byte* address;
+    Count count;
+    MPI_Datatype type;
+};
+
+/// What the MPI would say of such a message: it looks at the arguments of one from or to nobody too.
+template <class Count>
+int try_receive(const Part<Count>& part, const MPI_Comm comm) {
+    const Native& native = layer().real;
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        return native.Recv_c(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
+    } else {
+        return native.Recv(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
+    }
+}
+
+template <class Count>
+int try_send(const Part<Count>& part, const MPI_Comm comm) {
+    const Native& native = layer().real;
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        return native.Send_c(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm);
+    } else {
+        return native.Send(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm);
+    }
+}
+
+/// Does a collective as messages. `received` gives the part of an edge, by its place, and so does `sent`. Nothing: the
 /// collective is the MPI's. The persistent form is always.
-template <class Receive, class Send, class... Tail>
-std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Receive& receive, const Send& send,
+template <class Received, class Sent, class... Tail>
+std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& received, const Sent& sent,
                                const Tail... tail) {
     constexpr std::size_t kBlocking = 0, kNonblocking = 1;
     if constexpr (sizeof...(Tail) <= kNonblocking) {
@@ -43,18 +76,34 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Receive& r
         if (edges == nullptr) {
             return std::nullopt;
         }
-        auto messages = std::make_unique<Messages>(call, edges->comm(), comm, edges->sources().size(),
-                                                   edges->destinations().size());
+        const std::size_t sources = edges->sources().size(), destinations = edges->destinations().size();
+        // Before the first message: what has been sent meets the neighbours' receives, and a program that goes on after
+        // the error finds the edges out of step.
         int error = MPI_SUCCESS;
-        for (std::size_t place = 0; place < edges->sources().size() && error == MPI_SUCCESS; ++place) {
-            error = receive(*messages, edges->sources()[place], place);
+        for (std::size_t place = 0; place < sources && error == MPI_SUCCESS; ++place) {
+            error = try_receive(received(place), edges->comm());
         }
-        for (std::size_t place = 0; place < edges->destinations().size() && error == MPI_SUCCESS; ++place) {
-            error = send(*messages, edges->destinations()[place], place);
+        for (std::size_t place = 0; place < destinations && error == MPI_SUCCESS; ++place) {
+            error = try_send(sent(place), edges->comm());
         }
-        if (error != MPI_SUCCESS) {
+        const auto raise = [&] {
             owner.real.Comm_call_errhandler(comm, error);  // the edges' communicator only returns it
             return error;
+        };
+        if (error != MPI_SUCCESS) {
+            return raise();
+        }
+        auto messages = std::make_unique<Messages>(call, edges->comm(), comm, sources, destinations);
+        for (std::size_t place = 0; place < sources && error == MPI_SUCCESS; ++place) {
+            const auto part = received(place);
+            error = messages->receive(edges->sources()[place], part.address, part.count, part.type);
+        }
+        for (std::size_t place = 0; place < destinations && error == MPI_SUCCESS; ++place) {
+            const auto part = sent(place);
+            error = messages->send(edges->destinations()[place], part.address, part.count, part.type);
+        }
+        if (error != MPI_SUCCESS) {
+            return raise();
         }
         if constexpr (sizeof...(Tail) == kBlocking) {
             return messages->finish();
@@ -80,17 +129,16 @@ struct NeighbourRegular {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        check_elements(call, send_count, send_type);
+        check_elements(call, receive_count, receive_type);
         const auto outcome = by_messages(
             call, comm,
-            [&, block = receive_count * extent_of(receive_type)](Messages& messages, const MessageEnd& from,
-                                                                 const std::size_t place) {
-                return messages.receive(from, at(receive_buffer, static_cast<std::int64_t>(place) * block),
-                                        receive_count, receive_type);
+            [&, block = receive_count * extent_of(receive_type)](const std::size_t place) {
+                return Part<Count>{at(receive_buffer, static_cast<std::int64_t>(place) * block), receive_count,
+                                   receive_type};
             },
-            [&, block = to_each ? send_count * extent_of(send_type) : 0](Messages& messages, const MessageEnd& to,
-                                                                         const std::size_t place) {
-                return messages.send(to, at(send_buffer, static_cast<std::int64_t>(place) * block), send_count,
-                                     send_type);
+            [&, block = to_each ? send_count * extent_of(send_type) : 0](const std::size_t place) {
+                return Part<Count>{at(send_buffer, static_cast<std::int64_t>(place) * block), send_count, send_type};
             },
             tail...);
         if (outcome) {
@@ -121,22 +169,21 @@ struct NeighbourAllGatherV {
                    Counts receive_counts, Displacements displacements, MPI_Datatype receive_type, MPI_Comm comm,
                    Tail... tail) {
         call.on(comm);
+        const NeighbourCounts neighbours = neighbours_of(comm);
+        check_elements(call, send_count, send_type);
+        check_parts(call, receive_counts, receive_type, neighbours.sources);
         const auto outcome = by_messages(
             call, comm,
-            [&, extent = extent_of(receive_type)](Messages& messages, const MessageEnd& from, const std::size_t place) {
-                return messages.receive(from, at(receive_buffer, displacements[place] * extent), receive_counts[place],
-                                        receive_type);
+            [&, extent = extent_of(receive_type)](const std::size_t place) {
+                return Part<Count>{at(receive_buffer, displacements[place] * extent), receive_counts[place],
+                                   receive_type};
             },
-            [&](Messages& messages, const MessageEnd& to, std::size_t) {
-                return messages.send(to, send_buffer, send_count, send_type);
-            },
-            tail...);
+            [&](std::size_t) { return Part<Count>{at(send_buffer, 0), send_count, send_type}; }, tail...);
         if (outcome) {
             return *outcome;
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const NeighbourCounts neighbours = neighbours_of(comm);
         const auto sent = stage.buffer(Access::in, send_buffer, send_count, send_type);
         const auto received = stage.blocks(Access::inout, receive_buffer, receive_counts, displacements, receive_type,
                                            neighbours.sources);
@@ -156,15 +203,17 @@ struct NeighbourAllToAllV {
                    MPI_Datatype send_type, void* receive_buffer, Counts receive_counts,
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const NeighbourCounts neighbours = neighbours_of(comm);
+        check_parts(call, send_counts, send_type, neighbours.destinations);
+        check_parts(call, receive_counts, receive_type, neighbours.sources);
         const auto outcome = by_messages(
             call, comm,
-            [&, extent = extent_of(receive_type)](Messages& messages, const MessageEnd& from, const std::size_t place) {
-                return messages.receive(from, at(receive_buffer, receive_displacements[place] * extent),
-                                        receive_counts[place], receive_type);
+            [&, extent = extent_of(receive_type)](const std::size_t place) {
+                return Part{at(receive_buffer, receive_displacements[place] * extent), receive_counts[place],
+                            receive_type};
             },
-            [&, extent = extent_of(send_type)](Messages& messages, const MessageEnd& to, const std::size_t place) {
-                return messages.send(to, at(send_buffer, send_displacements[place] * extent), send_counts[place],
-                                     send_type);
+            [&, extent = extent_of(send_type)](const std::size_t place) {
+                return Part{at(send_buffer, send_displacements[place] * extent), send_counts[place], send_type};
             },
             tail...);
         if (outcome) {
@@ -172,7 +221,6 @@ struct NeighbourAllToAllV {
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const NeighbourCounts neighbours = neighbours_of(comm);
         const auto sent =
             stage.blocks(Access::in, send_buffer, send_counts, send_displacements, send_type, neighbours.destinations);
         const auto received = stage.blocks(Access::inout, receive_buffer, receive_counts, receive_displacements,
@@ -193,15 +241,17 @@ struct NeighbourAllToAllW {
                    Types send_types, void* receive_buffer, Counts receive_counts, Displacements receive_displacements,
                    Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
+        const NeighbourCounts neighbours = neighbours_of(comm);
+        check_parts(call, send_counts, send_types, neighbours.destinations);
+        check_parts(call, receive_counts, receive_types, neighbours.sources);
         const auto outcome = by_messages(
             call, comm,
-            [&](Messages& messages, const MessageEnd& from, const std::size_t place) {
-                return messages.receive(from, at(receive_buffer, receive_displacements[place]), receive_counts[place],
-                                        receive_types[place]);
+            [&](const std::size_t place) {
+                return Part{at(receive_buffer, receive_displacements[place]), receive_counts[place],
+                            receive_types[place]};
             },
-            [&](Messages& messages, const MessageEnd& to, const std::size_t place) {
-                return messages.send(to, at(send_buffer, send_displacements[place]), send_counts[place],
-                                     send_types[place]);
+            [&](const std::size_t place) {
+                return Part{at(send_buffer, send_displacements[place]), send_counts[place], send_types[place]};
             },
             tail...);
         if (outcome) {
@@ -209,7 +259,6 @@ struct NeighbourAllToAllW {
         }
         Stage stage(call);
         prepare(stage, tail...);
-        const NeighbourCounts neighbours = neighbours_of(comm);
         const auto sent = stage.typed_blocks(Access::in, send_buffer, send_counts, send_displacements, send_types,
                                              neighbours.destinations);
         const auto received = stage.typed_blocks(Access::inout, receive_buffer, receive_counts, receive_displacements,

@@ -457,12 +457,6 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
         bytes->assign(parts.size(), 0);
     }
     const Access access = bytes != nullptr ? Access::inout : Access::in;
-    for (const Part& part : parts) {
-        if (part.type == MPI_DATATYPE_NULL && part.count > 0) {
-            arguments.obstacle = "a rank passes no datatype";
-            return;
-        }
-    }
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::uint64_t length = bytes_of(parts[i].count, parts[i].type);
         arguments.bytes = std::max(arguments.bytes, length);
@@ -567,16 +561,8 @@ void OnNode::receives(const void* const buffer, const std::int64_t count, const 
     }
 }
 
-void OnNode::leave_to_mpi_what_is_wrong() {
-    // The MPI says it better, and on the right communicator.
-    if (arguments.root < 0 || arguments.root >= size()) {
-        arguments.obstacle = "a rank passes a root that does not exist";
-    }
-}
-
 bool OnNode::run(MPI_Request* const request) {
     Layer& owner = layer();
-    leave_to_mpi_what_is_wrong();
     if (!arguments.compulsory || arguments.obstacle != nullptr) {
         const auto is_device = [](const coll::Buffer& buffer) {
             return buffer.state == coll::Buffer::State::unused || buffer.state == coll::Buffer::State::device;
@@ -683,7 +669,6 @@ class OnNode::Persistent {
 
 bool OnNode::run(MPI_Info, MPI_Request* const request) {
     Layer& owner = layer();
-    leave_to_mpi_what_is_wrong();
     if (!asks()) {
         return false;
     }
@@ -767,7 +752,6 @@ void OnNode::try_reach() {
 
 bool OnNode::run() {
     Layer& owner = layer();
-    leave_to_mpi_what_is_wrong();
     const std::unique_ptr<coll::Round> round = finished_round();
     const auto bytes = static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes));
     if (_team->must_try_reach()) {

@@ -87,7 +87,6 @@ class OnNode {
 
   private:
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, coll::Team* team);
-    void leave_to_mpi_what_is_wrong();
     void try_reach();
     std::unique_ptr<coll::Round> finished_round();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);

@@ -857,6 +857,193 @@ void no_such_root(Run& run) {
     OK(MPI_Gather(out, kCount, MPI_INT, in, kCount, MPI_INT, 0, run.comm));
 }
 
+/// One rank is refused, and then calls rightly, as the others did all along: nothing of the first call may have reached
+/// them. The communicator's error handler is told and no other, which would end the program here.
+void refused_at_first(Run& run, Form form, int which, int wanted, const char* name, const Forms& wrong,
+                      const Forms& right) {
+    if (run.rank == which) {
+        const std::array others{MPI_COMM_WORLD, MPI_COMM_SELF};
+        for (MPI_Comm other : others)
+            OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
+        MPI_Request request = MPI_REQUEST_NULL;
+        const int code = form == Form::blocking      ? wrong.blocking()
+                         : form == Form::nonblocking ? wrong.nonblocking(&request)
+                                                     : wrong.persistent(&request);
+        for (MPI_Comm other : others)
+            OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_RETURN));
+        run.expect(error_class(code) == wanted, format("%s gives %s", name, error_text(code).c_str()));
+    }
+    carry_out(run, form, right);
+}
+
+/// Missing types and negative counts on one rank, in one place of several.
+void wrong_arguments(Run& run, Form form) {
+    const MPI_Comm comm = run.comm;
+    const auto size = static_cast<std::size_t>(run.size);
+    const MPI_Datatype none = MPI_DATATYPE_NULL;
+    constexpr int kCount = 3000;
+    std::vector<int> counts(size, kCount), at(size), bytes(size), short_of_none(size, kCount);
+    for (std::size_t rank = 0; rank < size; ++rank) {
+        at[rank] = static_cast<int>(rank) * kCount;
+        bytes[rank] = at[rank] * static_cast<int>(sizeof(int));
+    }
+    short_of_none.back() = -1;
+    const std::vector<MPI_Datatype> types(size, MPI_INT);
+    std::vector<MPI_Datatype> one_missing = types;
+    one_missing.back() = none;
+    const int *ns = counts.data(), *negative = short_of_none.data(), *ds = at.data(), *bs = bytes.data();
+    const MPI_Datatype *ts = types.data(), *missing = one_missing.data();
+    int* one = run.values<int>(kCount);
+    int* all = run.values<int>(kCount * size);
+    int* to_one = run.output<int>(kCount);
+    int* to_all = run.output<int>(kCount * size);
+    const auto try_each = [&](int which) {
+        const auto each = [&](int wanted, const char* name, const Forms& wrong, const Forms& right) {
+            refused_at_first(run, form, which, wanted, name, wrong, right);
+        };
+        const Forms bcast = FORMS(Bcast, to_one, kCount, MPI_INT, 0, comm);
+        each(MPI_ERR_TYPE, "bcast of no type", FORMS(Bcast, to_one, kCount, none, 0, comm), bcast);
+        each(MPI_ERR_COUNT, "bcast of less than nothing", FORMS(Bcast, to_one, -1, MPI_INT, 0, comm), bcast);
+        each(MPI_ERR_ROOT, "bcast from nobody", FORMS(Bcast, to_one, kCount, MPI_INT, run.size, comm), bcast);
+        const Forms gather = FORMS(Gather, one, kCount, MPI_INT, to_all, kCount, MPI_INT, 0, comm);
+        each(MPI_ERR_TYPE, "gather of no type", FORMS(Gather, one, kCount, none, to_all, kCount, MPI_INT, 0, comm),
+             gather);
+        each(MPI_ERR_COUNT, "gather of less than nothing",
+             FORMS(Gather, one, -1, MPI_INT, to_all, kCount, MPI_INT, 0, comm), gather);
+        const Forms scatter = FORMS(Scatter, all, kCount, MPI_INT, to_one, kCount, MPI_INT, 0, comm);
+        each(MPI_ERR_TYPE, "scatter of no type", FORMS(Scatter, all, kCount, MPI_INT, to_one, kCount, none, 0, comm),
+             scatter);
+        const Forms gatherv = FORMS(Gatherv, one, kCount, MPI_INT, to_all, ns, ds, MPI_INT, 0, comm);
+        each(MPI_ERR_TYPE, "gatherv of no type", FORMS(Gatherv, one, kCount, none, to_all, ns, ds, MPI_INT, 0, comm),
+             gatherv);
+        const Forms scatterv = FORMS(Scatterv, all, ns, ds, MPI_INT, to_one, kCount, MPI_INT, 0, comm);
+        each(MPI_ERR_TYPE, "scatterv of no type", FORMS(Scatterv, all, ns, ds, MPI_INT, to_one, kCount, none, 0, comm),
+             scatterv);
+        if (which == 0) {
+            each(MPI_ERR_TYPE, "gather to no type", FORMS(Gather, one, kCount, MPI_INT, to_all, kCount, none, 0, comm),
+                 gather);
+            each(MPI_ERR_TYPE, "scatter from no type",
+                 FORMS(Scatter, all, kCount, none, to_one, kCount, MPI_INT, 0, comm), scatter);
+            each(MPI_ERR_COUNT, "gatherv to less than nothing",
+                 FORMS(Gatherv, one, kCount, MPI_INT, to_all, negative, ds, MPI_INT, 0, comm), gatherv);
+            each(MPI_ERR_COUNT, "scatterv from less than nothing",
+                 FORMS(Scatterv, all, negative, ds, MPI_INT, to_one, kCount, MPI_INT, 0, comm), scatterv);
+        }
+        const Forms allgather = FORMS(Allgather, one, kCount, MPI_INT, to_all, kCount, MPI_INT, comm);
+        each(MPI_ERR_TYPE, "allgather of no type", FORMS(Allgather, one, kCount, none, to_all, kCount, MPI_INT, comm),
+             allgather);
+        each(MPI_ERR_TYPE, "allgather to no type", FORMS(Allgather, one, kCount, MPI_INT, to_all, kCount, none, comm),
+             allgather);
+        const Forms allgatherv = FORMS(Allgatherv, one, kCount, MPI_INT, to_all, ns, ds, MPI_INT, comm);
+        each(MPI_ERR_TYPE, "allgatherv to no type", FORMS(Allgatherv, one, kCount, MPI_INT, to_all, ns, ds, none, comm),
+             allgatherv);
+        each(MPI_ERR_COUNT, "allgatherv to less than nothing",
+             FORMS(Allgatherv, one, kCount, MPI_INT, to_all, negative, ds, MPI_INT, comm), allgatherv);
+        const Forms alltoall = FORMS(Alltoall, all, kCount, MPI_INT, to_all, kCount, MPI_INT, comm);
+        each(MPI_ERR_TYPE, "alltoall of no type", FORMS(Alltoall, all, kCount, none, to_all, kCount, MPI_INT, comm),
+             alltoall);
+        each(MPI_ERR_COUNT, "alltoall of less than nothing",
+             FORMS(Alltoall, all, kCount, MPI_INT, to_all, -1, MPI_INT, comm), alltoall);
+        const Forms alltoallv = FORMS(Alltoallv, all, ns, ds, MPI_INT, to_all, ns, ds, MPI_INT, comm);
+        each(MPI_ERR_TYPE, "alltoallv of no type", FORMS(Alltoallv, all, ns, ds, none, to_all, ns, ds, MPI_INT, comm),
+             alltoallv);
+        each(MPI_ERR_COUNT, "alltoallv of less than nothing",
+             FORMS(Alltoallv, all, negative, ds, MPI_INT, to_all, ns, ds, MPI_INT, comm), alltoallv);
+        each(MPI_ERR_COUNT, "alltoallv to less than nothing",
+             FORMS(Alltoallv, all, ns, ds, MPI_INT, to_all, negative, ds, MPI_INT, comm), alltoallv);
+        const Forms alltoallw = FORMS(Alltoallw, all, ns, bs, ts, to_all, ns, bs, ts, comm);
+        each(MPI_ERR_TYPE, "alltoallw of no type", FORMS(Alltoallw, all, ns, bs, missing, to_all, ns, bs, ts, comm),
+             alltoallw);
+        each(MPI_ERR_TYPE, "alltoallw to no type", FORMS(Alltoallw, all, ns, bs, ts, to_all, ns, bs, missing, comm),
+             alltoallw);
+        each(MPI_ERR_COUNT, "alltoallw to less than nothing",
+             FORMS(Alltoallw, all, ns, bs, ts, to_all, negative, bs, ts, comm), alltoallw);
+        const Forms reduce = FORMS(Reduce, one, to_one, kCount, MPI_INT, MPI_SUM, 0, comm);
+        each(MPI_ERR_TYPE, "reduce of no type", FORMS(Reduce, one, to_one, kCount, none, MPI_SUM, 0, comm), reduce);
+        each(MPI_ERR_COUNT, "reduce of less than nothing", FORMS(Reduce, one, to_one, -1, MPI_INT, MPI_SUM, 0, comm),
+             reduce);
+        each(MPI_ERR_OP, "reduce by nothing", FORMS(Reduce, one, to_one, kCount, MPI_INT, MPI_OP_NULL, 0, comm),
+             reduce);
+        const Forms allreduce = FORMS(Allreduce, one, to_one, kCount, MPI_INT, MPI_SUM, comm);
+        each(MPI_ERR_TYPE, "allreduce of no type", FORMS(Allreduce, one, to_one, kCount, none, MPI_SUM, comm),
+             allreduce);
+        each(MPI_ERR_COUNT, "allreduce of less than nothing", FORMS(Allreduce, one, to_one, -1, MPI_INT, MPI_SUM, comm),
+             allreduce);
+        each(MPI_ERR_OP, "allreduce by nothing", FORMS(Allreduce, one, to_one, kCount, MPI_INT, MPI_OP_NULL, comm),
+             allreduce);
+        const Forms scan = FORMS(Scan, one, to_one, kCount, MPI_INT, MPI_SUM, comm);
+        each(MPI_ERR_TYPE, "scan of no type", FORMS(Scan, one, to_one, kCount, none, MPI_SUM, comm), scan);
+        const Forms scattered = FORMS(Reduce_scatter, all, to_one, ns, MPI_INT, MPI_SUM, comm);
+        each(MPI_ERR_TYPE, "reduce_scatter of no type", FORMS(Reduce_scatter, all, to_one, ns, none, MPI_SUM, comm),
+             scattered);
+        each(MPI_ERR_COUNT, "reduce_scatter of less than nothing",
+             FORMS(Reduce_scatter, all, to_one, negative, MPI_INT, MPI_SUM, comm), scattered);
+        const Forms blocks = FORMS(Reduce_scatter_block, all, to_one, kCount, MPI_INT, MPI_SUM, comm);
+        each(MPI_ERR_TYPE, "reduce_scatter_block of no type",
+             FORMS(Reduce_scatter_block, all, to_one, kCount, none, MPI_SUM, comm), blocks);
+    };
+    try_each(0);
+    if (run.size > 1) try_each(run.size - 1);
+}
+
+/// The same of neighbourhoods, where the second of two edges is the wrong one.
+void wrong_edges(Run& run, Form form) {
+    const std::array<int, 1> dimensions{run.size}, periodic{1};
+    MPI_Comm ring = MPI_COMM_NULL;
+    OK(MPI_Cart_create(run.comm, 1, dimensions.data(), periodic.data(), 0, &ring));
+    OK(MPI_Comm_set_errhandler(ring, MPI_ERRORS_RETURN));
+    const MPI_Datatype none = MPI_DATATYPE_NULL;
+    constexpr int kCount = 3000;
+    const std::array<int, 2> counts{kCount, kCount}, short_of_none{kCount, -1}, at{0, kCount};
+    const std::array<MPI_Aint, 2> bytes{0, kCount * MPI_Aint{sizeof(int)}};
+    MPI_Datatype uncommitted = none;
+    OK(MPI_Type_contiguous(1, MPI_INT, &uncommitted));
+    const std::array<MPI_Datatype, 2> types{MPI_INT, MPI_INT}, one_missing{MPI_INT, none},
+        one_new{MPI_INT, uncommitted};
+    const int *ns = counts.data(), *negative = short_of_none.data(), *ds = at.data();
+    const MPI_Aint* bs = bytes.data();
+    const MPI_Datatype *ts = types.data(), *missing = one_missing.data(), *unfinished = one_new.data();
+    int* one = run.values<int>(kCount);
+    int* two = run.values<int>(2 * kCount);
+    int* in = run.output<int>(2 * kCount);
+    const auto each = [&](int wanted, const char* name, const Forms& wrong, const Forms& right) {
+        refused_at_first(run, form, run.size - 1, wanted, name, wrong, right);
+    };
+    const Forms alltoall = FORMS(Neighbor_alltoall, two, kCount, MPI_INT, in, kCount, MPI_INT, ring);
+    each(MPI_ERR_TYPE, "alltoall of no type", FORMS(Neighbor_alltoall, two, kCount, none, in, kCount, MPI_INT, ring),
+         alltoall);
+    each(MPI_ERR_TYPE, "alltoall to no type", FORMS(Neighbor_alltoall, two, kCount, MPI_INT, in, kCount, none, ring),
+         alltoall);
+    each(MPI_ERR_COUNT, "alltoall of less than nothing",
+         FORMS(Neighbor_alltoall, two, -1, MPI_INT, in, kCount, MPI_INT, ring), alltoall);
+    const Forms allgather = FORMS(Neighbor_allgather, one, kCount, MPI_INT, in, kCount, MPI_INT, ring);
+    each(MPI_ERR_TYPE, "allgather of no type", FORMS(Neighbor_allgather, one, kCount, none, in, kCount, MPI_INT, ring),
+         allgather);
+    const Forms allgatherv = FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, ns, ds, MPI_INT, ring);
+    each(MPI_ERR_TYPE, "allgatherv to no type",
+         FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, ns, ds, none, ring), allgatherv);
+    each(MPI_ERR_COUNT, "allgatherv to less than nothing",
+         FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, negative, ds, MPI_INT, ring), allgatherv);
+    const Forms alltoallv = FORMS(Neighbor_alltoallv, two, ns, ds, MPI_INT, in, ns, ds, MPI_INT, ring);
+    each(MPI_ERR_TYPE, "alltoallv of no type", FORMS(Neighbor_alltoallv, two, ns, ds, none, in, ns, ds, MPI_INT, ring),
+         alltoallv);
+    each(MPI_ERR_COUNT, "alltoallv of less than nothing",
+         FORMS(Neighbor_alltoallv, two, negative, ds, MPI_INT, in, ns, ds, MPI_INT, ring), alltoallv);
+    const Forms alltoallw = FORMS(Neighbor_alltoallw, two, ns, bs, ts, in, ns, bs, ts, ring);
+    each(MPI_ERR_TYPE, "alltoallw of no type", FORMS(Neighbor_alltoallw, two, ns, bs, missing, in, ns, bs, ts, ring),
+         alltoallw);
+    each(MPI_ERR_TYPE, "alltoallw to no type", FORMS(Neighbor_alltoallw, two, ns, bs, ts, in, ns, bs, missing, ring),
+         alltoallw);
+    if (form == Form::blocking) {  // the others may pass images, with types of their own
+        each(MPI_ERR_TYPE, "alltoallw of an uncommitted type",
+             FORMS(Neighbor_alltoallw, two, ns, bs, unfinished, in, ns, bs, ts, ring), alltoallw);
+    }
+    each(MPI_ERR_COUNT, "alltoallw to less than nothing",
+         FORMS(Neighbor_alltoallw, two, ns, bs, ts, in, negative, bs, ts, ring), alltoallw);
+    OK(MPI_Type_free(&uncommitted));
+    OK(MPI_Comm_free(&ring));
+}
+
 /// That nothing goes from one rank to another may be said by no elements, or by elements of nothing.
 void nothing_said_in_two_ways(Run& run) {
     Types types;
@@ -1323,6 +1510,8 @@ int main(int argc, char** argv) {
             suite.add("neighbours_ring" + ending, [form](Run& run) { neighbours(run, form, false); });
             suite.add("neighbourhoods" + ending, [form](Run& run) { neighbourhoods(run, form); });
             suite.add("neighbours_graph" + ending, [form](Run& run) { neighbours(run, form, true); });
+            suite.add("wrong_arguments" + ending, [form](Run& run) { wrong_arguments(run, form); });
+            suite.add("wrong_edges" + ending, [form](Run& run) { wrong_edges(run, form); });
             for (const Reduction& test : predefined()) {
                 const bool common = test.name == "sum_int" || test.name == "sum_double";
                 if (form != Form::blocking && !common && test.name != "maxloc_double_int") continue;
