@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/settings.h"
+#include "call/attached_buffers.h"
 #include "call/neighbours.h"
 #include "call/rank_trace.h"
 #include "call/requests.h"
@@ -47,6 +48,7 @@ class Layer {
     transfer::LandingPool landings;
     Requests requests;
     MatchedMessages matched;
+    AttachedBuffers attached_buffers;
     SplitAccesses split_accesses;
     Neighbours neighbours;
     report::Ledger ledger;

@@ -368,6 +368,11 @@ int Neighbours::index_of(const MPI_Comm communicator, const int rank) {
     return members->indices[static_cast<std::size_t>(rank)];
 }
 
+bool Neighbours::has_rank(const MPI_Comm communicator, const int rank) {
+    const Members* const members = _world_up && rank >= 0 ? last_members(communicator) : nullptr;
+    return rank >= 0 && (members == nullptr || static_cast<std::size_t>(rank) < members->indices.size());
+}
+
 Neighbours::Company Neighbours::company_of(const MPI_Comm communicator) {
     const Members* const members = _knows_members ? last_members(communicator) : nullptr;
     if (members == nullptr || members->between) {

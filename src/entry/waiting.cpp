@@ -60,14 +60,8 @@ struct WaitingEntry<function, int (*)(Arguments...)> {
 Services waiting_services() {
     return {
         AWAKEN_WAITS(Barrier_init),
-        AWAKEN_WAITS(Buffer_detach),
-        AWAKEN_WAITS(Buffer_detach_c),
         AWAKEN_WAITS(Buffer_flush),
-        AWAKEN_WAITS(Comm_detach_buffer),
-        AWAKEN_WAITS(Comm_detach_buffer_c),
         AWAKEN_WAITS(Comm_flush_buffer),
-        AWAKEN_WAITS(Session_detach_buffer),
-        AWAKEN_WAITS(Session_detach_buffer_c),
         AWAKEN_WAITS(Session_flush_buffer),
         AWAKEN_WAITS(Cart_create),
         AWAKEN_WAITS(Cart_map),

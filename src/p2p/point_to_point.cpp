@@ -7,6 +7,8 @@
 
 #include <sched.h>
 
+#include <cstring>
+#include <limits>
 #include <optional>
 
 #include "call/call.h"
@@ -116,26 +118,57 @@ int start_receive(const Posted& posted, const int source, const int tag, const M
     }
 }
 
-/// Both halves of an exchange, the receive first. Nothing is left of it when that fails.
+template <class Count>
+int start_send(const Posted& posted, const int destination, const int tag, const MPI_Comm comm,
+               MPI_Request* const request) {
+    const auto out = posted.as<Count>();
+    if constexpr (sizeof(Count) > sizeof(int)) {
+        return below<Function::Isend_c>()(out.address, out.count, out.type, destination, tag, comm, request);
+    } else {
+        return below<Function::Isend>()(out.address, out.count, out.type, destination, tag, comm, request);
+    }
+}
+
+/// Whether the MPI is sure to refuse to send that. Not all that it refuses.
+bool will_be_refused(const Posted& sent, const int destination, const int tag, const MPI_Comm comm) {
+    static const int largest_tag = [] {
+        const int* value = nullptr;
+        int known = 0;
+        layer().real.Comm_get_attr(MPI_COMM_SELF, MPI_TAG_UB, static_cast<void*>(&value), &known);
+        return known != 0 ? *value : std::numeric_limits<int>::max();
+    }();
+    if (sent.count < 0 || sent.type == MPI_DATATYPE_NULL || tag < 0 || tag > largest_tag) {
+        return true;
+    }
+    return comm != MPI_COMM_NULL && destination != MPI_PROC_NULL && !layer().neighbours.has_rank(comm, destination);
+}
+
+/// Both halves of an exchange. Nothing is left of it when that fails.
 template <class Count>
 int start_halves(Departure& departure, const Posted& sent, const int destination, const int send_tag,
                  const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
                  MPI_Request& receiving, MPI_Request& sending) {
+    // The receive comes first, so that its message has a place to go to. But it cannot be taken back once a message has
+    // come, so whatever is wrong with the other half has to be found out before.
+    if (will_be_refused(sent, destination, send_tag, comm)) {
+        if (const int error = start_send<Count>(sent, destination, send_tag, comm, &sending); error != MPI_SUCCESS) {
+            departure.posted(error);  // what it has on offer, nobody will hear of
+            return error;
+        }
+        departure.posted(MPI_SUCCESS);
+        return start_receive<Count>(received, source, receive_tag, comm, &receiving);
+    }
     int error = start_receive<Count>(received, source, receive_tag, comm, &receiving);
     if (error != MPI_SUCCESS) {
-        departure.posted(error);  // what it has on offer, nobody will hear of
-    } else {
-        const auto out = sent.as<Count>();
-        if constexpr (sizeof(Count) > sizeof(int)) {
-            error = below<Function::Isend_c>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
-        } else {
-            error = below<Function::Isend>()(out.address, out.count, out.type, destination, send_tag, comm, &sending);
-        }
         departure.posted(error);
+        return error;
     }
+    error = start_send<Count>(sent, destination, send_tag, comm, &sending);
+    departure.posted(error);
     if (error != MPI_SUCCESS && receiving != MPI_REQUEST_NULL) {
+        // It goes to memory of ours, perhaps, which is about to be given back: its end has to be waited for.
         layer().real.Cancel(&receiving);
-        layer().real.Request_free(&receiving);
+        layer().real.Wait(&receiving, MPI_STATUS_IGNORE);
     }
     return error;
 }
@@ -357,11 +390,15 @@ int exchange_both(Departure& departure, const Posted& sent, const int destinatio
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
     const int error = start_halves<Count>(departure, sent, destination, send_tag, received, source, receive_tag, comm,
                                           receiving, sending);
-    if (error != MPI_SUCCESS) {
-        return error;
-    }
     Layer& owner = layer();
     MPI_Status ignored{};
+    if (error != MPI_SUCCESS) {
+        if (sending != MPI_REQUEST_NULL) {
+            static_cast<void>(wait_for(sending, ignored, &departure));
+            departure.finish();
+        }
+        return error;
+    }
     int received_error = MPI_SUCCESS, sent_error = MPI_SUCCESS;
     bool departed = false, concluded = false, arrived = false;
     // Whichever half fails, the other goes on to its end: its peer may be at the program's buffer.
@@ -511,6 +548,11 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
     const int error = start_halves<Count>(departure, sent, destination, send_tag, received, source, receive_tag, comm,
                                           receiving, sending);
     if (error != MPI_SUCCESS) {
+        if (sending != MPI_REQUEST_NULL) {
+            MPI_Status ignored{};
+            static_cast<void>(wait_for(sending, ignored, &departure));
+            departure.finish();
+        }
         return error;
     }
     if (source != MPI_PROC_NULL) {
@@ -598,32 +640,71 @@ struct NonblockingSendReceiveReplace {
     }
 };
 
-/// The buffer of buffered sends belongs to the MPI, whose CPU writes it.
-struct AttachBuffer {
-    template <Function function, class... Arguments>
-    static int run(Call& call, void* buffer, Arguments... arguments) {
-        gpu::PointerInfo info;
-        const void* const pointer = buffer;
-        layer().gpu().classify({&pointer, 1}, &info);
-        if (info.kind == gpu::MemoryKind::device) {
-            throw ClassedError(MPI_ERR_BUFFER, std::string(call.name()) + ": the buffer is device memory",
-                               "attach host memory; buffered sends of device memory then work");
+/// The buffer of buffered sends belongs to the MPI, whose CPU writes it: in the place of device memory it gets host
+/// memory of the same size. `attach` hands it to the MPI.
+template <class Size, class Attach>
+int attach(void* const buffer, const Size size, const Attach& attach_native) {
+    Layer& owner = layer();
+    gpu::PointerInfo info;
+    const void* const pointer = buffer;
+    owner.gpu().classify({&pointer, 1}, &info);
+    if (info.kind != gpu::MemoryKind::device || size < 0) {
+        return attach_native(buffer);
+    }
+    void* const substitute = owner.attached_buffers.add(buffer, static_cast<std::size_t>(size));
+    try {
+        const int error = attach_native(substitute);
+        if (error != MPI_SUCCESS) {
+            static_cast<void>(owner.attached_buffers.remove(substitute));
         }
-        return below<function>()(buffer, arguments...);
+        return error;
+    } catch (...) {
+        static_cast<void>(owner.attached_buffers.remove(substitute));  // the program's error handler threw
+        throw;
+    }
+}
+
+/// The MPI has given back what was attached: `buffer` is where the program wants its address.
+int detached(const int error, void* const buffer) {
+    if (error != MPI_SUCCESS || buffer == nullptr) {
+        return error;
+    }
+    void* address = nullptr;
+    std::memcpy(&address, buffer, sizeof address);
+    if (void* const given = layer().attached_buffers.remove(address); given != nullptr) {
+        std::memcpy(buffer, &given, sizeof given);
+    }
+    return error;
+}
+
+struct AttachBuffer {
+    template <Function function, class Size>
+    static int run(Call&, void* buffer, Size size) {
+        return attach(buffer, size, [&](void* const host) { return below<function>()(host, size); });
     }
 };
 
 struct AttachBufferOn {
-    template <Function function, class Handle, class... Arguments>
-    static int run(Call& call, Handle object, void* buffer, Arguments... arguments) {
-        gpu::PointerInfo info;
-        const void* const pointer = buffer;
-        layer().gpu().classify({&pointer, 1}, &info);
-        if (info.kind == gpu::MemoryKind::device) {
-            throw ClassedError(MPI_ERR_BUFFER, std::string(call.name()) + ": the buffer is device memory",
-                               "attach host memory; buffered sends of device memory then work");
+    template <Function function, class Handle, class Size>
+    static int run([[maybe_unused]] Call& call, Handle object, void* buffer, Size size) {
+        if constexpr (function == Function::Comm_attach_buffer || function == Function::Comm_attach_buffer_c) {
+            call.on(object);
         }
-        return below<function>()(object, buffer, arguments...);
+        return attach(buffer, size, [&](void* const host) { return below<function>()(object, host, size); });
+    }
+};
+
+struct DetachBuffer {
+    template <Function function, class Size>
+    static int run(Call&, void* buffer, Size* size) {
+        return detached(below<function>()(buffer, size), buffer);
+    }
+};
+
+struct DetachBufferOf {
+    template <Function function, class Handle, class Size>
+    static int run(Call&, Handle object, void* buffer, Size* size) {
+        return detached(below<function>()(object, buffer, size), buffer);
     }
 };
 
@@ -669,6 +750,12 @@ Services point_to_point_services() {
         AWAKEN_SERVE(Comm_attach_buffer_c, AttachBufferOn),
         AWAKEN_SERVE(Session_attach_buffer, AttachBufferOn),
         AWAKEN_SERVE(Session_attach_buffer_c, AttachBufferOn),
+        AWAKEN_SERVE(Buffer_detach, DetachBuffer),
+        AWAKEN_SERVE(Buffer_detach_c, DetachBuffer),
+        AWAKEN_SERVE(Comm_detach_buffer, DetachBufferOf),
+        AWAKEN_SERVE(Comm_detach_buffer_c, DetachBufferOf),
+        AWAKEN_SERVE(Session_detach_buffer, DetachBufferOf),
+        AWAKEN_SERVE(Session_detach_buffer_c, DetachBufferOf),
     };
 }
 

@@ -475,6 +475,71 @@ void startall(Run& run) {
 }
 
 /// Errors of single requests in Waitall and Waitsome: MPI_ERR_IN_STATUS, and the right class in the statuses.
+/// What a program attaches for buffered sends may be memory of any kind, and is what it gets back.
+void room_for_buffered_sends(Run& run) {
+    const Pair pair(run);
+    constexpr int kMessages = 5, kBytes = 3000;
+    constexpr int kRoom = kMessages * (kBytes + MPI_BSEND_OVERHEAD + 64);
+    std::byte* room = run.transient(kRoom);
+    std::byte* out = run.input(kBytes);
+    std::byte* in = run.input(kBytes);
+    using Attach = std::function<int(void*, int)>;
+    using Detach = std::function<int(void*, int*)>;
+    std::vector<std::pair<Attach, Detach>> forms = {
+        {[](void* memory, int bytes) { return MPI_Buffer_attach(memory, bytes); },
+         [](void* address, int* bytes) { return MPI_Buffer_detach(address, bytes); }}};
+#if MPI_VERSION >= 4
+    forms.emplace_back([](void* memory, int bytes) { return MPI_Buffer_attach_c(memory, bytes); },
+                       [](void* address, int* bytes) {
+                           MPI_Count large = 0;
+                           const int code = MPI_Buffer_detach_c(address, &large);
+                           *bytes = static_cast<int>(large);
+                           return code;
+                       });
+#endif
+#ifdef MPI_BUFFER_AUTOMATIC
+    forms.emplace_back([&run](void* memory, int bytes) { return MPI_Comm_attach_buffer(run.comm, memory, bytes); },
+                       [&run](void* address, int* bytes) { return MPI_Comm_detach_buffer(run.comm, address, bytes); });
+    forms.emplace_back([&run](void*, int) { return MPI_Comm_attach_buffer(run.comm, MPI_BUFFER_AUTOMATIC, 0); },
+                       [&run, room](void* address, int* bytes) {
+                           const int code = MPI_Comm_detach_buffer(run.comm, address, bytes);
+                           void* given = nullptr;
+                           std::memcpy(&given, address, sizeof given);
+                           run.expect(given == MPI_BUFFER_AUTOMATIC, "automatic buffering is not detached as such");
+                           std::memcpy(address, &room, sizeof room);
+                           *bytes = kRoom;
+                           return code;
+                       });
+#endif
+    for (const auto& [attach, detach] : forms) {
+        if (pair.sender) {
+            OK(attach(room, kRoom));
+            for (int message = 0; message < kMessages; ++message) {
+                run.refill(out, kBytes, static_cast<std::uint64_t>(message));
+                OK(MPI_Bsend(out, kBytes, MPI_BYTE, pair.peer, kTag, run.comm));
+            }
+            void* address = nullptr;
+            int bytes = 0;
+            OK(detach(&address, &bytes));
+            run.expect(address == room && bytes == kRoom, "what was attached is detached");
+        } else if (pair.receiver) {
+            for (int message = 0; message < kMessages; ++message) {
+                OK(MPI_Recv(in, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+                run.note_bytes(format("message %d", message), in, kBytes);
+            }
+        }
+    }
+    // Refused twice, and again when there is nothing: what is attached stays what it was.
+    if (pair.sender) {
+        OK(MPI_Buffer_attach(room, kRoom));
+        run.note("a second one", error_class(MPI_Buffer_attach(room, kRoom)));
+        void* address = nullptr;
+        int bytes = 0;
+        OK(MPI_Buffer_detach(&address, &bytes));
+        run.expect(address == room && bytes == kRoom, "the first one is detached");
+    }
+}
+
 void errors_in_statuses(Run& run) {
     const Pair pair(run);
     std::byte* first = run.input(2000);
@@ -690,6 +755,7 @@ int main(int argc, char** argv) {
     }
     suite.add("persistent_buffer_reallocated", persistent_buffer_reallocated);
     suite.add("startall", startall);
+    suite.add("room_for_buffered_sends", room_for_buffered_sends);
     suite.add("errors_in_statuses", errors_in_statuses);
     suite.add("generalized", generalized);
     suite.add("error_field_is_kept", error_field_is_kept);
