@@ -38,6 +38,28 @@ def test_lifecycle(
     run(mpi_named(mpi), rank_program(mpi, "lifecycle"), mode, emulate)
 
 
+@pytest.mark.parametrize("copy", [1, 2, 5])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_nothing_came_where_a_copy_failed(
+    mpi: str,
+    copy: int,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """The status of such a receive does not tell of what the layer itself has received."""
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        1,
+        [rank_program(mpi, "lifecycle"), "failing-copies", "--gpu=cuda"],
+        emulate="cuda:1",
+        environment={"AWAKEN_EMULATE_FAULTS": f"copy-error={copy}"},
+        timeout=60,
+    )
+    result.check()
+    assert "ok failing-copies" in result.output, result.explain()
+
+
 @pytest.mark.parametrize("numbers", ["$((2 - PMI_RANK))", "0"], ids=["reversed", "all_the_same"])
 def test_launchers_number_ranks_as_they_like(
     numbers: str,

@@ -32,6 +32,7 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
       settings(std::move(given)),
       tracing(!settings.trace_folder.empty()),
       observed(settings.report || tracing),
+      default_handlers(real, binding),
       datatypes(real),
       pool(settings.pinned_pool_bytes),
       requests(real),

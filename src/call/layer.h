@@ -12,6 +12,7 @@
 #include "base/settings.h"
 #include "call/attached_buffers.h"
 #include "call/neighbours.h"
+#include "call/quietly.h"
 #include "call/rank_trace.h"
 #include "call/requests.h"
 #include "call/split_accesses.h"
@@ -42,6 +43,7 @@ class Layer {
     Native real;          ///< the MPI's own PMPI_ functions, for calls that are ours
     Native below;         ///< what the program would have called without us: a profiling tool below us, or the MPI
     CompletionQuery completion;
+    DefaultHandlers default_handlers;
     Datatypes datatypes;
     transfer::ProcessMemory process_memory;
     transfer::PinnedPool pool;

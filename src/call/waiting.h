@@ -97,6 +97,7 @@ constexpr Waits where_it_waits(const Function function) noexcept {
         case Function::Reduce_local:
         case Function::Reduce_local_c:
         case Function::Type_free:
+        case Function::Comm_set_errhandler:
         case Function::Comm_get_info:
         case Function::Win_get_info:
         case Function::Session_get_info:

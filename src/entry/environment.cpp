@@ -82,6 +82,17 @@ struct TypeFree {
     }
 };
 
+struct SetErrorHandler {
+    template <Function function>
+    static int run(Call& call, MPI_Comm comm, MPI_Errhandler handler) {
+        call.on(comm);
+        if (comm != MPI_COMM_WORLD && comm != MPI_COMM_SELF) {
+            return below<function>()(comm, handler);
+        }
+        return layer().default_handlers.set(below<function>(), comm, handler);
+    }
+};
+
 /// The ranks of a job of several nodes end together what they began together, those without a GPU too; and they answer
 /// those with one who ask whether somebody passes device memory.
 void serve_what_needs_all() {
@@ -189,6 +200,7 @@ Services environment_services() {
         AWAKEN_SERVE(Finalize, Finalize),
         AWAKEN_SERVE(Session_finalize, SessionFinalize),
         AWAKEN_SERVE(Type_free, TypeFree),
+        AWAKEN_SERVE(Comm_set_errhandler, SetErrorHandler),
         AWAKEN_SERVE(Comm_get_info, GetInfo),
         AWAKEN_SERVE(Win_get_info, GetInfo),
         AWAKEN_SERVE(Session_get_info, GetInfo),

@@ -895,6 +895,12 @@ std::shared_ptr<RemoteShipment> Network::wrap(const int peer, const void* const 
     return shipment;
 }
 
+bool Network::begins_like_header(const std::byte* const message) const noexcept {
+    std::uint64_t first = 0;
+    std::memcpy(&first, message, sizeof first);
+    return first == kMagic;
+}
+
 bool Network::is_header(const std::byte* const message, const std::size_t length) const noexcept {
     if (!p2p::is_header_length(length)) {
         return false;

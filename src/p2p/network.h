@@ -237,6 +237,8 @@ class Network {
     /// A header for a small message in host memory, which is copied at once.
     [[nodiscard]] std::shared_ptr<RemoteShipment> wrap(int peer, const void* packed, std::size_t bytes);
 
+    /// False for what is no header. Looks at a few bytes.
+    [[nodiscard]] bool begins_like_header(const std::byte* message) const noexcept;
     /// Whether a received message is a header to this process.
     [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
     /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes

@@ -406,12 +406,9 @@ bool Arrival::sees_header() const noexcept {
         return true;  // nothing says what has come, but the MPI
     }
     const p2p::Link* const link = layer().neighbours.link();
-    return link == nullptr || link->begins_like_header(received());
-}
-
-bool Arrival::shows_headers() const noexcept {
-    const Neighbours& neighbours = layer().neighbours;
-    return exchanging() && neighbours.link() != nullptr && neighbours.network() == nullptr;
+    const Network* const network = layer().neighbours.network();
+    return (link != nullptr && link->begins_like_header(received())) ||
+           (network != nullptr && network->begins_like_header(received()));
 }
 
 const std::byte* Arrival::received() const noexcept {
@@ -613,7 +610,9 @@ void Arrival::settle(MPI_Status& status, int& error) {
             _delivered = -1;  // the status is the MPI's business
         }
     }
-    if (_delivered >= 0 && (fetching() || _error != MPI_SUCCESS)) {
+    // Nor does the program hear of what came into room that is there for headers only.
+    const bool beyond = error_class == MPI_ERR_TRUNCATE && received_bytes(status) == p2p::kLongestHeader;
+    if (_delivered >= 0 && (fetching() || _error != MPI_SUCCESS || beyond)) {
         native.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(_delivered));
     }
     if (_error != MPI_SUCCESS) {
@@ -624,8 +623,9 @@ void Arrival::settle(MPI_Status& status, int& error) {
 // ---- both -----------------------------------------------------------------------------------------------------------
 
 bool WireExchange::advance(const MPI_Status* const arrived, const bool asked) {
+    // Whichever half fails, the other goes on to its end: its peer may be reading the program's buffer, or waiting.
     bool fetched = true;
-    if (_arrival && !_failure) {
+    if (_arrival && !_arrival_failed) {
         try {
             if (arrived != nullptr && !_arrival_seen) {
                 _arrival_seen = true;
@@ -633,26 +633,38 @@ bool WireExchange::advance(const MPI_Status* const arrived, const bool asked) {
             }
             fetched = _arrival_seen && _arrival->advance();
         } catch (const Error& error) {
-            _failure = error;
+            fail(error);
+            _arrival_failed = true;
         }
     }
-    // What is sent goes on in any case: its receiver may be reading the program's buffer.
     if (_departure && !_departed) {
         try {
             _departed = _departure->advance(asked ? Shipment::Patience::long_ : Shipment::Patience::endless);
         } catch (const Error& error) {
             _departed = true;
-            if (!_failure) {
-                _failure = error;
-            }
+            fail(error);
         }
     }
     return fetched && (!_departure || _departed);
 }
 
+void WireExchange::fail(const Error& error) {
+    if (!_failure) {
+        _failure = error;
+    }
+}
+
 void WireExchange::settle(MPI_Status& status, int& error) {
-    if (_arrival && !_failure) {
-        _arrival->settle(status, error);
+    if (_arrival && !_arrival_failed) {
+        try {
+            _arrival->settle(status, error);
+        } catch (const Error& failure) {
+            fail(failure);
+            _arrival_failed = true;
+        }
+    }
+    if (_arrival_failed) {
+        layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);  // not what the header was long
     }
     if (_from_nobody) {
         status.MPI_SOURCE = MPI_PROC_NULL;

@@ -120,8 +120,6 @@ class Arrival {
 
     /// False while there is no header where one would land: nothing has come, or a message of another kind.
     [[nodiscard]] bool sees_header() const noexcept;
-    /// False where sees_header() cannot tell, or only of messages of this node's.
-    [[nodiscard]] bool shows_headers() const noexcept;
     /// The native receive is complete with this status. Starts fetching when a header came. `others`: it is one of
     /// several, maybe, that are fetched at the same time.
     void arrived(const MPI_Status& status, bool others = false);
@@ -201,15 +199,18 @@ class WireExchange final : public Exchange {
     void leave() override;
     [[nodiscard]] bool hand_over() override;
     [[nodiscard]] bool may_have_arrived() const override { return !_arrival || _arrival->sees_header(); }
-    [[nodiscard]] bool shows_headers() const override { return _arrival && _arrival->shows_headers(); }
+    [[nodiscard]] bool shows_headers() const override { return _arrival && _arrival->exchanging(); }
 
   private:
+    /// Of several failures the first is told.
+    void fail(const Error& error);
+
     std::optional<Departure> _departure;
     std::optional<Arrival> _arrival;
     MPI_Comm _communicator;
     bool _from_nobody;
     std::optional<Error> _failure;
-    bool _arrival_seen = false, _departed = false, _settled = false;
+    bool _arrival_seen = false, _arrival_failed = false, _departed = false, _settled = false;
     int _error = MPI_SUCCESS;
 };
 

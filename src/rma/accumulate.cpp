@@ -64,32 +64,6 @@ class Local {
     const Stage::Located _located;
 };
 
-/// Errors of the MPI's that concern no object of the program's are only returned while it lives.
-class Quietly {
-  public:
-    Quietly() {
-        for (Handler& handler : _handlers) {
-            layer().real.Comm_get_errhandler(handler.communicator, &handler.before);
-            layer().real.Comm_set_errhandler(handler.communicator, MPI_ERRORS_RETURN);
-        }
-    }
-    Quietly(const Quietly&) = delete;
-    Quietly& operator=(const Quietly&) = delete;
-    ~Quietly() {
-        for (Handler& handler : _handlers) {
-            layer().real.Comm_set_errhandler(handler.communicator, handler.before);
-            layer().real.Errhandler_free(&handler.before);  // asking for it has made one more, predefined or not
-        }
-    }
-
-  private:
-    struct Handler {
-        MPI_Comm communicator;
-        MPI_Errhandler before = MPI_ERRHANDLER_NULL;
-    };
-    std::array<Handler, 2> _handlers{{{MPI_COMM_WORLD}, {MPI_COMM_SELF}}};  ///< MPIs before 4.0 have the first
-};
-
 /// Whether the MPI has the operation for a predefined type. Asked once, with zeros: if it has not, it tells another
 /// error handler than the window's, which mostly ends the program.
 bool is_defined(const MPI_Op op, const MPI_Datatype element) {
@@ -107,7 +81,7 @@ bool is_defined(const MPI_Op op, const MPI_Datatype element) {
     Layer& owner = layer();
     const auto bytes = static_cast<std::size_t>(owner.datatypes.find(element)->layout.extent());
     std::vector<std::max_align_t> in(bytes / sizeof(std::max_align_t) + 1), inout(in.size());
-    const Quietly quietly;
+    const Quietly quietly(owner.default_handlers);
     const bool answer = owner.real.Reduce_local(in.data(), inout.data(), 1, element, op) == MPI_SUCCESS;
     known.emplace_back(op, element, answer);
     return answer;

@@ -6,10 +6,11 @@
 //     lifecycle sessions-only     MPI_Init is never called
 //     lifecycle threads           MPI_THREAD_MULTIPLE: four threads, each with its communicator, device buffers
 //     lifecycle shared-threads    ... and all on one communicator, told apart by tags
-//     lifecycle level=N           MPI_Init_thread(N): prints what was provided
-//     lifecycle loading=LIBRARY   another thread loads and unloads a library during the first MPI call and MPI_Init
-//     lifecycle call-sites=LIBRARY  calls in turn from two places that share a slot of the loader's table of call sites
-//     lifecycle host              no GPU use at all: no thread, no descriptor may remain
+//     lifecycle failing-copies    some copy between device and host fails: an error, of which the status says nothing
+//     came lifecycle level=N           MPI_Init_thread(N): prints what was provided lifecycle loading=LIBRARY   another
+//     thread loads and unloads a library during the first MPI call and MPI_Init lifecycle call-sites=LIBRARY  calls in
+//     turn from two places that share a slot of the loader's table of call sites lifecycle host              no GPU use
+//     at all: no thread, no descriptor may remain
 //
 // Each prints `ok NAME` on rank 0, or `FAIL NAME: why`, and exits non-zero then.
 #include <dirent.h>
@@ -221,6 +222,35 @@ int sessions_only(const std::string& gpu_name) {
 }
 #endif
 
+/// Messages to itself, until one fails, and one more.
+void failing_copies(Gpu& gpu, int rank) {
+    constexpr int kBytes = 200000;
+    void* const device = gpu.allocate(Kind::device, kBytes);
+    std::vector<std::byte> host(kBytes);
+    int failed = 0;
+    for (int message = 0; message < 40 && failed < 2; ++message) {
+        MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+        MPI_Status statuses[2] = {};
+        int codes[2] = {};
+        MPI(MPI_Irecv(host.data(), kBytes, MPI_BYTE, rank, 5, MPI_COMM_WORLD, &requests[0]));
+        if (MPI_Isend(device, kBytes, MPI_BYTE, rank, 5, MPI_COMM_WORLD, &requests[1]) != MPI_SUCCESS) {
+            MPI(MPI_Cancel(&requests[0]));
+            MPI(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
+            ++failed;
+            continue;
+        }
+        for (int at : {1, 0})
+            codes[at] = MPI_Wait(&requests[at], &statuses[at]);
+        int count = -1;
+        MPI(MPI_Get_count(&statuses[0], MPI_BYTE, &count));
+        check(count == (codes[0] == MPI_SUCCESS ? kBytes : 0), "a receive with the outcome " + error_text(codes[0]) +
+                                                                   " says that " + std::to_string(count) +
+                                                                   " bytes came");
+        failed += codes[0] != MPI_SUCCESS ? 1 : 0;
+    }
+    check(failed > 0, "no copy failed");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -297,6 +327,9 @@ int main(int argc, char** argv) {
                 check(error != MPI_SUCCESS, "device memory after the reset is refused with an error");
                 traffic(host, MPI_COMM_WORLD, 2);
             }
+        } else if (mode == "failing-copies") {
+            const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
+            failing_copies(*gpu, rank);
         } else if (threaded) {
             if (provided == MPI_THREAD_MULTIPLE) {
                 threads(gpu_name, rank, mode == "shared-threads");

@@ -396,6 +396,149 @@ void truncation_told_to_its_communicator(Run& run, bool matched, bool plain) {
     OK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
 }
 
+/// What the error handler below was called with.
+struct Told {
+    int calls = 0;
+    MPI_Comm communicator = MPI_COMM_NULL;
+    int error_class = MPI_SUCCESS;
+};
+Told told;
+
+void take_note(MPI_Comm* communicator, int* code, ...) {
+    told = {told.calls + 1, *communicator, error_class(*code)};
+}
+
+/// The program's own handler hears of it once, and of this communicator. The request is over, whatever the call
+/// returns.
+void truncation_told_to_its_handler(Run& run, bool plain) {
+    const Pair pair(run);
+    constexpr int kSent = 2000, kRoom = 1000;
+    std::byte* buffer = plain ? run.host(kSent) : run.input(kSent);
+    std::byte* into = run.input(kRoom);
+    MPI_Errhandler handler;
+    OK(MPI_Comm_create_errhandler(take_note, &handler));
+    OK(MPI_Comm_set_errhandler(run.comm, handler));
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+    OK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL));
+    for (const bool tested : {false, true}) {
+        told = {};
+        if (pair.sender) OK(MPI_Send(buffer, kSent, MPI_BYTE, pair.peer, kTag, run.comm));
+        if (!pair.receiver) continue;
+        MPI_Request request = MPI_REQUEST_NULL;
+        MPI_Status status{};
+        OK(MPI_Irecv(into, kRoom, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+        if (tested) {
+            for (int flag = 0; flag == 0 && told.calls == 0;)
+                static_cast<void>(MPI_Test(&request, &flag, &status));
+        } else {
+            static_cast<void>(MPI_Wait(&request, &status));
+        }
+        run.expect(told.calls == 1, format("the handler was called %d times", told.calls));
+        run.expect(told.communicator == run.comm && told.error_class == MPI_ERR_TRUNCATE,
+                   "it was told of another error or communicator");
+        run.expect(request == MPI_REQUEST_NULL, "the request is over");
+        run.note_bytes("what fits", into, kRoom);
+    }
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    OK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN));
+    OK(MPI_Comm_set_errhandler(run.comm, MPI_ERRORS_RETURN));
+    OK(MPI_Errhandler_free(&handler));
+}
+
+/// What a layer asks the MPI in between does not change who hears of errors.
+void handlers_stay_as_they_were(Run& run) {
+    std::byte* buffer = run.input(100);
+    const std::array<MPI_Comm, 2> communicators = {MPI_COMM_WORLD, MPI_COMM_SELF};
+    for (const MPI_Errhandler wanted : {MPI_ERRORS_ARE_FATAL, MPI_ERRORS_RETURN}) {
+        for (const MPI_Comm communicator : communicators)
+            OK(MPI_Comm_set_errhandler(communicator, wanted));
+        MPI_Request request;
+        int flag = 0;
+        OK(MPI_Irecv(buffer, 100, MPI_BYTE, run.rank, kTag, run.comm, &request));
+        for (int turn = 0; turn < 5; ++turn)
+            OK(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
+        OK(MPI_Cancel(&request));
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        for (const MPI_Comm communicator : communicators) {
+            MPI_Errhandler found;
+            OK(MPI_Comm_get_errhandler(communicator, &found));
+            run.expect(found == wanted, "another error handler is set");
+            OK(MPI_Errhandler_free(&found));
+        }
+    }
+}
+
+/// A combined operation of which the MPI refuses one half: neither half is begun, and the message for the one and what
+/// the peer receives next are whole. `call` has the arguments of MPI_Sendrecv, and completes what it starts.
+using Combined = std::function<int(const void* out, int out_count, MPI_Datatype out_type, int destination, int send_tag,
+                                   void* in, int in_count, MPI_Datatype in_type, int source, int receive_tag)>;
+
+void refused(Run& run, const Combined& call) {
+    const Pair pair(run);
+    constexpr int kBytes = 5000;
+    const int no_rank = run.size + 3, peer = pair.active ? pair.peer : 0;
+    std::byte* out = run.input(kBytes);
+    std::byte* in = run.input(kBytes);
+    std::byte* after = run.input(kBytes);
+    struct Wrong {
+        const char* name;
+        int out_count;
+        MPI_Datatype out_type;
+        int destination, send_tag, in_count, source;
+    };
+    const std::array<Wrong, 6> cases = {{{"destination", kBytes, MPI_BYTE, no_rank, kTag, kBytes, peer},
+                                         {"count", -1, MPI_BYTE, peer, kTag, kBytes, peer},
+                                         {"type", kBytes, MPI_DATATYPE_NULL, peer, kTag, kBytes, peer},
+                                         {"tag", kBytes, MPI_BYTE, peer, -77, kBytes, peer},
+                                         {"room", kBytes, MPI_BYTE, peer, kTag, -1, peer},
+                                         {"source", kBytes, MPI_BYTE, peer, kTag, kBytes, no_rank}}};
+    for (const Wrong& wrong : cases) {
+        const Step step(run, wrong.name);
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (pair.sender) OK(MPI_Isend(out, kBytes, MPI_BYTE, peer, kTag, run.comm, &request));
+        OK(MPI_Barrier(run.comm));  // it is there, or at least announced
+        if (pair.receiver) {
+            const int code = call(out, wrong.out_count, wrong.out_type, wrong.destination, wrong.send_tag, in,
+                                  wrong.in_count, MPI_BYTE, wrong.source, kTag);
+            run.expect(code != MPI_SUCCESS, format("wrong %s: it succeeded", wrong.name));
+            run.note(wrong.name, error_class(code));
+            MPI_Status status{};
+            OK(MPI_Recv(in, kBytes, MPI_BYTE, peer, kTag, run.comm, &status));
+            run.note_status(wrong.name, status, MPI_BYTE);
+            OK(MPI_Send(after, kBytes, MPI_BYTE, peer, kTag, run.comm));
+        } else if (pair.sender) {
+            OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+            OK(MPI_Recv(after, kBytes, MPI_BYTE, peer, kTag, run.comm, MPI_STATUS_IGNORE));
+            run.note_bytes(wrong.name, after, kBytes);
+            int found = 0;
+            OK(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, run.comm, &found, MPI_STATUS_IGNORE));
+            run.expect(found == 0, format("wrong %s: half of it was sent", wrong.name));
+        }
+    }
+}
+
+void refused_exchanges(Run& run) {
+    refused(run, [&run](const void* out, int out_count, MPI_Datatype out_type, int destination, int send_tag, void* in,
+                        int in_count, MPI_Datatype in_type, int source, int receive_tag) {
+        return MPI_Sendrecv(out, out_count, out_type, destination, send_tag, in, in_count, in_type, source, receive_tag,
+                            run.comm, MPI_STATUS_IGNORE);
+    });
+}
+
+[[maybe_unused]] void refused_nonblocking_exchanges(Run& run) {
+#if MPI_VERSION >= 4 || defined(MPIX_STREAM_NULL)
+    refused(run, [&run](const void* out, int out_count, MPI_Datatype out_type, int destination, int send_tag, void* in,
+                        int in_count, MPI_Datatype in_type, int source, int receive_tag) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        const int code = MPI_Isendrecv(out, out_count, out_type, destination, send_tag, in, in_count, in_type, source,
+                                       receive_tag, run.comm, &request);
+        return code;
+    });
+#else
+    static_cast<void>(run);
+#endif
+}
+
 void handler_that_calls_mpi(MPI_Comm*, int*, ...) {
     std::byte out{}, in{};
     MPI_Sendrecv(&out, 1, MPI_BYTE, 0, kTag, &in, 1, MPI_BYTE, 0, kTag, MPI_COMM_SELF, MPI_STATUS_IGNORE);
@@ -981,17 +1124,18 @@ void add_cases(Suite& suite) {
                   [large, receiving = receiving](Run& run) { truncation(run, receiving, large); });
 #endif
     }
-#if defined(OPEN_MPI) || defined(MPIX_STREAM_NULL)  // the MPI-5 ABI has no question that tells nothing of errors
     for (const bool plain : {false, true}) {
-        // Where messages come from other nodes as well, memory does not tell what has come: MPICH itself is asked.
-        if (std::getenv("AWAKEN_PRETEND_NODES") != nullptr) break;
         const std::string of = plain ? "_plain" : "";
         suite.add("truncation_told_to_its_communicator" + of,
                   [plain](Run& run) { truncation_told_to_its_communicator(run, false, plain); });
         suite.add("truncation_told_to_its_communicator_matched" + of,
                   [plain](Run& run) { truncation_told_to_its_communicator(run, true, plain); });
+        suite.add("truncation_told_to_its_handler" + of,
+                  [plain](Run& run) { truncation_told_to_its_handler(run, plain); });
     }
-#endif
+    suite.add("handlers_stay_as_they_were", handlers_stay_as_they_were, 1);
+    suite.add("refused_exchanges", refused_exchanges);
+    suite.add("refused_nonblocking_exchanges", refused_nonblocking_exchanges);
     suite.add("truncation_of_a_freed_receive", truncation_of_a_freed_receive);
     suite.add("layouts_on_either_side", layouts_on_either_side);
     suite.add("short_messages_into_layouts", short_messages_into_layouts);
