@@ -222,7 +222,7 @@ int sessions_only(const std::string& gpu_name) {
 }
 #endif
 
-/// Messages to itself, until one fails, and one more.
+/// Messages from host memory to the GPU, of this process to itself, until one fails, and one more.
 void failing_copies(Gpu& gpu, int rank) {
     constexpr int kBytes = 200000;
     void* const device = gpu.allocate(Kind::device, kBytes);
@@ -232,8 +232,8 @@ void failing_copies(Gpu& gpu, int rank) {
         MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
         MPI_Status statuses[2] = {};
         int codes[2] = {};
-        MPI(MPI_Irecv(host.data(), kBytes, MPI_BYTE, rank, 5, MPI_COMM_WORLD, &requests[0]));
-        if (MPI_Isend(device, kBytes, MPI_BYTE, rank, 5, MPI_COMM_WORLD, &requests[1]) != MPI_SUCCESS) {
+        MPI(MPI_Irecv(device, kBytes, MPI_BYTE, rank, 5, MPI_COMM_WORLD, &requests[0]));
+        if (MPI_Isend(host.data(), kBytes, MPI_BYTE, rank, 5, MPI_COMM_WORLD, &requests[1]) != MPI_SUCCESS) {
             MPI(MPI_Cancel(&requests[0]));
             MPI(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
             ++failed;
