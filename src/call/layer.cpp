@@ -11,6 +11,7 @@
 #include "base/doctor_notes.h"
 #include "base/error.h"
 #include "p2p/network.h"
+#include "report/totals.h"
 
 namespace awaken::AWAKEN_ABI {
 

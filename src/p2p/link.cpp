@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <thread>
 #include <utility>
@@ -461,11 +462,17 @@ void Link::leave(const std::shared_ptr<Shipment>& shipment) {
         _background.take(shipment);
         return;
     }
-    // Nothing to be done but in the rare case that this one cannot be mapped: a look now and then is enough.
+    // Nothing to be done but in the rare case that this one cannot be mapped: a look now and then is enough. Until then
+    // there may be thousands, most of which are over.
+    std::vector<std::shared_ptr<Shipment>> over;
     {
         const std::scoped_lock lock(_mutex);
-        if (std::find(_left.rbegin(), _left.rend(), shipment) != _left.rend()) {
-            return;
+        if (_left.size() >= _left_enough) {
+            const auto first_over =
+                std::partition(_left.begin(), _left.end(), [](const auto& each) { return !each->_free.load(); });
+            over.assign(std::make_move_iterator(first_over), std::make_move_iterator(_left.end()));
+            _left.erase(first_over, _left.end());
+            _left_enough = std::max(kLeftEnough, 2 * _left.size());
         }
         _left.push_back(shipment);
     }

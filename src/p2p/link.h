@@ -255,7 +255,8 @@ class Link {
     /// True size of a message from `peer` whose header has this length.
     [[nodiscard]] std::optional<std::uint64_t> size_of(int peer, std::size_t header_length) const noexcept;
 
-    /// The call ends and the shipment does not: whatever it may still need is done in the background.
+    /// The call ends and the shipment does not: whatever it may still need is done in the background. Once for
+    /// each.
     void leave(const std::shared_ptr<Shipment>& shipment);
     Background& background() noexcept { return _background; }
     /// Gives back what receivers are done with.
@@ -379,6 +380,8 @@ class Link {
     std::vector<std::shared_ptr<Shipment>> _lingering;
     /// Left by their calls, and waiting for nothing but their receivers, which may yet refuse them.
     std::vector<std::shared_ptr<Shipment>> _left;
+    static constexpr std::size_t kLeftEnough = 64;
+    std::size_t _left_enough = kLeftEnough;  ///< to look for those that are over
     std::uint32_t _retired = 0;
     bool _shut_down = false;
     std::atomic<bool> _ending{false};  ///< what only another process could bring on is given up

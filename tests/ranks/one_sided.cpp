@@ -599,7 +599,7 @@ void passive_target(Run& run) {
     auto* numbers = run.values<int>(1000);
     std::byte* target = run.output<std::byte>(1000);
     const Win window(run, memory, 8000, 1);
-    SharedWords words(run);
+    SharedWords words(run.comm);
     if (run.rank == 0 && device) {
         while (words[0] < run.size - 1)
             usleep(100);
