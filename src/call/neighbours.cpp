@@ -369,8 +369,21 @@ int Neighbours::index_of(const MPI_Comm communicator, const int rank) {
 }
 
 bool Neighbours::has_rank(const MPI_Comm communicator, const int rank) {
-    const Members* const members = _world_up && rank >= 0 ? last_members(communicator) : nullptr;
-    return rank >= 0 && (members == nullptr || static_cast<std::size_t>(rank) < members->indices.size());
+    if (rank < 0) {
+        return false;
+    }
+    if (const Members* const members = _world_up ? last_members(communicator) : nullptr; members != nullptr) {
+        return static_cast<std::size_t>(rank) < members->indices.size();
+    }
+    const Native& native = _owner.real;
+    int inter = 0, size = 0;
+    native.Comm_test_inter(communicator, &inter);
+    if (inter != 0) {
+        native.Comm_remote_size(communicator, &size);
+    } else {
+        native.Comm_size(communicator, &size);
+    }
+    return rank < size;
 }
 
 Neighbours::Company Neighbours::company_of(const MPI_Comm communicator) {

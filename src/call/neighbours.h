@@ -51,7 +51,7 @@ class Neighbours {
     /// Index in the node's segment of the process with this rank in the communicator (in its remote group, if it has
     /// one); -1 when it is on another node, of another world, or without the layer.
     [[nodiscard]] int index_of(MPI_Comm communicator, int rank);
-    /// Whether there is such a rank to send to. True where it is not known.
+    /// Whether there is such a rank to send to.
     [[nodiscard]] bool has_rank(MPI_Comm communicator, int rank);
 
     /// How the members of the communicator do collectives themselves; null where they are not all on this node. The

@@ -530,8 +530,8 @@ template <Function function, class Count>
 int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Posted& sent, const int destination,
                const int send_tag, Arrival arrival, const Posted& received, const int source, const int receive_tag,
                const MPI_Comm comm, MPI_Request* const request) {
-    const bool exchanging = departure.exchanging() || arrival.exchanging();
-    if (!exchanging || (source == MPI_PROC_NULL && destination == MPI_PROC_NULL)) {
+    const bool ours = departure.active() || arrival.active();
+    if (!ours || (source == MPI_PROC_NULL && destination == MPI_PROC_NULL)) {
         const auto out = sent.as<Count>();
         const auto in = received.as<Count>();
         const int error = below<function>()(out.address, out.count, out.type, destination, send_tag, in.address,
@@ -542,7 +542,7 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
         }
         return error;
     }
-    // Two native operations instead of the combined one, whose status does not say how much came in MPICH. The program
+    // Two native operations instead of the combined one, whose status does not say in MPICH how much came. The program
     // holds the receive; the send is completed along with it.
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
     const int error = start_halves<Count>(departure, sent, destination, send_tag, received, source, receive_tag, comm,
@@ -608,13 +608,14 @@ struct NonblockingSendReceiveReplace {
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
         Neighbours::Unprepared unprepared(layer().neighbours);
-        if (!unprepared.allowed()) {
+        const bool headers = !unprepared.allowed();
+        if (headers || Stage(call).locate(buffer, static_cast<std::int64_t>(count), type).served) {
             Departure departure(call);
             Arrival arrival(call);
             const Posted sent = departure.prepare(Mode::detached, buffer, count, type, destination, comm);
             Posted received{buffer, count, type};
             if (source != MPI_PROC_NULL) {
-                received = arrival.prepare(true, buffer, count, type, source, comm);
+                received = arrival.prepare(headers, buffer, count, type, source, comm);
             }
             // The two-buffer function of the same ABI, since the halves have different buffers now.
             constexpr Function kBoth =
@@ -622,19 +623,11 @@ struct NonblockingSendReceiveReplace {
             return start_both<kBoth, Count>(unprepared, std::move(departure), sent, destination, send_tag,
                                             std::move(arrival), received, source, receive_tag, comm, request);
         }
-        Stage stage(call);
-        const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);
-        stage.load();
-        const int error = below<function>()(replaced.address, replaced.count, replaced.type, destination, send_tag,
-                                            source, receive_tag, comm, request);
+        Stage(call).account_native(static_cast<std::int64_t>(count), type);
+        const int error =
+            below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            if (stage.active()) {
-                auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
-                operation->handle = operation->carrier = *request;
-                operation->receives = true;
-                layer().requests.track(std::move(operation));
-            }
         }
         return error;
     }

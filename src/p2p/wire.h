@@ -53,7 +53,7 @@ class Departure {
     /// The native function has returned. What fails comes out of advance(): the message is on its way.
     void posted(int error);
     /// True when there is something to keep until the operation completes.
-    [[nodiscard]] bool active() const noexcept { return exchanging() || _stage.active(); }
+    [[nodiscard]] bool active() const noexcept { return exchanging() || _stage.active() || !_copy.empty(); }
     [[nodiscard]] bool exchanging() const noexcept { return _shipment != nullptr || _remote != nullptr; }
     /// The native send has a request of its own, which advance() completes.
     void carry(const MPI_Request request) noexcept { _carrier = request; }
