@@ -51,21 +51,14 @@ int ask(const MPI_Request request, int& flag, MPI_Status& status) {
 
 void Operation::look() {
     const CompletionQuery& completion = layer().completion;
-    if (completion.available() && exchange->shows_headers() && !exchange->may_have_arrived()) {
-        // What comes here may be too long, and the MPI would raise that where the program does not expect it.
-        if (!completion.of(carrier)) {
-            return;
-        }
-        if (!exchange->may_have_arrived()) {
-            _arrived = true;  // the status is looked at when the MPI completes it
-            _status = MPI_Status{};
-            _seen.store(true, std::memory_order_relaxed);
-            return;
-        }
+    if (completion.available() && exchange->shows_headers() && !exchange->may_have_arrived() &&
+        !completion.of(carrier)) {
+        return;
     }
     int flag = 0;
     MPI_Status status{};
-    // What is sent, and a header, are never too long.
+    // What is sent, and a header, are never too long. Any other message may be, and the MPI would raise that where the
+    // program does not expect it.
     const bool may_fail = exchange->shows_headers() && !exchange->may_have_arrived();
     const int error = may_fail ? ask(carrier, flag, status) : layer().real.Request_get_status(carrier, &flag, &status);
     if (flag != 0 || error != MPI_SUCCESS) {

@@ -56,6 +56,7 @@ int exec(std::span<char* const> words) {
         set_variable(variable.c_str(), value);
     }
     const Settings settings = checked_settings();
+    check_mpi_library(settings);
     const fs::path program = program_of(arguments);
     use_emulation_if_asked();
     if (settings.enabled) {

@@ -68,10 +68,21 @@ void print(const std::vector<SettingDescription>& settings, const Lines& in_file
     }
 }
 
-/// The file itself: where the dynamic loader finds a bare name depends on the program. It is opened, and looked at
-/// more closely, only if the program turns out to have loaded no MPI.
-void check_mpi_library(const std::string& path) {
-    if (path.find('/') == std::string::npos) return;
+}  // namespace
+
+Settings checked_settings() {
+    Settings settings = Settings::from_environment(environ);
+    if (settings.enabled) {
+        static_cast<void>(coll::Selection(settings.collectives, "AWAKEN_COLLECTIVES"));
+        // For no model in particular: all of the file is checked in any case.
+        static_cast<void>(transfer::Tuning::find("", "", settings.tuning_file, environ));
+    }
+    return settings;
+}
+
+void check_mpi_library(const Settings& settings) {
+    const std::string& path = settings.mpi_library;
+    if (!settings.enabled || path.find('/') == std::string::npos) return;
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) {
         throw Error("AWAKEN_MPI=" + path + " is no file",
@@ -83,24 +94,11 @@ void check_mpi_library(const std::string& path) {
     }
 }
 
-}  // namespace
-
-Settings checked_settings() {
-    Settings settings = Settings::from_environment(environ);
-    if (settings.enabled) {
-        static_cast<void>(coll::Selection(settings.collectives, "AWAKEN_COLLECTIVES"));
-        check_mpi_library(settings.mpi_library);
-        // For no model in particular: all of the file is checked in any case.
-        static_cast<void>(transfer::Tuning::find("", "", settings.tuning_file, environ));
-    }
-    return settings;
-}
-
 void print_settings() {
     print(Settings::descriptions(), {});
     print(transfer::Tuning::descriptions(), lines_of_tuning_file());
     std::fflush(stdout);
-    static_cast<void>(checked_settings());
+    check_mpi_library(checked_settings());
 }
 
 }  // namespace awaken::cli

@@ -861,7 +861,8 @@ void no_such_root(Run& run) {
 /// them. The communicator's error handler is told and no other, which would end the program here.
 void refused_at_first(Run& run, Form form, int which, int wanted, const char* name, const Forms& wrong,
                       const Forms& right) {
-    if (run.rank == which) {
+    // Without a GPU the call is the MPI's own, and MPIs crash or hang here.
+    if (run.rank == which && run.gpu().present()) {
         const std::array others{MPI_COMM_WORLD, MPI_COMM_SELF};
         for (MPI_Comm other : others)
             OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
