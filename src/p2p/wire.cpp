@@ -387,7 +387,10 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
     }
     _form = Form::landing;
     const std::int64_t bytes = std::max(_capacity, kHeader);
-    if (bytes <= (from_elsewhere ? kPinnedLandingFromElsewhere : kPinnedLanding)) {
+    // Large ones leave half of the pool to what is under way.
+    const bool from_afar = from_elsewhere && bytes <= kPinnedLandingFromElsewhere &&
+                           owner.pool.spare_bytes() > owner.pool.limit_bytes() / 2;
+    if (bytes <= kPinnedLanding || from_afar) {
         _block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(bytes));
         _landed = _block.data();
     } else {
