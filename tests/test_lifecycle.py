@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import harness
@@ -14,10 +14,24 @@ MODES = ("late-load", "early-load", "reset", "sessions-only", "threads", "shared
 MPIS = ("mpich", "openmpi")
 
 
-def run(mpi: harness.Mpi, program: Path, mode: str, emulate: str | None, with_awaken: bool = True) -> harness.Result:
+def run(
+    mpi: harness.Mpi,
+    program: Path,
+    mode: str,
+    emulate: str | None,
+    with_awaken: bool = True,
+    ranks: int = 2,
+    environment: Mapping[str, str] | None = None,
+) -> harness.Result:
     gpu = "none" if emulate is None else "cuda" if emulate.startswith("cuda") else "hip"
     result = harness.run_ranks(
-        mpi, 2, [program, mode, f"--gpu={gpu}"], emulate=emulate, with_awaken=with_awaken, timeout=90
+        mpi,
+        ranks,
+        [program, mode, f"--gpu={gpu}"],
+        emulate=emulate,
+        with_awaken=with_awaken,
+        environment=environment,
+        timeout=90,
     )
     result.check()
     assert f"ok {mode}" in result.output, result.explain()
@@ -48,16 +62,8 @@ def test_nothing_came_where_a_copy_failed(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     """The status of such a receive does not tell of what the layer itself has received."""
-    result = harness.run_ranks(
-        mpi_named(mpi),
-        1,
-        [rank_program(mpi, "lifecycle"), "failing-copies", "--gpu=cuda"],
-        emulate="cuda:1",
-        environment={"AWAKEN_EMULATE_FAULTS": f"copy-error={copy}"},
-        timeout=60,
-    )
-    result.check()
-    assert "ok failing-copies" in result.output, result.explain()
+    faults = {"AWAKEN_EMULATE_FAULTS": f"copy-error={copy}"}
+    run(mpi_named(mpi), rank_program(mpi, "lifecycle"), "failing-copies", "cuda:1", ranks=1, environment=faults)
 
 
 @pytest.mark.parametrize("numbers", ["$((2 - PMI_RANK))", "0"], ids=["reversed", "all_the_same"])

@@ -6,11 +6,11 @@
 //     lifecycle sessions-only     MPI_Init is never called
 //     lifecycle threads           MPI_THREAD_MULTIPLE: four threads, each with its communicator, device buffers
 //     lifecycle shared-threads    ... and all on one communicator, told apart by tags
-//     lifecycle failing-copies    some copy between device and host fails: an error, of which the status says nothing
-//     came lifecycle level=N           MPI_Init_thread(N): prints what was provided lifecycle loading=LIBRARY   another
-//     thread loads and unloads a library during the first MPI call and MPI_Init lifecycle call-sites=LIBRARY  calls in
-//     turn from two places that share a slot of the loader's table of call sites lifecycle host              no GPU use
-//     at all: no thread, no descriptor may remain
+//     lifecycle failing-copies    some copy between device and host fails: an error, and no byte in the status
+//     lifecycle level=N           MPI_Init_thread(N): prints what was provided
+//     lifecycle loading=LIBRARY   another thread loads and unloads a library during the first MPI call and MPI_Init
+//     lifecycle call-sites=LIBRARY  calls in turn from two places that share a slot of the loader's table of call sites
+//     lifecycle host              no GPU use at all: no thread, no descriptor may remain
 //
 // Each prints `ok NAME` on rank 0, or `FAIL NAME: why`, and exits non-zero then.
 #include <dirent.h>
