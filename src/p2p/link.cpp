@@ -438,9 +438,7 @@ void Link::retire(std::shared_ptr<Shipment> shipment) {
         return;
     }
     if (shipment->is_over()) {
-        const std::scoped_lock lock(shipment->_mutex);
-        shipment->release_all();
-        _outbox.release(shipment->_ticket);
+        shipment->give_back();
         return;
     }
     bool look_through = false;
@@ -507,9 +505,7 @@ void Link::sweep() noexcept {
         }
     }
     for (const std::shared_ptr<Shipment>& shipment : over) {
-        const std::scoped_lock lock(shipment->_mutex);
-        shipment->release_all();
-        _outbox.release(shipment->_ticket);
+        shipment->give_back();
     }
 }
 

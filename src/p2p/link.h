@@ -91,6 +91,8 @@ class Shipment final : public Job {
     [[nodiscard]] bool parts_done(bool publish);
     void check_alive();
     void release_all() noexcept;
+    /// When it is over: gives back all it has, the slot too. Whoever asks later hears that the buffer is free.
+    void give_back() noexcept;
 
     Link& _link;
     std::mutex _mutex;

@@ -12,7 +12,7 @@ Shipment::~Shipment() {
     release_all();
 }
 
-/// Gives back everything but the slot, which Link::sweep() or withdraw() did.
+/// Gives back everything but the slot.
 void Shipment::release_all() noexcept {
     _parts.clear();  // waits for copies under way
     _ring.reset();
@@ -26,6 +26,16 @@ void Shipment::release_all() noexcept {
             _link._segment.release(_shared_offset, _shared_bytes);
         }  // else its receiver may still come for it, and it goes with the segment
     }
+}
+
+void Shipment::give_back() noexcept {
+    const std::scoped_lock lock(_mutex);
+    release_all();
+    _traced.end();
+    // Whoever still holds this, as the background does until its next turn, must let the slot alone: it may be
+    // another message's at once.
+    _free.store(true, std::memory_order_release);
+    _link._outbox.release(_ticket);
 }
 
 void Shipment::settle_source() {
@@ -78,6 +88,9 @@ bool Shipment::advance(const Patience patience) {
         return true;
     }
     const std::scoped_lock lock(_mutex);
+    if (_free.load(std::memory_order_relaxed)) {
+        return true;  // given back while this waited for the lock
+    }
     if (_error) {
         throw *_error;
     }

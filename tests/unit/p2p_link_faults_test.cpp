@@ -557,6 +557,48 @@ SCENARIO(refused_while_it_is_copied) {
         });
 }
 
+/// A message that was fetched while it was being copied out, and given back, of which somebody (the background) still
+/// holds the shipment and looks at it once more: its slot is the next message's by then.
+SCENARIO(looked_at_after_it_was_given_back) {
+    constexpr std::size_t kFirst = 300 * KiB, kSecond = 1 * MiB;
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, 0ns)},
+        [](Node& node) {
+            Memory first_source(node, Kind::device, kFirst), second_source(node, Kind::device, kSecond);
+            first_source.write(content_of(kFirst, 3));
+            second_source.write(content_of(kSecond, 4));
+            const auto first = ship(node, first_source, kFirst);
+            // Copies within a device are late here, by far longer than the receiver takes.
+            require(!first->advance(Patience::short_), "the copy is begun");
+            node.send_header(*first);
+            wait_until([&] { return first->is_over(); }, "the receiver of the first message");
+            node.link->retire(first);
+
+            const auto second = ship(node, second_source, kSecond);
+            node.send_header(*second);
+            require(first->header_length() == second->header_length(), "they have the same slot");
+            wait_until_free(*second, "a message whose receiver does not come");
+            require(first->advance(Patience::endless), "there is nothing more to do for the first message");
+            second_source.fill(0xDD);
+            node.wire->tell();
+            node.wire->hear();
+            node.link->retire(second);
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, kSecond);
+            const auto first = fetch(node, node.wire->receive(), destination, kFirst);
+            require(first != nullptr, "the first message cannot be fetched");
+            finish(first, "the first message");
+            const Bytes header = node.wire->receive();
+            node.wire->hear();
+            const auto second = fetch(node, header, destination, kSecond);
+            require(second != nullptr, "the second message cannot be fetched");
+            finish(second, "the second message");
+            require(destination.read() == content_of(kSecond, 4), "it is wrong");
+            node.wire->tell();
+        });
+}
+
 /// A receiver that lost the descriptor of the shared memory: it gets an error, and the sender does not wait for it.
 SCENARIO(shared_memory_that_cannot_be_mapped) {
     const std::size_t bytes = arguments.at(1) == "ring" ? 1 * MiB : arguments.at(1) == "fitting" ? 100 * KiB : 100;
@@ -841,6 +883,9 @@ TEST_P(LinkFaultsTest, WithoutMemoryForACopyTheSenderWaits) {
 }
 TEST_P(LinkFaultsTest, ARefusalThatMeetsACopyOnItsWayLosesNothing) {
     run("refused_while_it_is_copied", {}, "300000");
+}
+TEST_P(LinkFaultsTest, ASlotThatWasGivenBackIsLetAlone) {
+    run("looked_at_after_it_was_given_back", {}, "300000");
 }
 TEST_P(LinkFaultsTest, SharedMemoryThatCannotBeMappedIsAnErrorAndNoWait) {
     for (const char* const size : {"small", "fitting", "ring"})
