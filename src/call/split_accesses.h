@@ -2,8 +2,8 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "call/stage.h"
@@ -15,6 +15,7 @@ struct SplitAccess {
     Stage stage;
     void* address;                             ///< of the image
     int (*end)(MPI_File, void*, MPI_Status*);  ///< the MPI's second half of the access
+    bool refused = false;                      ///< the MPI did not end it when the program asked
 };
 
 /// One for each file at most: MPI-4.1, 14.4.5 allows a file handle one split collective at a time.
@@ -22,23 +23,23 @@ class SplitAccesses {
   public:
     void keep(const MPI_File file, SplitAccess access) {
         const std::scoped_lock lock(_mutex);
-        _accesses.insert_or_assign(file, std::move(access));
+        _accesses.insert_or_assign(file, std::make_shared<SplitAccess>(std::move(access)));
     }
-    /// Nothing where the program's own buffer was handed on.
-    [[nodiscard]] std::optional<SplitAccess> take(const MPI_File file) {
+    /// Null where the program's own buffer was handed on.
+    [[nodiscard]] std::shared_ptr<SplitAccess> find(const MPI_File file) const {
         const std::scoped_lock lock(_mutex);
         const auto found = _accesses.find(file);
-        if (found == _accesses.end()) {
-            return std::nullopt;
-        }
-        SplitAccess access = std::move(found->second);
-        _accesses.erase(found);
-        return access;
+        return found != _accesses.end() ? found->second : nullptr;
+    }
+    /// The MPI has ended it.
+    void drop(const MPI_File file) {
+        const std::scoped_lock lock(_mutex);
+        _accesses.erase(file);
     }
 
   private:
-    std::mutex _mutex;
-    std::map<MPI_File, SplitAccess> _accesses;
+    mutable std::mutex _mutex;
+    std::map<MPI_File, std::shared_ptr<SplitAccess>> _accesses;
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -124,13 +124,17 @@ using BeginWriteAll = Begin<Access::in, Function::File_write_all_end>;
 using BeginWriteAtAll = Begin<Access::in, Function::File_write_at_all_end>;
 using BeginWriteOrdered = Begin<Access::in, Function::File_write_ordered_end>;
 
-/// Lets `native`, the MPI's function, end an access, and stores what was read.
+/// Lets `native`, the MPI's function, end an access, and stores what was read. Where the MPI does not end it, as by the
+/// second half of another one, its image stays: the MPI may still use it, and the right half still has to deliver it.
 template <class Native>
-int end_access(const Native& native, SplitAccess& access, const MPI_File file, MPI_Status* const status) {
+int end_access(const Native& native, const std::shared_ptr<SplitAccess>& access, const MPI_File file,
+               MPI_Status* const status) {
     MPI_Status own{};
-    const int error = native(file, access.address, &own);
+    access->refused = true;  // also where the program's error handler leaves by an exception
+    const int error = native(file, access->address, &own);
     if (error == MPI_SUCCESS) {
-        access.stage.store(transferred_bytes(own));
+        layer().split_accesses.drop(file);
+        access->stage.store(transferred_bytes(own));
     }
     return_status(status, own);
     return error;
@@ -141,31 +145,35 @@ struct End {
     template <Function function, class Buffer>
     static int run(Call& call, MPI_File file, Buffer* buffer, MPI_Status* status) {
         call.on_file(file);
-        std::optional<SplitAccess> access = layer().split_accesses.take(file);
-        if (!access) {
+        const std::shared_ptr<SplitAccess> access = layer().split_accesses.find(file);
+        if (access == nullptr) {
             return below<function>()(file, buffer, status);
         }
-        return end_access(below<function>(), *access, file, status);
+        return end_access(below<function>(), access, file, status);
     }
 };
 
 /// MPI_File_close(file). A program that has not ended its split access is wrong, but MPIs take it: the access is ended
 /// here, since its image cannot be given back while the MPI may use it, nor be left for the next file that gets the
-/// same handle.
+/// same handle. One that the MPI would not end before is left to it.
 struct Close {
     template <Function function>
     static int run(Call& call, MPI_File* file) {
-        std::optional<SplitAccess> access = file != nullptr ? layer().split_accesses.take(*file) : std::nullopt;
-        if (!access) {
+        SplitAccesses& accesses = layer().split_accesses;
+        const std::shared_ptr<SplitAccess> access = file != nullptr ? accesses.find(*file) : nullptr;
+        if (access == nullptr) {
             return below<function>()(file);
         }
         call.on_file(*file);
         int first = MPI_SUCCESS;
-        try {
-            first = end_access(access->end, *access, *file, MPI_STATUS_IGNORE);
-        } catch (const Error& error) {
-            first = call.fail(MPI_ERR_OTHER, error);  // now, while there is a file to raise it on
+        if (!access->refused) {
+            try {
+                first = end_access(access->end, access, *file, MPI_STATUS_IGNORE);
+            } catch (const Error& error) {
+                first = call.fail(MPI_ERR_OTHER, error);  // now, while there is a file to raise it on
+            }
         }
+        accesses.drop(*file);  // `access` lives until the file is closed
         const int error = below<function>()(file);
         return first == MPI_SUCCESS ? error : first;
     }

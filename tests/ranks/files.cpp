@@ -187,6 +187,20 @@ void split(Run& run) {
     OK(MPI_File_read_ordered_end(file, ordered, MPI_STATUS_IGNORE));
 }
 
+/// Ended first by the second half of another access, which an MPI may take or not.
+void wrongly_ended(Run& run) {
+    const TemporaryFile file(run);
+    std::byte* out = run.input(Gaps::kBytes);
+    std::byte* in = run.input(Gaps::kBytes);
+    const MPI_Offset mine = static_cast<MPI_Offset>(run.rank) * Gaps::kBytes;
+    OK(MPI_File_write_at_all(file, mine, out, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+    synchronise(run, file);
+    OK(MPI_File_read_at_all_begin(file, mine, in, Gaps::kBytes, MPI_BYTE));
+    const int code = MPI_File_write_at_all_end(file, in, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) OK(MPI_File_read_at_all_end(file, in, MPI_STATUS_IGNORE));
+    run.note_bytes("read by an access that was ended wrongly", in, Gaps::kBytes);
+}
+
 #ifndef OPEN_MPI  // Open MPI synchronises no file any more after that
 /// MPIs take it that a split access is never ended. The next file, whose handle may be the same, knows nothing of it.
 void never_ended(Run& run) {
@@ -263,6 +277,7 @@ int main(int argc, char** argv) {
     suite.add("in_order", in_order);
     suite.add("nonblocking", nonblocking);
     suite.add("split", split);
+    suite.add("wrongly_ended", wrongly_ended);
 #ifndef OPEN_MPI
     suite.add("never_ended", never_ended);
 #endif

@@ -48,6 +48,25 @@ def test_tool_below(mpi: str, tmp_path: Path, awaken_program: Path, mpi_named: C
     assert counted == {0: (7, 7 * 4000, 1), 1: (0, 0, 1)}, result.explain()
 
 
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_access_that_is_not_ended(
+    mpi: str,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """What stands for the program's buffer is kept until the MPI has ended the access."""
+    chosen = mpi_named(mpi)
+    libraries = f"-Wl,-rpath,{chosen.mpiexec.parents[1] / 'lib'}"
+    tool = build(chosen, tmp_path / "librefuse.so", "-shared", "-fPIC", str(FOLDER / "refuse_end.c"), libraries)
+    program = f"{rank_program(mpi, 'files')} --gpu=cuda --filter=wrongly_ended"
+    script = f'LD_PRELOAD="$LD_PRELOAD:{tool}" exec {program}'
+    result = harness.run_ranks(chosen, 2, ["/bin/sh", "-c", script], emulate="cuda:2", timeout=60)
+    result.check()
+    assert "ok wrongly_ended" in result.output, result.explain()
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_local_scope(mpi: str, tmp_path: Path, awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
     chosen = mpi_named(mpi)
