@@ -204,7 +204,10 @@ bool accumulate_by_kernel(Window& window, const Local& origin, const Local* cons
     fold.targets = {reinterpret_cast<std::uint64_t>(place)};
     fold.elements = static_cast<std::uint64_t>(found.bytes) / kernels::element_bytes(kernels::type_of(code));
     const auto bytes = static_cast<std::size_t>(found.bytes);
-    std::vector<std::byte> before;
+    transfer::StagingBlock before;
+    if (result != nullptr && !result->is_contiguous()) {
+        before = owner.pool.acquire(owner.gpu(), bytes);
+    }
     {
         const rma::Exposure::Update update(window.exposure(), target.rank);
         if (result != nullptr) {
@@ -215,13 +218,12 @@ bool accumulate_by_kernel(Window& window, const Local& origin, const Local* cons
                            {place, nullptr}, bytes)
                     .wait();
             } else {
-                before.resize(bytes);
                 read_target(found, target.count, before.data());
             }
         }
         engine->run(device, fold);
     }
-    if (!before.empty()) {
+    if (before.data() != nullptr) {
         result->unpack(before.data());
     }
     return true;
@@ -343,17 +345,21 @@ bool compare_and_swap(Call& call, Window& window, const void* const origin, cons
         return false;
     }
     const auto bytes = static_cast<std::size_t>(found->bytes);
-    std::vector<std::byte> wanted(bytes), expected(bytes), there(bytes);
-    swapped_in.pack(wanted.data());
-    compared.pack(expected.data());
+    // Page-locked: while the target is updated, others wait for these copies.
+    const transfer::StagingBlock values = layer().pool.acquire(layer().gpu(), 3 * bytes);
+    std::byte* const wanted = values.data();
+    std::byte* const expected = wanted + bytes;
+    std::byte* const there = expected + bytes;
+    swapped_in.pack(wanted);
+    compared.pack(expected);
     {
         const rma::Exposure::Update update(window.exposure(), target.rank);
-        read_target(*found, 1, there.data());
-        if (std::memcmp(there.data(), expected.data(), bytes) == 0) {
-            write_target(*found, 1, wanted.data());
+        read_target(*found, 1, there);
+        if (std::memcmp(there, expected, bytes) == 0) {
+            write_target(*found, 1, wanted);
         }
     }
-    to.unpack(there.data());
+    to.unpack(there);
     call.account(report::Path::copied, found->bytes);
     return true;
 }
