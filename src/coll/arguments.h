@@ -14,7 +14,11 @@ namespace awaken::AWAKEN_ABI {
 
 /// All of these throw ClassedError, and the call raises it on its communicator.
 template <class Count>
-void check_elements(const Call& call, const Count count, const MPI_Datatype type) {
+void check_elements(const Call& call, const void* const buffer, const Count count, const MPI_Datatype type) {
+    if (buffer == MPI_IN_PLACE && count > 0) {
+        throw ClassedError(MPI_ERR_BUFFER, std::string(call.name()) + ": MPI_IN_PLACE stands where a buffer has to be",
+                           "look up which of the buffers it may replace, and on which ranks");
+    }
     if (count < 0) {
         throw ClassedError(MPI_ERR_COUNT, std::string(call.name()) + ": a count is " + std::to_string(count),
                            "look at how it is computed");
@@ -28,17 +32,31 @@ void check_elements(const Call& call, const Count count, const MPI_Datatype type
 }
 
 template <class Count>
-void check_parts(const Call& call, const Count* const counts, const MPI_Datatype type, const int n) {
+void check_parts(const Call& call, const void* const buffer, const Count* const counts, const MPI_Datatype type,
+                 const int n) {
     for (int i = 0; i < n; ++i) {
-        check_elements(call, counts[i], type);
+        check_elements(call, buffer, counts[i], type);
     }
 }
 
 template <class Count>
-void check_parts(const Call& call, const Count* const counts, const MPI_Datatype* const types, const int n) {
+void check_parts(const Call& call, const void* const buffer, const Count* const counts, const MPI_Datatype* const types,
+                 const int n) {
     for (int i = 0; i < n; ++i) {
-        check_elements(call, counts[i], types[i]);
+        check_elements(call, buffer, counts[i], types[i]);
     }
+}
+
+/// Whether MPI_IN_PLACE says that this member's data is in its other buffer. It has no such meaning between two groups,
+/// nor beside the root where there is one.
+[[nodiscard]] inline bool is_in_other_buffer(const void* const buffer, const Group& group) {
+    return buffer == MPI_IN_PLACE && !group.between;
+}
+[[nodiscard]] inline bool is_in_other_buffer(const void* const buffer, const Group& group, const int root) {
+    return is_in_other_buffer(buffer, group) && group.is_root(root);
+}
+[[nodiscard]] inline bool is_in_other_buffer(const void* const buffer, const MPI_Comm comm) {
+    return buffer == MPI_IN_PLACE && is_in_other_buffer(buffer, group_of(comm));
 }
 
 inline void check_operation(const Call& call, const MPI_Op op) {

@@ -100,7 +100,7 @@ struct Broadcast {
         const Group group = group_of(comm);
         check_root(call, group, root);
         if (group.is_root(root) || group.is_leaf(root)) {
-            check_elements(call, count, type);
+            check_elements(call, buffer, count, type);
         }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::broadcast, tail...); here) {
@@ -168,11 +168,11 @@ struct Gather {
         call.on(comm);
         const Group group = group_of(comm);
         check_root(call, group, root);
-        if (send_buffer != MPI_IN_PLACE && group.is_leaf(root)) {
-            check_elements(call, send_count, send_type);
+        if (group.is_leaf(root) && !is_in_other_buffer(send_buffer, group, root)) {
+            check_elements(call, send_buffer, send_count, send_type);
         }
         if (group.is_root(root)) {
-            check_elements(call, receive_count, receive_type);
+            check_elements(call, receive_buffer, receive_count, receive_type);
         }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::gather, tail...); here) {
@@ -265,11 +265,11 @@ struct GatherV {
         call.on(comm);
         const Group group = group_of(comm);
         check_root(call, group, root);
-        if (send_buffer != MPI_IN_PLACE && group.is_leaf(root)) {
-            check_elements(call, send_count, send_type);
+        if (group.is_leaf(root) && !is_in_other_buffer(send_buffer, group, root)) {
+            check_elements(call, send_buffer, send_count, send_type);
         }
         if (group.is_root(root)) {
-            check_parts(call, receive_counts, receive_type, group.size);
+            check_parts(call, receive_buffer, receive_counts, receive_type, group.size);
         }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::gather, tail...); here) {
@@ -334,10 +334,10 @@ struct Scatter {
         const Group group = group_of(comm);
         check_root(call, group, root);
         if (group.is_root(root)) {
-            check_elements(call, send_count, send_type);
+            check_elements(call, send_buffer, send_count, send_type);
         }
-        if (receive_buffer != MPI_IN_PLACE && group.is_leaf(root)) {
-            check_elements(call, receive_count, receive_type);
+        if (group.is_leaf(root) && !is_in_other_buffer(receive_buffer, group, root)) {
+            check_elements(call, receive_buffer, receive_count, receive_type);
         }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::scatter, tail...); here) {
@@ -436,10 +436,10 @@ struct ScatterV {
         const Group group = group_of(comm);
         check_root(call, group, root);
         if (group.is_root(root)) {
-            check_parts(call, send_counts, send_type, group.size);
+            check_parts(call, send_buffer, send_counts, send_type, group.size);
         }
-        if (receive_buffer != MPI_IN_PLACE && group.is_leaf(root)) {
-            check_elements(call, receive_count, receive_type);
+        if (group.is_leaf(root) && !is_in_other_buffer(receive_buffer, group, root)) {
+            check_elements(call, receive_buffer, receive_count, receive_type);
         }
         bool all_host = false;
         if (OnNode here(call, comm, Kind::scatter, tail...); here) {
@@ -503,10 +503,10 @@ struct GatherAll {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        if (send_buffer != MPI_IN_PLACE) {
-            check_elements(call, send_count, send_type);
+        if (!is_in_other_buffer(send_buffer, comm)) {
+            check_elements(call, send_buffer, send_count, send_type);
         }
-        check_elements(call, receive_count, receive_type);
+        check_elements(call, receive_buffer, receive_count, receive_type);
         bool all_host = false;
         if (OnNode here(call, comm, to_each ? Kind::alltoall : Kind::allgather, tail...); here) {
             const std::int64_t all = static_cast<std::int64_t>(receive_count) * here.size();
@@ -609,10 +609,10 @@ struct AllGatherV {
                    Tail... tail) {
         call.on(comm);
         const Group group = group_of(comm);
-        if (send_buffer != MPI_IN_PLACE) {
-            check_elements(call, send_count, send_type);
+        if (!is_in_other_buffer(send_buffer, group)) {
+            check_elements(call, send_buffer, send_count, send_type);
         }
-        check_parts(call, receive_counts, receive_type, group.size);
+        check_parts(call, receive_buffer, receive_counts, receive_type, group.size);
         bool all_host = false;
         if (OnNode here(call, comm, Kind::allgather, tail...); here) {
             here.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
@@ -666,10 +666,10 @@ struct AllToAllV {
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         const Group group = group_of(comm);
-        if (send_buffer != MPI_IN_PLACE) {
-            check_parts(call, send_counts, send_type, group.size);
+        if (!is_in_other_buffer(send_buffer, group)) {
+            check_parts(call, send_buffer, send_counts, send_type, group.size);
         }
-        check_parts(call, receive_counts, receive_type, group.size);
+        check_parts(call, receive_buffer, receive_counts, receive_type, group.size);
         bool all_host = false;
         if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
             here.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
@@ -721,10 +721,10 @@ struct AllToAllW {
                    Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         const Group group = group_of(comm);
-        if (send_buffer != MPI_IN_PLACE) {
-            check_parts(call, send_counts, send_types, group.size);
+        if (!is_in_other_buffer(send_buffer, group)) {
+            check_parts(call, send_buffer, send_counts, send_types, group.size);
         }
-        check_parts(call, receive_counts, receive_types, group.size);
+        check_parts(call, receive_buffer, receive_counts, receive_types, group.size);
         bool all_host = false;
         if (OnNode here(call, comm, Kind::alltoall, tail...); here) {
             here.receives_typed_parts(receive_buffer, receive_counts, receive_displacements, receive_types);
@@ -776,8 +776,13 @@ struct Reduce {
         call.on(comm);
         const Group group = group_of(comm);
         check_root(call, group, root);
+        if (group.is_leaf(root) && !is_in_other_buffer(send_buffer, group, root)) {
+            check_elements(call, send_buffer, count, type);
+        }
+        if (group.is_root(root)) {
+            check_elements(call, receive_buffer, count, type);
+        }
         if (group.is_root(root) || group.is_leaf(root)) {
-            check_elements(call, count, type);
             check_operation(call, op);
         }
         bool all_host = false;
@@ -859,8 +864,6 @@ struct ReduceAll {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        check_elements(call, count, type);
-        check_operation(call, op);
         // MPI_Exscan leaves the first rank's buffer alone.
         constexpr bool partial = function == Function::Exscan || function == Function::Iexscan ||
                                  function == Function::Exscan_c || function == Function::Iexscan_c ||
@@ -869,6 +872,13 @@ struct ReduceAll {
                                function == Function::Iallreduce || function == Function::Iallreduce_c ||
                                function == Function::Allreduce_init || function == Function::Allreduce_init_c;
         const bool in_place = send_buffer == MPI_IN_PLACE;
+        if (!is_in_other_buffer(send_buffer, comm)) {
+            check_elements(call, send_buffer, count, type);
+        }
+        if (in_place || !partial || receive_buffer != MPI_IN_PLACE || group_of(comm).rank != 0) {
+            check_elements(call, receive_buffer, count, type);
+        }
+        check_operation(call, op);
         bool all_host = false;
         if (OnNode here(call, comm, total ? Kind::allreduce : partial ? Kind::exscan : Kind::scan, tail...); here) {
             const bool only_sends = partial && here.rank() == 0;
@@ -950,7 +960,14 @@ struct ReduceScatter {
         call.on(comm);
         int size = 0;
         layer().real.Comm_size(comm, &size);
-        check_parts(call, receive_counts, type, size);
+        if (is_in_other_buffer(send_buffer, comm)) {
+            check_parts(call, receive_buffer, receive_counts, type, size);
+        } else {
+            check_parts(call, send_buffer, receive_counts, type, size);
+            if (receive_buffer == MPI_IN_PLACE) {
+                check_elements(call, receive_buffer, receive_counts[group_of(comm).rank], type);
+            }
+        }
         check_operation(call, op);
         if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {
             const auto begin = receive_counts + here.rank();
@@ -1002,7 +1019,10 @@ struct ReduceScatterBlock {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count receive_count, MPI_Datatype type,
                    MPI_Op op, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        check_elements(call, receive_count, type);
+        if (!is_in_other_buffer(send_buffer, comm)) {
+            check_elements(call, send_buffer, receive_count, type);
+        }
+        check_elements(call, receive_buffer, receive_count, type);
         check_operation(call, op);
         bool all_host = false;
         if (OnNode here(call, comm, Kind::reduce_scatter, tail...); here) {

@@ -129,8 +129,8 @@ struct NeighbourRegular {
     static int run(Call& call, const void* send_buffer, Count send_count, MPI_Datatype send_type, void* receive_buffer,
                    Count receive_count, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        check_elements(call, send_count, send_type);
-        check_elements(call, receive_count, receive_type);
+        check_elements(call, send_buffer, send_count, send_type);
+        check_elements(call, receive_buffer, receive_count, receive_type);
         const auto outcome = by_messages(
             call, comm,
             [&, block = receive_count * extent_of(receive_type)](const std::size_t place) {
@@ -170,8 +170,8 @@ struct NeighbourAllGatherV {
                    Tail... tail) {
         call.on(comm);
         const NeighbourCounts neighbours = neighbours_of(comm);
-        check_elements(call, send_count, send_type);
-        check_parts(call, receive_counts, receive_type, neighbours.sources);
+        check_elements(call, send_buffer, send_count, send_type);
+        check_parts(call, receive_buffer, receive_counts, receive_type, neighbours.sources);
         const auto outcome = by_messages(
             call, comm,
             [&, extent = extent_of(receive_type)](const std::size_t place) {
@@ -204,8 +204,8 @@ struct NeighbourAllToAllV {
                    Displacements receive_displacements, MPI_Datatype receive_type, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         const NeighbourCounts neighbours = neighbours_of(comm);
-        check_parts(call, send_counts, send_type, neighbours.destinations);
-        check_parts(call, receive_counts, receive_type, neighbours.sources);
+        check_parts(call, send_buffer, send_counts, send_type, neighbours.destinations);
+        check_parts(call, receive_buffer, receive_counts, receive_type, neighbours.sources);
         const auto outcome = by_messages(
             call, comm,
             [&, extent = extent_of(receive_type)](const std::size_t place) {
@@ -242,8 +242,8 @@ struct NeighbourAllToAllW {
                    Types receive_types, MPI_Comm comm, Tail... tail) {
         call.on(comm);
         const NeighbourCounts neighbours = neighbours_of(comm);
-        check_parts(call, send_counts, send_types, neighbours.destinations);
-        check_parts(call, receive_counts, receive_types, neighbours.sources);
+        check_parts(call, send_buffer, send_counts, send_types, neighbours.destinations);
+        check_parts(call, receive_buffer, receive_counts, receive_types, neighbours.sources);
         const auto outcome = by_messages(
             call, comm,
             [&](const std::size_t place) {

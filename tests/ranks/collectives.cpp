@@ -857,27 +857,29 @@ void no_such_root(Run& run) {
     OK(MPI_Gather(out, kCount, MPI_INT, in, kCount, MPI_INT, 0, run.comm));
 }
 
-/// One rank is refused, and then calls rightly, as the others did all along: nothing of the first call may have reached
-/// them. The communicator's error handler is told and no other, which would end the program here.
-void refused_at_first(Run& run, Form form, int which, int wanted, const char* name, const Forms& wrong,
-                      const Forms& right) {
-    // Without a GPU the call is the MPI's own, and MPIs crash or hang here.
-    if (run.rank == which && run.gpu().present()) {
-        const std::array others{MPI_COMM_WORLD, MPI_COMM_SELF};
-        for (MPI_Comm other : others)
-            OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
-        MPI_Request request = MPI_REQUEST_NULL;
-        const int code = form == Form::blocking      ? wrong.blocking()
-                         : form == Form::nonblocking ? wrong.nonblocking(&request)
-                                                     : wrong.persistent(&request);
-        for (MPI_Comm other : others)
-            OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_RETURN));
-        run.expect(error_class(code) == wanted, format("%s gives %s", name, error_text(code).c_str()));
-    }
-    carry_out(run, form, right);
+/// Calls of which rank `which` is refused one, and then calls rightly, as the others did all along: nothing of the
+/// first call may have reached them. The communicator's error handler is told and no other, which would end the program
+/// here.
+auto refusals_of(Run& run, Form form, int which) {
+    return [&run, form, which](int wanted, const char* name, const Forms& wrong, const Forms& right) {
+        // Without a GPU the call is the MPI's own, and MPIs crash or hang here.
+        if (run.rank == which && run.gpu().present()) {
+            const std::array others{MPI_COMM_WORLD, MPI_COMM_SELF};
+            for (MPI_Comm other : others)
+                OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
+            MPI_Request request = MPI_REQUEST_NULL;
+            const int code = form == Form::blocking      ? wrong.blocking()
+                             : form == Form::nonblocking ? wrong.nonblocking(&request)
+                                                         : wrong.persistent(&request);
+            for (MPI_Comm other : others)
+                OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_RETURN));
+            run.expect(error_class(code) == wanted, format("%s gives %s", name, error_text(code).c_str()));
+        }
+        carry_out(run, form, right);
+    };
 }
 
-/// Missing types and negative counts on one rank, in one place of several.
+/// Missing types, negative counts and MPI_IN_PLACE where it means nothing, on one rank, in one place of several.
 void wrong_arguments(Run& run, Form form) {
     const MPI_Comm comm = run.comm;
     const auto size = static_cast<std::size_t>(run.size);
@@ -898,14 +900,14 @@ void wrong_arguments(Run& run, Form form) {
     int* all = run.values<int>(kCount * size);
     int* to_one = run.output<int>(kCount);
     int* to_all = run.output<int>(kCount * size);
+    void* const none_here = MPI_IN_PLACE;
     const auto try_each = [&](int which) {
-        const auto each = [&](int wanted, const char* name, const Forms& wrong, const Forms& right) {
-            refused_at_first(run, form, which, wanted, name, wrong, right);
-        };
+        const auto each = refusals_of(run, form, which);
         const Forms bcast = FORMS(Bcast, to_one, kCount, MPI_INT, 0, comm);
         each(MPI_ERR_TYPE, "bcast of no type", FORMS(Bcast, to_one, kCount, none, 0, comm), bcast);
         each(MPI_ERR_COUNT, "bcast of less than nothing", FORMS(Bcast, to_one, -1, MPI_INT, 0, comm), bcast);
         each(MPI_ERR_ROOT, "bcast from nobody", FORMS(Bcast, to_one, kCount, MPI_INT, run.size, comm), bcast);
+        each(MPI_ERR_BUFFER, "bcast in place", FORMS(Bcast, none_here, kCount, MPI_INT, 0, comm), bcast);
         const Forms gather = FORMS(Gather, one, kCount, MPI_INT, to_all, kCount, MPI_INT, 0, comm);
         each(MPI_ERR_TYPE, "gather of no type", FORMS(Gather, one, kCount, none, to_all, kCount, MPI_INT, 0, comm),
              gather);
@@ -921,6 +923,14 @@ void wrong_arguments(Run& run, Form form) {
         each(MPI_ERR_TYPE, "scatterv of no type", FORMS(Scatterv, all, ns, ds, MPI_INT, to_one, kCount, none, 0, comm),
              scatterv);
         if (which == 0) {
+            each(MPI_ERR_BUFFER, "gather to no buffer",
+                 FORMS(Gather, one, kCount, MPI_INT, none_here, kCount, MPI_INT, 0, comm), gather);
+            each(MPI_ERR_BUFFER, "scatter from no buffer",
+                 FORMS(Scatter, none_here, kCount, MPI_INT, to_one, kCount, MPI_INT, 0, comm), scatter);
+            each(MPI_ERR_BUFFER, "gatherv to no buffer",
+                 FORMS(Gatherv, one, kCount, MPI_INT, none_here, ns, ds, MPI_INT, 0, comm), gatherv);
+            each(MPI_ERR_BUFFER, "scatterv from no buffer",
+                 FORMS(Scatterv, none_here, ns, ds, MPI_INT, to_one, kCount, MPI_INT, 0, comm), scatterv);
             each(MPI_ERR_TYPE, "gather to no type", FORMS(Gather, one, kCount, MPI_INT, to_all, kCount, none, 0, comm),
                  gather);
             each(MPI_ERR_TYPE, "scatter from no type",
@@ -929,23 +939,40 @@ void wrong_arguments(Run& run, Form form) {
                  FORMS(Gatherv, one, kCount, MPI_INT, to_all, negative, ds, MPI_INT, 0, comm), gatherv);
             each(MPI_ERR_COUNT, "scatterv from less than nothing",
                  FORMS(Scatterv, all, negative, ds, MPI_INT, to_one, kCount, MPI_INT, 0, comm), scatterv);
+        } else {
+            each(MPI_ERR_BUFFER, "gather in place beside the root",
+                 FORMS(Gather, none_here, kCount, MPI_INT, to_all, kCount, MPI_INT, 0, comm), gather);
+            each(MPI_ERR_BUFFER, "scatter in place beside the root",
+                 FORMS(Scatter, all, kCount, MPI_INT, none_here, kCount, MPI_INT, 0, comm), scatter);
+            each(MPI_ERR_BUFFER, "gatherv in place beside the root",
+                 FORMS(Gatherv, none_here, kCount, MPI_INT, to_all, ns, ds, MPI_INT, 0, comm), gatherv);
+            each(MPI_ERR_BUFFER, "scatterv in place beside the root",
+                 FORMS(Scatterv, all, ns, ds, MPI_INT, none_here, kCount, MPI_INT, 0, comm), scatterv);
         }
         const Forms allgather = FORMS(Allgather, one, kCount, MPI_INT, to_all, kCount, MPI_INT, comm);
+        each(MPI_ERR_BUFFER, "allgather to no buffer",
+             FORMS(Allgather, one, kCount, MPI_INT, none_here, kCount, MPI_INT, comm), allgather);
         each(MPI_ERR_TYPE, "allgather of no type", FORMS(Allgather, one, kCount, none, to_all, kCount, MPI_INT, comm),
              allgather);
         each(MPI_ERR_TYPE, "allgather to no type", FORMS(Allgather, one, kCount, MPI_INT, to_all, kCount, none, comm),
              allgather);
         const Forms allgatherv = FORMS(Allgatherv, one, kCount, MPI_INT, to_all, ns, ds, MPI_INT, comm);
+        each(MPI_ERR_BUFFER, "allgatherv to no buffer",
+             FORMS(Allgatherv, one, kCount, MPI_INT, none_here, ns, ds, MPI_INT, comm), allgatherv);
         each(MPI_ERR_TYPE, "allgatherv to no type", FORMS(Allgatherv, one, kCount, MPI_INT, to_all, ns, ds, none, comm),
              allgatherv);
         each(MPI_ERR_COUNT, "allgatherv to less than nothing",
              FORMS(Allgatherv, one, kCount, MPI_INT, to_all, negative, ds, MPI_INT, comm), allgatherv);
         const Forms alltoall = FORMS(Alltoall, all, kCount, MPI_INT, to_all, kCount, MPI_INT, comm);
+        each(MPI_ERR_BUFFER, "alltoall to no buffer",
+             FORMS(Alltoall, all, kCount, MPI_INT, none_here, kCount, MPI_INT, comm), alltoall);
         each(MPI_ERR_TYPE, "alltoall of no type", FORMS(Alltoall, all, kCount, none, to_all, kCount, MPI_INT, comm),
              alltoall);
         each(MPI_ERR_COUNT, "alltoall of less than nothing",
              FORMS(Alltoall, all, kCount, MPI_INT, to_all, -1, MPI_INT, comm), alltoall);
         const Forms alltoallv = FORMS(Alltoallv, all, ns, ds, MPI_INT, to_all, ns, ds, MPI_INT, comm);
+        each(MPI_ERR_BUFFER, "alltoallv to no buffer",
+             FORMS(Alltoallv, all, ns, ds, MPI_INT, none_here, ns, ds, MPI_INT, comm), alltoallv);
         each(MPI_ERR_TYPE, "alltoallv of no type", FORMS(Alltoallv, all, ns, ds, none, to_all, ns, ds, MPI_INT, comm),
              alltoallv);
         each(MPI_ERR_COUNT, "alltoallv of less than nothing",
@@ -953,6 +980,8 @@ void wrong_arguments(Run& run, Form form) {
         each(MPI_ERR_COUNT, "alltoallv to less than nothing",
              FORMS(Alltoallv, all, ns, ds, MPI_INT, to_all, negative, ds, MPI_INT, comm), alltoallv);
         const Forms alltoallw = FORMS(Alltoallw, all, ns, bs, ts, to_all, ns, bs, ts, comm);
+        each(MPI_ERR_BUFFER, "alltoallw to no buffer", FORMS(Alltoallw, all, ns, bs, ts, none_here, ns, bs, ts, comm),
+             alltoallw);
         each(MPI_ERR_TYPE, "alltoallw of no type", FORMS(Alltoallw, all, ns, bs, missing, to_all, ns, bs, ts, comm),
              alltoallw);
         each(MPI_ERR_TYPE, "alltoallw to no type", FORMS(Alltoallw, all, ns, bs, ts, to_all, ns, bs, missing, comm),
@@ -960,26 +989,48 @@ void wrong_arguments(Run& run, Form form) {
         each(MPI_ERR_COUNT, "alltoallw to less than nothing",
              FORMS(Alltoallw, all, ns, bs, ts, to_all, negative, bs, ts, comm), alltoallw);
         const Forms reduce = FORMS(Reduce, one, to_one, kCount, MPI_INT, MPI_SUM, 0, comm);
+        if (which == 0) {
+            each(MPI_ERR_BUFFER, "reduce to no buffer",
+                 FORMS(Reduce, one, none_here, kCount, MPI_INT, MPI_SUM, 0, comm), reduce);
+        } else {
+            each(MPI_ERR_BUFFER, "reduce in place beside the root",
+                 FORMS(Reduce, none_here, to_one, kCount, MPI_INT, MPI_SUM, 0, comm), reduce);
+        }
         each(MPI_ERR_TYPE, "reduce of no type", FORMS(Reduce, one, to_one, kCount, none, MPI_SUM, 0, comm), reduce);
         each(MPI_ERR_COUNT, "reduce of less than nothing", FORMS(Reduce, one, to_one, -1, MPI_INT, MPI_SUM, 0, comm),
              reduce);
         each(MPI_ERR_OP, "reduce by nothing", FORMS(Reduce, one, to_one, kCount, MPI_INT, MPI_OP_NULL, 0, comm),
              reduce);
         const Forms allreduce = FORMS(Allreduce, one, to_one, kCount, MPI_INT, MPI_SUM, comm);
+        each(MPI_ERR_BUFFER, "allreduce to no buffer", FORMS(Allreduce, one, none_here, kCount, MPI_INT, MPI_SUM, comm),
+             allreduce);
         each(MPI_ERR_TYPE, "allreduce of no type", FORMS(Allreduce, one, to_one, kCount, none, MPI_SUM, comm),
              allreduce);
         each(MPI_ERR_COUNT, "allreduce of less than nothing", FORMS(Allreduce, one, to_one, -1, MPI_INT, MPI_SUM, comm),
              allreduce);
         each(MPI_ERR_OP, "allreduce by nothing", FORMS(Allreduce, one, to_one, kCount, MPI_INT, MPI_OP_NULL, comm),
              allreduce);
+        const Forms exscan = FORMS(Exscan, one, to_one, kCount, MPI_INT, MPI_SUM, comm);
+        if (which > 0) {
+            each(MPI_ERR_BUFFER, "exscan to no buffer", FORMS(Exscan, one, none_here, kCount, MPI_INT, MPI_SUM, comm),
+                 exscan);
+        } else {
+            each(MPI_ERR_BUFFER, "exscan from no buffer",
+                 FORMS(Exscan, none_here, none_here, kCount, MPI_INT, MPI_SUM, comm), exscan);
+        }
         const Forms scan = FORMS(Scan, one, to_one, kCount, MPI_INT, MPI_SUM, comm);
+        each(MPI_ERR_BUFFER, "scan to no buffer", FORMS(Scan, one, none_here, kCount, MPI_INT, MPI_SUM, comm), scan);
         each(MPI_ERR_TYPE, "scan of no type", FORMS(Scan, one, to_one, kCount, none, MPI_SUM, comm), scan);
         const Forms scattered = FORMS(Reduce_scatter, all, to_one, ns, MPI_INT, MPI_SUM, comm);
+        each(MPI_ERR_BUFFER, "reduce_scatter to no buffer",
+             FORMS(Reduce_scatter, all, none_here, ns, MPI_INT, MPI_SUM, comm), scattered);
         each(MPI_ERR_TYPE, "reduce_scatter of no type", FORMS(Reduce_scatter, all, to_one, ns, none, MPI_SUM, comm),
              scattered);
         each(MPI_ERR_COUNT, "reduce_scatter of less than nothing",
              FORMS(Reduce_scatter, all, to_one, negative, MPI_INT, MPI_SUM, comm), scattered);
         const Forms blocks = FORMS(Reduce_scatter_block, all, to_one, kCount, MPI_INT, MPI_SUM, comm);
+        each(MPI_ERR_BUFFER, "reduce_scatter_block to no buffer",
+             FORMS(Reduce_scatter_block, all, none_here, kCount, MPI_INT, MPI_SUM, comm), blocks);
         each(MPI_ERR_TYPE, "reduce_scatter_block of no type",
              FORMS(Reduce_scatter_block, all, to_one, kCount, none, MPI_SUM, comm), blocks);
     };
@@ -1007,10 +1058,11 @@ void wrong_edges(Run& run, Form form) {
     int* one = run.values<int>(kCount);
     int* two = run.values<int>(2 * kCount);
     int* in = run.output<int>(2 * kCount);
-    const auto each = [&](int wanted, const char* name, const Forms& wrong, const Forms& right) {
-        refused_at_first(run, form, run.size - 1, wanted, name, wrong, right);
-    };
+    void* const none_here = MPI_IN_PLACE;
+    const auto each = refusals_of(run, form, run.size - 1);
     const Forms alltoall = FORMS(Neighbor_alltoall, two, kCount, MPI_INT, in, kCount, MPI_INT, ring);
+    each(MPI_ERR_BUFFER, "alltoall in place",
+         FORMS(Neighbor_alltoall, two, kCount, MPI_INT, none_here, kCount, MPI_INT, ring), alltoall);
     each(MPI_ERR_TYPE, "alltoall of no type", FORMS(Neighbor_alltoall, two, kCount, none, in, kCount, MPI_INT, ring),
          alltoall);
     each(MPI_ERR_TYPE, "alltoall to no type", FORMS(Neighbor_alltoall, two, kCount, MPI_INT, in, kCount, none, ring),
@@ -1018,19 +1070,27 @@ void wrong_edges(Run& run, Form form) {
     each(MPI_ERR_COUNT, "alltoall of less than nothing",
          FORMS(Neighbor_alltoall, two, -1, MPI_INT, in, kCount, MPI_INT, ring), alltoall);
     const Forms allgather = FORMS(Neighbor_allgather, one, kCount, MPI_INT, in, kCount, MPI_INT, ring);
+    each(MPI_ERR_BUFFER, "allgather in place",
+         FORMS(Neighbor_allgather, none_here, kCount, MPI_INT, in, kCount, MPI_INT, ring), allgather);
     each(MPI_ERR_TYPE, "allgather of no type", FORMS(Neighbor_allgather, one, kCount, none, in, kCount, MPI_INT, ring),
          allgather);
     const Forms allgatherv = FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, ns, ds, MPI_INT, ring);
+    each(MPI_ERR_BUFFER, "allgatherv in place",
+         FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, none_here, ns, ds, MPI_INT, ring), allgatherv);
     each(MPI_ERR_TYPE, "allgatherv to no type",
          FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, ns, ds, none, ring), allgatherv);
     each(MPI_ERR_COUNT, "allgatherv to less than nothing",
          FORMS(Neighbor_allgatherv, one, kCount, MPI_INT, in, negative, ds, MPI_INT, ring), allgatherv);
     const Forms alltoallv = FORMS(Neighbor_alltoallv, two, ns, ds, MPI_INT, in, ns, ds, MPI_INT, ring);
+    each(MPI_ERR_BUFFER, "alltoallv in place",
+         FORMS(Neighbor_alltoallv, none_here, ns, ds, MPI_INT, in, ns, ds, MPI_INT, ring), alltoallv);
     each(MPI_ERR_TYPE, "alltoallv of no type", FORMS(Neighbor_alltoallv, two, ns, ds, none, in, ns, ds, MPI_INT, ring),
          alltoallv);
     each(MPI_ERR_COUNT, "alltoallv of less than nothing",
          FORMS(Neighbor_alltoallv, two, negative, ds, MPI_INT, in, ns, ds, MPI_INT, ring), alltoallv);
     const Forms alltoallw = FORMS(Neighbor_alltoallw, two, ns, bs, ts, in, ns, bs, ts, ring);
+    each(MPI_ERR_BUFFER, "alltoallw in place", FORMS(Neighbor_alltoallw, two, ns, bs, ts, none_here, ns, bs, ts, ring),
+         alltoallw);
     each(MPI_ERR_TYPE, "alltoallw of no type", FORMS(Neighbor_alltoallw, two, ns, bs, missing, in, ns, bs, ts, ring),
          alltoallw);
     each(MPI_ERR_TYPE, "alltoallw to no type", FORMS(Neighbor_alltoallw, two, ns, bs, ts, in, ns, bs, missing, ring),
