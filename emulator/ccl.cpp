@@ -384,6 +384,17 @@ Failure start_group() {
     return {};
 }
 
+/// The real libraries connect the ranks in the first call that needs it, which waits for the others' there.
+Failure connect(Communicator& communicator) {
+    const int failing = core().configuration().faults.unconnected_ccl_rank;
+    if (failing < 0 || failing >= communicator.mesh->ranks()) return {};
+    if (failing == communicator.mesh->rank()) {
+        return {Result::system_error, "injected failure: this rank does not connect to the others"};
+    }
+    communicator.aborted.wait(false);
+    return {Result::remote_error, "the communicator was aborted while it connected to another rank"};
+}
+
 Failure end_group() {
     Group& current = group();
     if (current.depth == 0) return {Result::invalid_usage, "ncclGroupEnd without ncclGroupStart"};
@@ -397,8 +408,10 @@ Failure end_group() {
     for (const Queued& queued : ended.calls) {
         if (std::find(used.begin(), used.end(), queued.communicator) == used.end()) used.push_back(queued.communicator);
     }
-    for (const auto& communicator : used)
+    for (const auto& communicator : used) {
+        if (Failure failure = connect(*communicator); !failure.ok()) return failure;
         submit(communicator, ended.calls);
+    }
     return {};
 }
 
@@ -613,6 +626,7 @@ AWAKEN_EXPORT ncclResult_t ncclCommAbort(ncclComm_t handle) {
     if (!handle) return 0;
     return with_communicator(handle, [&](Communicator& communicator) {
         communicator.aborted = true;
+        communicator.aborted.notify_all();
         communicator.mesh->interrupt();
         communicator.wait();
         static_cast<void>(communicators().remove(handle));

@@ -66,6 +66,38 @@ def test_nothing_came_where_a_copy_failed(
     run(mpi_named(mpi), rank_program(mpi, "lifecycle"), "failing-copies", "cuda:1", ranks=1, environment=faults)
 
 
+@pytest.mark.parametrize(("mpi", "emulate", "ranks"), [("mpich", "cuda:3", 3), ("openmpi", "hip:2", 2)])
+def test_library_that_blocks(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    tmp_path: Path,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """A rank's call of NCCL or RCCL fails, and the others' waits for it in the library: all see an error and go on."""
+    report = tmp_path / "report.json"
+    environment = {
+        "AWAKEN_PRETEND_NODES": str(ranks),
+        "AWAKEN_EMULATE_FAULTS": "ccl-connect=1",
+        "AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "64K",
+        "AWAKEN_REPORT": str(report),
+    }
+    result = run(
+        mpi_named(mpi),
+        rank_program(mpi, "lifecycle"),
+        "failing-library",
+        emulate,
+        ranks=ranks,
+        environment=environment,
+    )
+    assert "injected failure: this rank does not connect" in result.output, result.explain()
+    assert "connecting to another rank by NCCL or RCCL failed" in result.output, result.explain()
+    reasons = {fallback["reason"] for fallback in json.loads(report.read_text())["fallbacks"]}
+    assert any("not by NCCL or RCCL" in reason for reason in reasons), reasons
+
+
 @pytest.mark.parametrize("numbers", ["$((2 - PMI_RANK))", "0"], ids=["reversed", "all_the_same"])
 def test_launchers_number_ranks_as_they_like(
     numbers: str,

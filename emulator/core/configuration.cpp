@@ -84,7 +84,7 @@ void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
         "a comma-separated list of ipc-export, ipc-open, isolated, no-peer, oom, oom-after=BYTES, pinned-oom, "
         "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-silent=RANK, "
-        "ccl-share-gpu, pageable-memory and host-access";
+        "ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
     const std::string_view text = variable("AWAKEN_EMULATE_FAULTS");
     if (text.empty()) return;
     Faults& faults = configuration.faults;
@@ -121,6 +121,8 @@ void read_faults(Configuration& configuration) {
             faults.failing_ccl_rank = *parse_number<int>(value);
         } else if (name == "ccl-silent" && parse_number<int>(value).value_or(-1) >= 0) {
             faults.silent_ccl_rank = *parse_number<int>(value);
+        } else if (name == "ccl-connect" && parse_number<int>(value).value_or(-1) >= 0) {
+            faults.unconnected_ccl_rank = *parse_number<int>(value);
         } else if (plain && name == "ccl-share-gpu") {
             faults.ccl_shared_device = true;
         } else if (plain && name == "host-access") {

@@ -29,11 +29,13 @@ struct Faults {
     /// registered-elsewhere: kernels find registered host memory at another address than the CPU (HIP)
     bool registered_elsewhere = false;
     bool shutdown = false;  ///< shutdown: once the process runs its exit handlers, each call says "deinitialized"
-    bool ccl_shared_device = false;           ///< ccl-share-gpu: ranks of a CCL communicator may use the same device
-    bool host_access = false;                 ///< host-access: the host may touch device memory
-    bool pageable_memory = false;             ///< pageable-memory: kernels may use memory from malloc
-    int failing_ccl_rank = -1;                ///< ccl-init=R: rank R of each CCL communicator fails to initialise
-    int silent_ccl_rank = -1;                 ///< ccl-silent=R: the same, and the others wait for it for ever
+    bool ccl_shared_device = false;  ///< ccl-share-gpu: ranks of a CCL communicator may use the same device
+    bool host_access = false;        ///< host-access: the host may touch device memory
+    bool pageable_memory = false;    ///< pageable-memory: kernels may use memory from malloc
+    int failing_ccl_rank = -1;       ///< ccl-init=R: rank R of each CCL communicator fails to initialise
+    int silent_ccl_rank = -1;        ///< ccl-silent=R: the same, and the others wait for it for ever
+    /// ccl-connect=R: rank R fails in its first operation of each CCL communicator, and the others block in theirs
+    int unconnected_ccl_rank = -1;
     std::optional<std::size_t> memory_limit;  ///< oom (0) or oom-after=BYTES: device memory in use may not grow beyond
     std::uint64_t failing_kernel = 0;         ///< kernel-error=N: the same of the N-th kernel
     std::uint64_t failing_copy = 0;  ///< copy-error=N: the N-th copy of the process fails (launch failure); 0: none

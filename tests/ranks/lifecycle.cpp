@@ -7,6 +7,7 @@
 //     lifecycle threads           MPI_THREAD_MULTIPLE: four threads, each with its communicator, device buffers
 //     lifecycle shared-threads    ... and all on one communicator, told apart by tags
 //     lifecycle failing-copies    some copy between device and host fails: an error, and no byte in the status
+//     lifecycle failing-library   collectives by NCCL or RCCL, which a rank cannot begin: an error in all ranks, once
 //     lifecycle level=N           MPI_Init_thread(N): prints what was provided
 //     lifecycle loading=LIBRARY   another thread loads and unloads a library during the first MPI call and MPI_Init
 //     lifecycle call-sites=LIBRARY  calls in turn from two places that share a slot of the loader's table of call sites
@@ -251,6 +252,41 @@ void failing_copies(Gpu& gpu, int rank) {
     check(failed > 0, "no copy failed");
 }
 
+/// Allreduces on communicators of which the library connects none: all ranks are told once each time, and what follows
+/// goes another way. What the library held on to is left behind by then, and ends.
+void failing_library(Gpu& gpu) {
+    constexpr int kCount = 60000, kCommunicators = 3, kRounds = 8;
+    std::vector<std::size_t> threads;
+    for (int made = 0; made < kCommunicators; ++made) {
+        MPI_Comm comm = MPI_COMM_NULL;
+        MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        int size = 0, failed = 0;
+        MPI_Comm_size(comm, &size);
+        for (int round = 0; round < kRounds; ++round) {
+            Buffer data(gpu, Kind::device, kCount * sizeof(int));
+            std::vector<int> values(kCount, round + 1);
+            data.write(values.data(), kCount * sizeof(int));
+            if (MPI_Allreduce(MPI_IN_PLACE, data.data(), kCount, MPI_INT, MPI_SUM, comm) != MPI_SUCCESS) {
+                ++failed;
+                continue;
+            }
+            const std::vector<std::byte> image = data.read();
+            std::memcpy(values.data(), image.data(), image.size());
+            check(values.front() == size * (round + 1) && values.back() == values.front(),
+                  format("wrong sum in round %d", round));
+        }
+        check(failed == 1, format("%d of %d rounds failed", failed, kRounds));
+        MPI(MPI_Comm_free(&comm));
+        threads.push_back(entries("/proc/self/task").size());
+    }
+    const double start = MPI_Wtime();
+    while (entries("/proc/self/task").size() > threads.front() && MPI_Wtime() < start + 10)
+        std::this_thread::yield();
+    const std::size_t now = entries("/proc/self/task").size();
+    check(now <= threads.front(),
+          format("%zu threads after %d communicators, %zu after one", now, kCommunicators, threads.front()));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -330,6 +366,9 @@ int main(int argc, char** argv) {
         } else if (mode == "failing-copies") {
             const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
             failing_copies(*gpu, rank);
+        } else if (mode == "failing-library") {
+            const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
+            failing_library(*gpu);
         } else if (threaded) {
             if (provided == MPI_THREAD_MULTIPLE) {
                 threads(gpu_name, rank, mode == "shared-threads");

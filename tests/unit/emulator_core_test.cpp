@@ -237,7 +237,8 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     set("AWAKEN_EMULATE_MEMORY", "512M");
     set("AWAKEN_EMULATE_DELAY_US", "0");
     set("AWAKEN_EMULATE_FAULTS",
-        "oom-after=64K, ipc-open,copy-error=7,ccl-init=1,ccl-silent=2,ccl-share-gpu,pageable-memory,host-access");
+        "oom-after=64K, "
+        "ipc-open,copy-error=7,ccl-init=1,ccl-silent=2,ccl-connect=3,ccl-share-gpu,pageable-memory,host-access");
     Configuration configuration = read_configuration();
     EXPECT_EQ(configuration.problem, "");
     EXPECT_EQ(configuration.vendor, Vendor::hip);
@@ -251,6 +252,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_EQ(configuration.faults.failing_copy, 7U);
     EXPECT_EQ(configuration.faults.failing_ccl_rank, 1);
     EXPECT_EQ(configuration.faults.silent_ccl_rank, 2);
+    EXPECT_EQ(configuration.faults.unconnected_ccl_rank, 3);
     EXPECT_TRUE(configuration.faults.ccl_shared_device);
     EXPECT_TRUE(configuration.faults.pageable_memory);
     EXPECT_TRUE(configuration.faults.host_access);
