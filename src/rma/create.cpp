@@ -81,6 +81,19 @@ std::uint32_t obstacles() {
     return said;
 }
 
+/// Refused before anything is said to others: who goes on after the MPI's error would be out of step with them.
+void check_measures(const Call& call, const MPI_Aint bytes, const std::int64_t unit) {
+    if (bytes < 0) {
+        throw ClassedError(MPI_ERR_SIZE, std::string(call.name()) + ": the size is " + std::to_string(bytes),
+                           "look at how it is computed");
+    }
+    if (unit <= 0) {
+        throw ClassedError(MPI_ERR_DISP,
+                           std::string(call.name()) + ": the displacement unit is " + std::to_string(unit),
+                           "pass 1, or the size of an element");
+    }
+}
+
 /// What this member brings.
 struct Share {
     Making made;
@@ -263,6 +276,7 @@ int make(const Call& call, const Share& share, const MPI_Comm comm, MPI_Win* con
             call, share, comm, window, false,
             "not all of its ranks are known to run with Awaken (" + layer().neighbours.why_no_link() + ")", ways);
     }
+    check_measures(call, share.made.bytes, share.made.unit);
     const std::uint32_t all = all_say(share.said, comm);
     if ((all & has_device_memory) == 0) {
         return ways.plain();
@@ -382,7 +396,7 @@ struct AllocateWindow {
     static int run(Call& call, MPI_Aint size, Unit unit, MPI_Info info, MPI_Comm comm, void* base, MPI_Win* window) {
         call.on(comm);
         const auto plain = [&] { return below<function>()(size, unit, info, comm, base, window); };
-        if (comm == MPI_COMM_NULL || size < 0) {
+        if (comm == MPI_COMM_NULL) {
             return plain();
         }
         Share share;
@@ -515,7 +529,7 @@ struct AllocateSharedWindow {
         using Company = Neighbours::Company;
         call.on(comm);
         const auto plain = [&] { return below<function>()(size, unit, info, comm, base, window); };
-        if (comm == MPI_COMM_NULL || size < 0) {
+        if (comm == MPI_COMM_NULL) {
             return plain();
         }
         const Company company = layer().neighbours.company_of(comm);
@@ -528,6 +542,7 @@ struct AllocateSharedWindow {
             layer().ledger.add_fallback(call.name(), "host memory: not all ranks are known to run with Awaken");
             return plain();
         }
+        check_measures(call, size, unit);
         const std::uint32_t all = all_say(asked ? obstacles() | has_device_memory : 0, comm);
         if (all == 0) {
             return plain();

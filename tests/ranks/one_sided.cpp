@@ -870,6 +870,25 @@ void wrong_ranges(Run& run) {
 }
 
 /// The window's error handler is told, and no other, which would end the program.
+/// The last rank is refused, and then calls rightly, as the others did all along.
+void wrong_measures(Run& run) {
+    std::byte* memory = run.input_of(Kind::device, 1000);
+    if (run.reference() || !run.gpu().present()) return;
+    if (run.rank == run.size - 1) {
+        const auto refused = [&](const char* what, int wanted, int code) {
+            run.expect(error_class(code) == wanted, std::string(what) + " gives " + error_text(code));
+        };
+        MPI_Win none = MPI_WIN_NULL;
+        void* base = nullptr;
+        refused("no unit", MPI_ERR_DISP, MPI_Win_create(memory, 1000, 0, MPI_INFO_NULL, run.comm, &none));
+        refused("less than no memory", MPI_ERR_SIZE, MPI_Win_create(memory, -1, 1, MPI_INFO_NULL, run.comm, &none));
+        refused("a negative unit", MPI_ERR_DISP, MPI_Win_allocate(1000, -1, MPI_INFO_NULL, run.comm, &base, &none));
+    }
+    const Win window(run, memory, 1000, 1);
+    OK(MPI_Win_fence(0, window));
+    OK(MPI_Win_fence(0, window));
+}
+
 void undefined_operations(Run& run) {
     const Ring ring(run);
     std::byte* memory = run.input_of(Kind::device, 1024);
@@ -1284,6 +1303,7 @@ int main(int argc, char** argv) {
     suite.add("shared_apart", [](Run& run) { shared(run, true); }, 1);
     suite.add("attributes", attributes, 1);
     suite.add("wrong_ranges", wrong_ranges, 1);
+    suite.add("wrong_measures", wrong_measures, 1);
     suite.add("undefined_operations", undefined_operations, 1);
     suite.add("memory_gone_before_the_window", memory_gone_before_the_window, 1);
     suite.add("freed_twice", freed_twice, 1);
