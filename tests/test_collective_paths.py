@@ -506,3 +506,14 @@ def test_different_tables_between_nodes(rows: str, ranks: int, run: Run) -> None
 def test_staged_on_one_node_in_chunks(mpi: str, emulate: str, run: Run) -> None:
     calls = run(mpi, {"AWAKEN_COLLECTIVES": "* : staged", **CHUNKS}, "--filter=reduce_sum_int", emulate=emulate).calls
     assert calls["MPI_Allreduce", "pipelined"] > 0 and calls["MPI_Reduce", "pipelined"] > 0, calls
+
+
+def test_a_table_that_has_no_part_is_told(mpi_named: Callable[[str], harness.Mpi], tmp_path: Path) -> None:
+    """The ring keeps collectives from reading each other's memory, so that they are all staged."""
+    report = tmp_path / "report.txt"
+    for path, told in (("ring", True), ("auto", False)):
+        environment = {"AWAKEN_COLLECTIVES": "* : all", "AWAKEN_PATH": path, "AWAKEN_REPORT": str(report)}
+        mpich = mpi_named("mpich")
+        program = [mpich.programs / "collectives", "--gpu=cuda", "--mix=device", "--filter=bcast"]
+        harness.run_ranks(mpich, 2, program, emulate="cuda:2", environment=environment).check()
+        assert ("AWAKEN_COLLECTIVES had no part: AWAKEN_PATH=ring" in report.read_text()) == told

@@ -251,6 +251,14 @@ def test_an_mpi_that_the_program_did_not_name_is_told(
     errors = run_python(awaken_program, mpi, script, "--report", AWAKEN_MPI=named).stderr
     assert chosen in errors and "launcher" not in errors, errors
     assert chosen not in run_python(awaken_program, mpi, "load(mpi);" + script, "--report", AWAKEN_MPI=named).stderr
+    # Where the program has loaded its own, a setting that names another one comes too late, which is said.
+    passed_over = "had no part: the program brought its own MPI"
+    for named_otherwise in (named, "libmpi.so.12"):
+        errors = run_python(awaken_program, mpi, "load(mpi);" + script, "--report", AWAKEN_MPI=named_otherwise).stderr
+        assert passed_over not in errors, errors
+    another = str(harness.awaken().parent.parent / "lib" / "awaken" / "libawaken.so")
+    errors = run_python(awaken_program, mpi, "load(mpi);" + script, "--report", AWAKEN_MPI=another).stderr
+    assert f"AWAKEN_MPI={another} {passed_over}" in errors, errors
     for rank, times in (("0", 1), ("1", 0)):
         launched = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2"}
         errors = run_python(awaken_program, mpi, script, AWAKEN_MPI=named, **launched).stderr

@@ -187,7 +187,8 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_TRACE_LIMIT", "bytes, with K, M or G", "64M",
          "memory for a rank's events (56 bytes each); later ones are counted, and not kept"},
         {"AWAKEN_CHECK", "1 | 0", "0", "check each buffer against the allocation that it lies in"},
-        {"AWAKEN_MPI", "path", "", "the MPI library to use when the program has loaded none by itself"},
+        {"AWAKEN_MPI", "path", "",
+         "the MPI library to use when the program has loaded none by itself; otherwise it has no part"},
         {"AWAKEN_JOB", "text", "",
          "the name of the job, equal on all of its ranks and on no other's, where no launcher tells"},
         {"AWAKEN_PATH", "auto | direct | ring | staged", "auto",
@@ -205,7 +206,7 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "the ranks of a node behave as if they were on so many nodes; for tests and comparisons"},
         {"AWAKEN_COLLECTIVES", "rows", "",
          "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; "
-         "...\""},
+         "...\"; has no part with AWAKEN_PATH=ring, which stages all"},
         {"AWAKEN_NATIVE_GPU", "auto | yes | no", "auto", "whether the MPI underneath takes device pointers by itself"},
         {"AWAKEN_TUNING", "path", "",
          "the tuning file to read, instead of awaken/tuning.conf in $XDG_CONFIG_HOME or ~/.config; see awaken tune"},

@@ -198,6 +198,14 @@ report::Identity Layer::identity() const {
     identity.mpi_was_chosen = binding.was_chosen;
     identity.mpi_version = binding.version;
     identity.abi = loader::to_string(binding.abi);
+    if (!binding.passed_over.empty()) {
+        identity.notes.push_back("AWAKEN_MPI=" + binding.passed_over +
+                                 " had no part: the program brought its own MPI, which is the one in use");
+    }
+    if (settings.path == NodePath::ring && !settings.collectives.empty()) {
+        identity.notes.emplace_back(
+            "AWAKEN_COLLECTIVES had no part: AWAKEN_PATH=ring stages the collectives on device memory");
+    }
     gpu::Runtime* const runtime = _gpu.load(std::memory_order_acquire);
     if (runtime == nullptr) {
         identity.gpu =

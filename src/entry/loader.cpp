@@ -250,6 +250,20 @@ void warn_of_another_launcher(const Binding& binding) {
         binding.path.c_str(), binding.version.c_str(), is_openmpi ? "MPICH" : "Open MPI");
 }
 
+/// AWAKEN_MPI where it names another library than the one in use. It comes too late for what the program has loaded.
+std::string passed_over(const void* const in_use) {
+    const char* const asked = getenv("AWAKEN_MPI");
+    if (asked == nullptr || *asked == '\0') {
+        return {};
+    }
+    void* const named = dlopen(asked, RTLD_LAZY | RTLD_NOLOAD);  // null where it is not loaded, or not there
+    const bool is_another = named != in_use;
+    if (named != nullptr) {
+        dlclose(named);
+    }
+    return is_another ? asked : std::string();
+}
+
 Binding bind(const void* caller) {
     std::vector<Candidate> candidates = find_candidates();
     const bool was_chosen = candidates.empty();
@@ -278,6 +292,8 @@ Binding bind(const void* caller) {
     binding.was_chosen = was_chosen;
     if (was_chosen) {
         warn_of_another_launcher(binding);
+    } else {
+        binding.passed_over = passed_over(chosen->handle);
     }
     return binding;
 }

@@ -39,6 +39,7 @@ struct Binding {
     std::string path;          ///< of the library's file
     std::string version;       ///< first line of MPI_Get_library_version
     bool was_chosen = false;   ///< by us, since the program had loaded none
+    std::string passed_over;   ///< AWAKEN_MPI, where the program had loaded another library by itself
     void* handle = nullptr;    ///< from dlopen; kept for the life of the process
     std::uintptr_t begin = 0;  ///< address range of the library's mapped segments
     std::uintptr_t end = 0;

@@ -548,6 +548,8 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
     if (!identity.native_gpu.empty()) {
         text += "  MPI itself takes device memory   " + printable(identity.native_gpu) + '\n';
     }
+    for (const std::string& note : identity.notes)
+        text += "  note     " + printable(note) + '\n';
 
     const auto entries = ledger.entries();
     if (entries.empty()) {
@@ -618,12 +620,15 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
     for (std::size_t i = 0; i < identity.devices.size(); ++i)
         json += (i == 0 ? "" : ", ") + quoted(identity.devices[i]);
     json += "]},\n";
-    if (!identity.collectives.empty()) {
-        json += "  \"collectives\": [";
-        for (std::size_t i = 0; i < identity.collectives.size(); ++i)
-            json += (i == 0 ? "" : ", ") + quoted(identity.collectives[i]);
+    const auto add_texts = [&json](const char* const name, const std::vector<std::string>& texts) {
+        if (texts.empty()) return;
+        json += "  \"" + std::string(name) + "\": [";
+        for (std::size_t i = 0; i < texts.size(); ++i)
+            json += (i == 0 ? "" : ", ") + quoted(texts[i]);
         json += "],\n";
-    }
+    };
+    add_texts("notes", identity.notes);
+    add_texts("collectives", identity.collectives);
     json += "  \"calls\": [";
 
     std::array<Entry, kPaths.size()> totals{};

@@ -39,6 +39,7 @@ struct Identity {
     std::string gpu;              ///< Versions::description, or why there is none
     std::string native_gpu;       ///< whether the MPI takes device memory by itself, and who says so; empty: not asked
     std::vector<std::string> devices;
+    std::vector<std::string> notes;        ///< settings that had no part, and why
     std::vector<std::string> collectives;  ///< rows of the table that chooses how they are done; empty: not used
 };
 
