@@ -368,9 +368,13 @@ def test_a_trace_of_before_stays(mpich: harness.Mpi, tmp_path: Path) -> None:
 
 def test_a_run_beside_another_says_so(mpich: harness.Mpi, tmp_path: Path) -> None:
     """The other one has written nothing so far."""
-    (tmp_path / ".awaken-trace-of-a-run").write_text("another-host:0,1 1\n")
+    claim = tmp_path / ".awaken-trace-of-a-run"
+    claim.write_text("another-kernel:0,1 17 node7\n")
     traced = run(mpich, 2, tmp_path, emulate=None)
-    told = f"{tmp_path} is another run's, which has not ended as far as can be told: this one goes to {tmp_path}/run-2"
+    told = (
+        f"{tmp_path} is another run's (process 17 on node7), which has not ended as far as can be told: this one goes "
+        f"to {tmp_path}/run-2; if it was killed, remove {claim}\n"
+    )
     assert told in traced.output and "holds a trace already" not in traced.output
 
 

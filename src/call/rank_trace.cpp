@@ -263,11 +263,16 @@ void RankTrace::begin() {
                 _number = trace::take_folder(session->folder());
             }
             if (_number > 0) {
-                const char* const why = trace::holds_trace(session->folder())
-                                            ? "holds a trace already, which stays as it is"
-                                            : "is another run's, which has not ended as far as can be told";
-                fprintf(stderr, "awaken: %s %s: this one goes to %s\n", session->folder().c_str(), why,
-                        folder().c_str());
+                std::string why = "holds a trace already, which stays as it is";
+                std::string remedy;
+                if (!trace::holds_trace(session->folder())) {
+                    const std::string who = trace::claimed_by(session->folder());
+                    why = "is another run's" + (who.empty() ? "" : " (" + who + ")") +
+                          ", which has not ended as far as can be told";
+                    remedy = "; if it was killed, remove " + trace::claim_file(session->folder());
+                }
+                fprintf(stderr, "awaken: %s %s: this one goes to %s%s\n", session->folder().c_str(), why.c_str(),
+                        folder().c_str(), remedy.c_str());
             }
             _origin_ns = _earliest_ns = static_cast<std::int64_t>(session->started_ns());
             trace::make_folder(folder());

@@ -43,7 +43,7 @@ bool make_one(const std::string& path) {
 }
 
 /// Of two runs that begin at the same time only one makes this file, which is there until the run has written its own.
-/// It says which process that is: a run that is killed leaves it behind.
+/// It says which process that is, and for people on which host: a run that is killed leaves it behind.
 constexpr const char* kClaim = "/.awaken-trace-of-a-run";
 
 /// Where process numbers are those of this process: the running kernel and the namespace. Empty where that cannot be
@@ -71,9 +71,20 @@ bool is_abandoned(const std::string& claim) {
            process > 0 && kill(process, 0) != 0 && errno == ESRCH;
 }
 
+/// Without what would spoil a line of text.
+std::string host_name() {
+    std::array<char, 65> name{};
+    if (gethostname(name.data(), name.size() - 1) != 0) {
+        return {};
+    }
+    std::string tidy(name.data());
+    std::erase_if(tidy, [](const char c) { return c <= ' ' || c > '~'; });
+    return tidy;
+}
+
 bool claim(const std::string& folder) {
     constexpr mode_t kFileMode = 0666;
-    const std::string path = folder + kClaim;
+    const std::string path = claim_file(folder);
     // Two runs that find the same abandoned claim may both have the folder then. write_file() keeps their files apart.
     if (is_abandoned(path)) {
         unlink(path.c_str());
@@ -83,7 +94,7 @@ bool claim(const std::string& folder) {
         fail("cannot be written to", folder);
     }
     if (file >= 0) {
-        dprintf(file, "%s%d\n", where_processes_are().c_str(), static_cast<int>(getpid()));
+        dprintf(file, "%s%d %s\n", where_processes_are().c_str(), static_cast<int>(getpid()), host_name().c_str());
         close(file);
     }
     return file >= 0;
@@ -128,8 +139,30 @@ int take_folder(const std::string& folder) {
     }
 }
 
+std::string claim_file(const std::string& folder) {
+    return folder + kClaim;
+}
+
+std::string claimed_by(const std::string& folder) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(claim_file(folder).c_str(), "r"),
+                                                               std::fclose);
+    std::array<char, 256> line{};
+    if (file == nullptr || std::fgets(line.data(), line.size(), file.get()) == nullptr) {
+        return {};
+    }
+    // "KERNEL,NAMESPACE PROCESS HOST"; the first is missing where it could not be told, the last in older files.
+    std::array<char, 65> host{};
+    int process = 0;
+    const char* const space = std::strchr(line.data(), ' ');
+    if ((space == nullptr || std::sscanf(space, "%d %64s", &process, host.data()) != 2) &&
+        std::sscanf(line.data(), "%d %64s", &process, host.data()) != 2) {
+        return {};
+    }
+    return "process " + std::to_string(process) + " on " + host.data();
+}
+
 void leave_folder(const std::string& folder) noexcept {
-    unlink((folder + kClaim).c_str());
+    unlink(claim_file(folder).c_str());
 }
 
 std::string numbered_folder(const std::string& folder, const int number) {

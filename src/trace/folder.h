@@ -19,6 +19,11 @@ void make_folder(const std::string& path);
 [[nodiscard]] int take_folder(const std::string& folder);
 /// The run in `folder` has written its files, by which others know that it is taken.
 void leave_folder(const std::string& folder) noexcept;
+/// The file by which a run holds the folder until it has written its trace. A run that was killed on another host
+/// leaves it behind for good.
+[[nodiscard]] std::string claim_file(const std::string& folder);
+/// Who that is: "process 12 on node7"; empty where nothing tells.
+[[nodiscard]] std::string claimed_by(const std::string& folder);
 /// The path of the folder of that number.
 [[nodiscard]] std::string numbered_folder(const std::string& folder, int number);
 

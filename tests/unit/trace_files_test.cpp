@@ -257,10 +257,28 @@ TEST_F(Files, ARunThatWasKilledLeavesTheFolderToTheNext) {
     EXPECT_TRUE(WIFEXITED(second) && WEXITSTATUS(second) == 1);
     leave_folder(run);
     // Nothing tells of processes of other hosts, nor who left a claim that says nothing.
-    put("trace/.awaken-trace-of-a-run", "another-host:0,1 1\n");
+    put("trace/.awaken-trace-of-a-run", "another-kernel:0,1 17 node7\n");
     EXPECT_EQ(take_folder(run), 3);
+    EXPECT_EQ(claimed_by(run), "process 17 on node7");
     put("trace/.awaken-trace-of-a-run", "");
     EXPECT_EQ(take_folder(run), 4);
+    // It is said which file to remove.
+    ASSERT_TRUE(fs::remove(claim_file(run)));
+    EXPECT_EQ(take_folder(run), 0);
+}
+
+TEST_F(Files, WhoHoldsAFolderIsTold) {
+    const std::string run = path("trace");
+    EXPECT_EQ(claimed_by(run), "");
+    EXPECT_EQ(take_folder(run), 0);
+    const std::string own = "process " + std::to_string(getpid()) + " on ";
+    EXPECT_TRUE(claimed_by(run).starts_with(own) && claimed_by(run).size() > own.size()) << claimed_by(run);
+    for (const char* const said : {"", "\n", "kernel,1 17\n", "kernel,1 x node7\n", "17\n", " "}) {
+        put("trace/.awaken-trace-of-a-run", said);
+        EXPECT_EQ(claimed_by(run), "") << said;
+    }
+    put("trace/.awaken-trace-of-a-run", "17 node7\n");
+    EXPECT_EQ(claimed_by(run), "process 17 on node7") << "without what names the kernel";
 }
 
 TEST_F(Files, AFolderThatCannotBeWrittenToIsAnError) {
