@@ -3,7 +3,10 @@ and what it has found is written."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import threading
+from collections.abc import Iterator
 from types import FrameType
 
 
@@ -32,3 +35,25 @@ def exit_status(interrupt: KeyboardInterrupt) -> int:
     """What a shell makes of the signal: 130 after Ctrl-C, 143 after SIGTERM."""
     number = interrupt.args[0] if interrupt.args else signal.SIGINT
     return 128 + int(number)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """What is told within comes when it is over: a process that is being started and that nobody knows yet would be
+    left behind. Not by a mask of signals, which the process would inherit."""
+    if threading.current_thread() is not threading.main_thread():  # the others are told nothing
+        yield
+        return
+    told: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with contextlib.ExitStack() as stack:
+            for number, handler in handlers.items():
+                if callable(handler):
+                    stack.callback(signal.signal, number, handler)
+                    signal.signal(number, lambda number, _frame: told.append(number))
+            yield
+    finally:
+        handler = handlers.get(signal.Signals(told[0])) if told else None
+        if callable(handler):
+            handler(told[0], None)

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from awaken import interruption
 from awaken.installation import required_program
 from awaken.output_files import Misuse
 
@@ -387,7 +388,8 @@ class Job:
         started = time.monotonic()
         self._deadline = started + limit_s
         try:
-            self._process = self._start()
+            with interruption.deferred():
+                self._process = self._start()
             assert self._process.stdout is not None and self._process.stderr is not None
             with selectors.DefaultSelector() as selector:
                 selector.register(self._process.stdout, selectors.EVENT_READ, False)

@@ -300,25 +300,29 @@ def ranks_text(ranks: int) -> str:
 def execute(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]) -> tuple[int, str, str]:
     """Exit status, stdout and stderr. The launcher and all that it started end with this call, however it ends."""
     mark = uuid.uuid4().hex
-    with subprocess.Popen(
-        command,
-        env={**environment, jobs.MARK_VARIABLE: mark},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        except BaseException:
-            jobs.end(process, mark, GRACE_S)
-            # A killed process runs for an instant longer. Its end of the pipes is closed when it is over; what left the
-            # group may hold them for ever.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=KILLED_S)
-            raise
+    process: subprocess.Popen[str] | None = None
+    try:
+        with interruption.deferred():
+            process = subprocess.Popen(
+                command,
+                env={**environment, jobs.MARK_VARIABLE: mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        out, err = process.communicate(timeout=timeout_s)
+    except BaseException:
+        if process is not None:
+            with process:
+                jobs.end(process, mark, GRACE_S)
+                # A killed process runs for an instant longer. Its end of the pipes is closed when it is over; what left
+                # the group may hold them for ever.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=KILLED_S)
+        raise
     return process.returncode, out, err
 
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from awaken import terminal
+from awaken import interruption, terminal
 
 GRACE_S = 15.0
 """What a step that is told to end may take: the doctor ends its own jobs before, each of which has some seconds."""
@@ -425,21 +425,24 @@ def has_content(file: Path) -> bool:
 def run_group(command: Sequence[str], environment: Mapping[str, str], log: Path, limit_s: float) -> int | None:
     """Runs a command in a process group of its own, which ends with it. Returns its status, None when its time was
     up."""
+    process: subprocess.Popen[bytes] | None = None
     with log.open("wb") as sink:
-        process = subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
         try:
+            with interruption.deferred():
+                process = subprocess.Popen(
+                    list(command),
+                    env=dict(environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
             return process.wait(limit_s)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            end_group(process)
+            if process is not None:
+                end_group(process)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import child_jobs
 import harness
 import pytest
-from awaken import conformance, doctor, jobs, topo
+from awaken import conformance, doctor, jobs, scale, suite, topo
 from fake_mpi import FakeMpi
 
 
@@ -93,6 +93,42 @@ def test_each_sign_of_life_puts_the_deadline_off() -> None:
     assert deadlines == sorted(set(deadlines)) and len(deadlines) >= 2
     silent = jobs.Job(["sleep", "600"])
     assert silent.output(0.3) == b"" and silent.timed_out
+
+
+def through_a_job(folder: Path) -> None:
+    jobs.Job(["sleep", "600"]).output(60)
+
+
+def through_the_suite(folder: Path) -> None:
+    suite.run_group(["sleep", "600"], os.environ, folder / "log", 60)
+
+
+def through_scale(folder: Path) -> None:
+    scale.execute(["sleep", "600"], 60, os.environ)
+
+
+@pytest.mark.parametrize("start", [through_a_job, through_the_suite, through_scale])
+def test_an_interrupt_while_a_job_is_being_started_leaves_nothing_behind(
+    start: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is there already, and nobody knows it yet."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *words: Any, **named: Any) -> None:
+            super().__init__(*words, **named)
+            started.append(self)
+            signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start(tmp_path)
+    left = [process.pid for process in started if alive(process.pid)]
+    for process in left:
+        os.kill(process, signal.SIGKILL)
+    assert len(started) == 1 and not left
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_ranks_that_outlive_their_launcher_are_ended(tmp_path: Path) -> None:
