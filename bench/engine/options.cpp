@@ -46,6 +46,8 @@ enum OwnOption : int {
     kJson,
     kCompare,
     kLauncher,
+    kMpiexec,
+    kRanks,
     kListen,
     kTurns,
     kMode,
@@ -480,6 +482,13 @@ std::string unescaped(const std::string& text) {
     return result;
 }
 
+void add_launcher(Parser& parser, const std::string& value) {
+    if (value.empty() || value.back() == '=') {
+        throw Error(quoted("--launcher", value) + " names no command", "write --launcher 'mpiexec -n 2', for example");
+    }
+    parser.options().launchers.push_back(value);
+}
+
 /// [LABEL=]KIND{+NAME=VALUE}, separated by commas. Said again, it replaces what was said before.
 void set_contenders(Parser& parser, const std::string& value) {
     std::vector<ContenderChoice>& contenders = parser.options().contenders;
@@ -623,13 +632,11 @@ const std::vector<Row>& rows() {
          set_contenders},
         {kLauncher, "launcher", required_argument, "[CONTENDER=]COMMAND",
          "comparisons: starts contenders with a launch command of their own, such as another MPI's mpiexec -n 2",
-         [](Parser& p, const std::string& v) {
-             if (v.empty() || v.back() == '=') {
-                 throw Error(quoted("--launcher", v) + " names no command",
-                             "write --launcher 'mpiexec -n 2', for example");
-             }
-             p.options().launchers.push_back(v);
-         }},
+         add_launcher},
+        {kMpiexec, "mpiexec", required_argument, "[CONTENDER=]COMMAND", "another name of --launcher", add_launcher},
+        {kRanks, "ranks", required_argument, "N",
+         "comparisons: ranks of launch commands that do not say how many; in the place of {ranks}, or as -n N",
+         [](Parser& p, const std::string& v) { p.options().launched_ranks = parse_number<int>("--ranks", v, 1); }},
         {kListen, "listen", required_argument, "ADDRESS",
          "comparisons with launches on several nodes: the address of this one at which they ask for their turns",
          [](Parser& p, const std::string& v) { p.options().listen_address = v; }},
@@ -824,6 +831,9 @@ void check_combinations(Parser& parser) {
     }
     if (!options.launchers.empty() && options.contenders.empty()) {
         throw Error("--launcher is for comparisons", "add --compare, such as --compare native,awaken");
+    }
+    if (options.launched_ranks > 0 && options.launchers.empty()) {
+        throw Error("--ranks is for launch commands", "add --launcher, such as --launcher mpiexec");
     }
     if (parser.has(kMode) && options.contenders.empty()) {
         throw Error("--mode is for comparisons", "add --compare, such as --compare native,awaken");

@@ -162,6 +162,7 @@ struct Options {
     /// --launcher [NAME=]'WORDS': the launch command of the contender NAME, or of all that have none of their own.
     /// Given once or more; the words are split as a shell does.
     std::vector<std::string> launchers;
+    int launched_ranks = 0;                    ///< --ranks: of launch commands that do not say how many; 0: all do
     std::string listen_address = "127.0.0.1";  ///< --listen: where ranks ask for their turn
     double start_limit_s = 120;     ///< --start-limit: a launch whose ranks have not come by then is given up
     bool assume_gpu_aware = false;  ///< --assume-gpu-aware: native is given device memory without asking whether it may

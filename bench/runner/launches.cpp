@@ -119,6 +119,37 @@ std::vector<std::string> split_words(const std::string& text) {
     return words;
 }
 
+/// Whether a launch command says how many ranks it starts.
+bool tells_ranks(const std::vector<std::string>& words) {
+    constexpr std::string_view kSpellings[] = {"-n", "-np", "--np", "--ntasks"};
+    return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+        return std::find(std::begin(kSpellings), std::end(kSpellings), word) != std::end(kSpellings) ||
+               word.starts_with("--ntasks=");
+    });
+}
+
+/// The words of a launch command, with the ranks of --ranks.
+std::vector<std::string> launch_words(std::string text, const int ranks) {
+    constexpr std::string_view kPlace = "{ranks}";
+    bool has_place = false;
+    for (std::size_t at = text.find(kPlace); at != std::string::npos; at = text.find(kPlace)) {
+        if (ranks == 0) {
+            throw Error("--launcher '" + text + "' leaves open how many ranks", "say it with --ranks N");
+        }
+        text.replace(at, kPlace.size(), std::to_string(ranks));
+        has_place = true;
+    }
+    std::vector<std::string> words = split_words(text);
+    if (ranks != 0 && !has_place) {
+        if (tells_ranks(words)) {
+            throw Error("--launcher '" + text + "' says how many ranks, and so does --ranks " + std::to_string(ranks),
+                        "leave out one");
+        }
+        words.insert(words.end(), {"-n", std::to_string(ranks)});
+    }
+    return words;
+}
+
 /// The launch command of a contender.
 std::vector<std::string> launcher_of(const ContenderChoice& contender, const Options& options) {
     const std::string* common = nullptr;
@@ -132,14 +163,14 @@ std::vector<std::string> launcher_of(const ContenderChoice& contender, const Opt
             throw Error("--launcher names the contender " + std::string(name) + ", which --compare does not",
                         "add it there, e.g. --compare awaken," + std::string(name) + "=native");
         }
-        if (named && name == contender.name) return split_words(launcher.substr(equals + 1));
+        if (named && name == contender.name) return launch_words(launcher.substr(equals + 1), options.launched_ranks);
         if (!named) common = &launcher;
     }
     if (common == nullptr) {
         throw Error("the contender " + contender.name + " has no launch command",
                     "give --launcher 'mpiexec -n 2', or --launcher " + contender.name + "='mpiexec -n 2'");
     }
-    return split_words(*common);
+    return launch_words(*common, options.launched_ranks);
 }
 
 /// The word of --compare that makes a launched group run this contender in its own processes.

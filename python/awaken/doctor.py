@@ -28,6 +28,7 @@ from awaken.jobs import (
     Launcher,
     NoLauncher,
     Surroundings,
+    add_launcher_option,
     emulation,
     find_allocation,
     find_launcher,
@@ -117,7 +118,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         epilog="Exit status: 0 when everything that was asked for works with Awaken, 1 when something does not, "
         "2 for a wrong command line.",
     )
-    parser.add_argument("--mpiexec", default="", metavar="'WORDS'", help="the launcher, instead of the one in PATH")
+    add_launcher_option(parser)
     parser.add_argument("--ranks", type=int, metavar="N", help="ranks of the placement (default: one per visible GPU)")
     parser.add_argument(
         "--emulate", type=emulation, default="", metavar="KIND:N", help="examine N emulated GPUs, such as cuda:2"
@@ -167,11 +168,11 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 SRUN_ADVICE = (
     "; srun has to start ranks as their MPI expects it (srun --mpi=list tells what it knows): "
-    "--mpiexec 'srun --mpi=pmi2' for MPICH and its family, --mpiexec 'srun --mpi=pmix' for Open MPI"
+    "--launcher 'srun --mpi=pmi2' for MPICH and its family, --launcher 'srun --mpi=pmix' for Open MPI"
 )
 TASKS_ADVICE = (
     "; the allocation has too few tasks or all of them are in use: ask for one task per GPU and at least 2 "
-    "(salloc --ntasks=N), or share them (--mpiexec 'srun --overlap --overcommit')"
+    "(salloc --ntasks=N), or share them (--launcher 'srun --overlap --overcommit')"
 )
 TOO_FEW_TASKS = (
     "more processors requested than permitted",
@@ -207,14 +208,14 @@ def examine_facts(examination: Examination) -> None:
     if mpi[0]["ranks"] < 2:
         raise JobFailed(
             f"the launcher starts ranks that do not know each other: {shlex.join(examination.launcher.words)} belongs "
-            f"to another MPI than {report['mpi']['library']}: name the right one with --mpiexec, or the right library "
+            f"to another MPI than {report['mpi']['library']}: name the right one with --launcher, or the right library "
             "with AWAKEN_MPI"
         )
     hosts = sorted({rank["host"] for rank in ranks})
     if len(hosts) > 1:
         text = (
             f"the launcher spreads 2 ranks over {' and '.join(hosts)}, so that what is called one node here is a "
-            "network: give --mpiexec the words that keep ranks together"
+            "network: give --launcher the words that keep ranks together"
         )
         report["problems"].append({"probe": "one node", "with": "native", "text": text})
     gpu = ranks[0]["gpu"]
@@ -226,7 +227,7 @@ def examine_placement(examination: Examination) -> None:
     """Which rank uses which GPU, with as many ranks as there are GPUs."""
     report = examination.report
     visible = report["gpu"].get("visible_devices", 0) or 0
-    ranks = examination.options.ranks or max(2, visible * report["allocation"]["nodes"])
+    ranks = examination.options.ranks or examination.launcher.ranks or max(2, visible * report["allocation"]["nodes"])
     told = only(examination.probe(ranks, ["facts"], spread=True), "rank")
     report["placement"] = {"ranks": told, "warnings": placement.warnings(told)}
 
@@ -467,9 +468,9 @@ def begin(options: argparse.Namespace) -> Examination:
     emulate = options.emulate or os.environ.get("AWAKEN_EMULATE", "")
     allocation = find_allocation(os.environ)
     try:
-        launcher = find_launcher(options.mpiexec, os.environ)
+        launcher = find_launcher(options.launcher, os.environ)
     except NoLauncher as error:
-        if options.mpiexec:
+        if options.launcher:
             raise Misuse(str(error)) from error
         raise
     report: Report = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from awaken.jobs import RANKS
+
 Report = dict[str, Any]
 
 
@@ -37,7 +39,10 @@ def no_gpu(report: Report) -> dict[str, str]:
 def launch(report: Report, ranks: int = 0) -> str:
     """The words before a program; without `ranks` as many as the map has, or as there are GPUs where it has none."""
     ranks = ranks or len(report["placement"]["ranks"]) or gpus_of_all_nodes(report)
-    return f"{shlex.join(report['launcher']['words'])} -n {ranks}"
+    words = report["launcher"]["words"]
+    if any(RANKS in word for word in words):
+        return shlex.join(word.replace(RANKS, str(ranks)) for word in words)
+    return f"{shlex.join(words)} -n {ranks}"
 
 
 def gpus_of_all_nodes(report: Report) -> int:
@@ -99,12 +104,21 @@ def slow(side: Report, report: Report) -> bool:
     return side["transport"] == "unknown" and bool(raw) and own is not None and own < 0.5 * max(raw)
 
 
+def out_of_reach(record: dict[str, Any], peers: list[dict[str, Any]]) -> bool:
+    """Whether IPC fails since the GPUs have no path between them, which is no matter of containers. CUDA says so; HIP
+    says "invalid device pointer", as it does where a container is in the way, so that the GPUs themselves are asked."""
+    reason = record.get("why_not", "")
+    if "peer access" in reason:
+        return True
+    none_can = bool(peers) and not any(peer["can"] for peer in peers)
+    return "invalid device pointer" in reason and not record.get("same_gpu") and none_can
+
+
 def ipc_advice(report: Report) -> list[dict[str, str]]:
-    # GPUs without a path between them ("peer access is not supported") are no matter of containers.
     refused = [
         record
         for record in report["hardware"]["ipc"]
-        if record.get("applies") and not record["works"] and "peer access" not in record.get("why_not", "")
+        if record.get("applies") and not record["works"] and not out_of_reach(record, report["hardware"]["peer"])
     ]
     if not refused:
         return []

@@ -139,6 +139,41 @@ PLACING = ("-ppn", "-perhost", "--map-by", "-map-by", "--npernode", "-npernode",
 """Options by which a user says where ranks go; a second one would be refused or win."""
 
 
+RANKS = "{ranks}"
+"""Stands for the number of ranks in the words of a launcher."""
+RANKS_OPTIONS = ("-n", "-np", "--ntasks", "--np")
+
+
+def named_ranks(words: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
+    """The words of a launcher with {ranks} in the place of the number of ranks ("-n 4"), and that number; as they are
+    where they name none, or several, as for several programs."""
+    places: list[tuple[int, str, int]] = []
+    for at, word in enumerate(words):
+        joined = re.fullmatch(r"(-n|--ntasks=|--np=)([0-9]+)", word)
+        if joined:
+            places.append((at, joined[1] + RANKS, int(joined[2])))
+        elif at > 1 and words[at - 1] in RANKS_OPTIONS and re.fullmatch("[0-9]+", word):
+            places.append((at, RANKS, int(word)))
+    if len(places) != 1 or places[0][2] == 0 or any(RANKS in word for word in words):
+        return tuple(words), None
+    at, word, ranks = places[0]
+    return (*words[:at], word, *words[at + 1 :]), ranks
+
+
+def without_ranks(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of a launcher without those that hold {ranks}, so that "-n RANKS" may follow; as they are where it may
+    not, as behind a program that comes after them ("mpiexec -n {ranks} numactl -l")."""
+    for at, word in enumerate(words):
+        joined = word in tuple(f"{option}{RANKS}" for option in ("-n", "--ntasks=", "--np="))
+        if joined or (word in RANKS_OPTIONS and words[at + 1 : at + 2] == (RANKS,)):
+            after = words[at + (1 if joined else 2) :]
+            # A word that is no option must be the argument of one.
+            options = all(one.startswith("-") or (i and after[i - 1].startswith("-")) for i, one in enumerate(after))
+            rest = (*words[:at], *after)
+            return rest if options and rest and not any(RANKS in one for one in rest) else words
+    return words
+
+
 @dataclass(frozen=True)
 class Launcher:
     """The words that start a job, and whose they are."""
@@ -146,10 +181,13 @@ class Launcher:
     words: tuple[str, ...]
     family: str  # "mpich", "openmpi", "slurm" or "unknown"
     version: str  # the first line of what it says of itself
+    ranks: int | None = None  # how many the user's words named
 
     def command(self, ranks: int, *, one_per_node: bool = False, spread: bool = False) -> list[str]:
         """The words before the program. `one_per_node`: so many nodes; `spread`: wherever the launcher puts them; else
-        all on one node."""
+        all on one node. Where the words hold {ranks}, they say themselves where ranks go."""
+        if any(RANKS in word for word in self.words):
+            return [word.replace(RANKS, str(ranks)) for word in self.words]
         words = [*self.words]
         if self.family == "openmpi":
             # An allocation may have fewer tasks than GPUs, and this machine fewer cores than a probe has ranks.
@@ -179,7 +217,7 @@ def launcher_family(words: Sequence[str]) -> tuple[str, str]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoLauncher(
-            f"{words[0]} cannot be started ({error}): name the launcher of your MPI with --mpiexec"
+            f"{words[0]} cannot be started ({error}): name the launcher of your MPI with --launcher"
         ) from error
     text = done.stdout
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
@@ -194,17 +232,30 @@ def launcher_family(words: Sequence[str]) -> tuple[str, str]:
     return "unknown", first
 
 
+def add_launcher_option(parser: argparse._ActionsContainer) -> None:
+    """--launcher, as all commands that start jobs spell it, and --mpiexec, as some did."""
+    parser.add_argument(
+        "--launcher",
+        "--mpiexec",
+        default="",
+        metavar="'WORDS'",
+        help="what starts ranks, instead of mpiexec of PATH: mpiexec, 'srun --mpi=pmix'; ranks that it names "
+        "('mpiexec -n 4') are those of --ranks",
+    )
+
+
 def find_launcher(asked: str, environment: Mapping[str, str]) -> Launcher:
-    """`asked` (the words of --mpiexec), else mpiexec or mpirun of PATH, else srun inside an allocation of Slurm, else
+    """`asked` (the words of --launcher), else mpiexec or mpirun of PATH, else srun inside an allocation of Slurm, else
     the mpiexec beside `awaken`. Raises NoLauncher."""
     if asked:
         try:
             words = tuple(shlex.split(asked))
         except ValueError as error:
-            raise NoLauncher(f"--mpiexec '{asked}' is no command ({error}): write it as for a shell") from error
+            raise NoLauncher(f"--launcher '{asked}' is no command ({error}): write it as for a shell") from error
         if not words or shutil.which(words[0]) is None:
-            raise NoLauncher(f"there is no program {words[0] if words else asked!r}: check what is given to --mpiexec")
-        return Launcher(words, *launcher_family(words))
+            raise NoLauncher(f"there is no program {words[0] if words else asked!r}: check what is given to --launcher")
+        words, ranks = named_ranks(words)
+        return Launcher(without_ranks(words), *launcher_family(words), ranks)
     names = list(LAUNCHER_NAMES)
     if find_allocation(environment).system == "slurm":
         names.append("srun")
@@ -215,7 +266,7 @@ def find_launcher(asked: str, environment: Mapping[str, str]) -> Launcher:
     if not candidates:
         raise NoLauncher(
             f"no MPI is found: there is no {', '.join(names)} in PATH: load the module of your MPI, install one "
-            "(pip install mpich), or name its launcher with --mpiexec"
+            "(pip install mpich), or name its launcher with --launcher"
         )
     return Launcher((candidates[0],), *launcher_family(candidates[:1]))
 

@@ -63,11 +63,11 @@ def parser() -> argparse.ArgumentParser:
         "--folder", metavar="DIR", help=f"keeps each measurement; a rerun goes on (default: {DEFAULT_FOLDER})"
     )
     group.add_argument("--emulate", default="", metavar="KIND:N", help="on N emulated GPUs, such as cuda:2")
-    group.add_argument("--ranks", type=int, default=2, metavar="N", help="ranks of the collectives (default: 2)")
+    group.add_argument("--ranks", type=int, metavar="N", help="ranks of the collectives (default: 2)")
     group.add_argument(
         "--awaken", metavar="PROGRAM", help="the native program to measure with (default: the installed one)"
     )
-    group.add_argument("--launcher", default="", metavar="WORDS", help='instead of mpiexec, such as "srun -n {ranks}"')
+    jobs.add_launcher_option(group)
     group.add_argument("--only", metavar="NAME,..", help="only these measurements; --list names them")
     group.add_argument("--apps", metavar="DIR", help="folder of the example programs for this MPI, to run them, too")
     group.add_argument("--time-limit", type=float, metavar="S", help="seconds that one measurement may take")
@@ -129,7 +129,7 @@ def version() -> str:
 def _check(options: argparse.Namespace, output: Path) -> None:
     if options.emulate and not jobs.EMULATION.fullmatch(options.emulate):
         raise Misuse(f"--emulate {options.emulate} is no kind and number of GPUs: write for instance --emulate cuda:2")
-    if options.ranks < 2:
+    if options.ranks is not None and options.ranks < 2:
         raise Misuse(f"--ranks {options.ranks}: collectives need at least 2")
     if options.time_limit is not None and not 0 < options.time_limit <= LONGEST_LIMIT_S:
         raise Misuse(f"--time-limit {options.time_limit}: give a number of seconds above 0, at most {LONGEST_LIMIT_S}")
@@ -259,7 +259,7 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
             "the program awaken is not installed: install the package again (pip install .), or give files to read"
         )
     try:
-        launcher = suite.find_launcher(options.launcher)
+        launcher, named = jobs.named_ranks(suite.find_launcher(options.launcher))
     except ValueError as error:
         raise Misuse(f"--launcher {options.launcher} is no command ({error}): write it as for a shell") from error
     if not launcher:
@@ -272,7 +272,8 @@ def _plan(options: argparse.Namespace) -> tuple[suite.Plan, list[suite.Step]]:
             f"--apps {apps}: there is no such folder: give that of the built programs, such as build/release/apps/mpich"
         )
     commands = suite.native_commands(Path(program)) | frozenset(COMMANDS)
-    plan = suite.Plan(Path(program), launcher, options.emulate, options.full, options.ranks, apps, commands)
+    ranks = options.ranks or max(2, named or 0)
+    plan = suite.Plan(Path(program), launcher, options.emulate, options.full, ranks, apps, commands)
     steps = suite.steps(plan)
     if options.only:
         wanted = options.only.split(",")

@@ -268,6 +268,18 @@ def program_of(command: Sequence[str]) -> str:
 LOCAL_LAUNCHERS = ("mpiexec", "mpirun", "mpiexec.hydra", "orterun", "prterun", "srun")
 
 
+def with_ranks(launcher: Sequence[str], command: Sequence[str]) -> list[str]:
+    """A launcher whose words leave the number of ranks out, or name one ("mpiexec", "mpiexec -n 2"), is given each of
+    the numbers in turn: all runs would be alike otherwise."""
+    if not launcher or Path(launcher[0]).name not in LOCAL_LAUNCHERS:
+        return list(launcher)
+    if any("{" in word for word in (*launcher, *command)):
+        return list(launcher)
+    words, named = jobs.named_ranks(launcher)
+    told = any(word in jobs.RANKS_OPTIONS for word in words)
+    return [*words] if named or told else [*words, "-n", jobs.RANKS]
+
+
 def check_program(word: str) -> None:
     """Raises ScaleError for what cannot be started."""
     if shutil.which(word) or ("/" not in word and os.access(word, os.X_OK)):  # some launchers look here, too
@@ -512,8 +524,9 @@ grow that way. See docs/trace.md.
     parser.add_argument("--weak", action="store_true", help="each rank keeps its share of the problem, see below")
     parser.add_argument(
         "--launcher",
+        "--mpiexec",
         default="mpiexec -n {ranks}",
-        metavar="WORDS",
+        metavar="'WORDS'",
         help="put before the program; default 'mpiexec -n {ranks}'; empty: the program starts its ranks itself",
     )
     result = parser.add_mutually_exclusive_group()
@@ -570,7 +583,7 @@ def run(arguments: Sequence[str]) -> int:
     if not 0 < options.timeout <= LONGEST_TIMEOUT_S:
         parser.error(f"--timeout has to be more than 0 seconds, and at most {LONGEST_TIMEOUT_S}")
     try:
-        launcher = shlex.split(options.launcher)
+        launcher = with_ranks(shlex.split(options.launcher), command)
     except ValueError as error:
         parser.error(f"--launcher {options.launcher} is no command ({error}): write it as for a shell")
     if options.output.suffix == ".svg":

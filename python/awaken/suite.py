@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from awaken import interruption, terminal
+from awaken.jobs import RANKS, without_ranks
 
 GRACE_S = 15.0
 """What a step that is told to end may take: the doctor ends its own jobs before, each of which has some seconds."""
@@ -96,8 +97,8 @@ class Plan:
     """Of awaken, those that this installation has."""
 
     def launched(self, ranks: int, words: Sequence[str]) -> tuple[str, ...]:
-        if any("{ranks}" in word for word in self.launcher):
-            return (*(word.replace("{ranks}", str(ranks)) for word in self.launcher), *words)
+        if any(RANKS in word for word in self.launcher):
+            return (*(word.replace(RANKS, str(ranks)) for word in self.launcher), *words)
         return (*self.launcher, "-n", str(ranks), *words)
 
 
@@ -112,26 +113,6 @@ def find_launcher(words: str) -> tuple[str, ...]:
             return (str(own / name),)
     found = next((path for path in map(shutil.which, LAUNCHERS) if path), None)
     return (found,) if found else ()
-
-
-RANKS_OPTIONS = ("-n", "-np", "--ntasks", "--np")
-
-
-def without_ranks(launcher: Sequence[str]) -> tuple[str, ...]:
-    """The words of a launcher without those that say how many ranks, so that "-n RANKS" may follow; () where that
-    cannot be told, as behind a program that comes after them ("mpiexec -n {ranks} numactl -l")."""
-    words = list(launcher)
-    if not any("{ranks}" in word for word in words):
-        return tuple(words)
-    for at, word in enumerate(words):
-        joined = word in ("-n{ranks}", "--ntasks={ranks}")
-        if joined or (word in RANKS_OPTIONS and words[at + 1 : at + 2] == ["{ranks}"]):
-            after = words[at + (1 if joined else 2) :]
-            # A word that is no option must be the argument of one.
-            options = all(one.startswith("-") or (i and after[i - 1].startswith("-")) for i, one in enumerate(after))
-            rest = (*words[:at], *after)
-            return rest if options and rest and not any("{ranks}" in one for one in rest) else ()
-    return ()
 
 
 def native_commands(awaken: Path) -> frozenset[str]:
@@ -149,10 +130,8 @@ def steps(plan: Plan) -> list[Step]:
     """The measurements of a plan, the quick and telling ones first."""
     found: list[Step] = []
     emulate = ("--emulate", plan.emulate) if plan.emulate else ()
-    # The doctor and the topology start their own jobs, with the words before "-n RANKS". They have to be of the same
-    # MPI as the rest.
-    words = without_ranks(plan.launcher)
-    jobs = ("--mpiexec", shlex.join(words)) if words else ()
+    # The doctor and the topology start their own jobs, which have to be of the same MPI as the rest.
+    jobs = ("--launcher", shlex.join(without_ranks(plan.launcher)))
     if "doctor" in plan.commands:
         # Both sides of the matrix fit into the step's time.
         matrix = ("--matrix", "--matrix-limit", "300") if plan.full else ()

@@ -24,6 +24,7 @@ from awaken.jobs import (
     Launcher,
     NoLauncher,
     Surroundings,
+    add_launcher_option,
     emulation,
     find_allocation,
     find_launcher,
@@ -70,7 +71,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--gpus", default="", metavar="0,1", help="only these (default: all that are visible)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare what was copied")
     parser.add_argument("--no-mpi", action="store_true", help="start no jobs")
-    parser.add_argument("--mpiexec", default="", metavar="'WORDS'", help="the launcher, instead of the one in PATH")
+    add_launcher_option(parser)
     parser.add_argument("--ranks", type=int, metavar="N", help="ranks of the map (default: one per GPU)")
     parser.add_argument(
         "--mpi-bytes", type=size_of_message, default="", metavar="SIZE", help="of each message (256M; emulated 4M)"
@@ -167,7 +168,7 @@ def add_limits(report: Report) -> None:
 
 def map_ranks(options: argparse.Namespace, launcher: Launcher, surroundings: Surroundings, report: Report) -> None:
     """Which rank runs where, by a job of its own."""
-    ranks = options.ranks or max(1, len(report["gpus"]) * report["allocation"]["nodes"])
+    ranks = options.ranks or launcher.ranks or max(1, len(report["gpus"]) * report["allocation"]["nodes"])
     arguments = ["facts", *gpu_map(report)]
     records, job = run_probe(
         launcher, surroundings, ranks, arguments, with_awaken=False, limit_s=options.limit, spread=True
@@ -289,9 +290,9 @@ def ask_mpi(options: argparse.Namespace, report: Report) -> None:
         report["mpi"]["why_not"] = "not asked for (--no-mpi)"
         return
     try:
-        launcher = find_launcher(options.mpiexec, os.environ)
+        launcher = find_launcher(options.launcher, os.environ)
     except NoLauncher as error:
-        if options.mpiexec:
+        if options.launcher:
             raise Misuse(str(error)) from error
         report["mpi"]["why_not"] = str(error)
         return

@@ -127,6 +127,33 @@ def test_a_launch_whose_contender_cannot_run_is_no_failure(
     assert "ended early" not in result.output
 
 
+@pytest.mark.parametrize("words", ["{}", "{} -n {{ranks}} env"])
+def test_ranks_may_be_told_beside_the_launcher(
+    compare: Callable[..., harness.Result], mpi_named: Callable[[str], harness.Mpi], tmp_path: Path, words: str
+) -> None:
+    """As for the commands that start their ranks themselves."""
+    report = tmp_path / "report.json"
+    launcher = words.format(mpi_named("mpich").mpiexec)
+    arguments = ("allreduce", *SIZES, "--json", str(report), "--compare", "native", "--ranks", "3")
+    result = compare(*arguments, "--mpiexec", launcher)
+    clean_up(result)
+    assert result.status == 0, result.explain()
+    assert not contenders_in(report)["native"]["unavailable"]
+    assert json.loads(report.read_text())["runs"][0]["ranks"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--launcher", "mpiexec -n {ranks}"), "leaves open how many ranks: say it with --ranks N"),
+        (("--launcher", "mpiexec -n 2", "--ranks", "4"), "says how many ranks, and so does --ranks 4: leave out one"),
+    ],
+)
+def test_ranks_have_to_be_told_once(compare: Callable[..., harness.Result], words: tuple[str, ...], told: str) -> None:
+    result = compare("latency", *SIZES, "--compare", "native", *words)
+    assert result.status != 0 and told in result.output, result.explain()
+
+
 def test_when_no_launch_works_it_says_why(compare: Callable[..., harness.Result]) -> None:
     result = compare("latency", *SIZES, "--compare", "native", "--launcher", "/nonexistent/mpiexec -n 2")
     assert result.status != 0

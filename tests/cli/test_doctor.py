@@ -353,7 +353,7 @@ def test_no_mpi_is_said(tmp_path: Path) -> None:
     variables = child_jobs.environment(None, tmp_path, PATH=str(tmp_path))
     result = child_jobs.awaken(["doctor"], variables)
     assert (result.status, result.out) == (1, "")
-    assert "no MPI is found" in result.err and "--mpiexec" in result.err
+    assert "no MPI is found" in result.err and "--launcher" in result.err
 
 
 def test_no_gpu_is_said(mpi_named: Find, tmp_path: Path) -> None:

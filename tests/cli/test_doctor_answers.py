@@ -164,10 +164,33 @@ def test_advice_for_ranks_that_share_a_gpu(vendor: str, latency: float, shared: 
 def test_advice_on_containers_is_not_for_gpus_that_cannot_reach_each_other() -> None:
     def advice(reason: str) -> list[dict[str, str]]:
         refused = {"works": False, "applies": True, "why_not": f"opening: cuIpcOpenMemHandle: {reason}"}
-        return doctor_advice.ipc_advice({"hardware": {"ipc": [refused]}})
+        return doctor_advice.ipc_advice({"hardware": {"ipc": [refused], "peer": []}})
 
     assert advice("peer access is not supported between these two devices (217)") == []
     assert "--ipc=host" in advice("mapping of buffer object failed (205)")[0]["command"]
+
+
+@pytest.mark.parametrize(
+    ("can", "same_gpu", "advised"),
+    [
+        ([False, False], False, False),  # nothing but a path between them would help
+        ([True, True], False, True),
+        ([False, False], True, True),
+        ([], False, True),  # not known
+    ],
+)
+def test_hip_says_the_same_of_containers_and_of_gpus_out_of_reach(
+    can: list[bool], same_gpu: bool, advised: bool
+) -> None:
+    why_not = "opening: hipIpcOpenMemHandle: invalid device pointer (17)"
+    refused = {"works": False, "applies": True, "same_gpu": same_gpu, "why_not": why_not}
+    peers = [{"device": at, "peer": 1 - at, "can": one, "does": one} for at, one in enumerate(can)]
+    assert bool(doctor_advice.ipc_advice({"hardware": {"ipc": [refused], "peer": peers}})) == advised
+
+
+def test_advice_for_a_launcher_with_a_program_behind_its_words() -> None:
+    report = {"launcher": {"words": ["srun", "-n", "{ranks}", "numactl", "-l"]}, "placement": {"ranks": [{}, {}]}}
+    assert doctor_advice.launch(report) == "srun -n 2 numactl -l"
 
 
 def test_advice_without_a_map_of_the_ranks() -> None:

@@ -261,6 +261,42 @@ def test_where_launchers_are_told_to_put_ranks(monkeypatch: pytest.MonkeyPatch) 
     assert users.command(2) == ["mpiexec", "--map-by", "numa", "--oversubscribe", "-n", "2"]
 
 
+@pytest.mark.parametrize(
+    ("words", "before", "ranks"),
+    [
+        ("mpiexec", "mpiexec", None),
+        ("mpiexec -n 4", "mpiexec", 4),
+        ("mpirun --bind-to core -np 4", "mpirun --bind-to core", 4),
+        ("srun -N 2 --ntasks=8 --mpi=pmix", "srun -N 2 --mpi=pmix", 8),
+        ("srun -n4", "srun", 4),
+        ("srun -n {ranks}", "srun", None),
+        ("mpiexec -n 4 numactl -l", "mpiexec -n {ranks} numactl -l", 4),
+        ("mpiexec -n 0", "mpiexec -n 0", None),
+        ("mpiexec -n 1 env A=1 : -n 1", "mpiexec -n 1 env A=1 : -n 1", None),
+    ],
+)
+def test_launchers_may_name_the_ranks(words: str, before: str, ranks: int | None) -> None:
+    """As they do where they are given to awaken bench."""
+    found, number = jobs.named_ranks(tuple(words.split()))
+    assert (jobs.without_ranks(found), number) == (tuple(before.split()), ranks)
+
+
+def test_words_that_hold_the_place_of_the_ranks_stay_in_order() -> None:
+    launcher = jobs.Launcher(("mpiexec", "-n", "{ranks}", "numactl", "-l"), "mpich", "")
+    for spread in (True, False):
+        assert launcher.command(3, spread=spread) == ["mpiexec", "-n", "3", "numactl", "-l"]
+
+
+@pytest.mark.parametrize("option", ["--launcher", "--mpiexec"])
+def test_the_doctor_takes_the_ranks_that_its_launcher_names(mpi: FakeMpi, tmp_path: Path, option: str) -> None:
+    words = ["doctor", "--emulate", "cuda:2", option, f"{mpi.launcher} -n 3", "--no-cache"]
+    result = child_jobs.awaken(words, child_jobs.environment(None, tmp_path))
+    assert result.status == 0, result
+    assert not [call for call in mpi.calls if call.count("-n ") != 1]
+    assert any("-n 3 " in call for call in mpi.calls)  # the map of the ranks
+    assert f"{mpi.launcher} -n 3 awaken exec ./app" in result.out
+
+
 def test_a_shell_that_is_a_job_of_one_rank() -> None:
     assert not jobs.within_a_job({})
     assert jobs.within_a_job({"PMI_RANK": "0"}) and jobs.within_a_job({"PMI_RANK": "0", "PMI_SIZE": "2"})

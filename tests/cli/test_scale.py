@@ -44,6 +44,26 @@ def study(path: str = "scale.json") -> dict[str, object]:
     return loaded
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--launcher", "{} -n {{ranks}}"),
+        ("--mpiexec", "{}"),
+        ("--launcher", "{} -n 2"),
+        ("--launcher", "{} -n 2 env"),
+    ],
+)
+def test_launchers_that_leave_the_ranks_open_are_told(tmp_path: Path, option: str, words: str) -> None:
+    """What other commands take as a launcher: all runs would have the same number of ranks."""
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text('#!/bin/sh\nshift\necho "Time in seconds: $1"\n')
+    launcher.chmod(0o755)
+    awaken("--ranks", "1,3", "--repeat", "1", option, words.format(launcher), "--", "true")
+    points = study()["points"]
+    assert isinstance(points, list)
+    assert [point["median_s"] for point in points] == [1, 3]
+
+
 def test_strong_scaling(tmp_path: Path) -> None:
     # 8 s, 4 s and 2 s and a half: 100, 100 and 80 %.
     text = "Time in seconds: {8000//ranks + 500*(ranks//4)}e-3"

@@ -6,16 +6,18 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import harness
 import logs
 import pytest
-from awaken import suite
+from awaken import report, suite
 
 PACKAGE = Path(__file__).resolve().parents[2] / "python"
 
@@ -231,18 +233,30 @@ def test_interrupted_it_writes_what_it_has(installation: Installation, number: s
         ("srun --mpi=pmix --ntasks={ranks}", "srun --mpi=pmix"),
         ("srun -n {ranks} --mpi pmi2 --overlap", "srun --mpi pmi2 --overlap"),
         ("mpiexec -np {ranks} -bind-to core", "mpiexec -bind-to core"),
-        ("mpiexec -n {ranks} numactl -l", ""),
-        ("mpiexec -n {ranks} -bind-to core numactl -l", ""),
-        ("start {ranks}", ""),
-        ("mpiexec -n {ranks} -ppn {ranks}", ""),
+        ("mpiexec -n {ranks} numactl -l", "mpiexec -n {ranks} numactl -l"),
+        ("mpiexec -n {ranks} -bind-to core numactl -l", "mpiexec -n {ranks} -bind-to core numactl -l"),
+        ("start {ranks}", "start {ranks}"),
+        ("mpiexec -n {ranks} -ppn {ranks}", "mpiexec -n {ranks} -ppn {ranks}"),
     ],
 )
 def test_the_doctor_uses_the_launcher_of_the_others(tmp_path: Path, launcher: str, words: str) -> None:
     """Else it tells of the MPI whose mpiexec is first in PATH."""
     plan = suite.Plan(tmp_path / "awaken", tuple(launcher.split()), commands=frozenset({"doctor", "topo"}))
     for step in suite.steps(plan):
-        told = step.command[step.command.index("--mpiexec") + 1] if "--mpiexec" in step.command else ""
-        assert told == words
+        assert shlex.split(step.command[step.command.index("--launcher") + 1]) == words.split()
+
+
+@pytest.mark.parametrize("words", [("--launcher", "mpiexec -n 4"), ("--mpiexec", "mpiexec -n {ranks}", "--ranks", "4")])
+def test_the_launcher_may_name_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Sequence[str]) -> None:
+    """As for awaken bench, whose launcher names them."""
+    monkeypatch.setattr(suite, "native_commands", lambda _program: frozenset({"bench"}))
+    options = report.parser().parse_args([*words, "--awaken", str(tmp_path / "awaken")])
+    plan, steps = report._plan(options)
+    assert plan.launched(2, ("app",)) == ("mpiexec", "-n", "2", "app")
+    commands = {step.name: step.command for step in steps}
+    assert commands["latency"][:3] == ("mpiexec", "-n", "2")
+    assert commands["allreduce-4"][:3] == ("mpiexec", "-n", "4")
+    assert commands["doctor"][commands["doctor"].index("--launcher") + 1] == "mpiexec"
 
 
 def test_two_runs_do_not_measure_into_one_folder(installation: Installation) -> None:

@@ -374,6 +374,11 @@ TEST(Options, Comparisons) {
     EXPECT_EQ(options({"latency", "--compare", "native", "--launcher", "mpiexec -n 2", "--launcher", "native=srun"})
                   .launchers.size(),
               2U);
+    // As awaken doctor and awaken topo spell it, too.
+    const Options other = options({"latency", "--compare", "native", "--mpiexec", "mpiexec", "--ranks", "2"});
+    EXPECT_EQ(other.launchers, std::vector<std::string>{"mpiexec"});
+    EXPECT_EQ(other.launched_ranks, 2);
+    EXPECT_TRUE(contains(refusal({"latency", "--compare", "native", "--ranks", "2"}), "--launcher"));
 
     EXPECT_TRUE(contains(refusal({"latency", "--compare", "native,native"}), "two contenders"));
     EXPECT_TRUE(contains(refusal({"latency", "--compare", "awaken+X=1"}), "LABEL=awaken+X=1"));
