@@ -89,6 +89,9 @@ Stage::Located Stage::locate(const void* const address, const std::int64_t count
         }
         runtime.classify({&first, 1}, &located.info);
         located.served = !located.info.host_accessible();
+        if (reaches_next(first, count * layout.size(), located.info)) {
+            located.served = located.mixed = true;
+        }
         if (located.info.kind == gpu::MemoryKind::host) {
             _layer->process_memory.learn(first);
         }
@@ -110,6 +113,17 @@ Stage::Located Stage::locate(const void* const address, const std::int64_t count
         check(address, count, *located.type, located);
     }
     return located;
+}
+
+bool Stage::reaches_next(const void* const first, const std::int64_t bytes, const gpu::PointerInfo& info) const {
+    const auto begin = reinterpret_cast<std::uintptr_t>(first);
+    if (info.base == 0 || begin < info.base || begin - info.base + static_cast<std::uintptr_t>(bytes) <= info.size) {
+        return false;
+    }
+    const void* const last = static_cast<const std::byte*>(first) + bytes - 1;
+    gpu::PointerInfo end;
+    _layer->gpu().classify({&last, 1}, &end);
+    return end.base != 0 && end.base != info.base && !(info.host_accessible() && end.host_accessible());
 }
 
 bool Stage::any_block_served(const std::byte* const address, const std::int64_t count, const Datatype& type) const {

@@ -171,6 +171,10 @@ class Stage {
     [[nodiscard]] bool may_need_service() const;
     [[nodiscard]] bool may_need_service(MPI_Datatype type) const;
     [[nodiscard]] static std::int64_t extent_of(MPI_Datatype type);
+    /// Whether bytes that are one run for the datatype lie in several allocations that touch: blocks at addresses of
+    /// memory allocated one after the other are joined. A run that ends where no GPU knows memory is the program's
+    /// error, and found when it is copied.
+    [[nodiscard]] bool reaches_next(const void* first, std::int64_t bytes, const gpu::PointerInfo& info) const;
     [[nodiscard]] bool any_block_served(const std::byte* address, std::int64_t count, const Datatype& type) const;
     void check(const void* address, std::int64_t count, const Datatype& type, const Located& located) const;
     /// One stretch of memory, `offset` bytes from the argument.

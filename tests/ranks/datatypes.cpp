@@ -1,6 +1,8 @@
 // Derived datatypes on every mix of buffer kinds: the bytes of the type travel, the gaps stay.
+#include <algorithm>
 #include <array>
 #include <climits>
+#include <cstring>
 
 #include "support.h"
 #include "types.h"
@@ -312,6 +314,78 @@ void bottom(Run& run) {
     OK(MPI_Request_free(&requests[1]));
 }
 
+/// Two allocations of which one begins where the other ends: for the datatype their blocks are one run, for a GPU's
+/// copies they are not.
+void touching(Run& run) {
+    const Ring ring(run);
+    constexpr std::size_t kBytes = 64 * 1024, kAllocations = 16, kBoth = 2 * kBytes;
+    Gpu& gpu = run.gpu();
+    const Kind kind = run.reference() || !gpu.present() ? Kind::host : Kind::device;
+    std::vector<std::byte*> allocations(kAllocations);
+    for (std::byte*& allocation : allocations)
+        allocation = static_cast<std::byte*>(gpu.allocate(kind, kBytes));
+    std::sort(allocations.begin(), allocations.end());
+    std::size_t at = 0;
+    while (at + 2 < kAllocations && allocations[at] + kBytes != allocations[at + 1])
+        ++at;
+    const std::array<std::byte*, 2> parts = {allocations[at], allocations[at + 1]};
+
+    const auto content_of = [](int rank) {
+        std::vector<std::byte> content(kBoth);
+        fill_random(content.data(), kBoth, combine(71, rank));
+        return content;
+    };
+    const auto store = [&](std::byte* part, const std::byte* content) {
+        host_accessible(kind) ? void(std::memcpy(part, content, kBytes)) : gpu.write(part, content, kBytes);
+    };
+    const auto load = [&](std::byte* content, const std::byte* part) {
+        host_accessible(kind) ? void(std::memcpy(content, part, kBytes)) : gpu.read(content, part, kBytes);
+    };
+    const auto write = [&](const std::vector<std::byte>& content) {
+        for (std::size_t part = 0; part < 2; ++part)
+            store(parts[part], &content[part * kBytes]);
+    };
+    const auto expect = [&](const std::vector<std::byte>& content, const char* what) {
+        std::vector<std::byte> found(kBoth);
+        for (std::size_t part = 0; part < 2; ++part)
+            load(&found[part * kBytes], parts[part]);
+        run.expect(found == content, format("%s: the parts are wrong", what));
+    };
+    const std::vector<std::byte> mine = content_of(run.rank), theirs = content_of(ring.previous);
+    std::array<MPI_Aint, 2> addresses;
+    for (std::size_t part = 0; part < 2; ++part)
+        MPI_Get_address(parts[part], &addresses[part]);
+    // Not from MPI_BOTTOM, which MPICH 4.0 refuses in MPI_Pack.
+    addresses = {0, MPI_Aint_diff(addresses[1], addresses[0])};
+    const std::array<int, 2> lengths = {kBytes, kBytes};
+    const std::array<MPI_Datatype, 2> members = {MPI_BYTE, MPI_BYTE};
+    const Type both = make([&](MPI_Datatype* t) {
+        return MPI_Type_create_struct(2, lengths.data(), addresses.data(), members.data(), t);
+    });
+
+    std::byte* packed = run.output<std::byte>(kBoth);
+    int position = 0;
+    write(mine);
+    OK(MPI_Pack(parts[0], 1, both, packed, kBoth, &position, run.comm));
+    write(theirs);
+    position = 0;
+    OK(MPI_Unpack(packed, kBoth, &position, parts[0], 1, both, run.comm));
+    expect(mine, "unpacked");
+
+    std::byte* plain = run.output<std::byte>(kBoth);
+    OK(MPI_Sendrecv(parts[0], 1, both, ring.next, kTag, plain, kBoth, MPI_BYTE, ring.previous, kTag, run.comm,
+                    MPI_STATUS_IGNORE));
+    OK(MPI_Sendrecv(plain, kBoth, MPI_BYTE, ring.previous, kTag, parts[0], 1, both, ring.next, kTag, run.comm,
+                    MPI_STATUS_IGNORE));
+    expect(mine, "sent round and back");
+    OK(MPI_Sendrecv_replace(parts[0], 1, both, ring.next, kTag, ring.previous, kTag, run.comm, MPI_STATUS_IGNORE));
+    expect(theirs, "replaced");
+    OK(MPI_Bcast(parts[0], 1, both, run.size - 1, run.comm));
+    expect(content_of((2 * run.size - 2) % run.size), "broadcast");
+    for (std::byte* allocation : allocations)
+        gpu.free(kind, allocation);
+}
+
 /// The layer may remember a type's layout, but handles of freed types come back for other types.
 void recycled_handles(Run& run) {
     const Ring ring(run);
@@ -427,6 +501,7 @@ int main(int argc, char** argv) {
         suite.add("pack_" + named.name, [named](Run& run) { packing(run, named); }, 1);
     }
     suite.add("bottom", bottom);
+    suite.add("touching", touching, 1);
     suite.add("recycled_handles", recycled_handles, 1);
     suite.add("large_strided", large_strided, 2, Weight::heavy);
     suite.add("truncated", truncated);
