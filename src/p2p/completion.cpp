@@ -701,16 +701,20 @@ struct Probe {
         });
     }
 
+    /// Until what was found is told truly: another thread may receive the message between the MPI's answer and our look
+    /// at what its header stands for, which then says nothing any more. A message that was matched nobody else takes.
     template <class Find>
-    static int corrected(const MPI_Comm comm, MPI_Status* const status, const Find find, const int* flag = nullptr) {
+    static int corrected(const MPI_Comm comm, MPI_Status* const status, const Find find, const int* flag = nullptr,
+                         const bool matched = false) {
         layer().requests.advance_exchanges();
         layer().requests.leave_exchanges();
-        const int error = find(status);
-        if (error == MPI_SUCCESS && status != MPI_STATUS_IGNORE && (flag == nullptr || *flag != 0) &&
-            layer().neighbours.takes_headers()) {
-            correct_probed(comm, *status);
+        while (true) {
+            const int error = find(status);
+            if (error != MPI_SUCCESS || status == MPI_STATUS_IGNORE || (flag != nullptr && *flag == 0) ||
+                !layer().neighbours.takes_headers() || correct_probed(comm, *status, matched)) {
+                return error;
+            }
         }
-        return error;
     }
 };
 
@@ -732,7 +736,7 @@ void note_matched(const int error, const MPI_Message* const message, const MPI_C
 struct MatchedProbe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
-        const int outcome = Probe::corrected(comm, status, [&](MPI_Status* own) {
+        const auto find = [&](MPI_Status* own) {
             while (layer().owes_chunks()) {
                 int found = 0;
                 const int error = layer().below.Improbe(source, tag, comm, &found, message, own);
@@ -742,7 +746,8 @@ struct MatchedProbe {
                 layer().requests.advance_exchanges();
             }
             return below<function>()(source, tag, comm, message, own);
-        });
+        };
+        const int outcome = Probe::corrected(comm, status, find, nullptr, true);
         note_matched(outcome, message, comm);
         return outcome;
     }
@@ -753,7 +758,7 @@ struct NonblockingMatchedProbe {
     static int run(Call&, int source, int tag, MPI_Comm comm, int* flag, MPI_Message* message, MPI_Status* status) {
         const int error = Probe::corrected(
             comm, status, [&](MPI_Status* own) { return below<function>()(source, tag, comm, flag, message, own); },
-            flag);
+            flag, true);
         if (error == MPI_SUCCESS && *flag != 0) {
             note_matched(error, message, comm);
         }

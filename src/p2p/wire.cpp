@@ -698,11 +698,11 @@ bool WireExchange::hand_over() {
     return !_departure || _departed || _departure->hand_over();
 }
 
-void correct_probed(const MPI_Comm communicator, MPI_Status& status) {
+bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool matched) {
     Layer& owner = layer();
     const std::int64_t bytes = received_bytes(status);
     if (!p2p::is_header_length(static_cast<std::size_t>(bytes))) {
-        return;
+        return true;
     }
     p2p::Link* const link = owner.neighbours.link();
     const int peer = link != nullptr ? owner.neighbours.index_of(communicator, status.MPI_SOURCE) : -1;
@@ -712,9 +712,18 @@ void correct_probed(const MPI_Comm communicator, MPI_Status& status) {
     } else if (const int remote = owner.neighbours.remote_of(communicator, status.MPI_SOURCE); remote >= 0) {
         size = owner.neighbours.network()->size_of(remote, static_cast<std::size_t>(bytes));
     }
+    if (!matched && owner.several_threads()) {
+        int still_there = 0;
+        MPI_Status now;
+        const int error = owner.below.Iprobe(status.MPI_SOURCE, status.MPI_TAG, communicator, &still_there, &now);
+        if (error == MPI_SUCCESS && (still_there == 0 || received_bytes(now) != bytes)) {
+            return false;
+        }
+    }
     if (size) {
         owner.real.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(*size));
     }
+    return true;
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -214,7 +214,8 @@ class WireExchange final : public Exchange {
     int _error = MPI_SUCCESS;
 };
 
-/// Corrects the size that a probe found, when what it found is a header.
-void correct_probed(MPI_Comm communicator, MPI_Status& status);
+/// Corrects the size that a probe found, when what it found is a header. False if another thread has taken the message
+/// since (never one that was `matched`): the program must not hear the size of a header, so probe again.
+[[nodiscard]] bool correct_probed(MPI_Comm communicator, MPI_Status& status, bool matched);
 
 }  // namespace awaken::AWAKEN_ABI

@@ -865,6 +865,50 @@ void completed_by_another_thread(Run& run) {
     }
 }
 
+/// Threads that probe for one tag and receive what they find, or something else that came: what a probe tells was so.
+void probing_threads(Run& run) {
+    const Pair pair(run);
+    if (!threads_allowed() || !pair.active) return;
+    constexpr int kMessages = 60, kThreads = 3;
+    // Message k has one of these lengths; no message has another, least of all the length of a header.
+    const std::vector<int> sizes = {8, 1000, 70000};
+    constexpr int kLongest = 70000;
+    if (pair.sender) {
+        for (int at = 0; at < kThreads * kMessages; ++at) {
+            const int bytes = sizes[to_size(at) % sizes.size()];
+            OK(MPI_Send(run.input(to_size(bytes)), bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+        }
+        return;
+    }
+    std::vector<std::byte*> places;
+    for (int at = 0; at < kThreads; ++at)
+        places.push_back(run.transient(kLongest));
+    if (!pair.receiver) return;
+    std::vector<std::function<int()>> functions;
+    for (int thread = 0; thread < kThreads; ++thread) {
+        functions.emplace_back([&, thread]() -> int {
+            int failures = 0;
+            const auto check = [&](const MPI_Status& status) {
+                int count = MPI_UNDEFINED;
+                MPI_Get_count(&status, MPI_BYTE, &count);
+                failures += std::find(sizes.begin(), sizes.end(), count) == sizes.end();
+            };
+            for (int at = 0; at < kMessages; ++at) {
+                MPI_Status status;
+                int found = 0;
+                // The last messages another thread may take: a probe that waits could wait for ever.
+                failures += MPI_Iprobe(pair.peer, kTag, run.comm, &found, &status) != MPI_SUCCESS;
+                if (found != 0) check(status);
+                failures += MPI_Recv(places[to_size(thread)], kLongest, MPI_BYTE, pair.peer, kTag, run.comm, &status) !=
+                            MPI_SUCCESS;
+                check(status);
+            }
+            return failures;
+        });
+    }
+    in_threads(run, functions);
+}
+
 void add_cases(Suite& suite) {
     for (const Place& place : places()) {
         for (const Mode& mode : modes()) {
@@ -916,6 +960,7 @@ void add_cases(Suite& suite) {
     suite.add("threads_blocked_in_a_receive", [](Run& run) { blocked_thread(run, false); });
     suite.add("threads_blocked_in_a_probe", [](Run& run) { blocked_thread(run, true); });
     suite.add("threads_completed_by_another", completed_by_another_thread);
+    suite.add("threads_probing", probing_threads);
 }
 
 }  // namespace
