@@ -66,20 +66,25 @@ def test_nothing_came_where_a_copy_failed(
     run(mpi_named(mpi), rank_program(mpi, "lifecycle"), "failing-copies", "cuda:1", ranks=1, environment=faults)
 
 
-@pytest.mark.parametrize(("mpi", "emulate", "ranks"), [("mpich", "cuda:3", 3), ("openmpi", "hip:2", 2)])
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "nodes"),
+    [("mpich", "cuda:3", 3, 3), ("mpich", "cuda:3", 3, 2), ("openmpi", "hip:2", 2, 2)],
+)
 def test_library_that_blocks(
     mpi: str,
     emulate: str,
     ranks: int,
+    nodes: int,
     tmp_path: Path,
     awaken_program: Path,
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    """A rank's call of NCCL or RCCL fails, and the others' waits for it in the library: all see an error and go on."""
+    """A rank's call of NCCL or RCCL fails, and the others' waits for it in the library: all see an error and go on. So
+    does one that shares a node with a failed one, and has no part in what goes between the nodes."""
     report = tmp_path / "report.json"
     environment = {
-        "AWAKEN_PRETEND_NODES": str(ranks),
+        "AWAKEN_PRETEND_NODES": str(nodes),
         "AWAKEN_EMULATE_FAULTS": "ccl-connect=1",
         "AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "64K",
         "AWAKEN_REPORT": str(report),

@@ -1117,13 +1117,20 @@ class InLevels {
             _failure = _failure ? _failure : failure;
         }
     }
-    /// What the program is to see. The MPI was told to return errors on the levels' communicators.
-    [[nodiscard]] int outcome() const {
+    /// What the program is to see. The members of a node hear of each other's failures: each passed on to the others
+    /// what came from other nodes. The MPI was told to return errors on the levels' communicators.
+    [[nodiscard]] int outcome() {
+        const int failed = _failure || _error != MPI_SUCCESS ? 1 : 0;
+        int any = failed;
+        const int error = layer().real.Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, levels.node());
+        _error = _error != MPI_SUCCESS ? _error : error;
         if (_failure) {
             throw Error(*_failure);
         }
         if (_error != MPI_SUCCESS) {
             layer().real.Comm_call_errhandler(_communicator, _error);
+        } else if (any != 0) {
+            throw Error("another rank of this node failed in its part of this collective", "see its own error message");
         }
         return _error;
     }
