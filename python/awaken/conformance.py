@@ -140,8 +140,11 @@ class Runner:
         if failures:
             raise failures[0]
 
+    def _late(self) -> bool:
+        return time.monotonic() - self._started > self._request.total_limit_s
+
     def _over(self) -> bool:
-        return self._stop.is_set() or time.monotonic() - self._started > self._request.total_limit_s
+        return self._stop.is_set() or self._late()
 
     def _limit_s(self) -> float:
         """How long a cell may be silent. Waiting in full for the first that hangs is enough to know how slow this
@@ -176,7 +179,7 @@ class Runner:
                     with self._lock:
                         self._slowest_s = max(self._slowest_s, time.monotonic() - begun)
                     self._note(record["index"], record["status"], self._text_of(kept, record))
-                    if self._over():
+                    if self._late():  # one that is stopped ends by itself
                         break
         return kept, job
 

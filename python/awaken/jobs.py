@@ -457,6 +457,10 @@ class Job:
                             yield key.data, data
                         else:
                             selector.unregister(key.fileobj)
+                # What it has said by now counts, and is no more than a pipe holds.
+                if self._stop.is_set():
+                    for key, _ in selector.select(0):
+                        yield key.data, os.read(key.fd, 1 << 16)
             if not self.timed_out and not self._stop.is_set():
                 # A launcher that has closed its output is about to end by itself, with a status worth knowing.
                 with contextlib.suppress(subprocess.TimeoutExpired):
