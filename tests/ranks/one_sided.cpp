@@ -869,7 +869,6 @@ void wrong_ranges(Run& run) {
     OK(MPI_Barrier(run.comm));
 }
 
-/// The window's error handler is told, and no other, which would end the program.
 /// The last rank is refused, and then calls rightly, as the others did all along.
 void wrong_measures(Run& run) {
     std::byte* memory = run.input_of(Kind::device, 1000);
@@ -889,6 +888,7 @@ void wrong_measures(Run& run) {
     OK(MPI_Win_fence(0, window));
 }
 
+/// The window's error handler is told, and no other, which would end the program.
 void undefined_operations(Run& run) {
     const Ring ring(run);
     std::byte* memory = run.input_of(Kind::device, 1024);
