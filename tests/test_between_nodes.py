@@ -41,6 +41,7 @@ DEFAULT: tuple[Case, ...] = (
     ("openmpi", "cuda:2", "between_nodes", 4, ("--mix=even-buffers-device",)),
     ("mpich", "hip:2", "completion", 2, ("--mix=device",)),
     ("openmpi", "cuda:2", "completion", 2, ("--mix=device",)),
+    ("openmpi", "hip:2", "completion", 2, ("--mix=device", "--threads", "--filter=threads_probing")),
     ("mpich", "cuda:2", "messages", 2, ("--mix=device",)),
     ("openmpi", "hip:2", "messages", 2, ("--mix=device",)),
 )
@@ -51,7 +52,7 @@ WINDOWS_DEFAULT: tuple[Case, ...] = (
 )
 
 WINDOWS_LONG: tuple[Case, ...] = tuple(
-    (mpi, emulate, "message_windows", ranks, threads)
+    (mpi, emulate, "message_windows", ranks, ("--distance=2", *threads) if ranks == 4 and mpi != "openmpi" else threads)
     for mpi in ("mpich", "openmpi", "mpi5")
     for emulate in ("cuda:2", "hip:2", "hip5:1")
     for ranks in (2, 4)
@@ -98,7 +99,7 @@ def check(
     gpu = "cuda" if emulate.startswith("cuda") else "hip"
     # By name, so that a driver that is not found fails the test instead of making it one of host memory.
     command: list[str | Path] = [program, f"--gpu={gpu}", *arguments]
-    if name != "between_nodes":
+    if name not in ("between_nodes", "message_windows"):
         command = [part for part in command if not str(part).startswith("--distance")]
     # Messages of megabytes have hundreds of parts here, which is not what time limits of other tests were made for.
     command.append(harness.PATIENT_STEPS)

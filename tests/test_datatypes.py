@@ -48,6 +48,27 @@ def test_a_message_is_a_few_operations(
     assert cases == (9 if windows else 7), result.explain()
 
 
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_a_burst_of_sends_is_asked_about_together(
+    mpi: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    # The emulated driver takes longer for a question than a burst leaves between two sends. (On HIP the default stream
+    # is waited for with each message.)
+    result = harness.run_ranks(
+        mpi_named(mpi),
+        2,
+        [rank_program(mpi, "message_costs"), "--bursts"],
+        emulate="cuda:2",
+        environment={"AWAKEN_TUNE_SEND_BURST_US": "1000"},
+        timeout=90,
+    )
+    result.check()
+    assert result.output.count("ok a burst") == 1, result.explain()
+
+
 def test_the_script_for_real_gpus(awaken_program: Path, mpi_named: Callable[[str], harness.Mpi]) -> None:
     """Small, and on emulated GPUs: that it runs, checks its data and prints its ratios."""
     mpi = mpi_named("mpich")

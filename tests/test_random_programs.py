@@ -43,6 +43,7 @@ SETTINGS: dict[str, dict[str, str]] = {
         "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "4K",
     },
     "kernel": {"AWAKEN_COPY": "kernel"},
+    "in_bursts": {"AWAKEN_TUNE_SEND_BURST_US": "1000"},
 }
 
 

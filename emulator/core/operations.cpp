@@ -66,7 +66,7 @@ void fill_rows(const FillRequest& request) {
 }
 
 /// Of this process, for awaken_emulator_operations.
-std::atomic<std::uint64_t> copies_given{0}, kernels_given{0};
+std::atomic<std::uint64_t> copies_given{0}, kernels_given{0}, events_answered{0};
 
 /// For awaken_emulator_interrupt_copy; the length is written first.
 std::atomic<std::size_t> interrupted_from{0};
@@ -277,6 +277,7 @@ Error query(Stream& stream) {
 Error query(const Event& event) {
     const bool done = event.ticket().done();
     if (const Error sticky = event.context().sticky; sticky != Error::success) return sticky;
+    if (done) events_answered.fetch_add(1, std::memory_order_relaxed);
     return done ? Error::success : Error::not_ready;
 }
 
@@ -423,6 +424,10 @@ void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* cons
     *copies = awaken::emulator::copies_given.load(std::memory_order_relaxed);
     *kernels = awaken::emulator::kernels_given.load(std::memory_order_relaxed);
     *events = awaken::emulator::Event::records();
+}
+
+std::uint64_t awaken_emulator_answers() {
+    return awaken::emulator::events_answered.load(std::memory_order_relaxed);
 }
 
 void awaken_emulator_interrupt_copy(const std::size_t least_bytes, void (*const halfway)()) {

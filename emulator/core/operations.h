@@ -85,6 +85,10 @@ void call_in_stream(Stream& stream, void (*function)(void*), void* argument);
 /// tests of how much work something takes; programs find it by name in libawaken-emulator.so.
 extern "C" void awaken_emulator_operations(std::uint64_t* copies, std::uint64_t* kernels, std::uint64_t* events);
 
+/// How often this process has asked about an event and was told that it is over, which is what real drivers take their
+/// time for. Found as above.
+extern "C" std::uint64_t awaken_emulator_answers();
+
 /// The next copy of this process that moves at least so many bytes calls `halfway` when half of them have moved, in the
 /// thread that copies. For tests of what becomes of a transfer whose processes end in its midst.
 extern "C" void awaken_emulator_interrupt_copy(std::size_t least_bytes, void (*halfway)());

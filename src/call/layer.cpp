@@ -159,8 +159,8 @@ bool Layer::owes_chunks() const noexcept {
     return network != nullptr && network->owes_chunks();
 }
 
-bool Layer::moves_chunks() const noexcept {
-    const Network* const network = neighbours.network();
+bool Layer::moves_chunks() noexcept {
+    Network* const network = neighbours.network();
     return network != nullptr && network->moves_chunks();
 }
 

@@ -72,7 +72,7 @@ class Layer {
     /// There are messages that go on only in calls of this process's: see call/waiting.h.
     [[nodiscard]] bool owes_chunks() const noexcept;
     /// The same, or messages that come in only in calls of this process's.
-    [[nodiscard]] bool moves_chunks() const noexcept;
+    [[nodiscard]] bool moves_chunks() noexcept;
     /// Threads may be in the MPI at the same time.
     [[nodiscard]] bool several_threads() const noexcept { return _several_threads.load(std::memory_order_relaxed); }
 

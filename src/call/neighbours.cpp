@@ -176,7 +176,7 @@ void Neighbours::try_to_take_headers() {
     }
 }
 
-void Neighbours::look_at_network() {
+void Neighbours::tick_network() {
     _owned_network->tick();
 }
 

@@ -48,6 +48,12 @@ class Neighbours {
 
     /// The direct paths; null where there are none (no driver, no shared memory, switched off).
     [[nodiscard]] p2p::Link* link() const noexcept { return _link.load(std::memory_order_acquire); }
+    /// Before a call waits or looks: see p2p::Link.
+    void settle_sources() const noexcept {
+        if (p2p::Link* const to = link(); to != nullptr) {
+            to->settle_sources();
+        }
+    }
     /// Index in the node's segment of the process with this rank in the communicator (in its remote group, if it has
     /// one); -1 when it is on another node, of another world, or without the layer.
     [[nodiscard]] int index_of(MPI_Comm communicator, int rank);
@@ -130,8 +136,12 @@ class Neighbours {
         if (_wants.load(std::memory_order_relaxed)) {
             try_to_take_headers();
         }
+        look_at_network();
+    }
+    /// What other nodes have told is taken in, now and then.
+    void look_at_network() {
         if (_network.load(std::memory_order_relaxed) != nullptr) {
-            look_at_network();
+            tick_network();
         }
     }
 
@@ -168,7 +178,7 @@ class Neighbours {
   private:
     struct Members;  ///< of one communicator
     void try_to_take_headers();
-    void look_at_network();
+    void tick_network();
     [[nodiscard]] Members* last_members(MPI_Comm communicator);
     [[nodiscard]] Members* members_of(MPI_Comm communicator);
     [[nodiscard]] int own_node() const;

@@ -259,6 +259,7 @@ std::vector<std::shared_ptr<Operation>> Requests::exchanges() {
 }
 
 void Requests::advance_exchanges() {
+    layer().neighbours.look_at_network();
     if (!any_exchanges()) {
         return;
     }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/recycled.h"
 #include "call/stage.h"
 #include "mpi/native.h"
 
@@ -132,6 +133,11 @@ class Operation {
     unsigned _looks = 0;
     MPI_Status _status{};
 };
+
+template <class... Arguments>
+[[nodiscard]] std::shared_ptr<Operation> make_operation(Arguments&&... arguments) {
+    return std::allocate_shared<Operation>(RecyclingAllocator<Operation>{}, std::forward<Arguments>(arguments)...);
+}
 
 /// Bytes that a completed receive delivered.
 [[nodiscard]] std::int64_t received_bytes(const MPI_Status& status);

@@ -145,7 +145,8 @@ constexpr Waits where_it_waits(const Function function) noexcept {
 template <Waits where>
 class WaitingCall {
   public:
-    explicit WaitingCall(Layer& owner) : _requests(owner.requests), _counted(owner.several_threads()) {
+    explicit WaitingCall(Layer& owner) : _owner(owner), _requests(owner.requests), _counted(owner.several_threads()) {
+        owner.neighbours.settle_sources();
         if (_counted) {
             _requests.enter_waiting();
         }
@@ -157,11 +158,14 @@ class WaitingCall {
         if (_counted) {
             _requests.leave_waiting();
         }
+        // Whoever has asked meanwhile where this process is (p2p/whereabouts.h) is to know that it is back.
+        _owner.neighbours.look_at_network();
     }
     WaitingCall(const WaitingCall&) = delete;
     WaitingCall& operator=(const WaitingCall&) = delete;
 
   private:
+    Layer& _owner;
     Requests& _requests;
     const bool _counted;
 };
@@ -177,6 +181,7 @@ template <>
 class WaitingCall<Waits::polls> {
   public:
     explicit WaitingCall(Layer& owner) {
+        owner.neighbours.settle_sources();
         if (owner.moves_chunks()) {
             owner.requests.advance_exchanges();
         }

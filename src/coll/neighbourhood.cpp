@@ -108,7 +108,7 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
         if constexpr (sizeof...(Tail) == kBlocking) {
             return messages->finish();
         } else {
-            auto operation = std::make_shared<Operation>(Operation::Kind::once);
+            auto operation = make_operation(Operation::Kind::once);
             if (operation->start_own_handle(tail...) != MPI_SUCCESS) {
                 throw Error("the MPI gives no request", "complete some of the program's requests first");
             }

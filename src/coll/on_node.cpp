@@ -574,7 +574,7 @@ bool OnNode::run(MPI_Request* const request) {
         return false;
     }
     _stage.load();
-    auto operation = std::make_shared<Operation>(Operation::Kind::once);
+    auto operation = make_operation(Operation::Kind::once);
     if (operation->start_own_handle(request) != MPI_SUCCESS) {
         throw Error("the MPI gives no request", "complete some of the program's requests first");
     }
@@ -684,7 +684,7 @@ bool OnNode::run(MPI_Info, MPI_Request* const request) {
         }
         return false;
     }
-    auto operation = std::make_shared<Operation>(Operation::Kind::rebinding);
+    auto operation = make_operation(Operation::Kind::rebinding);
     operation->handle = operation->carrier = *request = handle;
     operation->active = false;
     operation->launch = [persistent = std::make_shared<const Persistent>(*this, std::move(team))](

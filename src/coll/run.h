@@ -43,7 +43,7 @@ int carry_out(Stage& stage, Native native, MPI_Request* const request) {
             stage.store();
             return error;
         }
-        auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
+        auto operation = make_operation(Operation::Kind::once, std::move(stage));
         operation->handle = operation->carrier = *request;
         layer().requests.track(std::move(operation));
     }
@@ -56,7 +56,7 @@ int carry_out(Stage& stage, Native native, MPI_Info, MPI_Request* const request)
     stage.load();
     const int error = native();
     if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
-        auto operation = std::make_shared<Operation>(Operation::Kind::bound, std::move(stage));
+        auto operation = make_operation(Operation::Kind::bound, std::move(stage));
         operation->handle = operation->carrier = *request;
         operation->active = false;
         layer().requests.track(std::move(operation));

@@ -7,17 +7,46 @@
 
 namespace awaken::gpu {
 
+DefaultStreams::~DefaultStreams() {
+    for (Device* device = _devices.load(); device != nullptr;) {
+        delete std::exchange(device, device->next);
+    }
+}
+
+DefaultStreams::Device* DefaultStreams::known(const int device) const noexcept {
+    Device* each = _devices.load(std::memory_order_acquire);
+    while (each != nullptr && each->number != device) {
+        each = each->next;
+    }
+    return each;
+}
+
+Status DefaultStreams::find(const int device, Device*& found) {
+    found = known(device);
+    if (found != nullptr) return {};
+    const std::scoped_lock lock(_mutex);
+    found = known(device);
+    if (found != nullptr) return {};
+    StreamHandle stream;
+    if (const Status status = _runtime.create_stream(device, true, stream); !status.ok()) return status;
+    found = new Device{device, stream, _devices.load(std::memory_order_relaxed), {}, {}, {}};
+    _devices.store(found, std::memory_order_release);
+    return {};
+}
+
 Status DefaultStreams::acquire(const int device, StreamHandle& stream, EventHandle& event) {
+    Device* here = nullptr;
+    if (const Status status = find(device, here); !status.ok()) return status;
+    stream = here->stream;
+    if (void* const at_hand = here->at_hand.exchange(nullptr, std::memory_order_acquire); at_hand != nullptr) {
+        event = {at_hand, device};
+        return {};
+    }
     {
-        const std::scoped_lock lock(_mutex);
-        Device& here = _devices[device];
-        if (here.stream.value == nullptr) {
-            if (const Status status = _runtime.create_stream(device, true, here.stream); !status.ok()) return status;
-        }
-        stream = here.stream;
-        if (!here.spare.empty()) {
-            event = here.spare.back();
-            here.spare.pop_back();
+        const std::scoped_lock lock(here->mutex);
+        if (!here->spare.empty()) {
+            event = here->spare.back();
+            here->spare.pop_back();
             return {};
         }
     }
@@ -48,9 +77,15 @@ Status DefaultStreams::query(EventHandle& mark, bool& over) noexcept {
 void DefaultStreams::drop(EventHandle& mark) noexcept {
     const EventHandle event = std::exchange(mark, {});
     if (event.value == nullptr) return;
+    Device* const here = known(event.device);  // where it was acquired
+    void* none = nullptr;
+    if (here->at_hand.compare_exchange_strong(none, event.value, std::memory_order_release,
+                                              std::memory_order_relaxed)) {
+        return;
+    }
     try {
-        const std::scoped_lock lock(_mutex);
-        _devices[event.device].spare.push_back(event);
+        const std::scoped_lock lock(here->mutex);
+        here->spare.push_back(event);
     } catch (const std::bad_alloc&) {
         static_cast<void>(_runtime.destroy_event(event));
     }

@@ -7,7 +7,7 @@
 // just what the default stream was given before.
 #pragma once
 
-#include <map>
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -18,6 +18,7 @@ namespace awaken::gpu {
 class DefaultStreams {
   public:
     explicit DefaultStreams(Runtime& runtime) noexcept : _runtime(runtime) {}
+    ~DefaultStreams();
     DefaultStreams(const DefaultStreams&) = delete;
     DefaultStreams& operator=(const DefaultStreams&) = delete;
 
@@ -31,14 +32,22 @@ class DefaultStreams {
   private:
     /// The device's stream, which is never given anything but events, and events that are not in use.
     struct Device {
+        int number;
         StreamHandle stream;
+        Device* next;
+        /// The event that was given back last: a message mostly needs no other, and no lock for that one.
+        std::atomic<void*> at_hand{nullptr};
+        std::mutex mutex;
         std::vector<EventHandle> spare;
     };
+    [[nodiscard]] Device* known(int device) const noexcept;
+    [[nodiscard]] Status find(int device, Device*& found);
     [[nodiscard]] Status acquire(int device, StreamHandle& stream, EventHandle& event);
 
     Runtime& _runtime;
-    std::mutex _mutex;
-    std::map<int, Device> _devices;  ///< lives as long as the process, as its streams do
+    std::mutex _mutex;  ///< for adding a device
+    /// A list that only grows, so that finding a device needs no lock. Its streams live as long as the process.
+    std::atomic<Device*> _devices{nullptr};
 };
 
 }  // namespace awaken::gpu

@@ -169,8 +169,9 @@ class Runtime {
     virtual Status enable_peer_access(int device, int peer) noexcept = 0;
 
     // ---- pointers -----------------------------------------------------------------------------------------------
-    /// Classifies each of `pointers` into `infos` (same length). Costs one batched driver query on host memory and two
-    /// on device memory (40 to 100 ns and 80 to 130 ns, growing with what the process has mapped). A pointer that the
+    /// Classifies each of `pointers` into `infos` (same length). Costs a batched driver query each, or two
+    /// for the first pointer to device memory after one to host memory (40 to 300 ns, growing with what the process
+    /// has mapped). A pointer that the
     /// runtime does not know, and every pointer while the runtime is not initialised or already shut down, is host
     /// memory. Never initialises a runtime by itself where the vendor allows that (CUDA), and leaves no sticky error.
     virtual void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept = 0;

@@ -76,7 +76,7 @@ struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
             stage.store(transferred_bytes(status));
             return error;
         }
-        auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
+        auto operation = make_operation(Operation::Kind::once, std::move(stage));
         operation->handle = operation->carrier = *request;
         operation->reads = direction == Access::out;
         owner.requests.track(std::move(operation));

@@ -12,9 +12,6 @@ namespace awaken::p2p {
 
 namespace {
 
-/// Between two looks at transfers that the GPU does by itself: short beside the milliseconds of a transfer that
-/// outlasts a call, long beside the microseconds of a look.
-constexpr std::chrono::microseconds kPause{30};
 /// Between two looks at what is kept for reuse.
 constexpr std::chrono::milliseconds kHousekeeping{100};
 
@@ -23,10 +20,16 @@ constexpr std::chrono::milliseconds kHousekeeping{100};
 void Background::take(std::shared_ptr<Job> job) {
     {
         const std::scoped_lock lock(_mutex);
-        if (_stopping || std::find(_jobs.begin(), _jobs.end(), job) != _jobs.end()) {
+        if (_stopping) {
             return;
         }
-        _jobs.push_back(std::move(job));
+        const auto known =
+            std::find_if(_jobs.begin(), _jobs.end(), [&job](const Entry& entry) { return entry.job == job; });
+        if (known != _jobs.end()) {
+            known->again = true;
+            return;
+        }
+        _jobs.push_back({std::move(job), false});
         start();
     }
     _wake.notify_one();
@@ -75,7 +78,10 @@ void Background::run() {
             }
             continue;
         }
-        jobs = _jobs;
+        for (Entry& entry : _jobs) {
+            entry.again = false;
+            jobs.push_back(entry.job);
+        }
         lock.unlock();
         for (std::shared_ptr<Job>& job : jobs) {
             if (!job->pump()) {
@@ -85,19 +91,25 @@ void Background::run() {
         lock.lock();
         for (const std::shared_ptr<Job>& done : jobs) {
             if (done != nullptr) {
-                _jobs.erase(std::remove(_jobs.begin(), _jobs.end(), done), _jobs.end());
+                _jobs.erase(std::remove_if(_jobs.begin(), _jobs.end(),
+                                           [&done](const Entry& entry) { return entry.job == done && !entry.again; }),
+                            _jobs.end());
             }
         }
         jobs.clear();
         if (!_jobs.empty()) {
-            _wake.wait_for(lock, kPause);
+            std::chrono::microseconds pause = _jobs.front().job->pause();
+            for (const Entry& entry : _jobs) {
+                pause = std::min(pause, entry.job->pause());
+            }
+            _wake.wait_for(lock, pause);
         }
     }
 }
 
 void Background::stop() noexcept {
     std::thread thread;
-    std::vector<std::shared_ptr<Job>> without_thread;
+    std::vector<Entry> without_thread;
     {
         const std::scoped_lock lock(_mutex);
         _stopping = true;
@@ -110,8 +122,8 @@ void Background::stop() noexcept {
     if (thread.joinable()) {
         thread.join();
     }
-    for (const std::shared_ptr<Job>& job : without_thread) {
-        while (!job->pump()) {
+    for (const Entry& entry : without_thread) {
+        while (!entry.job->pump()) {
             sched_yield();
         }
     }

@@ -6,6 +6,7 @@
 // a call has left a transfer unfinished, and sleeps while there is none.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -25,6 +26,9 @@ class Job {
     Job& operator=(const Job&) = delete;
     /// Does what can be done now. True when nothing remains to be done in the background.
     virtual bool pump() noexcept = 0;
+    /// Until it is asked again. The default is short beside the milliseconds of a transfer that outlasts a call, and
+    /// long beside the microseconds of a look.
+    [[nodiscard]] virtual std::chrono::microseconds pause() const noexcept { return std::chrono::microseconds{30}; }
 };
 
 class Background {
@@ -36,7 +40,7 @@ class Background {
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;
 
-    /// Takes care of the job until it is done. Handing over a job that is here already changes nothing.
+    /// Takes care of the job until it is done. One that is here already is asked once more at least.
     void take(std::shared_ptr<Job> job);
     /// There is something to keep.
     void keep_house();
@@ -50,7 +54,11 @@ class Background {
     const std::function<bool()> _housekeeping;
     std::mutex _mutex;
     std::condition_variable _wake;
-    std::vector<std::shared_ptr<Job>> _jobs;
+    struct Entry {
+        std::shared_ptr<Job> job;
+        bool again;  ///< was handed over since it was last asked: what it says then may be older than that
+    };
+    std::vector<Entry> _jobs;
     std::thread _thread;
     bool _house = false;
     bool _stopping = false;

@@ -711,7 +711,7 @@ struct Probe {
         while (true) {
             const int error = find(status);
             if (error != MPI_SUCCESS || status == MPI_STATUS_IGNORE || (flag != nullptr && *flag == 0) ||
-                !layer().neighbours.takes_headers() || correct_probed(comm, *status, matched)) {
+                correct_probed(comm, *status, matched)) {
                 return error;
             }
         }

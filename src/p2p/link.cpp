@@ -62,6 +62,7 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _copies(runtime, pool, _tuning, options.engine, options.packer),
       _window(runtime, options.cpu_copy),
       _peers(static_cast<std::size_t>(segment.processes())),
+      _settling(std::make_shared<Settling>(runtime, Settling::Pace(options.tuning.send_burst))),
       _background([this] {
           sweep();
           return pump_left() || keeps_memory();
@@ -156,7 +157,8 @@ std::shared_ptr<Shipment> Link::reserve(const int peer, const std::size_t bytes)
             return nullptr;
         }
     }
-    std::shared_ptr<Shipment> shipment(new Shipment(*this));
+    std::shared_ptr<Shipment> shipment(new Shipment(*this), std::default_delete<Shipment>{},
+                                       RecyclingAllocator<Shipment>{});
     shipment->_ticket = *ticket;
     shipment->_peer = peer;
     shipment->_bytes = bytes;
@@ -170,12 +172,10 @@ void Link::publish(Shipment& shipment, const Location& location, const bool is_c
     header.sender = static_cast<std::uint32_t>(_own);
     header.slot = shipment._ticket.slot;
     header.generation = shipment._ticket.generation;
-    std::memset(shipment._message.data(), 0, shipment.header_length());
-    std::memcpy(shipment._message.data(), &header, sizeof header);
+    std::memcpy(_headers[header.slot].data(), &header, sizeof header);
     shipment._is_copy = is_copy;
     shipment._traced.begin(trace::Kind::background, "message offered", shipment._bytes, -1,
                            _segment.process(shipment._peer).world_rank);
-    shipment._published = Shipment::Clock::now();
     if (is_copy) {
         _outbox.offer_copy(shipment._ticket, shipment._peer, shipment._bytes, location, ready);
     } else {
@@ -433,6 +433,32 @@ void Link::give_back_ring(const int index) noexcept {
     _rings[static_cast<std::size_t>(index)].in_use = false;
 }
 
+void Link::settle_in_turn(const std::shared_ptr<Shipment>& shipment) {
+    const Settling::Clock::time_point now = Settling::Clock::now();
+    if (!shipment->is_read_by_its_receiver() || !_settling->in_burst(now)) {
+        shipment->settle_source();
+        return;
+    }
+    gpu::EventHandle mark;
+    const int device = shipment->_info.device >= 0 ? shipment->_info.device : any_device();
+    const gpu::Status status = _runtime.mark_default_stream(device, mark);
+    if (!status.ok() || mark.value == nullptr) {
+        shipment->settled(status);
+        return;
+    }
+    shipment->_unsettled.store(true, std::memory_order_release);
+    try {
+        if (_settling->add(shipment, mark, now)) {
+            _background.take(_settling);
+        }
+    } catch (const std::bad_alloc&) {
+        // The header has left, and its receiver must not wait for ever.
+        _settling->forget(*shipment);
+        shipment->_unsettled.store(false, std::memory_order_release);
+        shipment->settle_source();
+    }
+}
+
 void Link::retire(std::shared_ptr<Shipment> shipment) {
     if (shipment->_withdrawn) {
         return;
@@ -513,6 +539,7 @@ void Link::settle() noexcept {
     // Whoever says that it takes no headers any more has received what it wanted to.
     area(_own).takes_headers.store(0, std::memory_order_release);
     for (;;) {
+        settle_sources();
         sweep();
         std::vector<std::shared_ptr<Shipment>> rest;
         {
@@ -548,7 +575,7 @@ bool Link::is_header(const std::byte* const message, const std::size_t length) c
            length == header_length(header.slot);
 }
 
-std::optional<std::uint64_t> Link::size_of(const int peer, const std::size_t length) const noexcept {
+TrueSize Link::size_of(const int peer, const std::size_t length) const noexcept {
     return inbox(peer).size_of(length);
 }
 
@@ -565,7 +592,7 @@ std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::si
     if (!claim) {
         return nullptr;
     }
-    std::shared_ptr<Fetch> fetch(new Fetch(*this));
+    std::shared_ptr<Fetch> fetch(new Fetch(*this), std::default_delete<Fetch>{}, RecyclingAllocator<Fetch>{});
     fetch->_peer = peer;
     fetch->_claim = *claim;
     fetch->_buffer = static_cast<std::byte*>(buffer);
@@ -694,6 +721,7 @@ void Link::shut_down() noexcept {
     }
     area(_own).takes_headers.store(0, std::memory_order_release);
     _ending.store(true, std::memory_order_release);
+    _settling->end();
     _background.stop();
     _janitor.stop();
     std::vector<std::shared_ptr<Shipment>> lingering;

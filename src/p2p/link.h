@@ -20,10 +20,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/recycled.h"
 #include "gpu/gpu.h"
 #include "node/segment.h"
 #include "p2p/background.h"
 #include "p2p/offers.h"
+#include "p2p/settling.h"
 #include "trace/trace.h"
 #include "transfer/cpu_window.h"
 #include "transfer/device_copies.h"
@@ -47,12 +49,12 @@ enum class Route : std::uint8_t {
 };
 
 /// A message on its way to another process.
-class Shipment final : public Job {
+class Shipment final : public Job, public Settling::Source, public Recycled<Shipment> {
   public:
     ~Shipment() override;
 
     /// The header, to be sent in the message's place.
-    [[nodiscard]] const std::byte* header() const noexcept { return _message.data(); }
+    [[nodiscard]] const std::byte* header() const noexcept;
     [[nodiscard]] std::size_t header_length() const noexcept { return header_length_of(_ticket); }
     [[nodiscard]] Route route() const noexcept { return _route; }
 
@@ -68,6 +70,10 @@ class Shipment final : public Job {
     /// the receiver's streams know nothing of, and lets the receiver read the buffer. Asking the runtime costs a
     /// microsecond, in which the header travels.
     void settle_source();
+    /// Whether settle_source() has anything to wait for.
+    [[nodiscard]] bool is_read_by_its_receiver() const noexcept { return !_is_copy && _ring == nullptr && !_withdrawn; }
+    /// The work is over, with that outcome: see Settling.
+    void settled(const gpu::Status& status) noexcept override;
     /// The header could not be sent: takes the offer back.
     void withdraw() noexcept;
     /// Whether it needs to be asked now and then even when nobody waits for it.
@@ -103,13 +109,12 @@ class Shipment final : public Job {
     std::shared_ptr<const transfer::TypedMemory> _typed;
     std::size_t _bytes = 0;
     Route _route = Route::pull;
-    std::array<std::byte, kLongestHeader> _message;  ///< filled as far as it is sent
-    bool _is_copy = false;                           ///< offered as a copy, which `_parts` are making
-    trace::Stretch _traced;                          ///< from the offer until the buffer is free
+    bool _is_copy = false;   ///< offered as a copy, which `_parts` are making
+    trace::Stretch _traced;  ///< from the offer until the buffer is free
     std::atomic<bool> _free{false};
+    std::atomic<bool> _unsettled{false};  ///< in the link's Settling
     bool _withdrawn = false;
     std::optional<Error> _error;
-    Clock::time_point _published{};
     Clock::time_point _asked{};   ///< when somebody first waited
     Clock::time_point _looked{};  ///< when it was last seen that the receiver lives
 
@@ -129,7 +134,7 @@ class Shipment final : public Job {
 };
 
 /// A message on its way from another process.
-class Fetch final : public Job {
+class Fetch final : public Job, public Recycled<Fetch> {
   public:
     ~Fetch() override;
 
@@ -235,6 +240,11 @@ class Link {
                                                  std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
     /// The same for a small message in host memory, which is copied at once. For messages whose length is a header's.
     [[nodiscard]] std::shared_ptr<Shipment> wrap(int peer, const void* buffer, std::size_t bytes);
+    /// The same as Shipment::settle_source(), for a send that does not wait: in a burst of these, one answer of the
+    /// runtime's serves several.
+    void settle_in_turn(const std::shared_ptr<Shipment>& shipment);
+    /// Lets receivers read what settle_in_turn() has left, as far as it is ready. Costs a load where nothing is left.
+    void settle_sources() noexcept { _settling->ask(); }
     /// Called when the header has been sent and the buffer is free, or will never be: keeps the shipment until the
     /// receiver is done with it.
     void retire(std::shared_ptr<Shipment> shipment);
@@ -255,7 +265,7 @@ class Link {
         return _copies.can_move(info.device >= 0 ? info.device : any_device(), memory);
     }
     /// True size of a message from `peer` whose header has this length.
-    [[nodiscard]] std::optional<std::uint64_t> size_of(int peer, std::size_t header_length) const noexcept;
+    [[nodiscard]] TrueSize size_of(int peer, std::size_t header_length) const noexcept;
 
     /// The call ends and the shipment does not: whatever it may still need is done in the background. Once for
     /// each.
@@ -362,6 +372,10 @@ class Link {
     const std::vector<SlotSet>* const _avoided;
     const int _own;
     Outbox _outbox;
+    /// What is sent for each slot: a header and nothing after it. Here and not in the shipments, which are made for
+    /// each message and are small enough for the quick ways of the allocator so. A slot is used again only when its
+    /// receiver has the header, or will never have it.
+    std::vector<std::array<std::byte, kLongestHeader>> _headers{kSlots};
     transfer::Exports _exports;
     transfer::ExportedPool _exported;
     transfer::Mappings _mappings;
@@ -387,6 +401,7 @@ class Link {
     std::uint32_t _retired = 0;
     bool _shut_down = false;
     std::atomic<bool> _ending{false};  ///< what only another process could bring on is given up
+    std::shared_ptr<Settling> _settling;
     Background _background;
     Background _janitor;
 };

@@ -33,11 +33,6 @@ constexpr std::uint64_t kMagic = 0x6177616b656e4e31;
 constexpr std::chrono::seconds kAtStart{1};
 constexpr std::chrono::seconds kAtEnd{30};
 
-/// How long a probe looks for what its sender has told. It was told before the message was sent, so that this is over
-/// at once, but for a message that was sent behind the layer's back (by a tool that calls the MPI itself), or when all
-/// ids were in use.
-constexpr std::chrono::milliseconds kTold{50};
-
 /// Bytes that may be left to the MPI by senders that went on without their receivers. Beyond it, messages are staged
 /// whole, and a sender waits as long as the MPI lets it.
 constexpr std::size_t kMostLeft = std::size_t{1} << 30;
@@ -128,12 +123,14 @@ void RemoteShipment::step(const std::size_t window) {
     while (_started < _bytes) {
         p2p::Lane::Share share = _lane.take(_id, window);
         if (!share) {
-            _network.tick();  // perhaps the receiver has said that it wants this message before others
             break;
         }
         start_chunk(std::move(share));
         got_on = true;
     }
+    // Perhaps the receiver has said that it wants this message before others, or another process asks where this one
+    // is.
+    _network.tick();
     if (got_on) {
         _progress = Clock::now();
     }
@@ -231,7 +228,7 @@ bool RemoteShipment::may_be_left(const std::chrono::nanoseconds watch) {
     if (is_wrapped()) {
         return Clock::now() - _progress > watch;
     }
-    return _lane.stands_still(watch) && _network.is_in_mpi(_peer, _lane.last_progress(), watch);
+    return _lane.stands_still(watch) && _network.waits_in_mpi(_peer, _lane.last_progress(), watch);
 }
 
 /// Copies out what `copy` says, and gives the MPI what is there. Errors come out of advance().
@@ -424,6 +421,7 @@ bool RemoteFetch::advance() noexcept {
     if (_over) {
         return true;
     }
+    _network.tick();
     try {
         step();
     } catch (const Error& error) {
@@ -545,13 +543,12 @@ void Network::stop() {
         }
     }
     look();
-    for (const int peer : _heard) {
-        for (MPI_Request& ping : _receiving[peer].pings) {
-            if (ping != MPI_REQUEST_NULL && native.Cancel(&ping) == MPI_SUCCESS) {
-                native.Wait(&ping, MPI_STATUS_IGNORE);
-            }
+    for (MPI_Request& ping : _listening) {
+        if (ping != MPI_REQUEST_NULL && native.Cancel(&ping) == MPI_SUCCESS) {
+            native.Wait(&ping, MPI_STATUS_IGNORE);
         }
     }
+    _listening.clear();
     _heard.clear();
     native.Comm_free(&_comm);
 }
@@ -604,7 +601,7 @@ void Network::hear(const int peer, const Notice& notice) {
         case Notice::ready: {
             Sending& sending = _sending[peer];
             sending.ready = true;
-            sending.listens = kPings;
+            sending.receiver.listens(kPings);
             std::copy_n(notice.words.begin(), sending.secret.size(), sending.secret.begin());
             break;
         }
@@ -624,7 +621,7 @@ void Network::hear(const int peer, const Notice& notice) {
             clear(_sending[peer].under_way, notice.id);
             break;
         case Notice::listening:
-            ++_sending[peer].listens;
+            _sending[peer].receiver.looked();
             break;
         default:
             break;
@@ -637,10 +634,7 @@ void Network::answer() {
     }
     for (const int peer : std::exchange(_unanswered, {})) {
         Receiving& receiving = _receiving[peer];
-        receiving.pings.fill(MPI_REQUEST_NULL);
-        _heard.push_back(peer);
-        if (!std::all_of(receiving.pings.begin(), receiving.pings.end(),
-                         [&](MPI_Request& ping) { return listen_to(peer, ping); })) {
+        if (!listen_to(peer)) {
             continue;  // its messages travel as without this
         }
         Notice notice{};
@@ -655,21 +649,37 @@ bool Network::listen_to(const int peer, MPI_Request& ping) {
     return _owner.real.Irecv(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &ping) == MPI_SUCCESS;
 }
 
-/// One peer at a time, since nothing depends on when it is told. Not while the network goes down: who is told might be
-/// gone, and no ping is sent any more.
-void Network::listen_again() {
-    if (_heard.empty() || !_open.load(std::memory_order_acquire)) {
-        return;
+/// From now on that process may ask where this one is.
+bool Network::listen_to(const int peer) {
+    const std::size_t first = _heard.size() * kPings;
+    _heard.push_back(peer);
+    _listening.resize(first + kPings, MPI_REQUEST_NULL);
+    bool all = true;
+    for (std::size_t at = first; at < _listening.size(); ++at) {
+        all = all && listen_to(peer, _listening[at]);
     }
-    const int peer = _heard[_next_heard++ % _heard.size()];
-    for (MPI_Request& ping : _receiving[peer].pings) {
-        int done = 0;
-        if (ping != MPI_REQUEST_NULL && _owner.real.Test(&ping, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0 &&
-            listen_to(peer, ping)) {
+    return all;
+}
+
+/// Not while the network goes down: who is told might be gone, and no ping is sent any more.
+void Network::listen_again() {
+    const int count = static_cast<int>(_listening.size());
+    for (int found = 1; found != 0 && count != 0 && _open.load(std::memory_order_acquire);) {
+        int at = MPI_UNDEFINED;
+        if (_owner.real.Testany(count, _listening.data(), &at, &found, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+            at == MPI_UNDEFINED || found == 0) {
+            return;
+        }
+        const auto index = static_cast<std::size_t>(at);
+        const int peer = _heard[index / kPings];
+        if (listen_to(peer, _listening[index])) {
             Notice notice{};
             notice.kind = Notice::listening;
             tell(peer, notice);
         }
+        // In one of so many looks the MPI has been asked about each receive, and a header that is here is seen.
+        constexpr int kTurns = 64;
+        _turns.store(kTurns, std::memory_order_relaxed);
     }
 }
 
@@ -682,40 +692,26 @@ void Network::complete_pings() {
         if (sending.ping != MPI_REQUEST_NULL &&
             (_owner.real.Test(&sending.ping, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0)) {
             sending.ping = MPI_REQUEST_NULL;
-            sending.last_answer = p2p::Lane::Clock::now();
-            ++sending.answers;
+            sending.receiver.answered(p2p::Whereabouts::Clock::now());
             --_pings;
         }
     }
 }
 
-bool Network::is_in_mpi(const int peer, const p2p::Lane::Clock::time_point since, const std::chrono::nanoseconds time) {
+bool Network::waits_in_mpi(const int peer, const p2p::Lane::Clock::time_point since,
+                           const std::chrono::nanoseconds time) {
+    poll();  // that its layer has run may have been told already
     const std::scoped_lock lock(_mutex);
-    complete_pings();
     Sending& sending = _sending[peer];
-    if (sending.ping != MPI_REQUEST_NULL) {
-        return false;
+    const auto verdict = sending.receiver.judge(since, p2p::Whereabouts::Clock::now(), time);
+    if (verdict == p2p::Whereabouts::Verdict::ping) {
+        if (_owner.real.Issend(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &sending.ping) == MPI_SUCCESS) {
+            ++_pings;
+        } else {
+            sending.receiver.not_sent();
+        }
     }
-    const auto now = p2p::Lane::Clock::now();
-    if (sending.listens == 0) {
-        return now - std::max(sending.last_answer, since) > time;  // in the MPI since, without its layer
-    }
-    if (sending.first_ping < since) {
-        sending.answers = 0;
-    }
-    if (sending.answers >= kPings) {
-        return true;
-    }
-    if (sending.answers == 0) {
-        sending.first_ping = now;
-    } else if (now - sending.last_answer <= time) {
-        return false;
-    }
-    --sending.listens;
-    if (_owner.real.Issend(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &sending.ping) == MPI_SUCCESS) {
-        ++_pings;
-    }
-    return false;
+    return verdict == p2p::Whereabouts::Verdict::waits;
 }
 
 void Network::look() {
@@ -740,17 +736,17 @@ void Network::look() {
     complete_left();
 }
 
-void Network::poll() noexcept {
+bool Network::poll() noexcept {
     const std::unique_lock lock(_mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
-        return;  // another thread is at it
+        return false;
     }
     try {
         if (!_usable.load(std::memory_order_relaxed)) {
             int done = 0;
             if (_duplicating == MPI_REQUEST_NULL ||
                 _owner.real.Test(&_duplicating, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) {
-                return;
+                return true;
             }
             _owner.real.Comm_set_errhandler(_comm, MPI_ERRORS_RETURN);
             _usable.store(true, std::memory_order_release);
@@ -760,6 +756,7 @@ void Network::poll() noexcept {
         // No memory: who was not heard gets no answer, and goes on as without one. Or the MPI could not carry a chunk
         // that its sender has done with, of which it tells the receiver.
     }
+    return true;
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
@@ -938,29 +935,25 @@ std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, void
     return fetch;
 }
 
-std::optional<std::uint64_t> Network::size_of(const int peer, const std::size_t length) {
+p2p::TrueSize Network::size_of(const int peer, const std::size_t length) const {
     const std::uint32_t id = p2p::slot_of_length(length);
-    const auto start = std::chrono::steady_clock::now();
-    for (;;) {
-        {
-            const std::scoped_lock lock(_mutex);
-            if (!_usable.load(std::memory_order_acquire)) {
-                return std::nullopt;
-            }
-            const auto found = _receiving.find(peer);
-            if (found == _receiving.end() || !found->second.answered || has(found->second.plain, id)) {
-                return std::nullopt;
-            }
-            const auto announced = found->second.announced.find(id);
-            if (announced != found->second.announced.end() && announced->second.generation > announced->second.taken) {
-                return announced->second.bytes;
-            }
-        }
-        if (std::chrono::steady_clock::now() - start > kTold) {
-            return std::nullopt;
-        }
-        poll();
+    const std::scoped_lock lock(_mutex);
+    p2p::TrueSize size;
+    const auto found = _receiving.find(peer);
+    if (!_usable.load(std::memory_order_acquire) || found == _receiving.end() || !found->second.answered ||
+        has(found->second.plain, id)) {
+        return size;
     }
+    size.may_come = true;
+    const auto announced = found->second.announced.find(id);
+    if (announced != found->second.announced.end()) {
+        const Receiving::Announced& newest = announced->second;
+        size.version = newest.generation + newest.taken;  // neither ever falls
+        if (newest.generation > newest.taken) {
+            size.bytes = newest.bytes;
+        }
+    }
+    return size;
 }
 
 // ---- for shipments and fetches --------------------------------------------------------------------------------------

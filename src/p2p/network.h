@@ -10,11 +10,10 @@
 //
 // Nothing here waits for layer code at the other side: a sender whose chunks do not get away copies the rest to host
 // memory and gives it to the MPI. It waits on, as for any message that the MPI does not buffer, as long as its receiver
-// is not in an MPI call; but a receiver that waits in the MPI itself takes no chunks, and may be waiting for the
-// sender, which is done then. Which of the two it is, the MPI tells: it answers synchronous messages of no bytes
-// (pings), for which each receiver has receives, without its layer. One that answers twice, some time apart, and takes
-// no chunk meanwhile, has not just come by. A nonblocking message goes on in later calls of its process; when one of
-// these is about to wait in the MPI itself, the rest is copied out first (call/waiting.h).
+// is only late; but a receiver that waits in the MPI itself takes no chunks, and may be waiting for the sender, which
+// is done then. Which of the two it is, pings tell (p2p/whereabouts.h), which the MPI of a receiver answers without its
+// layer. A nonblocking message goes on in later calls of its process; when one of these is about to wait in the MPI
+// itself, the rest is copied out first (call/waiting.h).
 //
 // Messages of a pair share one window (p2p/lane.h). A receiver that has found a header says so (come), since it need
 // not take messages in the order in which they were sent.
@@ -43,6 +42,7 @@
 #include "mpi/native.h"
 #include "p2p/lane.h"
 #include "p2p/offers.h"
+#include "p2p/whereabouts.h"
 #include "trace/trace.h"
 #include "transfer/device_copies.h"
 #include "transfer/pinned_pool.h"
@@ -196,8 +196,15 @@ class Network {
     }
     /// There are messages that only calls of this process give to the MPI.
     [[nodiscard]] bool owes_chunks() const noexcept { return _unfinished.load() != 0; }
-    /// There are such messages, or some that only calls of this process take from the MPI.
-    [[nodiscard]] bool moves_chunks() const noexcept { return owes_chunks() || _fetching.load() != 0; }
+    /// There are such messages, or some that only calls of this process take from the MPI; perhaps, since a sender has
+    /// asked where this process is, some that nobody has looked at yet.
+    [[nodiscard]] bool moves_chunks() noexcept {
+        if (_turns.load(std::memory_order_relaxed) > 0) {
+            _turns.fetch_sub(1, std::memory_order_relaxed);
+            return true;
+        }
+        return owes_chunks() || _fetching.load() != 0;
+    }
     /// Every receive of this process is prepared for a header.
     void open() noexcept { _open.store(true, std::memory_order_release); }
     /// Before the MPI's finalisation: ends what goes on by itself, and takes part in ending it everywhere.
@@ -205,18 +212,20 @@ class Network {
     /// After it.
     void shut_down() noexcept;
 
-    /// Called often; looks now and then whether another process has asked for something.
+    /// Called often; looks now and then whether another process has asked for something: as often as not to be taken
+    /// for one that waits in the MPI (p2p/whereabouts.h), and seldom enough not to be felt.
     void tick() noexcept {
         if (_has_gpu.load(std::memory_order_relaxed)) {
-            static thread_local unsigned calls = 0;
-            constexpr unsigned kBetweenLooks = 32;
-            if (++calls % kBetweenLooks == 0) {
+            static thread_local p2p::Whereabouts::Clock::time_point last{};
+            constexpr std::chrono::microseconds kBetweenLooks{20};
+            if (const auto now = p2p::Whereabouts::Clock::now(); now - last > kBetweenLooks) {
+                last = now;
                 poll();
             }
         }
     }
-    /// Takes in what others have told, and completes what was left to the MPI.
-    void poll() noexcept;
+    /// Takes in what others have told, and completes what was left to the MPI. False if another thread is doing that.
+    bool poll() noexcept;
 
     /// The MPI takes device memory itself, as it or the user says: messages are left to it.
     [[nodiscard]] bool passes_through() const noexcept { return _passes_through.load(std::memory_order_acquire); }
@@ -246,8 +255,9 @@ class Network {
     [[nodiscard]] std::shared_ptr<RemoteFetch> fetch(const std::byte* message, void* buffer,
                                                      const gpu::PointerInfo& info, std::size_t capacity,
                                                      std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
-    /// True size of the message from `peer` that a probe found with this length; nothing when that is its size.
-    [[nodiscard]] std::optional<std::uint64_t> size_of(int peer, std::size_t length);
+    /// True size of the message from `peer` that a probe found with this length, from what that one has told; poll()
+    /// lets it hear more.
+    [[nodiscard]] p2p::TrueSize size_of(int peer, std::size_t length) const;
 
   private:
     friend class RemoteShipment;
@@ -289,8 +299,7 @@ class Network {
     };
     static_assert(sizeof(Header) <= p2p::kShortestHeader);
 
-    /// Pings that a process receives without its layer.
-    static constexpr std::size_t kPings = 2;
+    static constexpr std::size_t kPings = p2p::Whereabouts::kPings;
 
     /// One side of the traffic with another process.
     struct Sending {
@@ -301,10 +310,8 @@ class Network {
         Bits under_way{};  ///< lengths of headers that were not yet taken
         std::uint64_t generation = 0;
         std::uint32_t next = 0;
-        std::size_t listens = 0;  ///< receives for pings that there are
-        std::size_t answers = 0;  ///< to pings one after the other, the first of which was sent at `first_ping`
+        p2p::Whereabouts receiver;
         MPI_Request ping = MPI_REQUEST_NULL;
-        p2p::Lane::Clock::time_point first_ping{}, last_answer{};
     };
     struct Receiving {
         struct Announced {
@@ -315,7 +322,6 @@ class Network {
         p2p::Lane lane;
         Bits plain{};
         bool answered = false;
-        std::array<MPI_Request, kPings> pings{};  ///< the receives for them
         std::unordered_map<std::uint32_t, Announced> announced;
     };
 
@@ -336,6 +342,7 @@ class Network {
     void complete_outgoing();
     void complete_left();
     [[nodiscard]] bool listen_to(int peer, MPI_Request& ping);
+    [[nodiscard]] bool listen_to(int peer);
     void listen_again();
     void complete_pings();
     [[nodiscard]] std::shared_ptr<RemoteShipment> make(int peer, const void* buffer, const gpu::PointerInfo& info,
@@ -346,8 +353,8 @@ class Network {
     void send_chunk(int peer, std::uint32_t id, Chunk& chunk);
     void receive_chunk(int peer, std::uint32_t id, Chunk& chunk);
     [[nodiscard]] bool is_complete(Chunk& chunk, MPI_Status& status) const;
-    /// Whether that process, which has taken no chunk since then, is in MPI calls all the same, at least for so long.
-    [[nodiscard]] bool is_in_mpi(int peer, p2p::Lane::Clock::time_point since, std::chrono::nanoseconds time);
+    /// Whether that process, which has taken no chunk since then, waits in the MPI (p2p/whereabouts.h).
+    [[nodiscard]] bool waits_in_mpi(int peer, p2p::Lane::Clock::time_point since, std::chrono::nanoseconds time);
     /// Chunks that the MPI has and nobody waits for.
     void keep(std::deque<Chunk> chunks) noexcept;
     void give_back(int peer, std::uint32_t id) noexcept;
@@ -366,20 +373,21 @@ class Network {
     std::atomic<bool> _passes_through{false};
     std::atomic<std::size_t> _unfinished{0};  ///< shipments of which the MPI has not all
     std::atomic<std::size_t> _fetching{0};    ///< fetches that are not over
+    std::atomic<int> _turns{0};               ///< of looks at all receives, for the sake of one that has asked
     bool _alone = false;                      ///< not every rank runs the layer
     bool _nameless = false;                   ///< has no secret
     gpu::Runtime* _runtime = nullptr;
     transfer::Tuning _tuning;
     std::unique_ptr<transfer::DeviceCopies> _copies;
 
-    std::mutex _mutex;  ///< of everything below
+    mutable std::mutex _mutex;  ///< of everything below
     std::unordered_map<int, Sending> _sending;
     std::unordered_map<int, Receiving> _receiving;  ///< of those that have asked
     std::vector<int> _unanswered;
-    std::list<Outgoing> _outgoing;  ///< the MPI reads them where they are
-    std::vector<int> _heard;        ///< whose pings there are receives for
-    std::size_t _next_heard = 0;
-    std::size_t _pings = 0;  ///< of this process's own, under way
+    std::list<Outgoing> _outgoing;        ///< the MPI reads them where they are
+    std::vector<int> _heard;              ///< whose pings there are receives for
+    std::vector<MPI_Request> _listening;  ///< these, kPings for each
+    std::size_t _pings = 0;               ///< of this process's own, under way
     std::deque<Chunk> _left;
     std::size_t _left_bytes = 0;
 };

@@ -103,7 +103,12 @@ void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::
                    const Strided* const shape) noexcept {
     Slot& where = slot(ticket);
     fill(where, receiver, bytes, 0);
-    where.source = source;
+    where.offset.store(source.offset, std::memory_order_relaxed);
+    Location allocation = source;
+    allocation.offset = 0;
+    if (where.source != allocation) {
+        where.source = allocation;
+    }
     if (shape != nullptr) {
         where.shape = *shape;
         where.strided.store(1, std::memory_order_relaxed);
@@ -180,6 +185,7 @@ std::optional<Claim> Inbox::claim(const Header& header) noexcept {
     }
     if (change(slot, header.generation, OfferState::offered, OfferState::claimed)) {
         claim.from = slot.source;
+        claim.from.offset = slot.offset.load(std::memory_order_relaxed);
     } else if (change(slot, header.generation, OfferState::spilled, OfferState::taken)) {
         claim.from = slot.spill;
         claim.spilled = true;
@@ -220,17 +226,21 @@ bool Inbox::reclaim(Claim& claim) noexcept {
     return true;
 }
 
-std::optional<std::uint64_t> Inbox::size_of(const std::size_t header_length) const noexcept {
+TrueSize Inbox::size_of(const std::size_t header_length) const noexcept {
     if (!is_header_length(header_length)) {
-        return std::nullopt;
+        return {};
     }
     const Slot& slot = _table->slots[slot_of_length(header_length)];
-    const OfferState state = state_of(slot.word.load(std::memory_order_acquire));
-    if ((state != OfferState::offered && state != OfferState::spilled) ||
-        slot.receiver.load(std::memory_order_relaxed) != _own) {
-        return std::nullopt;
+    TrueSize size;
+    size.version = slot.word.load(std::memory_order_acquire);
+    const OfferState state = state_of(size.version);
+    if ((state == OfferState::offered || state == OfferState::spilled) &&
+        slot.receiver.load(std::memory_order_relaxed) == _own) {
+        size.bytes = slot.bytes.load(std::memory_order_relaxed);
+        // A caller's next look at the version comes after this.
+        std::atomic_thread_fence(std::memory_order_acquire);
     }
-    return slot.bytes.load(std::memory_order_relaxed);
+    return size;
 }
 
 }  // namespace awaken::p2p

@@ -41,8 +41,8 @@ using transfer::Strided;
 
 enum class OfferState : std::uint8_t { free, offered, claimed, refused, spilled, taken, done };
 
-/// One slot in shared memory. What both sides look at for each message lies in the first cache line: each line that
-/// changes hands between two cores costs a tenth of a microsecond.
+/// One slot in shared memory. What changes with each message lies in the first cache line: each line that changes hands
+/// between two cores costs a tenth of a microsecond.
 struct alignas(64) Slot {
     std::atomic<std::uint64_t> word;  ///< generation << 8 | OfferState
     /// Index in the segment of the process that may claim it. Atomic because a late or forged header makes its
@@ -53,11 +53,14 @@ struct alignas(64) Slot {
     std::atomic<std::uint64_t> bytes;
     std::atomic<std::uint64_t> ready;  ///< bytes of `spill` that are there already; more will come until all are
     std::atomic<std::uint32_t> lost;   ///< the sender could not finish the copy
-    /// 1: the source is the blocks of `shape` and not one run of bytes; then source.offset is that of its lowest byte,
-    /// and so is what the shape counts from.
+    /// 1: the source is the blocks of `shape` and not one run of bytes; then `offset` is that of its lowest byte, and
+    /// so is what the shape counts from.
     std::atomic<std::uint32_t> strided;
-    alignas(64) Location source;  ///< valid from offered on
-    alignas(64) Location spill;   ///< valid in spilled and taken
+    std::atomic<std::uint64_t> offset;  ///< of the source's first byte in its allocation
+    /// Valid from offered on, but for its offset. Written only when the slot's last source was another allocation, so
+    /// that these lines stay where they are while one buffer after the other of an allocation is sent.
+    alignas(64) Location source;
+    alignas(64) Location spill;  ///< valid in spilled and taken
     alignas(64) Strided shape;
     transfer::RingControl ring;  ///< of a source that is a ring
 };
@@ -170,6 +173,15 @@ struct Claim {
     const std::atomic<std::uint32_t>* lost = nullptr;
 };
 
+/// What a probe can learn of the message behind a header's length, at one moment.
+struct TrueSize {
+    std::optional<std::uint64_t> bytes;  ///< nothing when no header of that length is under way to this process
+    /// Another one whenever a message has come or gone in between: two looks with the same version speak of the same
+    /// message, whatever other threads have received meanwhile.
+    std::uint64_t version = 0;
+    bool may_come = false;  ///< the sender may have told, and it is not here yet: look again
+};
+
 /// Another process's offers, seen by receiver `own`.
 class Inbox {
   public:
@@ -186,9 +198,8 @@ class Inbox {
     void refuse(const Claim& claim) noexcept;
     /// After refuse(): whether the sender has spilled meanwhile; then `claim` describes the spill and is claimed again.
     [[nodiscard]] bool reclaim(Claim& claim) noexcept;
-    /// True size of the message whose header has this length, for a probe; nothing when the slot holds no offer to this
-    /// process.
-    [[nodiscard]] std::optional<std::uint64_t> size_of(std::size_t header_length) const noexcept;
+    /// True size of the message whose header has this length.
+    [[nodiscard]] TrueSize size_of(std::size_t header_length) const noexcept;
 
   private:
     OfferTable* _table;

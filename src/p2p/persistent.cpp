@@ -57,7 +57,7 @@ struct PersistentInit {
         if (error != MPI_SUCCESS || peer == MPI_PROC_NULL) {
             return error;
         }
-        auto operation = std::make_shared<Operation>(Operation::Kind::rebinding);
+        auto operation = make_operation(Operation::Kind::rebinding);
         operation->handle = operation->carrier = *request;
         operation->receives = receives;
         operation->active = false;
@@ -93,7 +93,7 @@ struct PersistentInit {
                                                         comm, &own->carrier);
             }
             if (departure) {
-                departure->posted(outcome);
+                departure->posted(outcome, false);
             }
             if (outcome != MPI_SUCCESS) {
                 if (std::exchange(own->unprepared, false)) {
@@ -187,7 +187,7 @@ struct PartitionedInit {
         const int error = below<function>()(argument.address, partitions, argument.count, argument.type, peer, tag,
                                             comm, info, request);
         if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
-            auto operation = std::make_shared<Operation>(Operation::Kind::partitioned, std::move(stage));
+            auto operation = make_operation(Operation::Kind::partitioned, std::move(stage));
             operation->handle = operation->carrier = *request;
             operation->active = false;
             layer().requests.track(std::move(operation));

@@ -66,7 +66,7 @@ void track(std::optional<Departure> departure, std::optional<Arrival> arrival, M
     }
     const bool exchanging = (departs && departure->exchanging()) || (arrives && arrival->exchanging());
     if (exchanging || (departs && arrives)) {
-        auto operation = std::make_shared<Operation>(Operation::Kind::once);
+        auto operation = make_operation(Operation::Kind::once);
         operation->handle = operation->carrier = *request;
         operation->receives = arrives;
         if (!arrives) {
@@ -84,8 +84,7 @@ void track(std::optional<Departure> departure, std::optional<Arrival> arrival, M
     if (!arrives && owner.real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
         return;
     }
-    auto operation =
-        std::make_shared<Operation>(Operation::Kind::once, arrives ? arrival->take_stage() : departure->take_stage());
+    auto operation = make_operation(Operation::Kind::once, arrives ? arrival->take_stage() : departure->take_stage());
     operation->handle = operation->carrier = *request;
     operation->receives = arrives;
     owner.requests.track(std::move(operation));
@@ -200,7 +199,7 @@ int send_buffered_header(Departure& departure, const Posted& header, const int d
                                         comm, &request);
     departure.posted(error);
     if (error == MPI_SUCCESS) {
-        auto operation = std::make_shared<Operation>(Operation::Kind::once);
+        auto operation = make_operation(Operation::Kind::once);
         operation->handle = operation->carrier = request;
         owner.requests.add_exchange(operation,
                                     std::make_unique<WireExchange>(std::move(departure), std::nullopt, comm));
@@ -261,7 +260,7 @@ struct NonblockingSend {
         } else {
             error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm, request);
         }
-        departure.posted(error);
+        departure.posted(error, false);
         if (error == MPI_SUCCESS) {
             track(std::move(departure), std::nullopt, request, comm);
         }
@@ -567,7 +566,7 @@ int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Po
         departure.carry(sending);
     }
     *request = receiving;
-    auto operation = std::make_shared<Operation>(Operation::Kind::once);
+    auto operation = make_operation(Operation::Kind::once);
     operation->handle = operation->carrier = receiving;
     operation->receives = !nothing_comes;
     if (nothing_comes) {

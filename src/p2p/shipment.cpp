@@ -8,6 +8,10 @@ namespace awaken::p2p {
 using transfer::DeviceCopies;
 using transfer::Location;
 
+const std::byte* Shipment::header() const noexcept {
+    return _link._headers[_ticket.slot].data();
+}
+
 Shipment::~Shipment() {
     release_all();
 }
@@ -29,6 +33,9 @@ void Shipment::release_all() noexcept {
 }
 
 void Shipment::give_back() noexcept {
+    if (_unsettled.load(std::memory_order_acquire)) {
+        _link._settling->forget(*this);  // the slot is another message's soon
+    }
     const std::scoped_lock lock(_mutex);
     release_all();
     _traced.end();
@@ -39,12 +46,15 @@ void Shipment::give_back() noexcept {
 }
 
 void Shipment::settle_source() {
-    if (_is_copy || _ring != nullptr || _withdrawn) {
-        return;  // copied by this process, whose streams are in order
+    if (is_read_by_its_receiver()) {  // else copied by this process, whose streams are in order
+        const int device = _info.device >= 0 ? _info.device : _link.any_device();
+        settled(_link._runtime.finish_default_stream(device));
     }
-    const int device = _info.device >= 0 ? _info.device : _link.any_device();
-    const gpu::Status status = _link._runtime.finish_default_stream(device);
+}
+
+void Shipment::settled(const gpu::Status& status) noexcept {
     _link._outbox.settle(_ticket);
+    _unsettled.store(false, std::memory_order_release);
     if (!status.ok()) {
         const std::scoped_lock lock(_mutex);
         _error = Error("waiting for earlier work on a GPU buffer failed (" + status.message() + ")",
@@ -53,6 +63,9 @@ void Shipment::settle_source() {
 }
 
 void Shipment::withdraw() noexcept {
+    if (_unsettled.load(std::memory_order_acquire)) {
+        _link._settling->forget(*this);
+    }
     const std::scoped_lock lock(_mutex);
     if (!_withdrawn) {
         _withdrawn = true;
@@ -87,6 +100,9 @@ bool Shipment::advance(const Patience patience) {
     if (_free.load(std::memory_order_acquire)) {
         return true;
     }
+    if (_unsettled.load(std::memory_order_relaxed)) {
+        _link.settle_sources();
+    }
     const std::scoped_lock lock(_mutex);
     if (_free.load(std::memory_order_relaxed)) {
         return true;  // given back while this waited for the lock
@@ -120,15 +136,15 @@ bool Shipment::advance(const Patience patience) {
     return _free.load(std::memory_order_relaxed);
 }
 
-/// Whether the receiver has had its time. Counted for a blocking send from when the header left, for a nonblocking one
-/// from when the program first asked: until then nobody was kept waiting.
+/// Whether the receiver has had its time, counted from when the program first asked: until then nobody was kept
+/// waiting.
 bool Shipment::has_waited(const Patience patience) {
     if (patience == Patience::endless) {
         return false;
     }
     const Clock::time_point now = Clock::now();
     if (_asked == Clock::time_point{}) {
-        _asked = patience == Patience::short_ ? _published : now;
+        _asked = now;
     }
     const transfer::Tuning& tuning = _link._tuning;
     const bool small = _bytes <= tuning.small_bytes;

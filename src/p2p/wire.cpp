@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 
@@ -17,6 +18,12 @@ namespace {
 constexpr std::int64_t kPinnedLanding = 64 << 10;
 /// From another node even larger ones come plain.
 constexpr std::int64_t kPinnedLandingFromElsewhere = 256 << 10;
+/// How long, and how many times at least, a probe looks for what a sender on another node has told. It was told before
+/// the message was sent, so that this is over at once, but for a message that was sent behind the layer's back (by a
+/// tool that calls the MPI itself), or when all ids were in use. Time alone does not count: a thread may be kept from
+/// the processor, or from the notices by another one that reads them.
+constexpr std::chrono::milliseconds kTold{50};
+constexpr int kLooks = 1000;
 /// Where a header begins, nothing of an earlier one may be left.
 constexpr std::size_t kCleared = 64;
 
@@ -230,7 +237,7 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
     return {staged.address, staged.count, staged.type};
 }
 
-void Departure::posted(const int error) {
+void Departure::posted(const int error, const bool waits) {
     _posted = true;
     if (_remote != nullptr) {
         if (error != MPI_SUCCESS) {
@@ -249,7 +256,11 @@ void Departure::posted(const int error) {
         _shipment.reset();
         return;
     }
-    _shipment->settle_source();
+    if (waits) {
+        _shipment->settle_source();
+    } else {
+        layer().neighbours.link()->settle_in_turn(_shipment);
+    }
     if (_shipment->wants_background()) {
         // A ring or a copy that is being made goes on while the native function of a blocking send has returned or a
         // nonblocking one is left to itself.
@@ -359,7 +370,9 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
     }
     _user = static_cast<std::byte*>(buffer);
     _count = count;
-    _head = std::make_unique_for_overwrite<std::array<std::byte, p2p::kLongestHeader>>();
+    const auto make_head = [this] {
+        _head = std::make_unique_for_overwrite<std::array<std::byte, p2p::kLongestHeader>>();
+    };
     if (_located.type == nullptr) {
         // Nothing fits, or the arguments are wrong; let the MPI judge them. A header for zero bytes is never sent, but
         // one for more may come, and is a truncated message.
@@ -367,6 +380,7 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
             return unchanged;
         }
         _form = Form::small;
+        make_head();
         std::memset(_head->data(), 0, kCleared);
         return as_bytes(_head->data(), p2p::kLongestHeader);
     }
@@ -376,6 +390,7 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
     _first = one_run ? _user + layout.true_begin() : nullptr;
     constexpr auto kHeader = static_cast<std::int64_t>(p2p::kLongestHeader);
     if (_located.info.host_accessible() && one_run) {
+        make_head();
         if (_capacity < kHeader) {
             _form = Form::small;
             std::memset(_head->data(), 0, kCleared);
@@ -700,30 +715,61 @@ bool WireExchange::hand_over() {
 
 bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool matched) {
     Layer& owner = layer();
-    const std::int64_t bytes = received_bytes(status);
-    if (!p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+    const bool others_receive = !matched && owner.several_threads();
+    const bool headers_come = owner.neighbours.takes_headers();
+    if (!others_receive && !headers_come) {
         return true;
     }
-    p2p::Link* const link = owner.neighbours.link();
-    const int peer = link != nullptr ? owner.neighbours.index_of(communicator, status.MPI_SOURCE) : -1;
-    std::optional<std::uint64_t> size;
-    if (peer >= 0) {
-        size = link->size_of(peer, static_cast<std::size_t>(bytes));
-    } else if (const int remote = owner.neighbours.remote_of(communicator, status.MPI_SOURCE); remote >= 0) {
-        size = owner.neighbours.network()->size_of(remote, static_cast<std::size_t>(bytes));
-    }
-    if (!matched && owner.several_threads()) {
-        int still_there = 0;
-        MPI_Status now;
-        const int error = owner.below.Iprobe(status.MPI_SOURCE, status.MPI_TAG, communicator, &still_there, &now);
-        if (error == MPI_SUCCESS && (still_there == 0 || received_bytes(now) != bytes)) {
+    MPI_Count found = 0;
+    owner.real.Get_elements_x(&status, MPI_BYTE, &found);
+    if (others_receive) {
+        if (status.MPI_SOURCE == MPI_PROC_NULL) {
+            return true;
+        }
+        // No message has these, and to ask about them would be the program's error: see below.
+        if (found == MPI_UNDEFINED || status.MPI_TAG < 0 ||
+            !owner.neighbours.has_rank(communicator, status.MPI_SOURCE)) {
             return false;
         }
     }
-    if (size) {
-        owner.real.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(*size));
+    const auto length = static_cast<std::size_t>(found);
+    const bool may_be_header = headers_come && p2p::is_header_length(length);
+    if (!may_be_header && !others_receive) {
+        return true;
     }
-    return true;
+    p2p::Link* const link = owner.neighbours.link();
+    Network* const network = owner.neighbours.network();
+    const int peer = may_be_header && link != nullptr ? owner.neighbours.index_of(communicator, status.MPI_SOURCE) : -1;
+    const int remote = may_be_header && peer < 0 ? owner.neighbours.remote_of(communicator, status.MPI_SOURCE) : -1;
+    const auto look = [&] {
+        return peer >= 0     ? link->size_of(peer, length)
+               : remote >= 0 ? network->size_of(remote, length)
+                             : p2p::TrueSize{};
+    };
+    const auto start = std::chrono::steady_clock::now();
+    for (int looks = 0;;) {
+        const p2p::TrueSize size = look();
+        if (others_receive) {
+            // Whatever is there now is what was there at the first look, or another thread has received meanwhile. To
+            // be asked of every message: Open MPI 5 reads the length and the tag after it has let other threads take
+            // the message and give back its memory, where there may be another one then, even of our own.
+            int still_there = 0;
+            MPI_Status now;
+            const int error = owner.below.Iprobe(status.MPI_SOURCE, status.MPI_TAG, communicator, &still_there, &now);
+            if (error == MPI_SUCCESS &&
+                (still_there == 0 || received_bytes(now) != found || look().version != size.version)) {
+                return false;
+            }
+        }
+        if (size.bytes) {
+            owner.real.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(*size.bytes));
+            return true;
+        }
+        if (!size.may_come || (looks >= kLooks && std::chrono::steady_clock::now() - start > kTold)) {
+            return true;
+        }
+        looks += network->poll() ? 1 : 0;
+    }
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/recycled.h"
 #include "call/call.h"
 #include "call/requests.h"
 #include "call/stage.h"
@@ -50,8 +51,9 @@ class Departure {
     /// Looks at the buffer and says what to send. `destination` in `communicator`, which may be MPI_PROC_NULL.
     [[nodiscard]] Posted prepare(Mode mode, const void* buffer, std::int64_t count, MPI_Datatype type, int destination,
                                  MPI_Comm communicator);
-    /// The native function has returned. What fails comes out of advance(): the message is on its way.
-    void posted(int error);
+    /// The native function has returned. What fails comes out of advance(): the message is on its way. `waits`: the
+    /// program's call goes on until the buffer is free.
+    void posted(int error, bool waits = true);
     /// True when there is something to keep until the operation completes.
     [[nodiscard]] bool active() const noexcept { return exchanging() || _stage.active() || !_copy.empty(); }
     [[nodiscard]] bool exchanging() const noexcept { return _shipment != nullptr || _remote != nullptr; }
@@ -184,7 +186,7 @@ class Arrival {
 };
 
 /// An operation's halves as an exchange of Requests.
-class WireExchange final : public Exchange {
+class WireExchange final : public Exchange, public Recycled<WireExchange> {
   public:
     /// `from_nobody`: the operation receives as well, from MPI_PROC_NULL, which is what its status tells.
     WireExchange(std::optional<Departure> departure, std::optional<Arrival> arrival, MPI_Comm communicator,
@@ -215,7 +217,8 @@ class WireExchange final : public Exchange {
 };
 
 /// Corrects the size that a probe found, when what it found is a header. False if another thread has taken the message
-/// since (never one that was `matched`): the program must not hear the size of a header, so probe again.
+/// since (never one that was `matched`): the program must not hear the size of a header, nor of what is in the
+/// message's place, so probe again.
 [[nodiscard]] bool correct_probed(MPI_Comm communicator, MPI_Status& status, bool matched);
 
 }  // namespace awaken::AWAKEN_ABI

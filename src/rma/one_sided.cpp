@@ -58,7 +58,7 @@ int done(Window& window, const int target, std::shared_ptr<Transfer> transfer) {
 
 int done(Window& window, const int target, std::shared_ptr<Transfer> transfer, MPI_Request* const request) {
     Layer& owner = layer();
-    auto operation = std::make_shared<Operation>(Operation::Kind::once);
+    auto operation = make_operation(Operation::Kind::once);
     if (operation->start_own_handle(request) != MPI_SUCCESS) {
         throw Error("the MPI gives no request", "complete some of the program's requests first");
     }
@@ -79,7 +79,7 @@ void keep(Window& window, const int target, Stage stage, MPI_Request* const requ
         stage.store();
         return;
     }
-    auto operation = std::make_shared<Operation>(Operation::Kind::once, std::move(stage));
+    auto operation = make_operation(Operation::Kind::once, std::move(stage));
     operation->handle = operation->carrier = *request;
     window.add(target, {nullptr, nullptr, operation});
     layer().requests.track(std::move(operation));

@@ -23,6 +23,8 @@ struct Location {
     std::uint64_t address = 0;               ///< own; device: of the allocation in its owner, to tell it from others
     std::uint64_t chunk_bytes = 0;           ///< ring
     std::array<unsigned char, 64> handle{};  ///< device: the IPC handle
+
+    bool operator==(const Location&) const = default;
 };
 
 }  // namespace awaken::transfer

@@ -1,5 +1,7 @@
 #include "transfer/mappings.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -19,6 +21,12 @@ constexpr std::size_t kRemembered = 64;
 constexpr std::chrono::milliseconds kPatience{100};
 
 }  // namespace
+
+Mappings::Clock::time_point Mappings::Clock::now() noexcept {
+    timespec time{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+    return time_point(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
+}
 
 Mappings::Mappings(gpu::Runtime& runtime, const Limits limits) : _runtime(runtime), _limits(limits) {}
 
@@ -284,7 +292,7 @@ void Mappings::keep_house() {
             // Sleeps without waking until something is mapped again, or there is something to do.
             _wake.wait(lock, [&] { return is_called() || !_mappings.empty(); });
         } else {
-            _wake.wait_until(lock, next, is_called);
+            _wake.wait_for(lock, next - Clock::now(), is_called);
         }
     }
 }

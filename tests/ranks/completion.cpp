@@ -909,6 +909,61 @@ void probing_threads(Run& run) {
     in_threads(run, functions);
 }
 
+/// A thread that looks, again and again, for what another thread receives: what a probe tells was so, also when the
+/// message it found is gone, and the next of its kind there, before it can tell.
+void probing_beside_a_receiver(Run& run) {
+    const Pair pair(run);
+    if (!threads_allowed() || !pair.active) return;
+    constexpr int kMessages = 400;
+    const std::vector<int> sizes = {8, 1000, 70000};  // as above
+    constexpr int kLongest = 70000;
+    if (pair.sender) {
+        std::byte* buffer = run.input(kLongest);
+        for (int at = 0; at < kMessages; ++at)
+            OK(MPI_Send(buffer, sizes[to_size(at) % sizes.size()], MPI_BYTE, pair.peer, kTag, run.comm));
+        return;
+    }
+    std::byte* place = run.transient(kLongest);
+    std::atomic<bool> done{false};
+    std::mutex telling;
+    const auto tell = [&](const std::string& what) {
+        const std::scoped_lock lock(telling);
+        run.problem(what);
+    };
+    const auto receiving = [&]() -> int {
+        int failures = 0;
+        for (int at = 0; at < kMessages; ++at) {
+            MPI_Status status;
+            int count = MPI_UNDEFINED;
+            failures += MPI_Recv(place, kLongest, MPI_BYTE, pair.peer, kTag, run.comm, &status) != MPI_SUCCESS;
+            MPI_Get_count(&status, MPI_BYTE, &count);
+            const int expected = sizes[to_size(at) % sizes.size()];
+            if (count != expected) {
+                tell(format("message %d has %d bytes instead of %d", at, count, expected));
+                ++failures;
+            }
+        }
+        done = true;
+        return failures;
+    };
+    const auto probing = [&]() -> int {
+        int failures = 0;
+        while (!done) {
+            MPI_Status status;
+            int found = 0, count = MPI_UNDEFINED;
+            failures += MPI_Iprobe(pair.peer, kTag, run.comm, &found, &status) != MPI_SUCCESS;
+            if (found == 0) continue;
+            MPI_Get_count(&status, MPI_BYTE, &count);
+            if (std::find(sizes.begin(), sizes.end(), count) == sizes.end()) {
+                tell(format("a probe found %d bytes, which no message has", count));
+                ++failures;
+            }
+        }
+        return failures;
+    };
+    in_threads(run, {receiving, probing});
+}
+
 void add_cases(Suite& suite) {
     for (const Place& place : places()) {
         for (const Mode& mode : modes()) {
@@ -961,6 +1016,7 @@ void add_cases(Suite& suite) {
     suite.add("threads_blocked_in_a_probe", [](Run& run) { blocked_thread(run, true); });
     suite.add("threads_completed_by_another", completed_by_another_thread);
     suite.add("threads_probing", probing_threads);
+    suite.add("threads_probing_beside_a_receiver", probing_beside_a_receiver);
 }
 
 }  // namespace

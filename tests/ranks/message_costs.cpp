@@ -2,7 +2,8 @@
 //
 // Run under `awaken exec --emulate`; prints `ok NAME` or `FAIL NAME: why` for each case. Each rank checks its own half:
 // however many blocks a type has, a send or a receive is a few operations; and however many messages are received at
-// the same time, they are waited for together (with `--windows`).
+// the same time, they are waited for together (with `--windows`); and however many are sent in a row, few questions are
+// asked about what the program did before (with `--bursts`, and nothing else).
 #include <dlfcn.h>
 #include <mpi.h>
 #include <sched.h>
@@ -52,6 +53,17 @@ Operations operations() {
     Operations result;
     count(&result.copies, &result.kernels, &result.events);
     return result;
+}
+
+/// How often this process asked about an event and heard that it is over, which is what real drivers take long for.
+std::uint64_t answers() {
+    using Function = std::uint64_t (*)();
+    static auto* const count = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "awaken_emulator_answers"));
+    static auto* const found =
+        count != nullptr ? count
+                         : reinterpret_cast<Function>(dlsym(dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD),
+                                                            "awaken_emulator_answers"));
+    return found();
 }
 
 /// Memory whose bytes say where they are.
@@ -168,6 +180,31 @@ void window(Gpu& gpu) {
     }
 }
 
+/// Rank 0 starts many sends in a row: one answer about its default stream serves several.
+void burst(Gpu& gpu) {
+    constexpr int kMessages = 64, kBytes = 4096, kRounds = 20;
+    const std::size_t all = std::size_t{kMessages} * kBytes;
+    const Field source(gpu, all, 1), target(gpu, all, 77);
+    std::uint64_t fewest = std::numeric_limits<std::uint64_t>::max();
+    for (int round = 0; round < kRounds; ++round) {
+        std::vector<MPI_Request> requests(kMessages);
+        for (int i = 0; i < kMessages && rank == 1; ++i)
+            MPI_Irecv(target.data() + i * kBytes, kBytes, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &requests[i]);
+        MPI_Barrier(MPI_COMM_WORLD);
+        const std::uint64_t before = answers();
+        for (int i = 0; i < kMessages && rank == 0; ++i)
+            MPI_Isend(source.data() + i * kBytes, kBytes, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &requests[i]);
+        MPI_Waitall(kMessages, requests.data(), MPI_STATUSES_IGNORE);
+        // In the first ones they find each other.
+        if (round >= 2) fewest = std::min(fewest, answers() - before);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    if (rank == 0) expect("a burst", fewest <= kMessages / 3, std::to_string(fewest) + " answers");
+    if (rank != 1) return;
+    expect("a burst", target.read() == source.read(), "other bytes than were sent");
+    std::printf("ok a burst\n");
+}
+
 void pack_and_unpack(Gpu& gpu, const Type& type) {
     const ranks::Room room(type, 1);
     const Field source(gpu, room.bytes, 1), target(gpu, room.bytes, 77);
@@ -228,6 +265,11 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     const auto gpu = Gpu::open("auto");
     gpu->use_device(rank % gpu->device_count());
+    if (argc > 1 && std::strcmp(argv[1], "--bursts") == 0) {
+        burst(*gpu);
+        MPI_Finalize();
+        return failures == 0 ? 0 : 1;
+    }
     run(*gpu);
     if (argc > 1 && std::strcmp(argv[1], "--windows") == 0) window(*gpu);
     MPI_Finalize();

@@ -7,6 +7,7 @@
 // (AWAKEN_TUNE_NETWORK_CHUNK_BYTES) and AWAKEN_PINNED_POOL is small.
 //
 //     --chunk-bytes=N    size of the parts
+//     --distance=N       between a rank and its partner in another node: a power of two
 //     --step-seconds=S   another time limit
 //     --threads          MPI_THREAD_MULTIPLE, for the cases of several threads (they do nothing without)
 #include <sched.h>
@@ -31,18 +32,24 @@ constexpr int kHostTag = 1001;
 constexpr int kMessages = 10;
 
 int chunk_bytes = 4096;
+int distance = 1;
 bool several_threads = false;
 
 std::size_t to_size(int value) {
     return static_cast<std::size_t>(value);
 }
 
-/// Pairs of a rank and the next one: the even one is lower.
+/// A rank and its partner, which differ in the distance between them.
 struct Pair {
-    explicit Pair(const Run& run)
-        : lower(run.rank % 2 == 0), active((run.rank ^ 1) < run.size), peer(active ? run.rank ^ 1 : MPI_PROC_NULL) {}
+    explicit Pair(const Run& run) : Pair(run.rank, run.size) {}
+    Pair(const int rank, const int size)
+        : lower((rank & distance) == 0),
+          active((rank ^ distance) < size),
+          peer(active ? rank ^ distance : MPI_PROC_NULL),
+          first(rank & ~distance) {}
     bool lower, active;
     int peer;
+    int first;  ///< rank of the lower one
 };
 
 /// Messages in one direction: number i has tag i, and none is as long as another.
@@ -159,7 +166,8 @@ void one_way(Run& run, const Complete& complete, const bool backwards) {
 }
 
 /// One rank is late, as any may be. The other's messages are complete for it at some time; then it does without MPI
-/// until the late one has its messages too.
+/// until the late one has its messages too. When the late one's own sends complete is not asked: MPICH may leave it
+/// waiting for its receiver's next call although that has the messages, also of host memory and without the layer.
 void then_without_mpi(Run& run) {
     const Pair pair(run);
     SharedWords words(run.comm);
@@ -168,7 +176,7 @@ void then_without_mpi(Run& run) {
     constexpr std::chrono::milliseconds kLate{10};
     constexpr std::chrono::seconds kTooLong{10};
     using Clock = std::chrono::steady_clock;
-    std::atomic<int>& told = words[run.rank & ~1];
+    std::atomic<int>& told = words[pair.first];
     for (int round = 1; round <= 3; ++round) {
         Window there(run, 0, kMany), back(run, kMany, kMany);
         Window &out = pair.lower ? there : back, &in = pair.lower ? back : there;
@@ -176,13 +184,15 @@ void then_without_mpi(Run& run) {
         const Clock::time_point start = Clock::now();
         while (!pair.lower && Clock::now() - start < kLate) {
         }
-        for (MPI_Request request : in.receive(pair.peer))
-            requests.push_back(request);
-        OK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+        std::vector<MPI_Request> arriving = in.receive(pair.peer);
         if (!pair.lower) {
+            await_all(run, arriving);
             told = round;
+            await_all(run, requests);
             continue;
         }
+        requests.insert(requests.end(), arriving.begin(), arriving.end());
+        await_all(run, requests);
         const Clock::time_point end = Clock::now() + kTooLong;
         while (told < round && Clock::now() < end)
             sched_yield();
@@ -380,7 +390,25 @@ void elsewhere(Run& run, const Elsewhere& place, const bool posted_early) {
     }
 }
 
-/// The receives are there, and the receiver waits in the MPI for a sender that asks for completion first.
+/// The receives are there, and the receiver waits for something that the sender does when its messages are complete.
+void receiver_elsewhere(Run& run, const Elsewhere& place) {
+    const Pair pair(run);
+    Window window(run);
+    const Step step(run, place.name);
+    if (pair.lower && pair.active) {
+        std::vector<MPI_Request> requests = window.send(pair.peer);
+        await_all(run, requests);
+        place.receiver(run, pair);
+    } else if (pair.active) {
+        std::vector<MPI_Request> requests = window.receive(pair.peer);
+        place.sender(run, pair);
+        await_all(run, requests);
+    } else {
+        place.sender(run, pair);  // collectives are for all
+    }
+}
+
+/// The same in a barrier; with `wait_first` the sender asks for completion before it.
 void both_elsewhere(Run& run, const bool wait_first) {
     const Pair pair(run);
     Window window(run);
@@ -413,7 +441,7 @@ void while_another_waits(Run& run, const bool in_barrier) {
     if (!pair.active) return;
     Window window(run);
     MPI_Comm other = MPI_COMM_NULL;
-    OK(MPI_Comm_split(run.comm, run.rank / 2, run.rank, &other));
+    OK(MPI_Comm_split(run.comm, pair.first, run.rank, &other));
     const Step step(run, "all");
     run.watch_current(false);
     const int peer = pair.lower ? 1 : 0;
@@ -446,7 +474,7 @@ void while_another_waits(Run& run, const bool in_barrier) {
 std::array<MPI_Comm, 2> comms_of_pairs(Run& run) {
     std::array<MPI_Comm, 2> comms{};
     for (MPI_Comm& comm : comms)
-        OK(MPI_Comm_split(run.comm, run.rank / 2, run.rank, &comm));
+        OK(MPI_Comm_split(run.comm, Pair(run).first, run.rank, &comm));
     return comms;
 }
 void free_all(Run& run, std::array<MPI_Comm, 2>& comms) {
@@ -543,9 +571,10 @@ void add_cases(Suite& suite) {
     for (const Elsewhere& place : places()) {
         suite.add(std::string("posted_") + place.name, [place](Run& run) { elsewhere(run, place, true); });
         suite.add(std::string("late_") + place.name, [place](Run& run) { elsewhere(run, place, false); });
+        suite.add(std::string("receiver_in_") + place.name, [place](Run& run) { receiver_elsewhere(run, place); });
     }
     suite.add("both_in_barrier", [](Run& run) { both_elsewhere(run, false); });
-    suite.add("receiver_in_barrier", [](Run& run) { both_elsewhere(run, true); });
+    suite.add("sender_waits_before_barrier", [](Run& run) { both_elsewhere(run, true); });
     suite.add("given_away", given_away);
     suite.add("beside_barrier", [](Run& run) { while_another_waits(run, true); });
     suite.add("beside_recv", [](Run& run) { while_another_waits(run, false); });
@@ -558,20 +587,21 @@ bool given_away_at_the_end(Gpu& gpu) {
     int rank = 0, size = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    const int peer = rank ^ 1, bytes = 77 * chunk_bytes + 3;
+    const Pair pair(rank, size);
+    const int bytes = 77 * chunk_bytes + 3;
     bool right = true;
-    if (peer >= size) return right;
+    if (!pair.active) return right;
     for (int at = 0; at < kMessages; ++at) {
         std::vector<std::byte> content(to_size(bytes)), found(to_size(bytes));
         fill_random(content.data(), content.size(), to_size(at));
         void* const buffer = gpu.allocate(Kind::device, content.size());  // the driver's to free, after MPI
-        if (rank % 2 == 0) {
+        if (pair.lower) {
             gpu.write(buffer, content.data(), content.size());
             MPI_Request request = MPI_REQUEST_NULL;
-            MPI_Isend(buffer, bytes, MPI_BYTE, peer, at, MPI_COMM_WORLD, &request);
+            MPI_Isend(buffer, bytes, MPI_BYTE, pair.peer, at, MPI_COMM_WORLD, &request);
             MPI_Request_free(&request);
         } else {
-            MPI_Recv(buffer, bytes, MPI_BYTE, peer, at, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(buffer, bytes, MPI_BYTE, pair.peer, at, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             gpu.read(found.data(), buffer, found.size());
             right = right && found == content;
         }
@@ -583,6 +613,7 @@ bool given_away_at_the_end(Gpu& gpu) {
 
 int main(int argc, char** argv) {
     set_step_seconds(take_option(argc, argv, "--step-seconds"));
+    if (const auto text = take_option(argc, argv, "--distance")) distance = std::stoi(*text);
     if (const auto text = take_option(argc, argv, "--chunk-bytes")) chunk_bytes = std::stoi(*text);
     const bool threads = take_option(argc, argv, "--threads").has_value();
     Suite suite(argc, argv);

@@ -71,7 +71,7 @@ Outcome run_scenario(const std::string& name, const Environment& environment,
     Outcome outcome;
     char buffer[4096];
     ssize_t length = 0;
-    while ((length = read(channel[0], buffer, sizeof buffer)) > 0) {
+    while ((length = ::read(channel[0], buffer, sizeof buffer)) > 0) {
         outcome.output.append(buffer, static_cast<std::size_t>(length));
     }
     close(channel[0]);

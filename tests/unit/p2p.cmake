@@ -4,7 +4,9 @@ set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(p2p_test
     ${unit_tests}/p2p_background_test.cpp
     ${unit_tests}/p2p_lane_test.cpp
-    ${unit_tests}/p2p_offers_test.cpp)
+    ${unit_tests}/p2p_offers_test.cpp
+    ${unit_tests}/p2p_settling_test.cpp
+    ${unit_tests}/p2p_whereabouts_test.cpp)
 target_link_libraries(p2p_test PRIVATE
     awaken_defaults awaken_p2p awaken_transfer awaken_node awaken_base awaken_gpu GTest::gtest GTest::gtest_main
     Threads::Threads ${CMAKE_DL_LIBS})

@@ -86,7 +86,7 @@ SCENARIO(withdrawn) {
             Memory destination(node, Kind::device, 700 * KiB);
             for (int i = 0; i < 4; ++i) {
                 const Bytes header = node.wire->receive();
-                require(!node.link->size_of(node.peer, header.size()), "a probe sees what was withdrawn");
+                require(!node.link->size_of(node.peer, header.size()).bytes, "a probe sees what was withdrawn");
                 require(fetch(node, header, destination, 700 * KiB) == nullptr, "what was withdrawn can be fetched");
                 node.wire->tell();
             }
@@ -178,9 +178,8 @@ SCENARIO(corrupted_slots) {
         {"for somebody else", [](Slot& slot, Node&) { slot.receiver = 7; }},
         {"more bytes than the allocation has",
          [](Slot& slot, Node&) { slot.bytes = slot.source.allocation_bytes + 1; }},
-        {"begins beyond its allocation",
-         [](Slot& slot, Node&) { slot.source.offset = slot.source.allocation_bytes + 1; }},
-        {"begins before its allocation", [](Slot& slot, Node&) { slot.source.offset = ~std::uint64_t{0}; }},
+        {"begins beyond its allocation", [](Slot& slot, Node&) { slot.offset = slot.source.allocation_bytes + 1; }},
+        {"begins before its allocation", [](Slot& slot, Node&) { slot.offset = ~std::uint64_t{0}; }},
         {"of no kind", [](Slot& slot, Node&) { slot.source.kind = LocationKind::none; }},
         {"of an unknown kind", [](Slot& slot, Node&) { slot.source.kind = static_cast<LocationKind>(99); }},
         {"memory of the receiver's own",
@@ -191,19 +190,19 @@ SCENARIO(corrupted_slots) {
         {"in shared memory that is not there",
          [](Slot& slot, Node&) {
              slot.source.kind = LocationKind::shared;
-             slot.source.offset = std::uint64_t{1} << 40;
+             slot.offset = std::uint64_t{1} << 40;
              slot.source.allocation_bytes = 1 << 20;
          }},
         {"in the areas themselves",
          [](Slot& slot, Node&) {
              slot.source.kind = LocationKind::shared;
-             slot.source.offset = 0;
+             slot.offset = 0;
              slot.source.allocation_bytes = 1 << 20;
          }},
         {"a ring that is not there",
          [](Slot& slot, Node&) {
              slot.source.kind = LocationKind::ring;
-             slot.source.offset = std::uint64_t{1} << 40;
+             slot.offset = std::uint64_t{1} << 40;
              slot.source.allocation_bytes = 1 << 20;
              slot.source.chunk_bytes = 4096;
          }},

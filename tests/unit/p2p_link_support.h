@@ -440,7 +440,7 @@ inline void receive_message(Node& node, const Message& message, const unsigned n
     const Bytes header = node.wire->receive();
     if (message.late) node.wire->hear();
     require(node.link->is_header(header.data(), header.size()), name + ": its header is none");
-    require(node.link->size_of(node.peer, header.size()) == message.bytes, name + ": a probe sees another size");
+    require(node.link->size_of(node.peer, header.size()).bytes == message.bytes, name + ": a probe sees another size");
     const auto fetched = fetch(node, header, destination, message.capacity, message.offset);
     finish(fetched, name);
     require(fetched->size() == message.bytes, name + ": its size is another one");

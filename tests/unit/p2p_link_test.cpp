@@ -333,7 +333,7 @@ SCENARIO(wrapped) {
             Memory host(node, Kind::host, kLongestHeader), device(node, Kind::device, kLongestHeader);
             for (std::size_t bytes = kShortestHeader; bytes <= kLongestHeader; bytes += 2) {
                 const Bytes header = node.wire->receive();
-                require(node.link->size_of(node.peer, header.size()) == bytes, "a probe sees another size");
+                require(node.link->size_of(node.peer, header.size()).bytes == bytes, "a probe sees another size");
                 Memory& destination = bytes % 4 == 1 ? host : device;
                 finish(fetch(node, header, destination, bytes), "a wrapped message");
                 Bytes arrived = destination.read();
@@ -360,7 +360,7 @@ SCENARIO(to_itself) {
                         source.write(content);
                         const auto shipment = ship(node, source, bytes);
                         const Bytes header(shipment->header(), shipment->header() + shipment->header_length());
-                        require(node.link->size_of(node.peer, header.size()) == bytes, name + ": a probe's size");
+                        require(node.link->size_of(node.peer, header.size()).bytes == bytes, name + ": a probe's size");
                         shipment->settle_source();
                         if (late) {
                             wait_until_free(*shipment, name);

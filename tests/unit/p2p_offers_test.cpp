@@ -286,14 +286,41 @@ TEST_F(OffersTest, ALengthNamesItsSlotAndNoOtherMessageHasOne) {
 TEST_F(OffersTest, AProbeLearnsTheTrueSize) {
     const Ticket ticket = offered(12345678901);
     const std::size_t length = header_length(ticket.slot);
-    EXPECT_EQ(in.size_of(length), 12345678901u);
+    EXPECT_EQ(in.size_of(length).bytes, 12345678901u);
     EXPECT_TRUE(out.spill(ticket, shared_location()));
-    EXPECT_EQ(in.size_of(length), 12345678901u);
-    EXPECT_FALSE(Inbox(*table, kReceiver + 1).size_of(length));
-    EXPECT_FALSE(in.size_of(length + 1));
-    EXPECT_FALSE(in.size_of(header_length((ticket.slot + 1) % kSlots)));
+    EXPECT_EQ(in.size_of(length).bytes, 12345678901u);
+    EXPECT_FALSE(Inbox(*table, kReceiver + 1).size_of(length).bytes);
+    EXPECT_FALSE(in.size_of(length + 1).bytes);
+    EXPECT_FALSE(in.size_of(header_length((ticket.slot + 1) % kSlots)).bytes);
     out.withdraw(ticket);
-    EXPECT_FALSE(in.size_of(length));
+    EXPECT_FALSE(in.size_of(length).bytes);
+}
+
+TEST_F(OffersTest, AProbeThatLooksTwiceSeesWhetherAMessageCameOrWentInBetween) {
+    const Ticket first = offered(1000);
+    const std::size_t length = header_length(first.slot);
+    const std::uint64_t version = in.size_of(length).version;
+    EXPECT_EQ(in.size_of(length).version, version) << "nothing has happened";
+
+    const auto claim = in.claim(header_of(first));
+    ASSERT_TRUE(claim);
+    in.finish(*claim);
+    const TrueSize gone = in.size_of(length);
+    EXPECT_NE(gone.version, version) << "it was received";
+    out.release(first);
+
+    // The next message has a header of the same length, and is received as well: both looks see no message.
+    const Ticket second = offered(2000);
+    ASSERT_EQ(header_length(second.slot), length);
+    const TrueSize next = in.size_of(length);
+    EXPECT_NE(next.version, gone.version);
+    EXPECT_NE(next.version, version);
+    const auto claim_of_second = in.claim(header_of(second));
+    ASSERT_TRUE(claim_of_second);
+    in.finish(*claim_of_second);
+    const TrueSize gone_too = in.size_of(length);
+    EXPECT_FALSE(gone_too.bytes);
+    EXPECT_NE(gone_too.version, gone.version);
 }
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
@@ -303,7 +330,7 @@ TEST_F(OffersTest, ACopyIsTakenWhileItIsBeingMade) {
     ASSERT_TRUE(ticket);
     out.offer_copy(*ticket, kReceiver, 1000, shared_location(), 10);
     EXPECT_EQ(out.state(*ticket), OfferState::spilled);
-    EXPECT_EQ(in.size_of(header_length(ticket->slot)), 1000u);
+    EXPECT_EQ(in.size_of(header_length(ticket->slot)).bytes, 1000u);
     const auto claim = in.claim(header_of(*ticket));
     ASSERT_TRUE(claim);
     EXPECT_EQ(out.state(*ticket), OfferState::taken);
@@ -394,7 +421,7 @@ TEST_F(OffersTest, ARefusedOfferIsClaimedAgainOnlyByWhoRefusedItAndOnce) {
     EXPECT_FALSE(in.reclaim(*claim)) << "nothing was refused";
     in.refuse(*claim);
     EXPECT_FALSE(in.claim(header_of(ticket))) << "refused, and nothing is there instead yet";
-    EXPECT_FALSE(in.size_of(header_length(ticket.slot)));
+    EXPECT_FALSE(in.size_of(header_length(ticket.slot)).bytes);
     EXPECT_TRUE(out.spill(ticket, shared_location()));
     Claim stale = *claim;
     stale.generation -= 1;
@@ -412,7 +439,7 @@ TEST_F(OffersTest, WhatIsSpilledOrTakenIsNotSpilledAgain) {
     ASSERT_TRUE(claim);
     EXPECT_FALSE(out.spill(ticket, shared_location()));
     EXPECT_EQ(out.state(ticket), OfferState::taken);
-    EXPECT_FALSE(in.size_of(header_length(ticket.slot))) << "a probe no longer sees what was received";
+    EXPECT_FALSE(in.size_of(header_length(ticket.slot)).bytes) << "a probe no longer sees what was received";
 }
 
 TEST_F(OffersTest, ATicketThatWasNeverOfferedIsWithdrawnAndHasNoHeader) {
@@ -420,7 +447,7 @@ TEST_F(OffersTest, ATicketThatWasNeverOfferedIsWithdrawnAndHasNoHeader) {
     ASSERT_TRUE(ticket);
     EXPECT_EQ(out.in_use(), 1u);
     EXPECT_FALSE(in.claim(header_of(*ticket)));
-    EXPECT_FALSE(in.size_of(header_length(ticket->slot)));
+    EXPECT_FALSE(in.size_of(header_length(ticket->slot)).bytes);
     out.withdraw(*ticket);
     EXPECT_EQ(out.in_use(), 0u);
     const auto again = out.reserve();
@@ -435,7 +462,7 @@ TEST_F(OffersTest, ACopyIsWithdrawnLikeAnOffer) {
     out.offer_copy(*ticket, kReceiver, 8, shared_location(), 8);
     out.withdraw(*ticket);
     EXPECT_FALSE(in.claim(header_of(*ticket)));
-    EXPECT_FALSE(in.size_of(header_length(ticket->slot)));
+    EXPECT_FALSE(in.size_of(header_length(ticket->slot)).bytes);
     EXPECT_EQ(out.in_use(), 0u);
 }
 
@@ -505,7 +532,7 @@ TEST_F(OffersTest, EverySlotHasItsPlaceAndTheLowestIsTakenFirst) {
         out.offer(*ticket, kReceiver, index + 1, device_location());
     }
     for (const Ticket& ticket : tickets) {
-        EXPECT_EQ(in.size_of(header_length(ticket.slot)), ticket.slot + 1);
+        EXPECT_EQ(in.size_of(header_length(ticket.slot)).bytes, ticket.slot + 1);
         const auto claim = in.claim(header_of(ticket));
         ASSERT_TRUE(claim);
         EXPECT_EQ(claim->bytes, ticket.slot + 1);

@@ -1,0 +1,384 @@
+// When what is sent may be read: how often the GPU is asked about its default stream, and that nothing is forgotten.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "fake_gpu.h"
+#include "forwarding_gpu.h"
+#include "p2p/settling.h"
+
+namespace awaken::p2p {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Default streams that get as far as the test says.
+class Streams final : public test::ForwardingGpu {
+  public:
+    Streams() : ForwardingGpu(gpu::none()) {}
+
+    /// All that was marked up to the given number (the first is 1) is over.
+    void pass(const int device, const std::uintptr_t mark) {
+        const std::lock_guard lock(_mutex);
+        _passed[device] = mark;
+    }
+    void pass_all() {
+        const std::lock_guard lock(_mutex);
+        _all = true;
+    }
+    void break_mark(const std::uintptr_t mark) {
+        const std::lock_guard lock(_mutex);
+        _broken = mark;
+    }
+    void gone() {
+        const std::lock_guard lock(_mutex);
+        _gone = true;
+    }
+    [[nodiscard]] int answered() const { return get(_answered); }
+    [[nodiscard]] int refused() const { return get(_refused); }
+    [[nodiscard]] int waited() const { return get(_waited); }
+    [[nodiscard]] int live_marks() const { return get(_live); }
+
+    gpu::Status finish_default_stream(int) noexcept override {
+        const std::lock_guard lock(_mutex);
+        ++_waited;
+        return _gone ? gpu::Status{gpu::kShutDown, "finish", "gone"} : gpu::Status{};
+    }
+    gpu::Status mark_default_stream(const int device, gpu::EventHandle& mark) noexcept override {
+        const std::lock_guard lock(_mutex);
+        if (_gone) return {gpu::kShutDown, "mark", "gone"};
+        mark = {reinterpret_cast<void*>(++_marks[device]), device};
+        ++_live;
+        return {};
+    }
+    gpu::Status query_default_stream(gpu::EventHandle& mark, bool& over) noexcept override {
+        const std::lock_guard lock(_mutex);
+        const auto number = reinterpret_cast<std::uintptr_t>(mark.value);
+        const bool fails = _gone || number == _broken;
+        over = fails || _all || number <= _passed[mark.device];
+        ++(over ? _answered : _refused);
+        if (over) {
+            mark = {};
+            --_live;
+        }
+        return fails ? gpu::Status{gpu::kShutDown, "query", "broken"} : gpu::Status{};
+    }
+    void drop_default_stream(gpu::EventHandle& mark) noexcept override {
+        const std::lock_guard lock(_mutex);
+        if (mark.value != nullptr) --_live;
+        mark = {};
+    }
+
+  private:
+    [[nodiscard]] int get(const int& value) const {
+        const std::lock_guard lock(_mutex);
+        return value;
+    }
+    mutable std::mutex _mutex;
+    std::map<int, std::uintptr_t> _marks, _passed;
+    std::uintptr_t _broken = 0;
+    int _answered = 0, _refused = 0, _waited = 0, _live = 0;
+    bool _all = false, _gone = false;
+};
+
+class Sent final : public Settling::Source {
+  public:
+    [[nodiscard]] bool is_settled() const {
+        const std::lock_guard lock(_mutex);
+        return _outcome.has_value();
+    }
+    [[nodiscard]] bool failed() const {
+        const std::lock_guard lock(_mutex);
+        return _outcome && !_outcome->ok();
+    }
+    void settled(const gpu::Status& status) noexcept override {
+        const std::lock_guard lock(_mutex);
+        EXPECT_FALSE(_outcome) << "settled twice";
+        _outcome = status;
+    }
+
+  private:
+    mutable std::mutex _mutex;
+    std::optional<gpu::Status> _outcome;
+};
+
+/// Everything belongs to one burst, and nothing is asked about for its age.
+Settling::Pace endless_burst() {
+    Settling::Pace pace;
+    pace.closely = 100000h;
+    pace.before_burst = 0;
+    pace.long_enough = pace.left = 1h;
+    pace.linger = 0ns;
+    return pace;
+}
+
+class SettlingTest : public ::testing::Test {
+  protected:
+    ~SettlingTest() override { end(); }
+    void begin(const Settling::Pace& pace) {
+        background.emplace();
+        settling = std::make_shared<Settling>(gpu, pace);
+    }
+    void end() {
+        if (settling == nullptr) return;
+        settling->end();
+        background->stop();
+        settling.reset();
+        EXPECT_EQ(gpu.live_marks(), 0) << "marks were left";
+    }
+    std::shared_ptr<Sent> send(const int device = 0) {
+        auto message = std::make_shared<Sent>();
+        gpu::EventHandle mark;
+        EXPECT_TRUE(gpu.mark_default_stream(device, mark).ok());
+        const bool wants_background = settling->add(message, mark, Settling::Clock::now());
+        if (wants_background && has_background) background->take(settling);
+        return message;
+    }
+    std::vector<std::shared_ptr<Sent>> burst(const int messages) {
+        std::vector<std::shared_ptr<Sent>> all;
+        for (int i = 0; i < messages; ++i)
+            all.push_back(send());
+        return all;
+    }
+    template <typename Condition>
+    static bool soon(const Condition& condition) {
+        const auto limit = std::chrono::steady_clock::now() + 20s;
+        while (!condition()) {
+            if (std::chrono::steady_clock::now() > limit) return false;
+            std::this_thread::yield();
+        }
+        return true;
+    }
+
+    Streams gpu;
+    std::optional<Background> background;
+    /// Elsewhere it would take the lock at the moment when the test asks, which then leaves asking to it.
+    bool has_background = false;
+    std::shared_ptr<Settling> settling;
+};
+
+TEST_F(SettlingTest, ABurstBeginsWithTheFifthSendInARow) {
+    Settling::Pace pace = endless_burst();
+    pace.before_burst = 4;
+    pace.closely = 10us;
+    begin(pace);
+    const Settling::Clock::time_point start = Settling::Clock::now();
+    for (int i = 0; i < 8; ++i)
+        EXPECT_EQ(settling->in_burst(start + i * 3us), i >= 4) << i;
+    EXPECT_FALSE(settling->in_burst(start + 1ms)) << "a pause ends it";
+    EXPECT_FALSE(settling->in_burst(start + 1ms + 3us));
+}
+
+TEST_F(SettlingTest, OneQuestionAnswersForSeveral) {
+    gpu.pass_all();
+    begin(endless_burst());
+    const auto all = burst(64);
+    settling->ask();
+    for (const auto& message : all)
+        EXPECT_TRUE(message->is_settled());
+    EXPECT_EQ(gpu.answered(), 64 / 8);
+    EXPECT_EQ(gpu.refused() + gpu.waited(), 0);
+    EXPECT_FALSE(settling->any());
+}
+
+TEST_F(SettlingTest, TheOldestIsAskedAboutWhenItHasWaitedLong) {
+    gpu.pass_all();
+    Settling::Pace pace = endless_burst();
+    pace.long_enough = 1ms;
+    begin(pace);
+    const auto message = send();
+    EXPECT_FALSE(message->is_settled());
+    std::this_thread::sleep_for(2ms);
+    const auto next = send();
+    EXPECT_TRUE(message->is_settled());
+    EXPECT_TRUE(next->is_settled());
+}
+
+TEST_F(SettlingTest, LaterWorkHoldsNoEarlierMessageBack) {
+    constexpr std::uintptr_t kMessages = 7;
+    std::uintptr_t marked = 0;
+    for (std::uintptr_t over = 0; over <= kMessages; ++over) {
+        begin(endless_burst());
+        const auto all = burst(kMessages);
+        gpu.pass(0, marked + over);
+        // Each time at least one that may go does.
+        for (std::uintptr_t i = 0; i < kMessages; ++i)
+            settling->ask();
+        for (std::uintptr_t i = 0; i < kMessages; ++i)
+            EXPECT_EQ(all[i]->is_settled(), i < over) << "message " << i << " with " << over << " over";
+        marked += kMessages;
+        gpu.pass(0, marked);
+        settling->ask();
+        for (const auto& message : all)
+            EXPECT_TRUE(message->is_settled());
+        end();
+    }
+}
+
+/// However many are waiting for work that is not over, few answers are enough.
+TEST_F(SettlingTest, WorkThatIsNotOverIsFoundOutAboutSoon) {
+    begin(endless_burst());
+    burst(7);
+    settling->ask();
+    EXPECT_EQ(gpu.refused(), 4) << "the youngest, and the first, third and sixth before it";
+    EXPECT_EQ(gpu.answered(), 0);
+}
+
+TEST_F(SettlingTest, DevicesAnswerForThemselves) {
+    begin(endless_burst());
+    const auto here = send(0), there = send(1);
+    gpu.pass(1, 1000);
+    settling->ask();
+    EXPECT_FALSE(here->is_settled());
+    EXPECT_TRUE(there->is_settled());
+    gpu.pass(0, 1000);
+    settling->ask();
+    EXPECT_TRUE(here->is_settled());
+}
+
+TEST_F(SettlingTest, AnErrorIsThatOfItsMessage) {
+    begin(endless_burst());
+    const auto all = burst(7);
+    gpu.break_mark(7);
+    gpu.pass_all();
+    settling->ask();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        EXPECT_TRUE(all[i]->is_settled());
+        EXPECT_EQ(all[i]->failed(), i == 6);
+    }
+}
+
+TEST_F(SettlingTest, ADriverThatIsShutDownSettlesAllWithItsError) {
+    begin(endless_burst());
+    const auto all = burst(5);
+    gpu.gone();
+    settling->ask();
+    for (const auto& message : all)
+        EXPECT_TRUE(message->failed());
+    EXPECT_FALSE(settling->any());
+}
+
+TEST_F(SettlingTest, TheEndGivesUpWhatIsLeft) {
+    begin(endless_burst());
+    const auto left = burst(3);
+    settling->end();
+    EXPECT_EQ(gpu.live_marks(), 0);
+    EXPECT_FALSE(settling->any());
+    for (const auto& message : left)
+        EXPECT_FALSE(message->is_settled());
+}
+
+TEST_F(SettlingTest, TheBackgroundSettlesWhatNobodyAsksAbout) {
+    has_background = true;
+    Settling::Pace pace = endless_burst();
+    pace.left = 20us;
+    begin(pace);
+    for (int round = 0; round < 20; ++round) {
+        auto all = burst(3);
+        const std::vector<std::weak_ptr<Sent>> known(all.begin(), all.end());
+        gpu.pass(0, static_cast<std::uintptr_t>(3 * (round + 1)));
+        const auto last = all.back();
+        all.clear();  // nobody else has them any more
+        EXPECT_TRUE(soon([&] { return last->is_settled() && !settling->any(); }));
+        EXPECT_TRUE(soon([&] { return known.front().expired(); }));
+        if (round % 10 == 9) std::this_thread::sleep_for(10ms);  // it has gone to sleep, and is woken again
+    }
+}
+
+TEST_F(SettlingTest, TheBackgroundLooksSeldomWhereSendersSettleEverythingThemselves) {
+    Settling::Pace pace = endless_burst();
+    pace.left = 0ns;
+    pace.linger = 1h;
+    pace.between_looks = 50us;
+    pace.most_between_looks = 300us;
+    pace.looks_for_nothing = 3;
+    begin(pace);
+    gpu.pass_all();
+    const auto by_its_sender = send();
+    settling->ask();
+    EXPECT_TRUE(by_its_sender->is_settled());
+    const std::vector<std::chrono::microseconds> growing{50us, 50us, 50us, 100us, 200us, 300us, 300us};
+    for (const auto pause : growing) {
+        EXPECT_FALSE(settling->pump()) << "it lingers";
+        EXPECT_EQ(settling->pause(), pause);
+    }
+
+    // One that was left longer than between two looks: there may be more of that kind.
+    const auto left = send();
+    const Settling::Clock::time_point sent = Settling::Clock::now();
+    ASSERT_TRUE(soon([&] { return Settling::Clock::now() - sent >= 50us; }));
+    EXPECT_FALSE(settling->pump());
+    EXPECT_TRUE(left->is_settled());
+    EXPECT_EQ(settling->pause(), 50us);
+    for (const auto pause : growing) {
+        EXPECT_FALSE(settling->pump());
+        EXPECT_EQ(settling->pause(), pause);
+    }
+}
+
+TEST_F(SettlingTest, TheBackgroundBeginsAnewWithFrequentLooks) {
+    Settling::Pace pace = endless_burst();
+    pace.between_looks = 1h;
+    pace.most_between_looks = 3h;
+    pace.looks_for_nothing = 0;
+    begin(pace);
+    send();
+    EXPECT_FALSE(settling->pump()) << "its mark is not reached";
+    EXPECT_EQ(settling->pause(), 2h);
+    gpu.pass_all();
+    settling->ask();
+    EXPECT_TRUE(settling->pump()) << "nothing is left";
+    EXPECT_EQ(settling->pause(), 1h);
+    gpu::EventHandle mark;
+    ASSERT_TRUE(gpu.mark_default_stream(0, mark).ok());
+    EXPECT_TRUE(settling->add(std::make_shared<Sent>(), mark, Settling::Clock::now()))
+        << "it is to be handed over again";
+}
+
+TEST_F(SettlingTest, WhatIsForgottenIsNotSettled) {
+    begin(endless_burst());
+    const auto before = send(), forgotten = send(), after = send();
+    settling->forget(*forgotten);
+    settling->forget(*forgotten);
+    gpu.pass_all();
+    settling->ask();
+    EXPECT_TRUE(before->is_settled());
+    EXPECT_FALSE(forgotten->is_settled());
+    EXPECT_TRUE(after->is_settled());
+    settling->forget(*after);
+}
+
+TEST_F(SettlingTest, AnyThreadMayCall) {
+    has_background = true;
+    Settling::Pace pace = endless_burst();
+    pace.left = 0ns;
+    begin(pace);
+    gpu.pass_all();
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 3; ++thread) {
+        threads.emplace_back([&, thread] {
+            for (int i = 0; i < 500; ++i) {
+                const auto message = send(thread % 2);
+                if (i % 7 == 0) settling->forget(*message);
+                if (i % 7 == 0 || i % 3 != 0) continue;
+                EXPECT_TRUE(soon([&] {
+                    settling->ask();
+                    return message->is_settled();
+                }));
+            }
+        });
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    EXPECT_TRUE(soon([&] { return !settling->any(); }));
+}
+
+}  // namespace
+}  // namespace awaken::p2p
