@@ -7,6 +7,7 @@
 //     --threads          MPI_THREAD_MULTIPLE, for the cases of several threads (they do nothing without)
 #include <array>
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include "steps.h"
