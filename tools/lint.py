@@ -60,18 +60,48 @@ def check_mypy(_fix: bool) -> bool:
     return passes("mypy", ["mypy", "--no-error-summary", "--cache-dir", ROOT / "build" / "mypy"])
 
 
-def check_tidy(_fix: bool) -> bool:
-    build = ROOT / "build" / "release"
-    database = build / "compile_commands.json"
-    if not database.exists():
-        print("lint: clang-tidy needs build/release/compile_commands.json: run `make build` first", file=sys.stderr)
+def changed_since(commit: str) -> set[Path]:
+    """Sources and headers that differ from the commit, and those that git does not know yet."""
+    names: set[str] = set()
+    for command in (["git", "diff", "--name-only", commit], ["git", "ls-files", "--others", "--exclude-standard"]):
+        done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"lint: `{' '.join(command)}` failed: {done.stderr.strip()}")
+        names |= set(done.stdout.splitlines())
+    return {path for name in names if (path := ROOT / name).exists() and path.suffix in SOURCES | HEADERS}
+
+
+def readers_of(changed: set[Path], sources: Sequence[Path]) -> list[Path]:
+    """The changed sources, and for each changed header one source that includes it: the one of its name, or another."""
+    chosen = {path for path in changed if path.suffix in SOURCES}
+    texts = {path: path.read_text(errors="replace") for path in sources}
+    for header in (path for path in changed if path.suffix in HEADERS):
+        if header.with_suffix(".cpp") in texts:
+            chosen.add(header.with_suffix(".cpp"))
+            continue
+        include = f'{header.parent.name}/{header.name}"'
+        chosen |= set([path for path, text in texts.items() if include in text or f'"{header.name}"' in text][:1])
+    return sorted(chosen & set(sources))
+
+
+def check_tidy(_fix: bool, since: str = "") -> bool:
+    # A folder that is never built: in it, each file is compiled by itself.
+    build = ROOT / "build" / "tidy"
+    configure: list[str | Path] = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
+    configure += ["-DAWAKEN_UNITY=OFF", "-DAWAKEN_BUILD_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release"]
+    done = subprocess.run(list(map(str, configure)), cwd=ROOT, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        print(done.stdout + done.stderr)
         return False
     # The core is compiled once per MPI ABI; to read each file once is enough.
     entries = {
-        (Path(entry["directory"]) / entry["file"]).resolve(): entry for entry in json.loads(database.read_text())
+        (Path(entry["directory"]) / entry["file"]).resolve(): entry
+        for entry in json.loads((build / "compile_commands.json").read_text())
     }
     files = [path for path in files_with(SOURCES) if path.resolve() in entries]
-    clean = build / "tidy"
+    if since:
+        files = readers_of(changed_since(since), files)
+    clean = build / "clean"
     clean.mkdir(exist_ok=True)
     (clean / "compile_commands.json").write_text(json.dumps([entries[path.resolve()] for path in files]))
 
@@ -106,12 +136,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"any of {', '.join(CHECKS)} (default: all)")
     parser.add_argument("--fix", action="store_true", help="correct what can be corrected (format and ruff only)")
+    parser.add_argument("--since", default="", metavar="COMMIT", help="clang-tidy only on what has changed since then")
     arguments = parser.parse_args()
     unknown = set(arguments.checks) - set(CHECKS)
     if unknown:
         parser.error(f"there is no check {', '.join(sorted(unknown))}: use any of {', '.join(CHECKS)}")
     chosen = arguments.checks or (("format", "ruff") if arguments.fix else CHECKS)
-    functions = {"format": check_format, "ruff": check_ruff, "mypy": check_mypy, "tidy": check_tidy}
+    functions = {
+        "format": check_format,
+        "ruff": check_ruff,
+        "mypy": check_mypy,
+        "tidy": lambda fix: check_tidy(fix, arguments.since),
+    }
     results = [functions[name](arguments.fix) for name in chosen]
     return 0 if all(results) else 1
 

@@ -237,8 +237,8 @@ std::vector<std::string> gather(const std::string& text, const Job& job) {
 }  // namespace
 
 void tell_facts(const Job& job) {
-    for (const std::string& text : gather(rank_facts(job).dump(-1, ' ', false, Json::error_handler_t::replace), job)) {
-        write_record(Json::parse(text));
+    for (const std::string& text : gather(rank_facts(job).text(), job)) {
+        write_record_text(text);
     }
     if (job.rank != 0) return;
     write_record({{"record", "mpi"}, {"ranks", job.ranks}, {"mpi", mpi_facts()}});

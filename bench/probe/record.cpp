@@ -46,10 +46,13 @@ void on_crash(const int number) {
 
 }  // namespace
 
-void write_record(const Json& record) {
-    // Texts of MPIs and drivers may be of any encoding.
-    const std::string line = "@awaken " + record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+void write_record_text(const std::string& text) {
+    const std::string line = "@awaken " + text + "\n";
     write_all(line.data(), line.size());
+}
+
+void write_record(const Json& record) {
+    write_record_text(record.text());
 }
 
 void let_records_be_read() {

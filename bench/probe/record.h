@@ -2,15 +2,16 @@
 // object each. Launchers may put something before the line, and other output between lines.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "base/json_text.h"
 
 namespace awaken::probe {
 
-using Json = nlohmann::ordered_json;
-
 /// Writes one record by a single write(2), so that lines of several ranks do not mix in what they share.
 void write_record(const Json& record);
+/// The same, of a record whose text another rank has made.
+void write_record_text(const std::string& text);
 
 /// Waits until whoever reads this process's stdout has taken all of it, at most a second: a launcher that hears of a
 /// crash or an abort first may leave the pipe unread.

@@ -145,8 +145,9 @@ Json read_by_ipc(const Job& job, const Offer& theirs, const int owner, const Arg
         Buffer target(*job.placement.gpu, job.placement.device, {BufferKind::device, false}, arguments.bytes);
         const auto* const source = static_cast<const std::byte*>(mapping) + theirs.offset;
         record["copy_GBps"] = copies.bandwidth(target.data(), source, arguments.bytes, arguments.samples);
-        record["works"] = holds(target, pattern(owner, arguments.bytes));
-        if (!record["works"]) record["why_not"] = "what was read is not what the other process wrote";
+        const bool works = holds(target, pattern(owner, arguments.bytes));
+        record["works"] = works;
+        if (!works) record["why_not"] = "what was read is not what the other process wrote";
     } catch (const Error& error) {
         record["why_not"] = error.cause();
     }

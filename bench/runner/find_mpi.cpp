@@ -22,17 +22,17 @@ namespace fs = std::filesystem;
 namespace {
 
 /// The two families of launchers, whose processes must not meet the other's library: each would run alone.
-enum class Family : std::uint8_t { unknown, mpich, openmpi };
+enum class LibraryFamily : std::uint8_t { unknown, mpich, openmpi };
 
 using Names = std::vector<const char*>;
 
-Names library_names(const Family family) {
+Names library_names(const LibraryFamily family) {
     switch (family) {
-        case Family::mpich:
+        case LibraryFamily::mpich:
             return {"libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"};
-        case Family::openmpi:
+        case LibraryFamily::openmpi:
             return {"libmpi.so.40"};
-        case Family::unknown:
+        case LibraryFamily::unknown:
             break;
     }
     return {"libmpi.so.12", "libmpich.so.12", "libmpi.so.40", "libmpi_abi.so.1"};
@@ -43,29 +43,29 @@ std::string environment_or_empty(const char* const name) {
     return value != nullptr ? value : "";
 }
 
-Family family_by_environment() {
+LibraryFamily family_by_environment() {
     if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
-        return Family::openmpi;
+        return LibraryFamily::openmpi;
     }
     for (const char* const name : {"PMI_SIZE", "PMI_FD", "HYDI_CONTROL_FD", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_SIZE"}) {
         if (std::getenv(name) != nullptr) {
-            return Family::mpich;
+            return LibraryFamily::mpich;
         }
     }
-    return Family::unknown;
+    return LibraryFamily::unknown;
 }
 
-Family family_of_launcher(const std::string_view program) {
+LibraryFamily family_of_launcher(const std::string_view program) {
     for (const char* const name : {"prterun", "prted", "prte", "orted", "orterun", "ompirun_wrapper"}) {
         if (program == name) {
-            return Family::openmpi;
+            return LibraryFamily::openmpi;
         }
     }
     if (program.starts_with("hydra") || program.starts_with("mpiexec.hydra") || program == "mpispawn" ||
         program.starts_with("mpiexec.gforker")) {
-        return Family::mpich;
+        return LibraryFamily::mpich;
     }
-    return Family::unknown;
+    return LibraryFamily::unknown;
 }
 
 /// Parent of a process, 0 when there is none to be seen.
@@ -83,7 +83,7 @@ pid_t parent_of(const pid_t process) {
 }
 
 struct Launcher {
-    Family family = Family::unknown;
+    LibraryFamily family = LibraryFamily::unknown;
     fs::path prefix;      ///< empty when it is not known
     std::string program;  ///< "/opt/mpi/bin/hydra_pmi_proxy"; empty when it was not seen
 };
@@ -98,8 +98,8 @@ Launcher find_launcher() {
         if (unreadable) {
             break;
         }
-        const Family family = family_of_launcher(program.filename().native());
-        if (family != Family::unknown) {
+        const LibraryFamily family = family_of_launcher(program.filename().native());
+        if (family != LibraryFamily::unknown) {
             launcher.family = family;
             launcher.prefix = program.parent_path().parent_path();
             launcher.program = program.native();
@@ -196,10 +196,10 @@ FoundMpi find_mpi(const std::string& own_prefix) {
             }
         }
     };
-    if (launcher.family != Family::mpich) {
+    if (launcher.family != LibraryFamily::mpich) {
         add_prefix(environment_or_empty("OPAL_PREFIX"));
     }
-    if (launcher.family != Family::openmpi) {
+    if (launcher.family != LibraryFamily::openmpi) {
         add_prefix(environment_or_empty("I_MPI_ROOT"));
         add_prefix(environment_or_empty("CRAY_MPICH_DIR"));
     }

@@ -5,12 +5,12 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/settings.h"
 #include "gpu/gpu.h"
 #include "topology/host.h"
@@ -22,7 +22,6 @@
 namespace awaken::topology {
 namespace {
 
-using Json = nlohmann::ordered_json;
 
 constexpr int kUsageError = 2;
 constexpr int kNoGpu = 3;
@@ -305,7 +304,7 @@ int run(const std::span<char* const> words) {
                          {"data_checked", arguments.effort.verify},
                          {"pairs", tell_pairs(pairs)}};
     }
-    std::puts(report.dump(1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::puts(report.text().c_str());
     return 0;
 }
 

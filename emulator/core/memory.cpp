@@ -31,7 +31,7 @@ constexpr std::size_t ledger_position(std::size_t block_size, std::size_t offset
     return block_size + offset / kSmallestGranule * sizeof(std::uint64_t);
 }
 
-void* pointer(std::uintptr_t address) noexcept {
+void* pointer_to(std::uintptr_t address) noexcept {
     return reinterpret_cast<void*>(address);
 }
 
@@ -143,7 +143,7 @@ std::size_t Memory::used(int device) const noexcept {
 
 bool Memory::map_block(const std::uintptr_t base, const std::size_t size, const int file) const {
     const auto map_at = [&](const std::uintptr_t address) {
-        return mmap(pointer(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+        return mmap(pointer_to(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
     };
     return map_at(base + _half) && (!_configuration.faults.host_access || map_at(base));
 }
@@ -151,7 +151,7 @@ bool Memory::map_block(const std::uintptr_t base, const std::size_t size, const 
 void Memory::unmap_block(const std::uintptr_t base, const std::size_t size) const {
     // The reservation comes back in the same step, so that nothing else can settle there.
     const auto reserve_at = [&](const std::uintptr_t address) {
-        mmap(pointer(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        mmap(pointer_to(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     };
     reserve_at(base + _half);
     if (_configuration.faults.host_access) reserve_at(base);
@@ -287,7 +287,7 @@ Error Memory::register_host(Context& context, std::uintptr_t address, std::size_
     const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     const std::uintptr_t first = address / page * page;
     std::vector<unsigned char> resident(round_up(address + bytes - first, page) / page);
-    if (mincore(pointer(first), address + bytes - first, resident.data()) != 0) return Error::invalid_value;
+    if (mincore(pointer_to(first), address + bytes - first, resident.data()) != 0) return Error::invalid_value;
     const std::unique_lock lock(_lock);
     const auto next = _allocations.lower_bound(address);
     if (next != _allocations.end() && next->first < address + bytes) return Error::host_memory_already_registered;
@@ -334,10 +334,10 @@ void Memory::release_locked(Allocation& allocation) {
         }
         case MemoryKind::managed:
             _used[static_cast<std::size_t>(allocation.device)] -= allocation.occupied;
-            munmap(pointer(allocation.base), allocation.occupied);
+            munmap(pointer_to(allocation.base), allocation.occupied);
             break;
         case MemoryKind::pinned:
-            munmap(pointer(allocation.base), allocation.occupied);
+            munmap(pointer_to(allocation.base), allocation.occupied);
             break;
         case MemoryKind::imported:
             release_block(*allocation.block);

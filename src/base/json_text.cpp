@@ -1,6 +1,9 @@
 #include "base/json_text.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -56,6 +59,46 @@ std::string json_string(const std::string_view text) {
         i += length == 0 ? 1 : length;
     }
     return result + '"';
+}
+
+Json::Json(const std::initializer_list<Member> members) : _form(Form::object), _members(members) {}
+
+Json::Json(const double value) {
+    if (!std::isfinite(value)) return;
+    std::array<char, 32> digits{};
+    const auto [end, problem] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+    _text.assign(digits.data(), end);
+    // So that readers that tell integers from other numbers see what it is.
+    if (_text.find_first_of(".e") == std::string::npos) _text += ".0";
+}
+
+Json Json::array() {
+    Json empty;
+    empty._form = Form::array;
+    return empty;
+}
+
+Json& Json::operator[](const std::string_view name) {
+    _form = Form::object;
+    const auto found =
+        std::find_if(_members.begin(), _members.end(), [&](const Member& member) { return member.name == name; });
+    return found != _members.end() ? found->value : _members.emplace_back(Member{std::string(name), {}}).value;
+}
+
+void Json::push_back(Json element) {
+    _members.push_back({{}, std::move(element)});
+}
+
+std::string Json::text() const {
+    if (_form == Form::text) return _text;
+    const bool is_object = _form == Form::object;
+    std::string result(1, is_object ? '{' : '[');
+    for (const Member& member : _members) {
+        if (result.size() > 1) result += ',';
+        if (is_object) result += json_string(member.name) + ':';
+        result += member.value.text();
+    }
+    return result + (is_object ? '}' : ']');
 }
 
 }  // namespace awaken

@@ -1,5 +1,8 @@
 #include "call/call.h"
 
+#include <new>
+#include <string_view>
+
 #include "report/totals.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -19,6 +22,14 @@ Call::~Call() {
         }
         tell(ended_ns);
     }
+}
+
+int Call::returns(const int error) {
+    if (Requests& requests = layer().requests; requests.any_adopted()) {
+        requests.progress_adopted();  // an error handler may throw, so not in a destructor
+    }
+    _succeeded = error == MPI_SUCCESS;
+    return error;
 }
 
 void Call::tell(const std::uint64_t ended_ns) noexcept {
@@ -54,6 +65,29 @@ bool is_poll(const Function function) noexcept {
         default:
             return false;
     }
+}
+
+/// What a function does to the request that is its last argument, as its name says.
+enum class RequestRole : std::uint8_t { none, starts, makes };
+
+[[nodiscard]] RequestRole role_of(const Function function) noexcept {
+    std::string_view name = loader::name_of(function);
+    name.remove_prefix(std::string_view("MPI_").size());
+    if (name.ends_with("_c")) {
+        name.remove_suffix(2);
+    }
+    if (name.ends_with("_init")) {
+        return name == "Session_init" ? RequestRole::none : RequestRole::makes;
+    }
+    if (name == "Grequest_start" || name == "Rput" || name == "Rget" || name.starts_with("Raccumulate") ||
+        name.starts_with("Rget_accumulate") || name.starts_with("Comm_idup") || name.starts_with("File_i") ||
+        name.ends_with("_iflush") || name.find("_iflush_") != std::string_view::npos) {
+        return RequestRole::starts;
+    }
+    // MPI_Isend, MPI_Iallreduce, ...: other names with a small letter after the I have no request.
+    const bool other = name.starts_with("Info_") || name.starts_with("Init") || name.starts_with("Intercomm_") ||
+                       name.starts_with("Is_") || name == "Iprobe" || name == "Improbe";
+    return name.starts_with('I') && !other ? RequestRole::starts : RequestRole::none;
 }
 
 }  // namespace
@@ -94,6 +128,66 @@ int Call::fail(const int error_class, const Error& error) {
             break;
     }
     return code;
+}
+
+trace::Event event_of(const Call& call) noexcept {
+    return call.event();
+}
+
+void trace_new_request(const Call& call, const int error, const MPI_Request* const request) {
+    if (!call.traced() || error != MPI_SUCCESS) {
+        return;
+    }
+    switch (role_of(call.function())) {
+        case RequestRole::starts:
+            layer().trace.operations.began(*request, call.event());
+            break;
+        case RequestRole::makes:
+            layer().trace.operations.described(*request, call.event());
+            break;
+        case RequestRole::none:
+            break;
+    }
+}
+
+bool passes_through(const void* const return_address) noexcept {
+    return loader::from_inside_mpi(layer().binding, return_address) ||
+           (Call::depth > 0 && loader::from_tool(return_address));
+}
+
+int serve(const ServedCall& served) {
+    Call call(served.function);
+    try {
+        const WaitingCall waiting(layer(), served.where);
+        return served.body(served.arguments, call);
+    } catch (const ClassedError& error) {
+        return call.fail(error.error_class, error);
+    } catch (const Error& error) {
+        return call.fail(MPI_ERR_OTHER, error);
+    } catch (const std::bad_alloc&) {
+        return call.fail(MPI_ERR_NO_MEM, Error(std::string(call.name()) + ": out of host memory",
+                                               "free memory, or send smaller messages"));
+    }
+}
+
+int wait_in_the_mpi(int (*const body)(const void*), const void* const arguments) {
+    /// So that what a tool below calls in the course of the call goes to the MPI, and not to the tool again.
+    struct Inside {
+        Inside() noexcept { ++Call::depth; }
+        ~Inside() { --Call::depth; }
+    };
+    const Inside inside;
+    try {
+        const WaitingCall waiting(layer(), Waits::in_the_mpi);
+        return body(arguments);
+    } catch (const std::bad_alloc&) {
+        Layer& owner = layer();
+        const int code = owner.error_code(
+            MPI_ERR_NO_MEM,
+            Error("out of host memory while messages were handed over", "free memory, or send smaller messages"));
+        owner.real.Comm_call_errhandler(MPI_COMM_SELF, code);
+        return code;
+    }
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -1,8 +1,6 @@
 // One MPI call on its way through the layer.
 #pragma once
 
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -60,8 +58,8 @@ class Call {
     [[nodiscard]] std::int64_t accounted_bytes() const noexcept { return _bytes; }
     /// Of a call that consists of others: its own data, whatever these have counted.
     void account_bytes(const std::int64_t bytes) noexcept { _bytes = bytes; }
-    /// What the call returns with.
-    void returned(const int error) noexcept { _succeeded = error == MPI_SUCCESS; }
+    /// What the operation returned, and the call will.
+    int returns(int error);
     /// For the trace, the call is over: what follows is the trace's own doing.
     void end_in_trace() noexcept;
     /// The trace is told of this call, and not of those that the MPI or a callback makes in the course of it.
@@ -113,6 +111,22 @@ class ClassedError : public Error {
     const int error_class;
 };
 
+/// Whether a call is none of the program's: from inside the MPI, or from a tool that forwards a call under way.
+[[nodiscard]] bool passes_through(const void* return_address) noexcept;
+
+/// A call of the program's as the frame sees it that all functions share, so that each function's own part is small:
+/// there are some 700 functions, in each of three ABIs.
+struct ServedCall {
+    Function function;
+    Waits where;
+    int (*body)(const void* arguments, Call& call);
+    const void* arguments;
+};
+/// Makes the Call, runs the body, and turns what it throws into an error of the MPI's.
+int serve(const ServedCall& served);
+/// Also for functions that need nothing but the care of call/waiting.h: no Call, `body` gets none.
+int wait_in_the_mpi(int (*body)(const void* arguments), const void* arguments);
+
 /// The function that an exported name leads to when `Operation` serves `function`:
 /// calls from inside the MPI go straight to it, all others to Operation::run<function>(call, arguments...).
 template <Function function, class Operation, class Type = typename NativeMember<function>::Type>
@@ -126,29 +140,30 @@ struct Entry<function, Operation, Absent> {
 template <Function function, class Operation, class... Arguments>
 struct Entry<function, Operation, int (*)(Arguments...)> {
     static int enter(Arguments... arguments) {
-        const void* const caller = __builtin_return_address(0);
-        if (loader::from_inside_mpi(layer().binding, caller) || (Call::depth > 0 && loader::from_tool(caller))) {
+        if (passes_through(__builtin_return_address(0))) {
             return NativeMember<function>::of(layer().real)(arguments...);
         }
-        Call call(function);
-        try {
-            const WaitingCall<where_it_waits(function)> waiting(layer());
-            TracedRequests<function, Arguments...> requests(call.traced(), arguments...);
-            const int error = Operation::template run<function>(call, arguments...);
-            if (Requests& tracked = layer().requests; tracked.any_adopted()) {
-                tracked.progress_adopted();  // an error handler may throw, so not in a destructor
+        const auto body = [&](Call& call) {
+            if constexpr (is_given_requests(function)) {
+                GivenRequests<function, Arguments...> requests(call.traced(), arguments...);
+                const int error = call.returns(Operation::template run<function>(call, arguments...));
+                requests.returned(error, call, arguments...);
+                return error;
+            } else {
+                const int error = call.returns(Operation::template run<function>(call, arguments...));
+                if constexpr (ends_with_request<Arguments...>()) {
+                    const MPI_Request* request = nullptr;
+                    ((request = as_request(arguments)), ...);  // the last one's stays
+                    trace_new_request(call, error, request);
+                }
+                return error;
             }
-            call.returned(error);
-            requests.returned(error, [&call] { return call.event(); }, arguments...);
-            return error;
-        } catch (const ClassedError& error) {
-            return call.fail(error.error_class, error);
-        } catch (const Error& error) {
-            return call.fail(MPI_ERR_OTHER, error);
-        } catch (const std::bad_alloc&) {
-            return call.fail(MPI_ERR_NO_MEM, Error(std::string(call.name()) + ": out of host memory",
-                                                   "free memory, or send smaller messages"));
-        }
+        };
+        return serve({function, where_it_waits(function),
+                      [](const void* const erased, Call& call) {
+                          return (*static_cast<const decltype(body)*>(erased))(call);
+                      },
+                      &body});
     }
     static void* address() { return reinterpret_cast<void*>(&enter); }
 };

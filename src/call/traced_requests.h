@@ -1,7 +1,7 @@
 // Which of a call's arguments are requests that begin or end with it: for the trace of nonblocking operations.
 #pragma once
 
-#include <string_view>
+#include <cstdint>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -11,52 +11,61 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// What a function does to the request that is its last argument, as its name says.
-enum class RequestRole : std::uint8_t { none, starts, makes };
+class Call;
 
-[[nodiscard]] inline RequestRole role_of(const Function function) noexcept {
-    std::string_view name = loader::name_of(function);
-    name.remove_prefix(std::string_view("MPI_").size());
-    if (name.ends_with("_c")) {
-        name.remove_suffix(2);
+/// The last argument of a call that has returned is a request that it may have started or made: tells the trace, if
+/// there is one.
+void trace_new_request(const Call& call, int error, const MPI_Request* request);
+/// The event that describes a call which is traced, for what ends or begins with it.
+[[nodiscard]] trace::Event event_of(const Call& call) noexcept;
+
+/// Functions whose requests GivenRequests follows.
+constexpr bool is_given_requests(const Function function) noexcept {
+    switch (function) {
+        case Function::Wait:
+        case Function::Waitall:
+        case Function::Waitany:
+        case Function::Waitsome:
+        case Function::Test:
+        case Function::Testall:
+        case Function::Testany:
+        case Function::Testsome:
+        case Function::Start:
+        case Function::Startall:
+        case Function::Request_free:
+            return true;
+        default:
+            return false;
     }
-    if (name.ends_with("_init")) {
-        return name == "Session_init" ? RequestRole::none : RequestRole::makes;
-    }
-    if (name == "Grequest_start" || name == "Rput" || name == "Rget" || name.starts_with("Raccumulate") ||
-        name.starts_with("Rget_accumulate") || name.starts_with("Comm_idup") || name.starts_with("File_i") ||
-        name.ends_with("_iflush") || name.find("_iflush_") != std::string_view::npos) {
-        return RequestRole::starts;
-    }
-    // MPI_Isend, MPI_Iallreduce, ...: other names with a small letter after the I have no request.
-    const bool other = name.starts_with("Info_") || name.starts_with("Init") || name.starts_with("Intercomm_") ||
-                       name.starts_with("Is_") || name == "Iprobe" || name == "Improbe";
-    return name.starts_with('I') && !other ? RequestRole::starts : RequestRole::none;
 }
 
-/// Looks at the arguments of one call before and after it. Does nothing where the function has no request, and nothing
-/// but one comparison while calls are not traced.
+/// Whether the last argument is a request, which is what a call that starts or makes one ends with.
+template <class... Arguments>
+[[nodiscard]] constexpr bool ends_with_request() noexcept {
+    constexpr bool kRequests[] = {false, std::is_same_v<Arguments, MPI_Request*>...};
+    return kRequests[sizeof...(Arguments)];
+}
+template <class Argument>
+const MPI_Request* as_request(const Argument& argument) noexcept {
+    if constexpr (std::is_same_v<Argument, MPI_Request*>) {
+        return argument;
+    } else {
+        return nullptr;
+    }
+}
+
+/// The requests that functions for any number of them are given, or that end with the call: looks at the arguments
+/// before and after it. Nothing but one comparison while calls are not traced.
 template <Function function, class... Arguments>
-class TracedRequests {
+class GivenRequests {
     static constexpr bool kWaitsForOne = function == Function::Wait || function == Function::Test;
     static constexpr bool kWaitsForAll = function == Function::Waitall || function == Function::Testall;
     static constexpr bool kWaitsForAny = function == Function::Waitany || function == Function::Testany;
     static constexpr bool kWaitsForSome = function == Function::Waitsome || function == Function::Testsome;
     static constexpr bool kCompletes = kWaitsForOne || kWaitsForAll || kWaitsForAny || kWaitsForSome;
 
-    template <class... All>
-    struct Last {
-        using Type = void;
-    };
-    template <class First, class... Rest>
-    struct Last<First, Rest...> {
-        using Type = typename std::conditional_t<sizeof...(Rest) == 0, std::type_identity<First>, Last<Rest...>>::type;
-    };
-    template <std::size_t index>
-    using Argument = std::tuple_element_t<index, std::tuple<Arguments...>>;
-
   public:
-    explicit TracedRequests(const bool tracing, const Arguments&... arguments) : _tracing(tracing) {
+    explicit GivenRequests(const bool tracing, const Arguments&... arguments) : _tracing(tracing) {
         if constexpr (kCompletes || function == Function::Request_free) {
             if (_tracing) [[unlikely]] {
                 const auto all = std::tie(arguments...);
@@ -69,9 +78,8 @@ class TracedRequests {
         }
     }
 
-    /// The call has returned. `event` describes it, once it is asked for.
-    template <class Describe>
-    void returned(const int error, const Describe& describe, const Arguments&... arguments) {
+    /// The call has returned.
+    void returned(const int error, const Call& call, const Arguments&... arguments) {
         if (!_tracing) [[likely]] {
             return;
         }
@@ -85,22 +93,11 @@ class TracedRequests {
             }
         } else if constexpr (function == Function::Start) {
             if (error == MPI_SUCCESS) {
-                operations.started(*std::get<0>(all), describe().begin_ns);
+                operations.started(*std::get<0>(all), event_of(call).begin_ns);
             }
         } else if constexpr (function == Function::Startall) {
             for (int i = 0; error == MPI_SUCCESS && i < std::get<0>(all); ++i) {
-                operations.started(std::get<1>(all)[i], describe().begin_ns);
-            }
-        } else if constexpr (sizeof...(Arguments) > 0) {
-            constexpr std::size_t kLast = sizeof...(Arguments) - 1;
-            if constexpr (std::is_same_v<Argument<kLast>, MPI_Request*>) {
-                static const RequestRole role = role_of(function);
-                MPI_Request* const request = std::get<kLast>(all);
-                if (error == MPI_SUCCESS && role == RequestRole::starts) {
-                    operations.began(*request, describe());
-                } else if (error == MPI_SUCCESS && role == RequestRole::makes) {
-                    operations.described(*request, describe());
-                }
+                operations.started(std::get<1>(all)[i], event_of(call).begin_ns);
             }
         }
     }

@@ -141,51 +141,44 @@ constexpr Waits where_it_waits(const Function function) noexcept {
     }
 }
 
-/// A call that may wait there, while it lasts.
-template <Waits where>
+/// A call that may wait there, while it lasts. Who only looks whether something has happened takes along what else there
+/// is to do.
 class WaitingCall {
   public:
-    explicit WaitingCall(Layer& owner) : _owner(owner), _requests(owner.requests), _counted(owner.several_threads()) {
+    WaitingCall(Layer& owner, const Waits where)
+        : _owner(owner), _where(where), _counted(waits() && owner.several_threads()) {
+        if (where == Waits::nowhere) {
+            return;
+        }
         owner.neighbours.settle_sources();
+        if (where == Waits::polls && owner.moves_chunks()) {
+            owner.requests.advance_exchanges();
+        }
         if (_counted) {
-            _requests.enter_waiting();
+            owner.requests.enter_waiting();
         }
         if (where == Waits::in_the_mpi && owner.owes_chunks()) {
-            _requests.hand_over_exchanges();
+            owner.requests.hand_over_exchanges();
         }
     }
     ~WaitingCall() {
         if (_counted) {
-            _requests.leave_waiting();
+            _owner.requests.leave_waiting();
         }
-        // Whoever has asked meanwhile where this process is (p2p/whereabouts.h) is to know that it is back.
-        _owner.neighbours.look_at_network();
+        if (waits()) {
+            // Whoever has asked meanwhile where this process is (p2p/whereabouts.h) is to know that it is back.
+            _owner.neighbours.look_at_network();
+        }
     }
     WaitingCall(const WaitingCall&) = delete;
     WaitingCall& operator=(const WaitingCall&) = delete;
 
   private:
+    [[nodiscard]] bool waits() const noexcept { return _where >= Waits::in_the_layer; }
+
     Layer& _owner;
-    Requests& _requests;
+    const Waits _where;
     const bool _counted;
-};
-
-template <>
-class WaitingCall<Waits::nowhere> {
-  public:
-    explicit WaitingCall(Layer&) noexcept {}
-};
-
-/// Who only looks whether something has happened takes along what else there is to do.
-template <>
-class WaitingCall<Waits::polls> {
-  public:
-    explicit WaitingCall(Layer& owner) {
-        owner.neighbours.settle_sources();
-        if (owner.moves_chunks()) {
-            owner.requests.advance_exchanges();
-        }
-    }
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -28,7 +28,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kUsageError = 2;
-constexpr int kCannotExecute = 126;
 
 bool asks_for_help(std::string_view word) {
     return word == "-h" || word == "--help";

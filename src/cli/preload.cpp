@@ -17,8 +17,6 @@ namespace awaken::cli {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kCannotExecute = 126;
-
 std::string environment_or_empty(const char* name) {
     const char* value = std::getenv(name);
     return value != nullptr ? value : "";

@@ -18,7 +18,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kNotFound = 127;
-constexpr int kNotUsable = 126;
 /// The kernel follows scripts whose interpreter is a script this deep, and no deeper.
 constexpr int kDeepestScript = 5;
 constexpr const char* kLinkInstead = "link the program with Awaken instead (-lawaken)";
@@ -31,9 +30,9 @@ bool is_executable_file(const fs::path& path) {
 StartError not_executable(const fs::path& path) {
     std::error_code ignored;
     if (fs::is_directory(path, ignored)) {
-        return {kNotUsable, path.native() + " is a folder", "name the program in it"};
+        return {kCannotExecute, path.native() + " is a folder", "name the program in it"};
     }
-    return {kNotUsable, path.native() + " may not be executed", "chmod +x " + path.native()};
+    return {kCannotExecute, path.native() + " may not be executed", "chmod +x " + path.native()};
 }
 
 /// The interpreter in a script's first line, if the file is a script.
@@ -115,7 +114,7 @@ void check_preloadable(const fs::path& program) {
         }
         std::error_code ignored;
         if (!fs::exists(*interpreter, ignored)) {
-            throw StartError(kNotUsable,
+            throw StartError(kCannotExecute,
                              file.native() + " asks for the interpreter " + *interpreter + ", which does not exist",
                              "install it or correct the script's first line");
         }
@@ -128,23 +127,23 @@ void check_preloadable(const fs::path& program) {
     const std::string subject =
         file == program ? file.native() : file.native() + ", the interpreter of " + program.native() + ",";
     if (elf.is_32_bit) {
-        throw StartError(kNotUsable, subject + " is a 32-bit program, into which a 64-bit library cannot be loaded",
+        throw StartError(kCannotExecute, subject + " is a 32-bit program, into which a 64-bit library cannot be loaded",
                          "build it for 64 bits");
     }
     if (!elf.has_own_machine) {
-        throw StartError(kNotUsable, subject + " is a program for another kind of machine",
+        throw StartError(kCannotExecute, subject + " is a program for another kind of machine",
                          "build it for this machine");
     }
     if (elf.interpreter.empty()) {
-        throw StartError(kNotUsable, subject + " is statically linked, so nothing can be preloaded into it",
+        throw StartError(kCannotExecute, subject + " is statically linked, so nothing can be preloaded into it",
                          std::string("link it dynamically, or ") + kLinkInstead);
     }
     if (fs::path(elf.interpreter).filename().native().starts_with("ld-musl")) {
-        throw StartError(kNotUsable, subject + " uses the C library musl, and Awaken needs glibc",
+        throw StartError(kCannotExecute, subject + " uses the C library musl, and Awaken needs glibc",
                          "build it with glibc");
     }
     if (gains_rights(file)) {
-        throw StartError(kNotUsable,
+        throw StartError(kCannotExecute,
                          subject +
                              " runs with other rights than yours (setuid, setgid or capabilities), so the system "
                              "ignores preloads for it",

@@ -9,6 +9,9 @@
 
 namespace awaken::cli {
 
+/// As the shells have it: found, but not usable.
+inline constexpr int kCannotExecute = 126;
+
 /// A program that cannot be started. `exit_status` follows the shells: 127 not found, 126 found but not usable.
 class StartError : public Error {
   public:

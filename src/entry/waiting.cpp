@@ -4,23 +4,12 @@
 //
 // While calls are traced, observed.cpp has these functions with all others.
 
-#include <new>
-
 #include "call/call.h"
 #include "entry/services.h"
 
 namespace awaken::AWAKEN_ABI {
 
 namespace {
-
-/// So that what a tool below calls in the course of the call goes to the MPI, and not to the tool again.
-class Inside {
-  public:
-    Inside() noexcept { ++Call::depth; }
-    ~Inside() { --Call::depth; }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
-};
 
 template <Function function, class Type = typename NativeMember<function>::Type>
 struct WaitingEntry {
@@ -29,22 +18,12 @@ struct WaitingEntry {
 template <Function function, class... Arguments>
 struct WaitingEntry<function, int (*)(Arguments...)> {
     static int enter(Arguments... arguments) {
-        const void* const caller = __builtin_return_address(0);
-        if (loader::from_inside_mpi(layer().binding, caller) || (Call::depth > 0 && loader::from_tool(caller))) {
+        if (passes_through(__builtin_return_address(0))) {
             return NativeMember<function>::of(layer().real)(arguments...);
         }
-        const Inside inside;
-        try {
-            const WaitingCall<Waits::in_the_mpi> waiting(layer());
-            return below<function>()(arguments...);
-        } catch (const std::bad_alloc&) {
-            Layer& owner = layer();
-            const int code = owner.error_code(
-                MPI_ERR_NO_MEM,
-                Error("out of host memory while messages were handed over", "free memory, or send smaller messages"));
-            owner.real.Comm_call_errhandler(MPI_COMM_SELF, code);
-            return code;
-        }
+        const auto body = [&] { return below<function>()(arguments...); };
+        return wait_in_the_mpi([](const void* const erased) { return (*static_cast<const decltype(body)*>(erased))(); },
+                               &body);
     }
     static void* address() { return reinterpret_cast<void*>(&enter); }
 };

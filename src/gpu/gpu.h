@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,9 @@
 namespace awaken::gpu {
 
 enum class Vendor : std::uint8_t { none, cuda, hip };
+
+/// In bytes. The largest pitch that every vendor's 2-D copy takes (CUDA's CU_DEVICE_ATTRIBUTE_MAX_PITCH).
+inline constexpr std::int64_t kLargestPitch = std::numeric_limits<std::int32_t>::max();
 
 /// "cuda", "hip" or "none".
 [[nodiscard]] const char* to_string(Vendor vendor) noexcept;

@@ -52,8 +52,6 @@ constexpr std::size_t kStretchBytes = std::size_t{512} << 10;
 constexpr std::size_t kLargeRunBytes = std::size_t{32} << 10;
 /// Bounds the bookkeeping of a group whose pieces overlap and so never fill a stretch.
 constexpr std::size_t kGroupPieces = 16384;
-/// The largest pitch that every vendor's 2-D copy takes (CUDA's CU_DEVICE_ATTRIBUTE_MAX_PITCH).
-constexpr std::int64_t kLargestPitch = std::numeric_limits<std::int32_t>::max();
 /// Pieces that are classified with one call.
 constexpr std::size_t kClassifyBatch = 128;
 /// The smallest page of any supported system.
@@ -122,8 +120,8 @@ struct Piece {
         return moved(user_pitch < 0 ? user : moved(user, (rows - 1) * user_pitch), width);
     }
     [[nodiscard]] bool fits_2d() const noexcept {
-        return rows > 1 && user_pitch >= width && host_pitch >= width && user_pitch <= kLargestPitch &&
-               host_pitch <= kLargestPitch;
+        return rows > 1 && user_pitch >= width && host_pitch >= width && user_pitch <= gpu::kLargestPitch &&
+               host_pitch <= gpu::kLargestPitch;
     }
     [[nodiscard]] double direct_ns() const noexcept {
         const auto row_count = static_cast<double>(rows);

@@ -20,14 +20,14 @@ namespace {
 /// Exports that are remembered. A program that sends from more allocations than this in turn asks the runtime again.
 constexpr std::size_t kRememberedExports = 1024;
 /// Drivers hand device memory out in pieces of this size; smaller exported blocks would share one with other memory.
-constexpr std::size_t kSmallestBlock = std::size_t{2} << 20;
+constexpr std::size_t kSmallestExport = std::size_t{2} << 20;
 /// Marks identities that the pool gives its blocks itself: runtimes count theirs from one.
 constexpr std::uint64_t kOwnIdentity = std::uint64_t{1} << 63;
 
 /// The power of two that holds `bytes`; 0 when there is none.
-std::size_t block_capacity(const std::size_t bytes) noexcept {
+std::size_t export_capacity(const std::size_t bytes) noexcept {
     constexpr std::size_t kLargest = std::size_t{1} << (std::numeric_limits<std::size_t>::digits - 1);
-    return bytes > kLargest ? 0 : std::bit_ceil(std::max(bytes, kSmallestBlock));
+    return bytes > kLargest ? 0 : std::bit_ceil(std::max(bytes, kSmallestExport));
 }
 
 }  // namespace
@@ -307,7 +307,7 @@ void ExportedPool::Block::release() noexcept {
 
 ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t bytes) {
     State& state = *_state;
-    const State::Kind kind = {device, block_capacity(bytes)};
+    const State::Kind kind = {device, export_capacity(bytes)};
     const std::size_t limit = state.limits.bytes;
     const auto lend = [&](std::byte* const data, const Location& location) {
         Block block;

@@ -40,8 +40,6 @@ constexpr std::uint64_t kBytesPerBlock = std::uint64_t{kThreads} * 4 * 8;
 constexpr unsigned kBlocksPerMultiprocessor = 8;
 /// More operations of the runtime than this cost more than a kernel, or than the ways of Copier.
 constexpr std::int64_t kMostCopies = 16;
-/// The largest pitch that every vendor's 2-D copy takes (CUDA's CU_DEVICE_ATTRIBUTE_MAX_PITCH).
-constexpr std::int64_t kLargestPitch = std::numeric_limits<std::int32_t>::max();
 /// Consecutive bytes as a shape: one block that never ends.
 constexpr std::uint64_t kEndless = std::uint64_t{1} << 62;
 /// Free memory of a device beyond this goes back to it.
@@ -78,7 +76,7 @@ Shape shape_of(const TypedMemory& memory) {
 /// Whether a few 2-D copies do it.
 bool suits_copies(const Strided& form) noexcept {
     if (form.rows_of_blocks() > kMostCopies) return false;
-    return form.counts[0] == 1 || (form.strides[0] >= form.width && form.strides[0] <= kLargestPitch) ||
+    return form.counts[0] == 1 || (form.strides[0] >= form.width && form.strides[0] <= gpu::kLargestPitch) ||
            form.rows_of_blocks() * form.counts[0] <= kMostCopies;
 }
 
@@ -223,7 +221,7 @@ gpu::Status Packer::State::move_by_copies(const Side& to, const Side& from, cons
             const std::uintptr_t user = typed.typed->origin + static_cast<std::uintptr_t>(block.offset);
             const std::uintptr_t line_at = packed + static_cast<std::uintptr_t>(position - typed.at);
             const auto width = static_cast<std::size_t>(block.width);
-            if (block.rows > 1 && block.pitch >= block.width && block.pitch <= kLargestPitch) {
+            if (block.rows > 1 && block.pitch >= block.width && block.pitch <= gpu::kLargestPitch) {
                 const auto pitch = static_cast<std::size_t>(block.pitch);
                 const auto rows = static_cast<std::size_t>(block.rows);
                 if (!status.ok()) return;

@@ -1,5 +1,4 @@
 # Unit tests of the parts of apps/ that need neither MPI nor a GPU.
-include(GoogleTest)
 
 add_executable(apps_xtx_test
     ${CMAKE_CURRENT_LIST_DIR}/apps_xtx_test.cpp
@@ -8,4 +7,3 @@ add_executable(apps_xtx_test
 target_include_directories(apps_xtx_test PRIVATE
     ${CMAKE_CURRENT_LIST_DIR}/../../apps/xtx ${CMAKE_CURRENT_LIST_DIR}/../../apps/include)
 target_link_libraries(apps_xtx_test PRIVATE awaken_defaults GTest::gtest GTest::gtest_main ${CMAKE_DL_LIBS})
-gtest_discover_tests(apps_xtx_test PROPERTIES LABELS unit TIMEOUT 120)

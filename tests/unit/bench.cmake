@@ -25,7 +25,4 @@ if(TARGET awaken_bench_engine)
     target_link_options(bench_fake_nvml PRIVATE -Wl,-soname,libnvidia-ml.so.1)
     add_dependencies(bench_test bench_fake_nvml)
     target_compile_definitions(bench_test PRIVATE AWAKEN_FAKE_NVML="${CMAKE_CURRENT_BINARY_DIR}/fake_nvml")
-
-    include(GoogleTest)
-    gtest_discover_tests(bench_test PROPERTIES LABELS unit TIMEOUT 120)
 endif()

@@ -6,4 +6,3 @@ add_executable(coll_test
 target_link_libraries(coll_test PRIVATE
     awaken_defaults awaken_coll awaken_ccl awaken_transfer awaken_node awaken_base awaken_gpu GTest::gtest GTest::gtest_main
     Threads::Threads ${CMAKE_DL_LIBS})
-gtest_discover_tests(coll_test PROPERTIES LABELS unit TIMEOUT 120)

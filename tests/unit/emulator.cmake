@@ -1,6 +1,5 @@
 # Unit tests of the emulated GPU driver. Each program opens the libraries as programs do, and runs itself again for what
 # needs a process or an environment of its own.
-include(GoogleTest)
 
 get_target_property(emulator_directory emulator_core LIBRARY_OUTPUT_DIRECTORY)
 get_filename_component(emulator_kernels "${CMAKE_CURRENT_LIST_DIR}/../../src/gpu/kernels" ABSOLUTE)
@@ -17,7 +16,6 @@ function(emulator_test name emulate)
         AWAKEN_TEST_EMULATE="${emulate}")
     target_link_libraries(${name} PRIVATE awaken_defaults GTest::gtest ${CMAKE_DL_LIBS})
     add_dependencies(${name} emulator)
-    gtest_discover_tests(${name} PROPERTIES LABELS unit TIMEOUT 120)
 endfunction()
 
 emulator_test(emulator_cuda_test cuda:2 ${CMAKE_CURRENT_LIST_DIR}/emulator_cuda_test.cpp)

@@ -1,6 +1,5 @@
 # Unit tests of src/gpu and src/base: no MPI. Included by the CMakeLists.txt of this folder, after find_package(GTest) and
 # the object libraries.
-include(GoogleTest)
 find_package(Threads REQUIRED)
 
 add_executable(settings_test doctor_notes_test.cpp settings_test.cpp)
@@ -44,7 +43,6 @@ endif()
 
 foreach(test IN ITEMS settings_test gpu_test gpu_compiler_test)
     target_link_libraries(${test} PRIVATE awaken_defaults)
-    gtest_discover_tests(${test} PROPERTIES LABELS unit TIMEOUT 120)
 endforeach()
 
 # On the emulated driver: the whole interface in each of its forms, and what happens when calls fail.
@@ -59,7 +57,6 @@ if(AWAKEN_BUILD_EMULATOR AND TARGET emulator)
         AWAKEN_EMULATOR_DIRECTORY="$<TARGET_FILE_DIR:emulator_core>"
         AWAKEN_INTERFACE_CHECK="$<TARGET_FILE:gpu_interface_check>")
     add_dependencies(gpu_emulated_test emulator gpu_interface_check)
-    gtest_discover_tests(gpu_emulated_test PROPERTIES LABELS unit TIMEOUT 120)
 
     # The kernels of collective operations, in both vendors' hands.
     foreach(vendor IN ITEMS cuda hip)

@@ -3,4 +3,3 @@ set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(node_test ${unit_tests}/node_test.cpp)
 target_link_libraries(node_test PRIVATE
     awaken_defaults awaken_node GTest::gtest GTest::gtest_main Threads::Threads)
-gtest_discover_tests(node_test PROPERTIES LABELS unit TIMEOUT 120)

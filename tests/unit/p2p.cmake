@@ -10,7 +10,6 @@ add_executable(p2p_test
 target_link_libraries(p2p_test PRIVATE
     awaken_defaults awaken_p2p awaken_transfer awaken_node awaken_base awaken_gpu GTest::gtest GTest::gtest_main
     Threads::Threads ${CMAKE_DL_LIBS})
-gtest_discover_tests(p2p_test PROPERTIES LABELS unit TIMEOUT 120)
 
 # The vendor is an argument of what this program runs in processes of their own.
 if(COMMAND emulator_test)

@@ -8,6 +8,3 @@ add_executable(rma_shadow_test ${unit_tests}/rma_shadow_test.cpp)
 target_link_libraries(rma_shadow_test PRIVATE
     awaken_defaults awaken_rma awaken_node awaken_transfer awaken_gpu awaken_base GTest::gtest GTest::gtest_main
     Threads::Threads)
-foreach(test IN ITEMS rma_exposure_test rma_shadow_test)
-    gtest_discover_tests(${test} PROPERTIES LABELS unit TIMEOUT 120)
-endforeach()

@@ -6,7 +6,6 @@ add_executable(trace_test
     ${unit_tests}/trace_recorder_test.cpp)
 target_link_libraries(trace_test PRIVATE
     awaken_defaults awaken_trace awaken_report awaken_base GTest::gtest GTest::gtest_main Threads::Threads)
-gtest_discover_tests(trace_test PROPERTIES LABELS unit TIMEOUT 120)
 
 # Not a test: prints what an event costs, see docs/trace.md.
 add_executable(trace_cost ${unit_tests}/trace_cost.cpp)

@@ -16,10 +16,6 @@ target_link_libraries(transfer_test PRIVATE
 add_executable(report_test ${unit_tests}/report_test.cpp)
 target_link_libraries(report_test PRIVATE awaken_defaults awaken_report GTest::gtest GTest::gtest_main Threads::Threads)
 
-include(GoogleTest)
-foreach(test IN ITEMS transfer_test report_test)
-    gtest_discover_tests(${test} PROPERTIES LABELS unit TIMEOUT 120)
-endforeach()
 
 # Copies on the emulated driver, whose streams run by themselves and whose kernels are ours.
 if(COMMAND emulator_test)
@@ -61,5 +57,4 @@ foreach(test IN ITEMS transfer_exports_test transfer_cpu_window_test)
         target_compile_definitions(${test} PRIVATE AWAKEN_EMULATOR_DIRECTORY="$<TARGET_FILE_DIR:emulator_core>")
         add_dependencies(${test} emulator)
     endif()
-    gtest_discover_tests(${test} PROPERTIES LABELS unit TIMEOUT 120)
 endforeach()
