@@ -78,7 +78,7 @@ def start_program(tmp_path: Path, awaken: Path, version: str, extra: str, **envi
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     return run.returncode, run.stderr
 
@@ -136,7 +136,9 @@ def test_open_mpi_with_the_abi_of_mpi5(tmp_path: Path, awaken_program: Path) -> 
     compile_shared(fake, mpi, common, f"-Wl,-rpath,{tmp_path}")
     (tmp_path / "program.c").write_text(ABI_PROGRAM)
     subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
-    run = subprocess.run([awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=harness.HANG_S
+    )
     assert run.stdout == f"Open MPI v6.0.0: {MPI5_UNSUPPORTED_OPERATION}\n", (run.returncode, run.stdout, run.stderr)
 
 
@@ -150,7 +152,9 @@ def test_an_mpi_that_calls_itself_too_early(tmp_path: Path, awaken_program: Path
     compile_shared(fake.replace("{\n    strcpy(text", calls), mpi)
     (tmp_path / "program.c").write_text(FAKE_PROGRAM)
     subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
-    run = subprocess.run([awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=harness.HANG_S
+    )
     assert run.returncode == 2 and "was being looked for" in run.stderr, (run.returncode, run.stderr)
 
 
@@ -176,7 +180,7 @@ def test_wrong_settings_stop_a_preloaded_program(
         env={**os.environ, **environment, "LD_PRELOAD": str(library())},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     assert run.returncode == 2 and run.stderr.startswith("awaken: "), (run.returncode, run.stderr)
     assert all(word in run.stderr for word in words), run.stderr
@@ -195,7 +199,7 @@ mpi, load, program = {str(mpi.mpiexec.parent.parent / "lib" / "libmpi.so.12")!r}
         env={**harness.clean_environment(), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
         check=False,
     )
 
@@ -276,7 +280,7 @@ def test_a_gpu_that_is_asked_for_must_be_there(
         [awaken_program, "exec", "--gpu", kind, "--", mpi.programs / "host_probe"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     assert run.returncode != 0
     assert re.search(r"awaken: .*(libcuda|libamdhip64).*: .*AWAKEN_GPU", run.stderr), run.stderr
@@ -294,7 +298,7 @@ def test_buffer_check_and_public_interface(
         [chosen.programs / "buffer_check"],
         emulate=emulate,
         environment={"AWAKEN_CHECK": "1"},
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     result.check()
     assert result.output.count("\nok ") >= 9, result.explain()
@@ -311,7 +315,7 @@ def test_without_pinned_memory_ordinary_memory_serves(
         [harness.build_dir() / "apps" / "mpich" / "ping_pong_gpu_aware", "--max-bytes", "1M"],
         emulate=emulate,
         environment={"AWAKEN_EMULATE_FAULTS": "pinned-oom", "AWAKEN_PATH": "staged", "AWAKEN_REPORT": str(report)},
-        timeout=120,
+        timeout=harness.HANG_S,
     )
     result.check()
     assert "used ordinary host memory" in report.read_text()
@@ -330,7 +334,7 @@ def test_a_failing_copy_is_an_mpi_error(
         [harness.build_dir() / "apps" / mpi / "point_to_point"],
         emulate=emulate,
         environment={"AWAKEN_EMULATE_FAULTS": "copy-error=2"},
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     assert result.status != 0, result.explain()
     assert not re.search(r"signal 11|Segmentation", result.output), result.explain()
