@@ -40,7 +40,7 @@ def tool(name: str) -> str:
 
 
 def output_of(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=harness.HANG_S).stdout
 
 
 @pytest.mark.skipif(harness.sanitizer() != "", reason="a sanitizer's run-time library is needed")
@@ -70,9 +70,15 @@ def start_program(tmp_path: Path, awaken: Path, version: str, extra: str, **envi
     (tmp_path / "program.c").write_text(FAKE_PROGRAM)
     mpi, program = tmp_path / "libmpi.so.99", tmp_path / "program"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wl,-soname,libmpi.so.99", tmp_path / "mpi.c", "-o", mpi], check=True
+        [compiler, "-shared", "-fPIC", "-Wl,-soname,libmpi.so.99", tmp_path / "mpi.c", "-o", mpi],
+        check=True,
+        timeout=harness.HANG_S,
     )
-    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    subprocess.run(
+        [compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program],
+        check=True,
+        timeout=harness.HANG_S,
+    )
     run = subprocess.run(
         [awaken, "exec", "--", program],
         env={**os.environ, **environment},
@@ -120,7 +126,9 @@ def compile_shared(source: str, library: Path, *arguments: str | Path) -> None:
     file = library.with_suffix(".c")
     file.write_text(source)
     subprocess.run(
-        [compiler, "-shared", "-fPIC", f"-Wl,-soname,{library.name}", file, *arguments, "-o", library], check=True
+        [compiler, "-shared", "-fPIC", f"-Wl,-soname,{library.name}", file, *arguments, "-o", library],
+        check=True,
+        timeout=harness.HANG_S,
     )
 
 
@@ -135,7 +143,11 @@ def test_open_mpi_with_the_abi_of_mpi5(tmp_path: Path, awaken_program: Path) -> 
     fake = FAKE_MPI % {"version": "Open MPI v6.0.0", "extra": "unused"} + uses_common + forward
     compile_shared(fake, mpi, common, f"-Wl,-rpath,{tmp_path}")
     (tmp_path / "program.c").write_text(ABI_PROGRAM)
-    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    subprocess.run(
+        [compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program],
+        check=True,
+        timeout=harness.HANG_S,
+    )
     run = subprocess.run(
         [awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=harness.HANG_S
     )
@@ -151,7 +163,11 @@ def test_an_mpi_that_calls_itself_too_early(tmp_path: Path, awaken_program: Path
     calls = "{\n    int flag = 0;\n    MPI_Initialized(&flag);\n    strcpy(text"
     compile_shared(fake.replace("{\n    strcpy(text", calls), mpi)
     (tmp_path / "program.c").write_text(FAKE_PROGRAM)
-    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    subprocess.run(
+        [compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program],
+        check=True,
+        timeout=harness.HANG_S,
+    )
     run = subprocess.run(
         [awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=harness.HANG_S
     )

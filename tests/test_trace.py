@@ -435,6 +435,10 @@ def test_the_joined_trace_is_what_the_command_makes(mpich: harness.Mpi, tmp_path
     (tmp_path / "trace.json").unlink()
     environment = {**os.environ, "PYTHONPATH": str(harness.ROOT / "python")}
     subprocess.run(
-        [sys.executable, "-m", "awaken", "trace", str(tmp_path)], env=environment, check=True, capture_output=True
+        [sys.executable, "-m", "awaken", "trace", str(tmp_path)],
+        env=environment,
+        check=True,
+        capture_output=True,
+        timeout=harness.HANG_S,
     )
     assert traced.read() == by_library

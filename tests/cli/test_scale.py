@@ -389,7 +389,8 @@ def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
         # Whoever runs the tests may ignore it (nohup), and processes inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert ready.read_text() == "there\n"
+    with harness.ended_when_it_hangs():
+        assert ready.read_text() == "there\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=harness.HANG_S)
     assert process.returncode == 130

@@ -56,7 +56,9 @@ def mpi4py_suite() -> Callable[[Path], Path]:
 
     def fetch(python: Path) -> Path:
         code = "import importlib.metadata as m; print(m.version('mpi4py'))"
-        version = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+        version = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, check=True, timeout=harness.HANG_S
+        ).stdout.strip()
         folder = harness.build_dir() / "mpi4py-suite"
         suite = folder / f"mpi4py-{version}" / "test"
         with harness.alone("mpi4py"):

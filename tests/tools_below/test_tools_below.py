@@ -73,7 +73,13 @@ def test_local_scope(mpi: str, tmp_path: Path, awaken_program: Path, mpi_named: 
     libraries = f"-Wl,-rpath,{chosen.mpiexec.parents[1] / 'lib'}"
     plugin = build(chosen, tmp_path / "plugin.so", "-shared", "-fPIC", str(FOLDER / "plugin.c"), libraries)
     host = tmp_path / "host"
-    done = subprocess.run(["cc", FOLDER / "host.c", "-o", host, "-ldl"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["cc", FOLDER / "host.c", "-o", host, "-ldl"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=harness.HANG_S,
+    )
     assert done.returncode == 0, done.stderr
     result = harness.run_ranks(chosen, 2, [host, plugin], emulate="cuda:1", timeout=harness.HANG_S)
     result.check()
