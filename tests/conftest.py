@@ -13,23 +13,36 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
 
 import harness
+import progress
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also the cases that need many ranks, minutes or gigabytes")
+    parser.addoption("--perf", action="store_true", help="only the tests of speed, by hand on a quiet machine")
     parser.addoption("--strict-figures", action="store_true", help="assert the strict figures of the host-cost test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(progress.Progress(config), "progress")
     config.addinivalue_line("markers", "long: left out unless --long is given")
+    config.addinivalue_line("markers", "perf: judges measured times; --perf selects only these, else they are left out")
+    config.addinivalue_line("markers", "xdist_group(name): one after another where tests run in several processes")
     config.addinivalue_line("markers", "sanitizer: makes sense, and is run, on builds with sanitizers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--long"):
-        return
-    kept = [item for item in items if item.get_closest_marker("long") is None]
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long") is not None])
+    perf, long = config.getoption("--perf"), config.getoption("--long")
+
+    def chosen(item: pytest.Item) -> bool:
+        # On a busy machine a test of speed is red by chance.
+        if (item.get_closest_marker("perf") is not None) != perf:
+            return False
+        return long or item.get_closest_marker("long") is None
+
+    kept = [item for item in items if chosen(item)]
+    dropped = [item for item in items if not chosen(item)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
     items[:] = kept
 
 

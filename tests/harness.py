@@ -3,12 +3,15 @@
 A run gets a session, a temporary folder and a mark in its environment of its own. When it hangs (its time is up, or a
 program's watch-dog says so), the stacks of its processes are taken with gdb and all of them are killed. When it
 ends, it
-must have left nothing behind: no process, no file in /dev/shm.
+must have left nothing behind: no process, no file in /dev/shm. Files there belong to the run whose processes were seen
+to have them open, so that runs may go on beside each other.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -18,6 +21,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,6 +39,12 @@ SHARED_MEMORY = Path("/dev/shm")
 #: For programs whose steps take long on a machine with fewer processors than ranks, where each message waits for the
 #: scheduler, or that have hundreds of parts. Still far from what a path that only gives up again and again would take.
 PATIENT_STEPS = "--step-seconds=25"
+#: Seconds that end a hang and judge nothing: of commands, compilers and launches, which take some seconds, ...
+HANG_S = 300.0
+#: ... and of builds, many ranks and long sequences, which take minutes.
+LONG_HANG_S = 1800.0
+#: How long what a run has started may take to end after it.
+LEFTOVER_S = 60.0
 SLOWNESS = 5  # of programs that a sanitizer watches; tests/ranks/support.h has the same for limits inside them
 
 
@@ -182,6 +192,8 @@ class Result:
     output: str
     seconds: float
     problems: tuple[str, ...]
+    #: What it left in /dev/shm, with the files of which it was said that they are no problem.
+    left: tuple[Path, ...] = ()
 
     def explain(self) -> str:
         lines = [f"$ {self.command}", f"exit status {self.status} after {self.seconds:.1f} s", *self.problems]
@@ -229,7 +241,7 @@ def run_ranks(
     with_awaken: bool = True,
     emulate: str | None = None,
     environment: Mapping[str, str] | None = None,
-    timeout: float = 120,
+    timeout: float = HANG_S,
     cwd: Path | None = None,
 ) -> Result:
     """Runs a program on several ranks. `emulate`: cuda:N, hip:N or hip5:N; needs Awaken's driver for device memory."""
@@ -243,7 +255,7 @@ def run_ranks(
 def run(
     command: Sequence[str],
     environment: Mapping[str, str],
-    timeout: float,
+    timeout: float = HANG_S,
     cwd: Path | None = None,
     foreign_files: tuple[str, ...] = (),
 ) -> Result:
@@ -253,7 +265,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="aw", dir="/tmp", ignore_cleanup_errors=True) as folder:
         variables = {**environment, MARK: mark, "TMPDIR": folder}
         output_file = Path(folder) / "output"
-        before = shared_memory_files()
+        files = FileWatch(mark)
         start = time.monotonic()
         problems: list[str] = []
         with output_file.open("wb") as sink:
@@ -267,7 +279,7 @@ def run(
                 start_new_session=True,
             )
         try:
-            problem = wait(process, output_file, patient(timeout))
+            problem = wait(process, output_file, patient(timeout), files)
             if problem:
                 problems += [problem, stacks(mark, {process.pid})]
         finally:
@@ -277,15 +289,16 @@ def run(
         if not problems:
             problems += leftover_processes(mark)
         kill_marked(mark)
-        problems += leftover_files(before, foreign_files)
+        left = files.left()
+        problems += [f"/dev/shm/{name} is left over" for name in left if not name.startswith(foreign_files)]
         seconds = time.monotonic() - start
         output = output_file.read_text(errors="replace")
     shown = {name: environment[name] for name in sorted(environment) if name.startswith("AWAKEN")}
     text = " ".join([*(f"{name}={value}" for name, value in shown.items()), *command])
-    return Result(text, status, output, seconds, tuple(problems))
+    return Result(text, status, output, seconds, tuple(problems), tuple(SHARED_MEMORY / name for name in left))
 
 
-def wait(process: subprocess.Popen[bytes], output: Path, limit_s: float) -> str:
+def wait(process: subprocess.Popen[bytes], output: Path, limit_s: float, files: FileWatch) -> str:
     """Waits for the end; what is wrong, when the time is up or a watch-dog has spoken.
 
     A time in which the whole machine stands still, as virtual ones do for a minute now and then, is not counted.
@@ -293,8 +306,9 @@ def wait(process: subprocess.Popen[bytes], output: Path, limit_s: float) -> str:
     spent, seen = 0.0, time.monotonic()
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=0.2)
+            process.wait(timeout=0.1)
             break
+        files.look()
         now = time.monotonic()
         spent += min(now - seen, 2.0)
         seen = now
@@ -303,7 +317,7 @@ def wait(process: subprocess.Popen[bytes], output: Path, limit_s: float) -> str:
         if b"\nHUNG " in b"\n" + output.read_bytes():
             # Give the other ranks' watch-dogs time to say where they are.
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=2)
+                process.wait(timeout=10)
             return "a case hangs"
     return ""
 
@@ -320,7 +334,8 @@ def marked_processes(mark: str) -> Iterator[int]:
 
 def kill_marked(mark: str) -> None:
     """Ends every process of a run, and those that they start meanwhile."""
-    for _ in range(50):
+    deadline = time.monotonic() + HANG_S
+    while time.monotonic() < deadline:
         pids = list(marked_processes(mark))
         if not pids:
             return
@@ -339,7 +354,7 @@ def command_line(pid: int) -> str:
 
 def leftover_processes(mark: str) -> list[str]:
     """Processes of a run that has ended; daemons of a launcher get a moment to notice."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LEFTOVER_S
     pids = list(marked_processes(mark))
     while pids and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -353,25 +368,89 @@ def shared_memory_files() -> set[str]:
     return set()
 
 
-def leftover_files(before: set[str], foreign: tuple[str, ...]) -> list[str]:
-    """New files in /dev/shm that no live process uses (others may be running MPI programs too)."""
-    new = {name for name in shared_memory_files() - before if not name.startswith(foreign)}
-    if not new:
-        return []
-    used: set[str] = set()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            for line in (entry / "maps").read_text().splitlines():
-                if "/dev/shm/" in line:
-                    used.add(line.split("/dev/shm/", 1)[1].removesuffix(" (deleted)"))
-            for descriptor in (entry / "fd").iterdir():
+def files_in_use(pid: int) -> set[str]:
+    """The names in /dev/shm that a process has mapped or open."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+            if "/dev/shm/" in line:
+                found.add(line.split("/dev/shm/", 1)[1].removesuffix(" (deleted)"))
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
                 target = str(descriptor.readlink())
                 if target.startswith("/dev/shm/"):
-                    used.add(target.removeprefix("/dev/shm/").removesuffix(" (deleted)"))
-    abandoned = sorted((new - used) & shared_memory_files())
-    return [f"/dev/shm/{name} is left over" for name in abandoned]
+                    found.add(target.removeprefix("/dev/shm/").removesuffix(" (deleted)"))
+    return found
+
+
+class FileWatch:
+    """Whose the new files in /dev/shm are. Names do not tell (MPICH draws them), and the kernel keeps no maker but the
+    user, so it is looked who has them while the run goes on: one that a process of the run has had is the run's."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._before = shared_memory_files()
+        self._own: set[str] = set()
+        self._others: set[str] = set()
+        self._looks: Counter[str] = Counter()
+
+    def look(self) -> None:
+        """Cheap as long as there is no new file."""
+        # What nobody has had for seconds was left by others' killed processes.
+        new = {name for name in self._unowned() if self._looks[name] < 50}
+        if not new:
+            return
+        self._looks.update(new)
+        for pid in marked_processes(self._mark):
+            self._own |= files_in_use(pid) & new
+        if new - self._own:
+            self._others |= self._used_by_anybody(new - self._own)
+
+    def left(self) -> list[str]:
+        """The run's files that are there and that nobody uses, after its end. What nobody was seen to have, since it
+        lived too shortly, is the run's unless other tests run beside this one."""
+        own = set(self._own)
+        if not os.environ.get("PYTEST_XDIST_WORKER"):
+            new = self._unowned()
+            own |= new - self._used_by_anybody(new)
+        own &= shared_memory_files()
+        return sorted(own - self._used_by_anybody(own)) if own else []
+
+    def _unowned(self) -> set[str]:
+        return shared_memory_files() - self._before - self._own - self._others
+
+    @staticmethod
+    def _used_by_anybody(names: set[str]) -> set[str]:
+        if not names:
+            return set()
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return set().union(*map(files_in_use, pids)) & names
+
+
+@contextlib.contextmanager
+def ended_when_it_hangs(limit_s: float = HANG_S) -> Iterator[None]:
+    """Fails a test whose own process does not come to an end of what it does here."""
+
+    def give_up(_number: int, _frame: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, patient(limit_s))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Other tests that name the same thing of this build wait meanwhile, in whatever process they are."""
+    name = f"awaken-tests-{os.getuid()}-{hashlib.sha256(str(build_dir()).encode()).hexdigest()[:16]}-{what}.lock"
+    with (Path(tempfile.gettempdir()) / name).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def stacks(mark: str, ignored: set[int]) -> str:
@@ -403,7 +482,9 @@ def python_modules(python: Path | None, *modules: str) -> str:
         return f"no interpreter {python}"
     # Found, not imported: importing mpi4py.MPI would start an MPI.
     code = "import importlib.util as u, sys; print(' '.join(m for m in sys.argv[1:] if u.find_spec(m) is None))"
-    done = subprocess.run([str(python), "-c", code, *modules], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [str(python), "-c", code, *modules], capture_output=True, text=True, timeout=HANG_S, check=False
+    )
     if done.returncode != 0:
         return f"{python} does not start: {done.stderr.strip()[-200:]}"
     return f"{python} lacks {done.stdout.strip()}" if done.stdout.strip() else ""

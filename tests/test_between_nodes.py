@@ -119,7 +119,7 @@ def test_between_nodes(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    calls = check(case, rank_program(case[0], case[2]), mpi_named(case[0]), tmp_path, 240)
+    calls = check(case, rank_program(case[0], case[2]), mpi_named(case[0]), tmp_path, harness.HANG_S)
     assert calls.get("pipelined", 0) > 0, calls
 
 
@@ -132,7 +132,7 @@ def test_between_nodes_long(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    calls = check(case, rank_program(case[0], case[2]), mpi_named(case[0]), tmp_path, 900)
+    calls = check(case, rank_program(case[0], case[2]), mpi_named(case[0]), tmp_path, harness.LONG_HANG_S)
     assert calls.get("pipelined", 0) > 0, calls
 
 
@@ -151,7 +151,7 @@ def test_message_windows(
     mpi, emulate, program, ranks, arguments = case
     # Parts this small can be more than an MPI has room for on its way to the receiver.
     case = (mpi, emulate, program, ranks, (*arguments, "--except=then_without_mpi"))
-    calls = check(case, rank_program(mpi, program), mpi_named(mpi), tmp_path, 300, SMALL_POOL)
+    calls = check(case, rank_program(mpi, program), mpi_named(mpi), tmp_path, harness.HANG_S, SMALL_POOL)
     assert calls.get("pipelined", 0) > 0, calls
 
 
@@ -168,7 +168,7 @@ def test_a_complete_message_needs_no_more_of_its_sender(
     settings = {**TWO_NODES, "AWAKEN_TUNE_NETWORK_BYTES": "64K", "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "64K"}
     arguments = ("--mix=device", "--filter=then_without_mpi", "--chunk-bytes=65536")
     case: Case = (mpi, emulate, "message_windows", 2, arguments)
-    calls = check(case, rank_program(mpi, "message_windows"), mpi_named(mpi), tmp_path, 120, settings)
+    calls = check(case, rank_program(mpi, "message_windows"), mpi_named(mpi), tmp_path, harness.HANG_S, settings)
     assert calls.get("pipelined", 0) > 0, calls
 
 
@@ -191,7 +191,7 @@ def test_settings(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     case: Case = ("mpich", "cuda:2", "between_nodes", 2, ("--mix=device", "--filter=send"))
-    calls = check(case, rank_program("mpich", "between_nodes"), mpi_named("mpich"), tmp_path, 120, settings)
+    calls = check(case, rank_program("mpich", "between_nodes"), mpi_named("mpich"), tmp_path, harness.HANG_S, settings)
     assert (calls.get("pipelined", 0) > 0) == pipelined, calls
 
 
@@ -214,7 +214,7 @@ def test_ranks_without_gpu(
     without = ["env", *(f"{name}={value}" for name, value in settings.items())]
     command = [str(found.mpiexec), *found.arguments, "-n", "1", *half, "--gpu=cuda", *options]
     command += [":", "-n", "1", *without, *half, "--gpu=none", *options]
-    harness.run(command, environment, 120, foreign_files=found.foreign_files).check()
+    harness.run(command, environment, harness.HANG_S, foreign_files=found.foreign_files).check()
 
 
 ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
@@ -242,13 +242,15 @@ def network_spaces() -> Iterator[dict[str, str]]:
             made += [["-n", name, "link", "set", device, "up"] for device in ("lo", name)]
             made += [["-n", name, "addr", "add", f"{address}/24", "dev", name]]
         for arguments in made:
-            done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=20, check=False)
+            done = subprocess.run(
+                ["ip", *arguments], capture_output=True, text=True, timeout=harness.HANG_S, check=False
+            )
             if done.returncode != 0:
                 pytest.skip(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
         yield spaces
     finally:
         for name in spaces.values():
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=20, check=False)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=harness.HANG_S, check=False)
 
 
 # (program, arguments, ranks on each node, path that calls must have taken)
@@ -310,7 +312,7 @@ def test_two_network_spaces(
         "AWAKEN_REPORT": str(report),
         "UCX_TLS": "tcp,self",  # or it finds out that the machine is one
     }
-    harness.run(command, environment, 120 * on_each, foreign_files=mpi.foreign_files).check()
+    harness.run(command, environment, harness.HANG_S * on_each, foreign_files=mpi.foreign_files).check()
     assert calls_by_path(report).get(path, 0) > 0
 
 
@@ -339,6 +341,6 @@ def test_between_nodes_linked(
     gpu = "cuda" if emulate.startswith("cuda") else "hip"
     command: list[str | Path] = [program, f"--gpu={gpu}", "--mix=device", *options]
     result = harness.run_ranks(
-        mpi_named(mpi), 2, command, with_awaken=False, emulate=emulate, environment=environment, timeout=240
+        mpi_named(mpi), 2, command, with_awaken=False, emulate=emulate, environment=environment, timeout=harness.HANG_S
     )
     result.check()

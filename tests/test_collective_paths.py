@@ -66,7 +66,7 @@ class Run:
             [*words, self.rank_program(mpi, program), f"--gpu={gpu}", *arguments],
             emulate=emulate,
             environment={"AWAKEN_REPORT": str(file), **environment},
-            timeout=120 if ranks <= 4 else 900,
+            timeout=harness.HANG_S if ranks <= 4 else harness.LONG_HANG_S,
         )
         result.check()
         assert "\nok " in result.output, f"no case ran\n{result.explain()}"
@@ -241,7 +241,7 @@ def test_wrong_table(
         [rank_program("mpich", "collectives"), "--gpu=cuda"],
         emulate="cuda:2",
         environment={"AWAKEN_COLLECTIVES": "allredouce : ccl"},
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     assert result.status != 0, result.explain()
     assert "allredouce" in result.output and "one of" in result.output, result.explain()

@@ -41,7 +41,7 @@ def test_a_message_is_a_few_operations(
         [rank_program(mpi, "message_costs"), *(["--windows"] if windows else [])],
         emulate=emulate,
         environment=PATHS[path],
-        timeout=90,
+        timeout=harness.HANG_S,
     )
     result.check()
     cases = result.output.count("\nok ") + result.output.startswith("ok ")
@@ -63,7 +63,7 @@ def test_a_burst_of_sends_is_asked_about_together(
         [rank_program(mpi, "message_costs"), "--bursts"],
         emulate="cuda:2",
         environment={"AWAKEN_TUNE_SEND_BURST_US": "1000"},
-        timeout=90,
+        timeout=harness.HANG_S,
     )
     result.check()
     assert result.output.count("ok a burst") == 1, result.explain()
@@ -86,7 +86,7 @@ def test_the_script_for_real_gpus(awaken_program: Path, mpi_named: Callable[[str
         ],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=harness.HANG_S,
         env=harness.clean_environment(),
         check=False,
     )

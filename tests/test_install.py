@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
 AS_NEEDED = "-Wl,--as-needed"
 
 
-def command(*words: str | Path, timeout_s: float = 120, **environment: str) -> str:
+def command(*words: str | Path, timeout_s: float = harness.HANG_S, **environment: str) -> str:
     done = subprocess.run(
         [str(word) for word in words],
         capture_output=True,
@@ -81,7 +81,14 @@ def tool(name: str) -> str:
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The build under test, installed into a folder that it was not configured for."""
     folder = tmp_path_factory.mktemp("prefix") / "a prefix"
-    command(tool("cmake"), "--install", harness.build_dir(), "--prefix", folder)
+    # The build keeps the list of its last installation, which is the user's.
+    kept = harness.build_dir() / "install_manifest.txt"
+    with harness.alone("install"):
+        before = kept.read_bytes() if kept.exists() else None
+        command(tool("cmake"), "--install", harness.build_dir(), "--prefix", folder)
+        shutil.copy(kept, folder.parent)
+        if before is not None:
+            kept.write_bytes(before)
     return folder
 
 
@@ -95,14 +102,14 @@ def source(tmp_path: Path) -> Path:
 def check_run(mpi: harness.Mpi, program: Path, prefix: Path) -> None:
     emulator = prefix / "lib" / "awaken" / "emulator"
     output = command(
-        "timeout", "60", mpi.mpiexec, *mpi.arguments, "-n", "2", program,
+        "timeout", str(harness.HANG_S), mpi.mpiexec, *mpi.arguments, "-n", "2", program,
         AWAKEN_EMULATE="cuda:2", LD_LIBRARY_PATH=str(emulator), **dict(mpi.environment),
     )  # fmt: skip
     assert "sum 3 version " in output
 
 
 def test_the_list_for_uninstalling_has_all(prefix: Path) -> None:
-    listed = set((harness.build_dir() / "install_manifest.txt").read_text().splitlines())
+    listed = set((prefix.parent / "install_manifest.txt").read_text().splitlines())
     there = {str(path) for path in prefix.rglob("*") if not path.is_dir() and path.suffix != ".pyc"}
     assert str(prefix / "lib" / "libawaken.so") in there
     assert there <= listed, sorted(there - listed)
@@ -171,7 +178,7 @@ def test_make_refuses_an_old_python(tmp_path: Path) -> None:
         cwd=harness.ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
         check=False,
     )
     assert done.returncode == 2 and "use 3.9 or newer (make PYTHON=" in done.stderr
@@ -190,7 +197,7 @@ def test_own_mpi(mpi: str, tmp_path: Path, source: Path, mpi_named: Callable[[st
         f"-DAWAKEN_MPI={compiler}", f"-DAWAKEN_ABIS={abi}", "-DAWAKEN_BUILD_TESTS=OFF", "-DAWAKEN_BUILD_APPS=OFF",
         "-DAWAKEN_MPICH_ROOT=/nonexistent", "-DAWAKEN_OPENMPI_ROOT=/nonexistent",
     )  # fmt: skip
-    command(tool("cmake"), "--build", build, "--parallel", str(os.cpu_count() or 2), timeout_s=1200)
+    command(tool("cmake"), "--build", build, "--parallel", str(os.cpu_count() or 2), timeout_s=harness.LONG_HANG_S)
     command(tool("cmake"), "--install", build, "--prefix", prefix)
     program = tmp_path / "program"
     emulator = prefix / "lib" / "awaken" / "emulator"
@@ -212,7 +219,7 @@ def test_wheel(tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.
     shutil.copytree(harness.ROOT, tree, ignore=shutil.ignore_patterns("build", ".venv", ".git", ".hw"))
     command(
         sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", tree,
-        timeout_s=1800, **index,
+        timeout_s=harness.LONG_HANG_S, **index,
     )  # fmt: skip
     awaken = environment / "bin" / "awaken"
     assert "awaken " in command(awaken, "version")
@@ -234,7 +241,7 @@ def test_wheel(tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.
     plain.write_text(PROGRAM.replace("#include <awaken/awaken.h>\n", "").replace("awaken_version()", '"none"'))
     command(used.mpiexec.parent / "mpicc", plain, "-o", preloaded, f"-L{emulator}", "-l:libcuda.so.1")
     output = command(
-        "timeout", "60", used.mpiexec, "-n", "2", awaken, "exec", "--emulate", "cuda:2", "--", preloaded,
+        "timeout", str(harness.HANG_S), used.mpiexec, "-n", "2", awaken, "exec", "--emulate", "cuda:2", "--", preloaded,
         LD_LIBRARY_PATH=str(emulator),
     )  # fmt: skip
     assert "sum 3 version none" in output

@@ -40,7 +40,7 @@ def tool(name: str) -> str:
 
 
 def output_of(*command: str | Path) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=harness.HANG_S).stdout
 
 
 @pytest.mark.skipif(harness.sanitizer() != "", reason="a sanitizer's run-time library is needed")
@@ -70,15 +70,21 @@ def start_program(tmp_path: Path, awaken: Path, version: str, extra: str, **envi
     (tmp_path / "program.c").write_text(FAKE_PROGRAM)
     mpi, program = tmp_path / "libmpi.so.99", tmp_path / "program"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wl,-soname,libmpi.so.99", tmp_path / "mpi.c", "-o", mpi], check=True
+        [compiler, "-shared", "-fPIC", "-Wl,-soname,libmpi.so.99", tmp_path / "mpi.c", "-o", mpi],
+        check=True,
+        timeout=harness.HANG_S,
     )
-    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
+    subprocess.run(
+        [compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program],
+        check=True,
+        timeout=harness.HANG_S,
+    )
     run = subprocess.run(
         [awaken, "exec", "--", program],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     return run.returncode, run.stderr
 
@@ -120,7 +126,9 @@ def compile_shared(source: str, library: Path, *arguments: str | Path) -> None:
     file = library.with_suffix(".c")
     file.write_text(source)
     subprocess.run(
-        [compiler, "-shared", "-fPIC", f"-Wl,-soname,{library.name}", file, *arguments, "-o", library], check=True
+        [compiler, "-shared", "-fPIC", f"-Wl,-soname,{library.name}", file, *arguments, "-o", library],
+        check=True,
+        timeout=harness.HANG_S,
     )
 
 
@@ -135,8 +143,14 @@ def test_open_mpi_with_the_abi_of_mpi5(tmp_path: Path, awaken_program: Path) -> 
     fake = FAKE_MPI % {"version": "Open MPI v6.0.0", "extra": "unused"} + uses_common + forward
     compile_shared(fake, mpi, common, f"-Wl,-rpath,{tmp_path}")
     (tmp_path / "program.c").write_text(ABI_PROGRAM)
-    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
-    run = subprocess.run([awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=60)
+    subprocess.run(
+        [compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program],
+        check=True,
+        timeout=harness.HANG_S,
+    )
+    run = subprocess.run(
+        [awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=harness.HANG_S
+    )
     assert run.stdout == f"Open MPI v6.0.0: {MPI5_UNSUPPORTED_OPERATION}\n", (run.returncode, run.stdout, run.stderr)
 
 
@@ -149,8 +163,14 @@ def test_an_mpi_that_calls_itself_too_early(tmp_path: Path, awaken_program: Path
     calls = "{\n    int flag = 0;\n    MPI_Initialized(&flag);\n    strcpy(text"
     compile_shared(fake.replace("{\n    strcpy(text", calls), mpi)
     (tmp_path / "program.c").write_text(FAKE_PROGRAM)
-    subprocess.run([compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
-    run = subprocess.run([awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=60)
+    subprocess.run(
+        [compiler, tmp_path / "program.c", mpi, f"-Wl,-rpath,{tmp_path}", "-o", program],
+        check=True,
+        timeout=harness.HANG_S,
+    )
+    run = subprocess.run(
+        [awaken_program, "exec", "--", program], capture_output=True, text=True, timeout=harness.HANG_S
+    )
     assert run.returncode == 2 and "was being looked for" in run.stderr, (run.returncode, run.stderr)
 
 
@@ -176,7 +196,7 @@ def test_wrong_settings_stop_a_preloaded_program(
         env={**os.environ, **environment, "LD_PRELOAD": str(library())},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     assert run.returncode == 2 and run.stderr.startswith("awaken: "), (run.returncode, run.stderr)
     assert all(word in run.stderr for word in words), run.stderr
@@ -195,7 +215,7 @@ mpi, load, program = {str(mpi.mpiexec.parent.parent / "lib" / "libmpi.so.12")!r}
         env={**harness.clean_environment(), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
         check=False,
     )
 
@@ -276,7 +296,7 @@ def test_a_gpu_that_is_asked_for_must_be_there(
         [awaken_program, "exec", "--gpu", kind, "--", mpi.programs / "host_probe"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     assert run.returncode != 0
     assert re.search(r"awaken: .*(libcuda|libamdhip64).*: .*AWAKEN_GPU", run.stderr), run.stderr
@@ -294,7 +314,7 @@ def test_buffer_check_and_public_interface(
         [chosen.programs / "buffer_check"],
         emulate=emulate,
         environment={"AWAKEN_CHECK": "1"},
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     result.check()
     assert result.output.count("\nok ") >= 9, result.explain()
@@ -311,7 +331,7 @@ def test_without_pinned_memory_ordinary_memory_serves(
         [harness.build_dir() / "apps" / "mpich" / "ping_pong_gpu_aware", "--max-bytes", "1M"],
         emulate=emulate,
         environment={"AWAKEN_EMULATE_FAULTS": "pinned-oom", "AWAKEN_PATH": "staged", "AWAKEN_REPORT": str(report)},
-        timeout=120,
+        timeout=harness.HANG_S,
     )
     result.check()
     assert "used ordinary host memory" in report.read_text()
@@ -330,7 +350,7 @@ def test_a_failing_copy_is_an_mpi_error(
         [harness.build_dir() / "apps" / mpi / "point_to_point"],
         emulate=emulate,
         environment={"AWAKEN_EMULATE_FAULTS": "copy-error=2"},
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     assert result.status != 0, result.explain()
     assert not re.search(r"signal 11|Segmentation", result.output), result.explain()

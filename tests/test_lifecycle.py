@@ -31,7 +31,7 @@ def run(
         emulate=emulate,
         with_awaken=with_awaken,
         environment=environment,
-        timeout=90,
+        timeout=harness.HANG_S,
     )
     result.check()
     assert f"ok {mode}" in result.output, result.explain()
@@ -128,7 +128,7 @@ def test_launchers_number_ranks_as_they_like(
         ],
         emulate="cuda:2",
         environment={"AWAKEN_REPORT": str(report)},
-        timeout=90,
+        timeout=harness.HANG_S,
     )
     result.check()
     paths = {call["path"] for call in json.loads(report.read_text())["calls"] if call["function"] == "MPI_Alltoall"}
@@ -173,7 +173,7 @@ def test_exceptions_and_cancelled_threads_leave_calls(
         [rank_program(mpi, "exceptions")],
         emulate=emulate,
         environment={"AWAKEN_CHECK": "1"},
-        timeout=60,
+        timeout=harness.HANG_S,
     )
     result.check()
     assert result.output.count("\nok ") + result.output.startswith("ok ") == 7, result.explain()

@@ -39,7 +39,7 @@ def why_not() -> str:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return "needs root and the program unshare"
     words = ["sh", "-c", f"{PRIVATE_MEMORY} true"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
     return done.stderr.strip() if done.returncode != 0 else ""
 
 
@@ -64,7 +64,7 @@ def run(
     command = harness.rank_command(mpi, 2, [launcher, harness.awaken(), "exec", "--"], with_awaken=False)
     command += [str(program), f"--gpu={emulate.split(':')[0]}", "--mix=device", harness.PATIENT_STEPS]
     command += [f"--except={case}" for case in NATIVE_BUGS[mpi.name]]
-    harness.run(command, environment, 90, foreign_files=mpi.foreign_files).check()
+    harness.run(command, environment, harness.HANG_S, foreign_files=mpi.foreign_files).check()
     answer: dict[str, Any] = json.loads(report.read_text())
     return answer
 

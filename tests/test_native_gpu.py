@@ -60,7 +60,7 @@ def report_of(
         "AWAKEN_REPORT": str(report),
         **variables,
     }
-    result = harness.run_ranks(mpi, 2, command, emulate=emulate, environment=environment, timeout=120)
+    result = harness.run_ranks(mpi, 2, command, emulate=emulate, environment=environment, timeout=harness.HANG_S)
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
     answer: dict[str, Any] = json.loads(report.read_text())

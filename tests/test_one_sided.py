@@ -76,7 +76,7 @@ def test_one_sided(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    check(case, rank_program(case[1], "one_sided"), mpi_named(case[1]), 240)
+    check(case, rank_program(case[1], "one_sided"), mpi_named(case[1]), harness.HANG_S)
 
 
 @pytest.mark.long
@@ -87,7 +87,7 @@ def test_one_sided_long(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    check(case, rank_program(case[1], "one_sided"), mpi_named(case[1]), 1800)
+    check(case, rank_program(case[1], "one_sided"), mpi_named(case[1]), harness.LONG_HANG_S)
 
 
 def test_the_report_says_why_a_window_is_served_through_host_memory(
@@ -97,7 +97,9 @@ def test_the_report_says_why_a_window_is_served_through_host_memory(
 ) -> None:
     command = [rank_program("mpich", "one_sided"), "--gpu=cuda", "--shadows", "--mix=device", "--filter=put_and_get_f"]
     environment = {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_REPORT": "1"}
-    result = harness.run_ranks(mpi_named("mpich"), 2, command, emulate="cuda:2", environment=environment, timeout=60)
+    result = harness.run_ranks(
+        mpi_named("mpich"), 2, command, emulate="cuda:2", environment=environment, timeout=harness.HANG_S
+    )
     result.check()
     assert "served by the MPI through host memory: its ranks are not all on one node" in result.output, result.explain()
 
@@ -114,4 +116,4 @@ def test_a_window_is_the_first_to_use_the_gpu(
 ) -> None:
     """Windows of these kinds refuse device memory that ranks cannot reach directly, and here they can."""
     check(("direct", mpi, emulate, 2, ("--mix=device", f"--filter={case}")), rank_program(mpi, "one_sided"),
-          mpi_named(mpi), 60)  # fmt: skip
+          mpi_named(mpi), harness.HANG_S)  # fmt: skip

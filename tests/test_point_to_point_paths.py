@@ -132,7 +132,7 @@ def test_paths(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    check(case, rank_program(case[1], case[3]), mpi_named(case[1]), 240)
+    check(case, rank_program(case[1], case[3]), mpi_named(case[1]), harness.HANG_S)
 
 
 @pytest.mark.long
@@ -143,7 +143,7 @@ def test_paths_long(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    check(case, rank_program(case[1], case[3]), mpi_named(case[1]), 1800)
+    check(case, rank_program(case[1], case[3]), mpi_named(case[1]), harness.LONG_HANG_S)
 
 
 # ---- from host memory to device memory -------------------------------------------------------------------------------
@@ -170,7 +170,9 @@ def test_host_memory_is_fetched_into_device_memory(
     report = tmp_path / "report.json"
     environment = {"AWAKEN_TUNE_HOST_OFFER_BYTES": "1", "AWAKEN_REPORT": str(report), **settings}
     command = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}", harness.PATIENT_STEPS]
-    result = harness.run_ranks(mpi_named(mpi), 2, command, emulate=emulate, environment=environment, timeout=240)
+    result = harness.run_ranks(
+        mpi_named(mpi), 2, command, emulate=emulate, environment=environment, timeout=harness.HANG_S
+    )
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
     seen = {row["path"] for row in json.loads(report.read_text())["calls"] if row["function"] == "MPI_Send"}
@@ -203,7 +205,9 @@ def test_edges_of_life(
     program = rank_program(mpi, "processes")
     for mode in ("send-finalize", "freed-finalize", "bsend-finalize", "early-receive", "one-gpu", "late-gpu"):
         command = [program, mode, gpu_option(emulate)]
-        result = harness.run_ranks(mpi_named(mpi), ranks, command, emulate=emulate, environment=PATHS[path], timeout=90)
+        result = harness.run_ranks(
+            mpi_named(mpi), ranks, command, emulate=emulate, environment=PATHS[path], timeout=harness.HANG_S
+        )
         result.check()
         assert f"ok {mode}" in result.output, result.explain()
 
@@ -241,10 +245,8 @@ def let_die(
         "AWAKEN_EMULATE": emulate,
         **(environment or {}),
     }
-    before = harness.shared_memory_files()
-    result = harness.run(command, variables, 30, foreign_files=FILES_OF_MPIS)
-    for problem in harness.leftover_files(before, ()):
-        file = Path(problem.split()[0])
+    result = harness.run(command, variables, foreign_files=FILES_OF_MPIS)
+    for file in result.left:
         if file.name.startswith(FILES_OF_MPIS):
             file.unlink(missing_ok=True)
     assert not result.problems, result.explain()

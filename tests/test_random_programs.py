@@ -110,7 +110,7 @@ def test_random_programs(
     # TEST_FIRST_PROGRAM moves the whole range, for runs that are to find something new.
     first += int(os.environ.get("TEST_FIRST_PROGRAM", "0"))
     program = rank_program(mpi, "random_program")
-    compare(mpi_named(mpi), emulate, ranks, program, [f"--first={first}", f"--count={count}"], 240)
+    compare(mpi_named(mpi), emulate, ranks, program, [f"--first={first}", f"--count={count}"], harness.HANG_S)
 
 
 @pytest.mark.sanitizer
@@ -125,7 +125,7 @@ def test_kept_seeds(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     which = "--seeds=" + ",".join(map(str, kept_seeds()))
-    compare(mpi_named(mpi), emulate, ranks, rank_program(mpi, "random_program"), [which], 240)
+    compare(mpi_named(mpi), emulate, ranks, rank_program(mpi, "random_program"), [which], harness.HANG_S)
 
 
 @pytest.mark.long
@@ -155,4 +155,4 @@ def test_random_programs_by_other_ways(
     """The same programs whichever way messages are made to take."""
     first = 501 + 20 * list(SETTINGS).index(way)
     which = [f"--first={first}", "--count=20"]
-    compare(mpi_named(mpi), emulate, 2, rank_program(mpi, "random_program"), which, 240, SETTINGS[way])
+    compare(mpi_named(mpi), emulate, 2, rank_program(mpi, "random_program"), which, harness.HANG_S, SETTINGS[way])

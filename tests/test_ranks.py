@@ -114,7 +114,7 @@ def test_ranks(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    check(case, rank_program(case[0], case[2]), mpi_named(case[0]), 240)
+    check(case, rank_program(case[0], case[2]), mpi_named(case[0]), harness.HANG_S)
 
 
 @pytest.mark.long
@@ -125,7 +125,7 @@ def test_ranks_long(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    check(case, rank_program(case[0], case[2]), mpi_named(case[0]), 1800)
+    check(case, rank_program(case[0], case[2]), mpi_named(case[0]), harness.LONG_HANG_S)
 
 
 @pytest.mark.sanitizer
@@ -149,6 +149,6 @@ def test_ranks_linked(
         with_awaken=False,
         emulate=emulate,
         environment={"LD_LIBRARY_PATH": str(harness.build_dir() / "lib" / "awaken" / "emulator")},
-        timeout=240,
+        timeout=harness.HANG_S,
     )
     result.check()

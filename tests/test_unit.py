@@ -32,7 +32,7 @@ def test_unit(program: Path, request: pytest.FixtureRequest) -> None:
         env={**harness.clean_environment(), "ASAN_OPTIONS": LEAKS},
         capture_output=True,
         text=True,
-        timeout=harness.patient(300),
+        timeout=harness.patient(harness.HANG_S),
         check=False,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]

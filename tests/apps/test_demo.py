@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import harness
 import pytest
 from app_runs import AWAKEN_OF_BUILD, BUILD, ROOT, VENV
 
@@ -21,7 +22,9 @@ DEMO = (sys.executable, ROOT / "apps" / "demo.py", "--build", BUILD, "--prefix",
 
 def demo(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [*DEMO, *arguments]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=harness.HANG_S, check=False
+    )
 
 
 def environment() -> dict[str, str]:
@@ -37,7 +40,7 @@ def rows(out: str) -> list[list[str]]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + harness.HANG_S
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -111,7 +114,7 @@ def test_what_the_demo_has_started_ends_with_it(number: signal.Signals, tmp_path
     ) as process:
         wait_until(lambda: ranks.exists() and ranks.read_text().count("\n") == 2)
         process.send_signal(number)
-        assert process.wait(30) == 128 + number
+        assert process.wait(harness.HANG_S) == 128 + number
     wait_until(lambda: not any(Path("/proc", rank).exists() for rank in ranks.read_text().split()))
 
 

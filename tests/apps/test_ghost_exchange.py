@@ -14,6 +14,7 @@ import struct
 import subprocess
 from pathlib import Path
 
+import harness
 import pytest
 from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, Result, mpiexec
 from test_programs import compile_library
@@ -525,7 +526,7 @@ def visible_gpus(folder: Path, variables: dict[str, str]) -> subprocess.Complete
     show = "echo CUDA $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER ROCR $ROCR_VISIBLE_DEVICES HIP $HIP_VISIBLE_DEVICES"
     environment = {"PATH": os.environ["PATH"], "BIND_GPU_SYS": str(folder), **variables}
     return subprocess.run(
-        [BIND, "sh", "-c", show], env=environment, capture_output=True, text=True, timeout=20, check=False
+        [BIND, "sh", "-c", show], env=environment, capture_output=True, text=True, timeout=harness.HANG_S, check=False
     )
 
 
@@ -611,7 +612,9 @@ def test_lists_that_leave_no_gpu_are_refused(tmp_path: Path) -> None:
 )
 def test_the_wrapper_says_what_is_wrong(variables: dict[str, str], words: list[str], complaint: str) -> None:
     environment = {"PATH": os.environ["PATH"], **variables}
-    done = subprocess.run([BIND, *words], env=environment, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [BIND, *words], env=environment, capture_output=True, text=True, timeout=harness.HANG_S, check=False
+    )
     assert done.returncode == 2
     assert complaint in done.stderr
 
@@ -659,7 +662,7 @@ def test_the_wrapper_binds_to_the_cores_near_the_gpu(variables: dict[str, str], 
         env={**environment, "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMP_NUM_THREADS": "8", **variables},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=harness.HANG_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -8,6 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import harness
 import pytest
 from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, mpiexec
 from test_programs import SONAMES, stand_in
@@ -41,7 +42,9 @@ def own_kernel_with(text: str, folder: Path) -> Path:
     sources = [folder / "text.cpp", apps / "examples" / "own_kernel.cpp", apps / "runtime" / "gpu_runtime.cpp"]
     program = folder / "own_kernel"
     flags = ["-std=c++20", "-O0", f"-I{apps / 'common'}", f"-I{apps / 'include'}"]
-    subprocess.run([VENV / "bin" / "mpicxx", *flags, *sources, "-o", program, "-ldl"], check=True, timeout=120)
+    subprocess.run(
+        [VENV / "bin" / "mpicxx", *flags, *sources, "-o", program, "-ldl"], check=True, timeout=harness.HANG_S
+    )
     return program
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import harness
 import pytest
 from app_runs import ABIS, BUILD, EXAMPLES, PING_PONGS, ROOT, VENV, mpiexec
 
@@ -26,7 +27,7 @@ SONAMES = {
 
 def compile_library(compiler: str | Path, source: str, output: Path, *flags: str) -> Path:
     command: Sequence[str | Path] = [compiler, "-shared", "-fPIC", "-O1", *flags, HERE / source, "-o", output]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=harness.HANG_S)
     return output
 
 
@@ -264,7 +265,9 @@ def test_programs_compile_against_rocms_own_headers() -> None:
     includes = [f"-I{VENV / 'include'}", f"-I{ROOT / 'apps' / 'common'}"]
 
     def problem(source: Path) -> str:
-        done = subprocess.run([*command, *includes, source], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [*command, *includes, source], capture_output=True, text=True, timeout=harness.HANG_S, check=False
+        )
         return done.stderr if done.returncode != 0 else ""
 
     sources = [path for path in (ROOT / "apps").glob("*/*.cpp") if path.parent.name != "runtime"]

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import harness
 import pytest
 from app_runs import ABIS, EXAMPLES, PING_PONGS, ROOT, VENV, mpiexec
 
@@ -87,7 +88,7 @@ def debian_ping_pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "-ldl",
         ],
         check=True,
-        timeout=120,
+        timeout=harness.HANG_S,
     )
     return program
 
@@ -98,7 +99,7 @@ def test_debians_mpich(debian_ping_pong: Path, gpus: str) -> None:
         **{name: value for name, value in os.environ.items() if not name.startswith(("AWAKEN", "LD_"))},
         "AWAKEN_EMULATE": gpus,
     }
-    ranks = ["timeout", "60", "mpiexec.mpich", "-n", "2"]
+    ranks = ["timeout", str(harness.HANG_S), "mpiexec.mpich", "-n", "2"]
     words = [debian_ping_pong, "--max-bytes", "64K", "--iterations", "2"]
 
     def run(*before: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -107,7 +108,7 @@ def test_debians_mpich(debian_ping_pong: Path, gpus: str) -> None:
             env={**environment, **variables},
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=harness.HANG_S,
             check=False,
         )
 

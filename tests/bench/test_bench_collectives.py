@@ -88,7 +88,7 @@ def bench(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path) -> Benc
             with_awaken=bool(setting.emulate),
             emulate=setting.emulate or None,
             environment=environment,
-            timeout=120,
+            timeout=harness.HANG_S,
         )
 
     return run

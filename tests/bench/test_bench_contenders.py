@@ -39,7 +39,7 @@ def compare(
         sizes = SIZES if test != "barrier" else ()
         options = [test, *sizes, "--max-time", "0.01", "-d", accelerator, "--json", str(report), *words]
         result = harness.run_ranks(
-            mpi_named(mpi), 2, [runner(), *options], emulate=emulate, environment=environment, timeout=60
+            mpi_named(mpi), 2, [runner(), *options], emulate=emulate, environment=environment, timeout=harness.HANG_S
         )
         result.check()
         (measured,) = json.loads(report.read_text())["runs"]

@@ -26,7 +26,7 @@ def faulty_mpi(mpi_named: Callable[[str], harness.Mpi], tmp_path_factory: pytest
     library = tmp_path_factory.mktemp("faulty_mpi") / "libfaulty_mpi.so"
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-Wl,-rpath,{installed.parents[1] / 'lib'}"]
     command = [installed.with_name("mpicc"), *flags, SOURCE, "-o", library]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     return library
 
@@ -35,7 +35,7 @@ def faulty_mpi(mpi_named: Callable[[str], harness.Mpi], tmp_path_factory: pytest
 def bench(mpi_named: Callable[[str], harness.Mpi], awaken_program: Path, faulty_mpi: Path) -> Bench:
     """Runs `awaken bench` on two ranks of an MPI with a fault: below Awaken, since native calls go past preloads."""
 
-    def run(fault: str, *words: str, timeout: float = 60, limit: str = "") -> harness.Result:
+    def run(fault: str, *words: str, timeout: float = harness.HANG_S, limit: str = "") -> harness.Result:
         command = [
             *limit.split(), "env", f"LD_PRELOAD={faulty_mpi}", f"TEST_FAULT={fault}",
             str(awaken_program), "bench", *words,
@@ -161,7 +161,7 @@ def test_wrong_data_leave_out_one_contender(bench: Bench, tmp_path: Path) -> Non
 
 def test_an_error_at_one_rank_ends_all_and_keeps_what_was_measured(bench: Bench, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    result = bench("error", "latency", *SIZES, "-i", "4", "--json", str(report), timeout=40)
+    result = bench("error", "latency", *SIZES, "-i", "4", "--json", str(report), timeout=harness.HANG_S)
     clean_up(result)
     assert result.status not in (0, 2), result.explain()
     assert "awaken: rank 1: MPI_Recv failed" in result.output, result.explain()
@@ -191,14 +191,14 @@ def test_without_warm_up_nothing_is_warmed_up(bench: Bench) -> None:
 def test_the_most_time_is_kept_beside_faster_contenders(bench: Bench, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     words = ("latency", "-m", "1024:1024", "--max-time", "0.3", "--precision", "0.0001", "--compare", "native,awaken")
-    result = bench("slow receive", *words, "--json", str(report), timeout=60)
+    result = bench("slow receive", *words, "--json", str(report), timeout=harness.HANG_S)
     result.check()
-    for contender in contenders_in(report).values():
+    found = contenders_in(report)
+    for contender in found.values():
         (measurement,) = contender["measurements"]
         assert measurement["stopped"] in ("out of time", "precise"), contender
-        # A block too many at most, of some milliseconds.
-        seconds = 2e-6 * measurement["summary"]["mean_us"] * measurement["iterations"]
-        assert seconds < 1, contender["name"]
+    # No call takes less than 2 ms there, and a block too many is taken at most.
+    assert found["awaken"]["measurements"][0]["iterations"] <= 2 * 0.3 / 2e-3, found["awaken"]
 
 
 def test_precise_is_what_is_reported(bench: Bench, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_launch_that_ends_midway_is_named(
         "latency", *SIZES, "-i", "60", "--json", str(report),
         "--compare", f"native,dying=awaken+TEST_FAULT=later error+LD_PRELOAD={faulty_mpi}", "--launcher", launcher,
     ]  # fmt: skip
-    result = harness.run([str(awaken_program), "bench", *words], harness.clean_environment(), 60)
+    result = harness.run([str(awaken_program), "bench", *words], harness.clean_environment(), harness.HANG_S)
     clean_up(result)
     assert result.status == 1, result.explain()
     found = contenders_in(report)

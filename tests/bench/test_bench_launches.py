@@ -17,7 +17,6 @@ import pytest
 from aborted_runs import clean_up
 
 SIZES = ("-m", "8:4096", "--step-factor", "512", "--max-time", "0.02")
-ANY_TIME = 120
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def compare(awaken_program: Path) -> Callable[..., harness.Result]:
 
     def run(*words: str, **environment: str) -> harness.Result:
         command = [str(awaken_program), "bench", *words]
-        return harness.run(command, {**harness.clean_environment(), **environment}, ANY_TIME)
+        return harness.run(command, {**harness.clean_environment(), **environment}, harness.HANG_S)
 
     return run
 
@@ -196,13 +195,13 @@ def test_a_launch_that_never_gets_going_is_given_up(
 ) -> None:
     report = tmp_path / "report.json"
     result = compare(
-        "latency", *SIZES, "--json", str(report), "--start-limit", "3", "--compare", "native,mute=native",
+        "latency", *SIZES, "--json", str(report), "--start-limit", "10", "--compare", "native,mute=native",
         "--launcher", launcher("mpich"), "--launcher", "mute=sh -c 'exec tail -f /dev/null'",
     )  # fmt: skip
     result.check()
     found = contenders_in(report)
     assert not found["native"]["unavailable"]
-    assert "came within 3 s" in found["mute"]["unavailable"]
+    assert "came within 10 s" in found["mute"]["unavailable"]
 
 
 @pytest.mark.parametrize(
@@ -255,12 +254,12 @@ def test_interrupting_leaves_nothing(
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )  # fmt: skip
     # Once ranks of both launches run, they are measuring or waiting for their turn.
-    deadline = time.monotonic() + ANY_TIME
+    deadline = time.monotonic() + harness.HANG_S
     while sum("awaken-bench" in harness.command_line(pid) for pid in harness.marked_processes(mark)) < 5:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=ANY_TIME)
+    output, _ = process.communicate(timeout=harness.HANG_S)
     assert process.returncode == 128 + number, output
     assert f"ended by {signal.strsignal(number)}" in output
     assert harness.leftover_processes(mark) == []
@@ -279,12 +278,12 @@ def test_interrupting_keeps_what_was_measured(
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    deadline = time.monotonic() + ANY_TIME
+    deadline = time.monotonic() + harness.HANG_S
     while sum('"size":8,' in file.read_text() for file in tmp_path.glob(".awaken-bench-*/?.json")) < 2:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=ANY_TIME)
+    output, _ = process.communicate(timeout=harness.HANG_S)
     assert process.returncode == 128 + signal.SIGINT, output
     found = contenders_in(report)
     assert all(found[name]["measurements"][0]["size"] == 8 for name in "ab"), output

@@ -72,7 +72,7 @@ def name(case: Case) -> str:
 
 
 def run_bench(
-    mpi: harness.Mpi, program: Path, words: Sequence[str], emulate: str | None = None, timeout: float = 120
+    mpi: harness.Mpi, program: Path, words: Sequence[str], emulate: str | None = None, timeout: float = harness.HANG_S
 ) -> harness.Result:
     environment = {}
     if mpi.name == "mpi5":  # MPICH's launcher starts its own ABI and the standard one alike
@@ -248,6 +248,6 @@ WRONG = (
 
 @pytest.mark.parametrize(("words", "pattern"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
 def test_wrong_use(words: tuple[str, ...], pattern: str, awaken_program: Path, mpi_named: FindMpi) -> None:
-    result = run_bench(mpi_named("mpich"), awaken_program, words, timeout=60)
+    result = run_bench(mpi_named("mpich"), awaken_program, words, timeout=harness.HANG_S)
     assert result.status == 2 and not result.problems, result.explain()
     assert re.search(pattern, result.output), result.explain()

@@ -70,7 +70,7 @@ def run_bench(
     program: Path,
     words: Sequence[str],
     emulate: str | None = None,
-    timeout: float = 120,
+    timeout: float = harness.HANG_S,
 ) -> harness.Result:
     return harness.run_ranks(
         mpi,
@@ -294,7 +294,7 @@ def test_results_into_a_pipe_a_link_and_no_folder(bench_program: Path, mpi_named
         try:
             run_bench(mpi_named("mpich"), 2, bench_program, [*few, str(pipe)]).check()
             assert pipe.is_fifo()
-            text, _ = reader.communicate(timeout=30)
+            text, _ = reader.communicate(timeout=harness.HANG_S)
         finally:
             reader.kill()
     assert json.loads(text)["runs"]
@@ -361,7 +361,7 @@ def test_wrong_use(
 ) -> None:
     """One line, from one rank, that says what to do; and no hang."""
     _, ranks, words, emulate, pattern = case
-    result = run_bench(mpi_named("mpich"), ranks, bench_program, words, emulate=emulate, timeout=60)
+    result = run_bench(mpi_named("mpich"), ranks, bench_program, words, emulate=emulate, timeout=harness.HANG_S)
     assert result.status != 0 and not result.problems, result.explain()
     lines = [line for line in result.output.splitlines() if line.startswith("awaken: ")]
     assert len(lines) == 1, result.explain()
@@ -381,7 +381,7 @@ def test_help_list_and_version_need_no_mpi(bench_program: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=harness.HANG_S,
             check=False,
         )
         assert done.returncode == 0 and expected in done.stdout, done.stderr
@@ -390,7 +390,7 @@ def test_help_list_and_version_need_no_mpi(bench_program: Path) -> None:
 def test_missing_mpi_is_told(bench_program: Path) -> None:
     environment = {**harness.clean_environment(), "AWAKEN_MPI": "/nowhere/libmpi.so"}
     command = [str(bench_program), "bench", "latency"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("awaken: AWAKEN_MPI=/nowhere/libmpi.so cannot be opened"), done.stderr
 
@@ -401,7 +401,7 @@ def test_osu_names(bench_program: Path, tmp_path: Path) -> None:
         [str(bench_program), "bench", "--list"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=harness.HANG_S,
         check=True,
         env=harness.clean_environment(),
     )
@@ -414,7 +414,7 @@ def test_osu_names(bench_program: Path, tmp_path: Path) -> None:
         [str(folder / "osu_bw"), "--version"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=harness.HANG_S,
         check=True,
         env=harness.clean_environment(),
     )
@@ -425,7 +425,7 @@ def test_osu_names(bench_program: Path, tmp_path: Path) -> None:
         [str(link), "--version"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=harness.HANG_S,
         check=True,
         env=harness.clean_environment(),
     )
@@ -433,6 +433,7 @@ def test_osu_names(bench_program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.xdist_group("memory")
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_more_than_2_gib(mpi: str, bench_program: Path, mpi_named: FindMpi) -> None:
     """2^31 + 3 elements: by MPI_Send_c, and by a derived type where the MPI has no large counts."""
@@ -442,6 +443,6 @@ def test_more_than_2_gib(mpi: str, bench_program: Path, mpi_named: FindMpi) -> N
         pytest.skip("needs 20 GiB of free memory")
     size = str((1 << 31) + 3)
     words = ["latency", "-c", "-m", f"{size}:{size}", "-i", "1", "-x", "0", "-u", "0"]
-    result = run_bench(mpi_named(mpi), 2, bench_program, words, timeout=900)
+    result = run_bench(mpi_named(mpi), 2, bench_program, words, timeout=harness.LONG_HANG_S)
     result.check()
     assert result.output.count(" Pass\n") == 1, result.explain()

@@ -24,7 +24,6 @@ from typing import Any
 import harness
 import pytest
 
-TIMEOUT_S = 60
 POINT_TO_POINT = ("-m", "1:8192", "-i", "20", "-x", "2")
 COLLECTIVE = ("-m", "4:4096", "-i", "20", "-x", "2")
 
@@ -65,7 +64,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
             env={**environment, **mpi.environment},
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=harness.HANG_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -280,6 +279,6 @@ def test_awk_makes_csv(bench: Any, tmp_path: Path) -> None:
     file = tmp_path / "mbw_mr.txt"
     file.write_text(run.text)
     awk = ["awk", "-v", "OFS=,", "!/^#/ && NF { $1 = $1; print }", str(file)]
-    done = subprocess.run(awk, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    done = subprocess.run(awk, capture_output=True, text=True, timeout=harness.HANG_S, check=True)
     values = zip(run.sizes, run.column("bandwidth_MBps"), run.column("message_rate_per_s"))
     assert done.stdout.splitlines() == [",".join(row) for row in values]

@@ -51,7 +51,7 @@ def launcher_words(mpi: harness.Mpi) -> str:
     return str(mpi.mpiexec)
 
 
-def awaken(words: list[str], variables: dict[str, str], timeout: float = 300) -> Result:
+def awaken(words: list[str], variables: dict[str, str], timeout: float = harness.HANG_S) -> Result:
     """Runs `awaken`. A command that leaves a process behind keeps our pipe open, and fails by the time limit."""
     done = subprocess.run(
         [str(harness.awaken()), *words],
@@ -70,5 +70,7 @@ def compile_library(folder: Path, text: str) -> Path:
     source = folder / "interposed.c"
     source.write_text(text)
     library = folder / "interposed.so"
-    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    subprocess.run(
+        [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, source], check=True, timeout=harness.HANG_S
+    )
     return library

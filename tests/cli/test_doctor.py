@@ -131,7 +131,7 @@ def run_doctor(
             *("--bytes", "256K", "--samples", "2", "--json", str(file), *words),
         ],
         child_jobs.environment(mpi, folder, **variables),
-        timeout=900,
+        timeout=harness.LONG_HANG_S,
     )
     return result, json.loads(file.read_text()) if file.exists() and file.read_text() else {}
 

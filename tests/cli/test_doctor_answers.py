@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -48,10 +49,18 @@ def names(count: int) -> list[str]:
     return [f"MPI_{number}" for number in range(count)]
 
 
-def test_only_the_first_cell_that_hangs_is_waited_for_in_full(mpi: FakeMpi) -> None:
+def test_only_the_first_cell_that_hangs_is_waited_for_in_full(mpi: FakeMpi, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = [f"MPI_{number} device" for number in (1, 2, 5)]
     mpi.behave(native=dict.fromkeys(hanging, "hang") | {"MPI_3 device": "crash", "MPI_4 device": "slow"})
-    trial = runner(mpi, names(6), cell_limit_s=3.0, hang_again_limit_s=1.0)
+    given: list[float] = []
+    records = jobs.Job.records
+
+    def noted(job: jobs.Job, start_limit_s: float, idle_limit_s: float) -> Generator[jobs.Record, None, None]:
+        given.append(idle_limit_s)
+        return records(job, start_limit_s, idle_limit_s)
+
+    monkeypatch.setattr(jobs.Job, "records", noted)
+    trial = runner(mpi, names(6), cell_limit_s=4.0, hang_again_limit_s=2.0)
     outcome = trial.run()
     statuses = {f"{cell.function} {cell.kind}": cell.status for cell in outcome.cells}
     assert [name for name, status in statuses.items() if status == "hang"] == hanging
@@ -59,8 +68,10 @@ def test_only_the_first_cell_that_hangs_is_waited_for_in_full(mpi: FakeMpi) -> N
     assert statuses["MPI_4 device"] == "works" and len(statuses) == 12
     # What is slow is no hang: MPI_4 took 0.3 s, and what comes after it gets four times that.
     assert trial._slowest_s >= 0.3
-    assert trial._limit_s() == min(3.0, max(1.0, 4 * trial._slowest_s))
-    assert outcome.seconds > 3.0 + 1.0 + 1.2
+    assert trial._limit_s() == min(4.0, max(2.0, 4 * trial._slowest_s))
+    # The jobs of the plan and of the first that hangs; then of the second, of the crash and of the third.
+    assert given[:2] == [4.0] * 2 and len(given) == 5
+    assert all(2.0 <= limit_s <= trial._limit_s() for limit_s in given[2:])
 
 
 def test_the_time_of_all_cells_is_bounded_and_none_is_lost(mpi: FakeMpi) -> None:

@@ -13,7 +13,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +64,7 @@ class Prefix:
             cwd=cwd,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=harness.HANG_S,
             check=False,
         )
         return Result(done.returncode, done.stdout, done.stderr)
@@ -75,7 +74,7 @@ def compile_c(source: str, output: Path, *flags: str) -> Path:
     file = output.with_name(output.name + ".c")
     file.write_text(source)
     command = [os.environ.get("CC", "cc"), str(file), "-o", str(output), *flags]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=harness.HANG_S)
     return output
 
 
@@ -136,7 +135,7 @@ def test_it_replaces_itself(prefix: Prefix) -> None:
     """Launchers signal the process that they started, so the program must be that process."""
     command = [str(prefix.program), "exec", "sh", "-c", "echo $$"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=harness.HANG_S)
     assert int(out) == process.pid
 
 
@@ -481,7 +480,7 @@ def run_as_old_python(argument_zero: str, path: Path) -> subprocess.CompletedPro
         env={"PYTHONPATH": str(harness.ROOT / "python"), "PATH": str(path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
         check=False,
     )
 
@@ -501,17 +500,3 @@ def test_an_old_python_is_told_or_replaced(tmp_path: Path) -> None:
     text = (harness.ROOT / "python/awaken/__init__.py").read_text()
     ast.parse(text, feature_version=(3, 7))
     assert "from __future__" not in text, "3.6 does not know annotations"
-
-
-def test_starting_takes_less_than_five_milliseconds(prefix: Prefix) -> None:
-    """The best of many runs, which a loaded machine cannot spoil; the bare program's own time is taken off."""
-
-    def best_s(command: Sequence[str | Path]) -> float:
-        times = []
-        for _ in range(30):
-            start = time.perf_counter()
-            subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=60)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    assert best_s([prefix.program, "exec", "/bin/true"]) - best_s(["/bin/true"]) < 0.005

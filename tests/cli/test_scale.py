@@ -11,6 +11,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import harness
 import pytest
 from awaken import scale
 from python_commands import ROOT, Done, run
@@ -337,9 +338,9 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, star
     """Launchers start ranks in process groups of their own, and in sessions."""
     script = f"trap 'echo asked > {tmp_path}/asked; exit' TERM\n{start.format(tmp_path)}\nwait"
     done = awaken(
-        "--ranks", "1", "--repeat", "1", "--timeout", "1", "--launcher", "", "--", "sh", "-c", script, status=1
+        "--ranks", "1", "--repeat", "1", "--timeout", "3", "--launcher", "", "--", "sh", "-c", script, status=1
     )
-    assert "not over after 1 s" in done.stderr
+    assert "not over after 3 s" in done.stderr
     # Who starts ranks on other nodes is the only one to end them.
     assert (tmp_path / "asked").read_text() == "asked\n"
     child = int((tmp_path / "child").read_text())
@@ -353,7 +354,7 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, star
             return True
 
     # It was killed before the command ended, and may take an instant to die.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + harness.HANG_S
     while not over():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -388,9 +389,10 @@ def test_an_interrupted_study_keeps_what_it_has(tmp_path: Path) -> None:
         # Whoever runs the tests may ignore it (nohup), and processes inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert ready.read_text() == "there\n"
+    with harness.ended_when_it_hangs():
+        assert ready.read_text() == "there\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=harness.HANG_S)
     assert process.returncode == 130
     assert "which are in scale.json" in err
     assert "Traceback" not in err

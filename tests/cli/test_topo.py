@@ -309,7 +309,7 @@ def test_under_mpiexec_it_prints_the_map_once(mpi_named: Find, tmp_path: Path) -
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=harness.HANG_S,
         check=False,
     )
     assert done.returncode == 0, done

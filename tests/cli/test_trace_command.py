@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+import harness
 import pytest
 from awaken import trace
 from python_commands import ROOT, Done, run
@@ -130,7 +131,7 @@ def test_a_folder_that_can_only_be_read_is_summed_up(folder: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, table)

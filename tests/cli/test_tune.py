@@ -39,7 +39,7 @@ def awaken(*words: str | Path, program: Path | None = None, **variables: str) ->
         env={**environment, **harness.sanitizer_environment(), **variables},
         capture_output=True,
         text=True,
-        timeout=harness.patient(120),
+        timeout=harness.patient(harness.HANG_S),
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)

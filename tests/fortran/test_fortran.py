@@ -27,9 +27,9 @@ def test_fortran(
     done = subprocess.run(
         [compiler, "-O1", "-fallow-argument-mismatch", "-w", f"-I{FOLDER}", FOLDER / f"device_memory_{binding}.f90",
          "-o", program, f"-L{emulator}", "-l:libcudart.so.12", f"-Wl,-rpath-link,{emulator}"],
-        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+        capture_output=True, text=True, timeout=harness.HANG_S, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    result = harness.run_ranks(chosen, 2, [program], emulate="cuda:2", timeout=60)
+    result = harness.run_ranks(chosen, 2, [program], emulate="cuda:2", timeout=harness.HANG_S)
     result.check()
     assert "ok fortran" in result.output, result.explain()

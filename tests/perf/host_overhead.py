@@ -67,7 +67,7 @@ def probe(mpi: harness.Mpi, with_awaken: bool, driver: bool, emulator: Path) -> 
         with_awaken=with_awaken,
         emulate="cuda:1" if driver else None,
         environment=environment,
-        timeout=120,
+        timeout=harness.HANG_S,
     )
     result.check()
     found = re.search(r"pingpong_ns (\S+) allreduce_ns (\S+)", result.output)

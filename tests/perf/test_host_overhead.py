@@ -1,5 +1,5 @@
 """The cost of Awaken to host-only programs; see host_overhead.py. --strict-figures asserts what the project
-promises."""
+promises. By hand: make bench-check."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import host_overhead
 
 
+@pytest.mark.perf
 @pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi", marks=pytest.mark.long)])
 def test_host_overhead(
     mpi: str,

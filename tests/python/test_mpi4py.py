@@ -45,7 +45,7 @@ def test_device_arrays(mpi: str, ranks: int, awaken_program: Path, mpi_named: Ca
     chosen = mpi_named(mpi)
     python = python_for(chosen, "mpi4py", "numpy")
     script = Path(__file__).with_name("device_arrays.py")
-    result = harness.run_ranks(chosen, ranks, [python, script], emulate="cuda:2", timeout=120)
+    result = harness.run_ranks(chosen, ranks, [python, script], emulate="cuda:2", timeout=harness.HANG_S)
     result.check()
     assert "ok device arrays" in result.output, result.explain()
 
@@ -56,23 +56,26 @@ def mpi4py_suite() -> Callable[[Path], Path]:
 
     def fetch(python: Path) -> Path:
         code = "import importlib.metadata as m; print(m.version('mpi4py'))"
-        version = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+        version = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, check=True, timeout=harness.HANG_S
+        ).stdout.strip()
         folder = harness.build_dir() / "mpi4py-suite"
         suite = folder / f"mpi4py-{version}" / "test"
-        if not suite.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            # Not ":all:", which would also build what mpi4py's build needs.
-            done = subprocess.run(
-                [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "mpi4py",
-                 "--dest", str(folder), f"mpi4py=={version}"],
-                capture_output=True, text=True, timeout=300, check=False,
-            )  # fmt: skip
-            archive = folder / f"mpi4py-{version}.tar.gz"
-            if done.returncode != 0 or not archive.exists():
-                pytest.skip(f"mpi4py's tests could not be downloaded: {done.stderr.strip()[-300:]}")
-            with tarfile.open(archive) as contents:
-                members = [member for member in contents if "/test/" in f"{member.name}/"]
-                contents.extractall(folder, members)
+        with harness.alone("mpi4py"):
+            if not suite.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                # Not ":all:", which would also build what mpi4py's build needs.
+                done = subprocess.run(
+                    [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "mpi4py",
+                     "--dest", str(folder), f"mpi4py=={version}"],
+                    capture_output=True, text=True, timeout=harness.HANG_S, check=False,
+                )  # fmt: skip
+                archive = folder / f"mpi4py-{version}.tar.gz"
+                if done.returncode != 0 or not archive.exists():
+                    pytest.skip(f"mpi4py's tests could not be downloaded: {done.stderr.strip()[-300:]}")
+                with tarfile.open(archive) as contents:
+                    members = [member for member in contents if "/test/" in f"{member.name}/"]
+                    contents.extractall(folder, members)
         return suite
 
     return fetch
@@ -110,7 +113,7 @@ def test_own_suite(
     suite = mpi4py_suite(python_for(chosen, "mpi4py", "numpy"))
     include = [argument for name in SELECTED for argument in ("-i", name)]
     # A driver is there and none of the buffers is its memory: the layer looks at every call.
-    run_suite(chosen, suite, [*include, "--no-threads"], 2, "cuda:1", 180)
+    run_suite(chosen, suite, [*include, "--no-threads"], 2, "cuda:1", harness.LONG_HANG_S)
 
 
 @pytest.mark.long
@@ -124,4 +127,4 @@ def test_own_suite_whole(
     mpi4py_suite: Callable[[Path], Path],
 ) -> None:
     chosen = mpi_named(mpi)
-    run_suite(chosen, mpi4py_suite(python_for(chosen, "mpi4py", "numpy")), [], 2, emulate, 1800)
+    run_suite(chosen, mpi4py_suite(python_for(chosen, "mpi4py", "numpy")), [], 2, emulate, harness.LONG_HANG_S)

@@ -135,7 +135,7 @@ def awaken_report(words: Sequence[str], folder: Path) -> subprocess.CompletedPro
         env={**harness.clean_environment(), "PYTHONPATH": str(PACKAGE)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=harness.HANG_S,
         check=False,
     )
 

@@ -11,6 +11,7 @@ import subprocess
 import zlib
 from pathlib import Path
 
+import harness
 import pytest
 from awaken import html_page
 from awaken.report import from_files
@@ -19,7 +20,6 @@ from test_pages import results
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next((path for path in map(shutil.which, BROWSERS) if path), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium is installed (apt-get install chromium)")
-TIMEOUT_S = 120
 
 
 def browse(folder: Path, *words: str) -> str:
@@ -30,7 +30,7 @@ def browse(folder: Path, *words: str) -> str:
         "--no-first-run", "--disable-background-networking", "--disable-component-update",
         f"--user-data-dir={folder / 'profile'}", *words,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

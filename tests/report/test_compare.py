@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import harness
 import logs
 import pytest
 from awaken import compare
@@ -330,7 +331,7 @@ def in_a_shell(folder: Path, command: str, **variables: str) -> subprocess.Compl
         env={**os.environ, "PYTHONPATH": package, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=harness.HANG_S,
         check=False,
     )
 

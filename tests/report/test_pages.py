@@ -14,6 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import changed_json
+import harness
 import logs
 import pytest
 from awaken import findings, html_page, markdown_page, units
@@ -396,7 +397,9 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
             command = [sys.executable, "-m", "awaken", "report", *map(str, files), "-o", str(output)]
             package = Path(html_page.__file__).parents[1]
             environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(package), "TZ": f"UTC+{seed}"}
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=harness.HANG_S, check=False
+            )
             assert done.returncode == 0, done.stderr
             made.append(output.read_bytes())
     assert made[0] == made[2] and made[1] == made[3]

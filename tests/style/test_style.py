@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import harness
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +22,7 @@ def test_style(check: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=harness.HANG_S,
         check=False,
     )
     assert done.returncode == 0, f"`make format` corrects the format.\n{done.stdout}"

@@ -24,7 +24,7 @@ def compiler(mpi: harness.Mpi) -> str:
 
 def build(mpi: harness.Mpi, output: Path, *arguments: str) -> Path:
     command = [compiler(mpi), "-O1", "-Wall", *arguments, "-o", str(output), "-ldl"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     return output
 
@@ -40,7 +40,7 @@ def test_tool_below(mpi: str, tmp_path: Path, awaken_program: Path, mpi_named: C
     # Staged, since a tool counts what the MPI is given: of a direct message that is its header.
     environment = {"AWAKEN_PATH": "staged"}
     command = ["/bin/sh", "-c", script]
-    result = harness.run_ranks(chosen, 2, command, emulate="cuda:1", environment=environment, timeout=60)
+    result = harness.run_ranks(chosen, 2, command, emulate="cuda:1", environment=environment, timeout=harness.HANG_S)
     result.check()
     assert "ok plugin" in result.output, result.explain()
     said = re.findall(r"tool: rank (\d+) sends (\d+) bytes (\d+) duplicates (\d+)", result.output)
@@ -62,7 +62,7 @@ def test_access_that_is_not_ended(
     tool = build(chosen, tmp_path / "librefuse.so", "-shared", "-fPIC", str(FOLDER / "refuse_end.c"), libraries)
     program = f"{rank_program(mpi, 'files')} --gpu=cuda --filter=wrongly_ended"
     script = f'LD_PRELOAD="$LD_PRELOAD:{tool}" exec {program}'
-    result = harness.run_ranks(chosen, 2, ["/bin/sh", "-c", script], emulate="cuda:2", timeout=60)
+    result = harness.run_ranks(chosen, 2, ["/bin/sh", "-c", script], emulate="cuda:2", timeout=harness.HANG_S)
     result.check()
     assert "ok wrongly_ended" in result.output, result.explain()
 
@@ -73,8 +73,14 @@ def test_local_scope(mpi: str, tmp_path: Path, awaken_program: Path, mpi_named: 
     libraries = f"-Wl,-rpath,{chosen.mpiexec.parents[1] / 'lib'}"
     plugin = build(chosen, tmp_path / "plugin.so", "-shared", "-fPIC", str(FOLDER / "plugin.c"), libraries)
     host = tmp_path / "host"
-    done = subprocess.run(["cc", FOLDER / "host.c", "-o", host, "-ldl"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["cc", FOLDER / "host.c", "-o", host, "-ldl"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=harness.HANG_S,
+    )
     assert done.returncode == 0, done.stderr
-    result = harness.run_ranks(chosen, 2, [host, plugin], emulate="cuda:1", timeout=60)
+    result = harness.run_ranks(chosen, 2, [host, plugin], emulate="cuda:1", timeout=harness.HANG_S)
     result.check()
     assert "ok plugin" in result.output, result.explain()
