@@ -547,7 +547,7 @@ void Network::stop() {
     }
     look();
     for (std::size_t at = 0; at < _listening.size(); ++at) {
-        std::deque<MPI_Request>& pings = _listening_next[at];
+        std::vector<MPI_Request>& pings = _listening_next[at];
         pings.push_back(_listening[at]);
         for (MPI_Request& ping : pings) {
             if (ping != MPI_REQUEST_NULL && native.Cancel(&ping) == MPI_SUCCESS) {
@@ -664,7 +664,7 @@ bool Network::listen_to(const int peer, MPI_Request& ping) {
 
 /// From now on that process may ask where this one is.
 bool Network::listen_to(const int peer) {
-    std::deque<MPI_Request> pings;
+    std::vector<MPI_Request> pings;
     bool all = true;
     for (std::size_t ping = 0; ping < kPings; ++ping) {
         MPI_Request& request = pings.emplace_back(MPI_REQUEST_NULL);
@@ -672,12 +672,12 @@ bool Network::listen_to(const int peer) {
     }
     _heard.push_back(peer);
     _listening.push_back(pings.front());
-    pings.pop_front();
+    pings.erase(pings.begin());
     _listening_next.push_back(std::move(pings));
     return all;
 }
 
-/// Not while the network goes down: who is told might be gone, and no ping is sent any more. One question and no more:
+/// Not while the network goes down: who is told might be gone, and no ping is sent any more. Two questions and no more:
 /// a sender that is faster than this process may have sent the next ping by then, and so on, while its message waits.
 void Network::listen_again() {
     _questions = 0;
@@ -693,20 +693,34 @@ void Network::listen_again() {
         return;
     }
     for (int at = 0; at < answered; ++at) {
-        const auto index = static_cast<std::size_t>(_answered[static_cast<std::size_t>(at)]);
-        const int peer = _heard[index];
-        std::deque<MPI_Request>& next = _listening_next[index];
-        const bool listens = listen_to(peer, next.emplace_back(MPI_REQUEST_NULL));
-        _listening[index] = next.front();
-        next.pop_front();
-        Notice notice{};
-        notice.kind = listens ? Notice::listening : Notice::deaf;
-        notice.bytes = _receiving[peer].fetching.load();
-        tell(peer, notice);
+        listen_again(static_cast<std::size_t>(_answered[static_cast<std::size_t>(at)]));
         // In one of so many looks the MPI has been asked about each receive, and a header that is here is seen.
         constexpr int kTurns = 64;
         _turns.store(kTurns, std::memory_order_relaxed);
     }
+}
+
+/// The oldest ping from a process was answered, and perhaps more: all are told of, since the sender takes those that
+/// are not for answers without the layer.
+void Network::listen_again(const std::size_t index) {
+    const int peer = _heard[index];
+    std::vector<MPI_Request>& next = _listening_next[index];
+    std::array<int, kPings> ignored{};
+    int more = 0;
+    if (_owner.real.Testsome(static_cast<int>(next.size()), next.data(), &more, ignored.data(), MPI_STATUSES_IGNORE) !=
+            MPI_SUCCESS ||
+        more == MPI_UNDEFINED) {
+        more = 0;
+    }
+    std::erase(next, MPI_REQUEST_NULL);
+    for (int ping = 0; ping <= more; ++ping) {
+        Notice notice{};
+        notice.kind = listen_to(peer, next.emplace_back(MPI_REQUEST_NULL)) ? Notice::listening : Notice::deaf;
+        notice.bytes = _receiving[peer].fetching.load();
+        tell(peer, notice);
+    }
+    _listening[index] = next.front();
+    next.erase(next.begin());
 }
 
 /// Each question lets the MPI answer another ping. A process that is stopped after each of them, as one may be that has

@@ -346,6 +346,7 @@ class Network {
     [[nodiscard]] bool listen_to(int peer, MPI_Request& ping);
     [[nodiscard]] bool listen_to(int peer);
     void listen_again();
+    void listen_again(std::size_t index);
     void asks_mpi();
     void complete_pings();
     [[nodiscard]] std::shared_ptr<RemoteShipment> make(int peer, const void* buffer, const gpu::PointerInfo& info,
@@ -387,13 +388,13 @@ class Network {
     std::unordered_map<int, Sending> _sending;
     std::unordered_map<int, Receiving> _receiving;  ///< of those that have asked
     std::vector<int> _unanswered;
-    std::list<Outgoing> _outgoing;                         ///< the MPI reads them where they are
-    std::vector<int> _heard;                               ///< whose pings there are receives for
-    std::vector<MPI_Request> _listening;                   ///< the oldest of these of each
-    std::vector<int> _answered;                            ///< indices of those that were answered
-    std::vector<std::deque<MPI_Request>> _listening_next;  ///< the others, of which the MPI completes none before it
-    unsigned _questions = 0;                               ///< to the MPI, without a look for pings
-    std::size_t _pings = 0;                                ///< of this process's own, under way
+    std::list<Outgoing> _outgoing;                          ///< the MPI reads them where they are
+    std::vector<int> _heard;                                ///< whose pings there are receives for
+    std::vector<MPI_Request> _listening;                    ///< the oldest of these of each
+    std::vector<int> _answered;                             ///< indices of those that were answered
+    std::vector<std::vector<MPI_Request>> _listening_next;  ///< the others, of which the MPI completes none before it
+    unsigned _questions = 0;                                ///< to the MPI, without a look for pings
+    std::size_t _pings = 0;                                 ///< of this process's own, under way
     std::deque<Chunk> _left;
     std::size_t _left_bytes = 0;
 };

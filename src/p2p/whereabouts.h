@@ -48,11 +48,12 @@ class Whereabouts {
 
     /// The receiver has receives for `count` pings more.
     void listens(const std::size_t count) noexcept { _listens += count; }
-    /// Its layer has run, after it had answered a ping, and has one receive more. `takes`: it is taking a message of
-    /// this process's, which goes on in whatever call its layer runs, however slowly.
+    /// Its layer has run, after it had answered a ping, and has one receive more. It says so at once of all pings that
+    /// it had answered by then: those of which it says nothing came later. `takes`: it is taking a message of this
+    /// process's, which goes on in whatever call its layer runs, however slowly.
     void looked(const bool takes = false) noexcept {
         ++_listens;
-        _unseen = 0;
+        _unseen -= _unseen > 0 ? 1 : 0;
         if (takes) {
             _answers = 0;
         }
@@ -100,7 +101,7 @@ class Whereabouts {
     bool _asked = false;  ///< a ping is under way
     bool _silent = false;
     std::size_t _answers = 0;  ///< since the last chunk
-    std::size_t _unseen = 0;   ///< without a look of its layer after any of them
+    std::size_t _unseen = 0;   ///< of which its layer has said nothing
     Clock::time_point _since{}, _last_answer{};
 };
 

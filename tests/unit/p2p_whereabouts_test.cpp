@@ -103,14 +103,27 @@ TEST_F(Asked, OneThatIsStoppedAfterEachQuestionToItsMpiIsNotTakenToWait) {
     }
 }
 
-TEST_F(Asked, OneThatIsStoppedBeforeItsLastWordsIsNotTakenToWait) {
+TEST_F(Asked, OneThatIsStoppedBetweenItsWordsIsNotTakenToWait) {
     is_asked_and_answers_but(1);
     receiver.looked();  // the first of the words that it owes
     is_asked_and_answers();
-    is_asked_and_answers();
-    EXPECT_EQ(judge_after(std::chrono::hours{1}), Verdict::unknown) << "it cannot be asked before it goes on";
-    receiver.looked();
     EXPECT_EQ(judge_after(kTime + 1us), Verdict::ping);
+    EXPECT_EQ(judge_after(std::chrono::hours{1}), Verdict::unknown) << "it does not answer before it goes on";
+    receiver.looked();
+    answers();
+    EXPECT_NE(judge(), Verdict::waits);
+}
+
+/// Its layer speaks of what it has answered, and then it waits in the MPI, where it has answered before the word came.
+TEST_F(Asked, AnswersAfterAWordThatComesLaterCount) {
+    is_asked_and_answers();
+    is_asked_and_answers();
+    receiver.looked();  // of the first one
+    for (std::size_t ping = 1; ping < Whereabouts::kPings; ++ping) {
+        EXPECT_NE(judge(), Verdict::waits);
+        is_asked_and_answers();
+    }
+    EXPECT_EQ(judge(), Verdict::waits);
 }
 
 TEST_F(Asked, OneWhoseLayerRunsIsWaitedForLongAndNotForEver) {
