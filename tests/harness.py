@@ -36,9 +36,6 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 MARK = "RANK_TEST_RUN"
 SHARED_MEMORY = Path("/dev/shm")
-#: For programs whose steps take long on a machine with fewer processors than ranks, where each message waits for the
-#: scheduler, or that have hundreds of parts. Still far from what a path that only gives up again and again would take.
-PATIENT_STEPS = "--step-seconds=25"
 #: Seconds that end a hang and judge nothing: of commands, compilers and launches, which take some seconds, ...
 HANG_S = 300.0
 #: ... and of builds, many ranks and long sequences, which take minutes.

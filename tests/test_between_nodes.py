@@ -25,8 +25,6 @@ TWO_NODES: Mapping[str, str] = {
     "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": str(CHUNK),
 }
 
-# Threads of message_windows.cpp, with time for a sanitizer's build.
-PATIENT_THREADS = (harness.PATIENT_STEPS, "--threads")
 # So little pinned memory that a few messages of message_windows.cpp fill it.
 SMALL_POOL: Mapping[str, str] = {**TWO_NODES, "AWAKEN_PINNED_POOL": "256K"}
 
@@ -101,8 +99,6 @@ def check(
     command: list[str | Path] = [program, f"--gpu={gpu}", *arguments]
     if name not in ("between_nodes", "message_windows"):
         command = [part for part in command if not str(part).startswith("--distance")]
-    # Messages of megabytes have hundreds of parts here, which is not what time limits of other tests were made for.
-    command.append(harness.PATIENT_STEPS)
     report = folder / "report.json"
     environment = {**settings, "AWAKEN_REPORT": str(report)}
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
@@ -155,18 +151,29 @@ def test_message_windows(
     assert calls.get("pipelined", 0) > 0, calls
 
 
+# (cases of message_windows.cpp, bytes of a part)
+WITHOUT_MPI = (
+    (("--filter=then_without_mpi", "--except=then_without_mpi_slow"), 64 << 10),
+    # Of parts of this size no MPI takes one before the receiver has asked for it.
+    (("--filter=then_without_mpi_slow",), 256 << 10),
+)
+
+
+@pytest.mark.parametrize(("cases", "part"), WITHOUT_MPI, ids=["late_and_stopped", "slow"])
 @pytest.mark.parametrize(("mpi", "emulate"), [("mpich", "cuda:2"), ("openmpi", "hip:2")])
 def test_a_complete_message_needs_no_more_of_its_sender(
     mpi: str,
     emulate: str,
+    cases: tuple[str, ...],
+    part: int,
     tmp_path: Path,
     awaken_program: Path,
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    """The sender waits for a receiver that is only late, as for any large message, and may then do without MPI."""
-    settings = {**TWO_NODES, "AWAKEN_TUNE_NETWORK_BYTES": "64K", "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "64K"}
-    arguments = ("--mix=device", "--filter=then_without_mpi", "--chunk-bytes=65536")
+    """The sender waits for a receiver that is only late, however late, and may then do without MPI."""
+    settings = {**TWO_NODES, "AWAKEN_TUNE_NETWORK_BYTES": "64K", "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": str(part)}
+    arguments = ("--mix=device", *cases, f"--chunk-bytes={part}")
     case: Case = (mpi, emulate, "message_windows", 2, arguments)
     calls = check(case, rank_program(mpi, "message_windows"), mpi_named(mpi), tmp_path, harness.HANG_S, settings)
     assert calls.get("pipelined", 0) > 0, calls
@@ -257,7 +264,7 @@ def network_spaces() -> Iterator[dict[str, str]]:
 SpacesCase = tuple[str, tuple[str, ...], int, str]
 
 SPACES_DEFAULT: tuple[SpacesCase, ...] = (
-    ("between_nodes", ("--mix=device", harness.PATIENT_STEPS), 1, "pipelined"),
+    ("between_nodes", ("--mix=device",), 1, "pipelined"),
     ("collective_sequences", (), 1, "staged"),
     ("one_sided", ("--shadows", "--except=shared", "--mix=device"), 1, "staged"),
 )
@@ -320,10 +327,10 @@ def test_two_network_spaces(
 @pytest.mark.parametrize(
     ("mpi", "emulate", "name", "options"),
     [
-        ("mpich", "cuda:2", "between_nodes", ("--step-seconds=9",)),
-        ("openmpi", "hip:2", "between_nodes", ("--step-seconds=9",)),
-        pytest.param("mpich", "cuda:2", "message_windows", PATIENT_THREADS, marks=pytest.mark.long),
-        pytest.param("openmpi", "hip:2", "message_windows", PATIENT_THREADS, marks=pytest.mark.long),
+        ("mpich", "cuda:2", "between_nodes", ()),
+        ("openmpi", "hip:2", "between_nodes", ()),
+        pytest.param("mpich", "cuda:2", "message_windows", ("--threads",), marks=pytest.mark.long),
+        pytest.param("openmpi", "hip:2", "message_windows", ("--threads",), marks=pytest.mark.long),
     ],
 )
 def test_between_nodes_linked(

@@ -62,7 +62,7 @@ def run(
         **settings,
     }
     command = harness.rank_command(mpi, 2, [launcher, harness.awaken(), "exec", "--"], with_awaken=False)
-    command += [str(program), f"--gpu={emulate.split(':')[0]}", "--mix=device", harness.PATIENT_STEPS]
+    command += [str(program), f"--gpu={emulate.split(':')[0]}", "--mix=device"]
     command += [f"--except={case}" for case in NATIVE_BUGS[mpi.name]]
     harness.run(command, environment, harness.HANG_S, foreign_files=mpi.foreign_files).check()
     answer: dict[str, Any] = json.loads(report.read_text())

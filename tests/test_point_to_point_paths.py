@@ -7,7 +7,6 @@ memory_churn.cpp (memory that comes and goes) and processes.cpp (the edges of a 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -111,12 +110,8 @@ def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
     path, _, emulate, name, ranks, arguments = case
     arguments = (*PROGRAMS[name], *arguments)
     environment = dict(PATHS[path])
-    if name == "memory_churn":
-        if "--long" not in arguments:
-            environment["AWAKEN_EMULATE_MEMORY"] = f"{CARD_MIB}M"
-    elif ranks > (os.cpu_count() or 1):
-        # Ranks that poll in turns on one processor wait for its scheduler's time slices.
-        arguments += (harness.PATIENT_STEPS,)
+    if name == "memory_churn" and "--long" not in arguments:
+        environment["AWAKEN_EMULATE_MEMORY"] = f"{CARD_MIB}M"
     command = [program, gpu_option(emulate), *arguments]
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
     result.check()
@@ -169,7 +164,7 @@ def test_host_memory_is_fetched_into_device_memory(
     mpi, emulate, name, settings, mix, paths = case
     report = tmp_path / "report.json"
     environment = {"AWAKEN_TUNE_HOST_OFFER_BYTES": "1", "AWAKEN_REPORT": str(report), **settings}
-    command = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}", harness.PATIENT_STEPS]
+    command = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}"]
     result = harness.run_ranks(
         mpi_named(mpi), 2, command, emulate=emulate, environment=environment, timeout=harness.HANG_S
     )

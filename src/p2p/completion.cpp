@@ -124,6 +124,8 @@ class Carriers {
         for (unsigned turn = 0; _exchanging && !advance(); ++turn) {
             if (turn % kOthers == kOthers - 1) {
                 owner.requests.advance_exchanges();  // also those that this call does not wait for
+            } else {
+                owner.neighbours.look_at_network();  // or a sender takes this process for one that waits in the MPI
             }
             if (turn > kEager) {
                 sched_yield();

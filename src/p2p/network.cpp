@@ -311,7 +311,7 @@ void RemoteShipment::lose() noexcept {
 RemoteFetch::RemoteFetch(Network& network, p2p::Lane& lane, const int peer, const std::uint32_t id,
                          const std::size_t size, const std::size_t chunk_bytes, void* const buffer,
                          const gpu::PointerInfo& info, const std::size_t capacity,
-                         std::shared_ptr<const transfer::TypedMemory> typed)
+                         std::shared_ptr<const transfer::TypedMemory> typed, std::atomic<std::size_t>& fetching)
     : _network(network),
       _lane(lane),
       _peer(peer),
@@ -321,13 +321,16 @@ RemoteFetch::RemoteFetch(Network& network, p2p::Lane& lane, const int peer, cons
       _buffer(static_cast<std::byte*>(buffer)),
       _info(info),
       _typed(std::move(typed)),
-      _wanted(std::min(size, capacity)) {
+      _wanted(std::min(size, capacity)),
+      _from_peer(fetching) {
+    _from_peer.fetch_add(1);
     _network._fetching.fetch_add(1);
 }
 
 void RemoteFetch::end() noexcept {
     if (!std::exchange(_over, true)) {
         _lane.leave(_id);
+        _from_peer.fetch_sub(1);
         _network._fetching.fetch_sub(1);
     }
 }
@@ -543,12 +546,17 @@ void Network::stop() {
         }
     }
     look();
-    for (MPI_Request& ping : _listening) {
-        if (ping != MPI_REQUEST_NULL && native.Cancel(&ping) == MPI_SUCCESS) {
-            native.Wait(&ping, MPI_STATUS_IGNORE);
+    for (std::size_t at = 0; at < _listening.size(); ++at) {
+        std::vector<MPI_Request>& pings = _listening_next[at];
+        pings.push_back(_listening[at]);
+        for (MPI_Request& ping : pings) {
+            if (ping != MPI_REQUEST_NULL && native.Cancel(&ping) == MPI_SUCCESS) {
+                native.Wait(&ping, MPI_STATUS_IGNORE);
+            }
         }
     }
     _listening.clear();
+    _listening_next.clear();
     _heard.clear();
     native.Comm_free(&_comm);
 }
@@ -574,6 +582,7 @@ void Network::complete_outgoing() {
         int done = 0;
         const int error = _owner.real.Test(&each->request, &done, MPI_STATUS_IGNORE);
         each = done != 0 || error != MPI_SUCCESS ? _outgoing.erase(each) : std::next(each);
+        asks_mpi();
     }
 }
 
@@ -586,6 +595,7 @@ void Network::complete_left() {
         } else {
             ++each;
         }
+        asks_mpi();
     }
 }
 
@@ -621,7 +631,10 @@ void Network::hear(const int peer, const Notice& notice) {
             clear(_sending[peer].under_way, notice.id);
             break;
         case Notice::listening:
-            _sending[peer].receiver.looked();
+            _sending[peer].receiver.looked(notice.bytes != 0);
+            break;
+        case Notice::deaf:
+            _sending[peer].receiver.fell_silent();
             break;
         default:
             break;
@@ -651,35 +664,71 @@ bool Network::listen_to(const int peer, MPI_Request& ping) {
 
 /// From now on that process may ask where this one is.
 bool Network::listen_to(const int peer) {
-    const std::size_t first = _heard.size() * kPings;
-    _heard.push_back(peer);
-    _listening.resize(first + kPings, MPI_REQUEST_NULL);
+    std::vector<MPI_Request> pings;
     bool all = true;
-    for (std::size_t at = first; at < _listening.size(); ++at) {
-        all = all && listen_to(peer, _listening[at]);
+    for (std::size_t ping = 0; ping < kPings; ++ping) {
+        MPI_Request& request = pings.emplace_back(MPI_REQUEST_NULL);
+        all = all && listen_to(peer, request);
     }
+    _heard.push_back(peer);
+    _listening.push_back(pings.front());
+    pings.erase(pings.begin());
+    _listening_next.push_back(std::move(pings));
     return all;
 }
 
-/// Not while the network goes down: who is told might be gone, and no ping is sent any more.
+/// Not while the network goes down: who is told might be gone, and no ping is sent any more. Two questions and no more:
+/// a sender that is faster than this process may have sent the next ping by then, and so on, while its message waits.
 void Network::listen_again() {
+    _questions = 0;
     const int count = static_cast<int>(_listening.size());
-    for (int found = 1; found != 0 && count != 0 && _open.load(std::memory_order_acquire);) {
-        int at = MPI_UNDEFINED;
-        if (_owner.real.Testany(count, _listening.data(), &at, &found, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
-            at == MPI_UNDEFINED || found == 0) {
-            return;
-        }
-        const auto index = static_cast<std::size_t>(at);
-        const int peer = _heard[index / kPings];
-        if (listen_to(peer, _listening[index])) {
-            Notice notice{};
-            notice.kind = Notice::listening;
-            tell(peer, notice);
-        }
+    if (count == 0 || !_open.load(std::memory_order_acquire)) {
+        return;
+    }
+    _answered.resize(_listening.size());
+    int answered = 0;
+    if (_owner.real.Testsome(count, _listening.data(), &answered, _answered.data(), MPI_STATUSES_IGNORE) !=
+            MPI_SUCCESS ||
+        answered == MPI_UNDEFINED) {
+        return;
+    }
+    for (int at = 0; at < answered; ++at) {
+        listen_again(static_cast<std::size_t>(_answered[static_cast<std::size_t>(at)]));
         // In one of so many looks the MPI has been asked about each receive, and a header that is here is seen.
         constexpr int kTurns = 64;
         _turns.store(kTurns, std::memory_order_relaxed);
+    }
+}
+
+/// The oldest ping from a process was answered, and perhaps more: all are told of, since the sender takes those that
+/// are not for answers without the layer.
+void Network::listen_again(const std::size_t index) {
+    const int peer = _heard[index];
+    std::vector<MPI_Request>& next = _listening_next[index];
+    std::array<int, kPings> ignored{};
+    int more = 0;
+    if (_owner.real.Testsome(static_cast<int>(next.size()), next.data(), &more, ignored.data(), MPI_STATUSES_IGNORE) !=
+            MPI_SUCCESS ||
+        more == MPI_UNDEFINED) {
+        more = 0;
+    }
+    std::erase(next, MPI_REQUEST_NULL);
+    for (int ping = 0; ping <= more; ++ping) {
+        Notice notice{};
+        notice.kind = listen_to(peer, next.emplace_back(MPI_REQUEST_NULL)) ? Notice::listening : Notice::deaf;
+        notice.bytes = _receiving[peer].fetching.load();
+        tell(peer, notice);
+    }
+    _listening[index] = next.front();
+    next.erase(next.begin());
+}
+
+/// Each question lets the MPI answer another ping. A process that is stopped after each of them, as one may be that has
+/// to give the processor up whenever the MPI finds nothing to do, must not answer kPings of them before it says so.
+void Network::asks_mpi() {
+    constexpr unsigned kMost = 2;
+    if (++_questions > kMost) {
+        listen_again();
     }
 }
 
@@ -716,6 +765,9 @@ bool Network::waits_in_mpi(const int peer, const p2p::Lane::Clock::time_point si
 
 void Network::look() {
     const Native& native = _owner.real;
+    listen_again();
+    // Before the notices: what a receiver has said before it answered is heard before its answer counts.
+    complete_pings();
     for (int found = 1; found != 0;) {
         MPI_Status status{};
         if (native.Iprobe(MPI_ANY_SOURCE, kNoticeTag, _comm, &found, &status) != MPI_SUCCESS || found == 0) {
@@ -728,11 +780,10 @@ void Network::look() {
                         MPI_STATUS_IGNORE) == MPI_SUCCESS) {
             hear(peer, notice);
         }
+        asks_mpi();
     }
     answer();
-    listen_again();
     complete_outgoing();
-    complete_pings();
     complete_left();
 }
 
@@ -925,7 +976,7 @@ std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, void
     }
     announced.taken = header.generation;
     auto fetch = std::make_shared<RemoteFetch>(*this, receiving.lane, peer, header.id, header.bytes, header.chunk_bytes,
-                                               buffer, info, capacity, std::move(typed));
+                                               buffer, info, capacity, std::move(typed), receiving.fetching);
     // With the lock held, so that the sender hears of messages in the order in which they stand in line here.
     receiving.lane.join(header.id, true);
     Notice notice{};

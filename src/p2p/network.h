@@ -139,10 +139,10 @@ class RemoteShipment {
 /// A message on its way from another node. Used by one thread at a time, in calls of the program's.
 class RemoteFetch {
   public:
-    /// Stands in the lane already.
+    /// Stands in the lane already. `fetching`: counts those of its sender.
     RemoteFetch(Network& network, p2p::Lane& lane, int peer, std::uint32_t id, std::size_t size,
                 std::size_t chunk_bytes, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
-                std::shared_ptr<const transfer::TypedMemory> typed);
+                std::shared_ptr<const transfer::TypedMemory> typed, std::atomic<std::size_t>& fetching);
     ~RemoteFetch();
     RemoteFetch(const RemoteFetch&) = delete;
     RemoteFetch& operator=(const RemoteFetch&) = delete;
@@ -169,6 +169,7 @@ class RemoteFetch {
     const gpu::PointerInfo _info;
     const std::shared_ptr<const transfer::TypedMemory> _typed;
     const std::size_t _wanted;
+    std::atomic<std::size_t>& _from_peer;  ///< fetches from there that are not over
     std::deque<Chunk> _receiving, _copying;
     std::size_t _asked_for = 0;
     bool _over = false;
@@ -217,8 +218,7 @@ class Network {
     void tick() noexcept {
         if (_has_gpu.load(std::memory_order_relaxed)) {
             static thread_local p2p::Whereabouts::Clock::time_point last{};
-            constexpr std::chrono::microseconds kBetweenLooks{20};
-            if (const auto now = p2p::Whereabouts::Clock::now(); now - last > kBetweenLooks) {
+            if (const auto now = p2p::Whereabouts::Clock::now(); now - last > p2p::Whereabouts::kBetweenLooks) {
                 last = now;
                 poll();
             }
@@ -269,13 +269,14 @@ class Network {
     /// What processes tell each other, on a tag of its own.
     struct Notice {
         enum Kind : std::uint32_t {
-            query,     ///< I want to send headers; these lengths (words) I have sent messages of
-            ready,     ///< you may; show this secret (words)
-            announce,  ///< the next message of length `id` is a header, for so many bytes
-            plain,     ///< messages of length `id` never are
-            come,      ///< I am receiving the message `id`
-            taken,     ///< I have it
-            listening  ///< I have a receive for another ping
+            query,      ///< I want to send headers; these lengths (words) I have sent messages of
+            ready,      ///< you may; show this secret (words)
+            announce,   ///< the next message of length `id` is a header, for so many bytes
+            plain,      ///< messages of length `id` never are
+            come,       ///< I am receiving the message `id`
+            taken,      ///< I have it
+            listening,  ///< I have a receive for another ping; bytes: so many of your messages I am receiving
+            deaf        ///< I have none, and get none
         };
         std::uint32_t kind;
         std::uint32_t id;
@@ -320,6 +321,7 @@ class Network {
             std::uint64_t bytes = 0;
         };
         p2p::Lane lane;
+        std::atomic<std::size_t> fetching{0};
         Bits plain{};
         bool answered = false;
         std::unordered_map<std::uint32_t, Announced> announced;
@@ -344,6 +346,8 @@ class Network {
     [[nodiscard]] bool listen_to(int peer, MPI_Request& ping);
     [[nodiscard]] bool listen_to(int peer);
     void listen_again();
+    void listen_again(std::size_t index);
+    void asks_mpi();
     void complete_pings();
     [[nodiscard]] std::shared_ptr<RemoteShipment> make(int peer, const void* buffer, const gpu::PointerInfo& info,
                                                        std::size_t bytes, std::size_t chunk_bytes,
@@ -384,10 +388,13 @@ class Network {
     std::unordered_map<int, Sending> _sending;
     std::unordered_map<int, Receiving> _receiving;  ///< of those that have asked
     std::vector<int> _unanswered;
-    std::list<Outgoing> _outgoing;        ///< the MPI reads them where they are
-    std::vector<int> _heard;              ///< whose pings there are receives for
-    std::vector<MPI_Request> _listening;  ///< these, kPings for each
-    std::size_t _pings = 0;               ///< of this process's own, under way
+    std::list<Outgoing> _outgoing;                          ///< the MPI reads them where they are
+    std::vector<int> _heard;                                ///< whose pings there are receives for
+    std::vector<MPI_Request> _listening;                    ///< the oldest of these of each
+    std::vector<int> _answered;                             ///< indices of those that were answered
+    std::vector<std::vector<MPI_Request>> _listening_next;  ///< the others, of which the MPI completes none before it
+    unsigned _questions = 0;                                ///< to the MPI, without a look for pings
+    std::size_t _pings = 0;                                 ///< of this process's own, under way
     std::deque<Chunk> _left;
     std::size_t _left_bytes = 0;
 };

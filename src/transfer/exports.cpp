@@ -370,11 +370,12 @@ ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t by
 }
 
 void ExportedPool::trim_idle() noexcept {
+    if (_state->next_due.load(std::memory_order_relaxed) != State::kNever) trim_idle(State::Clock::now());
+}
+
+void ExportedPool::trim_idle(const std::chrono::steady_clock::time_point now) noexcept {
     State& state = *_state;
-    const State::Clock::rep due = state.next_due.load(std::memory_order_relaxed);
-    if (due == State::kNever) return;
-    const State::Clock::time_point now = State::Clock::now();
-    if (now.time_since_epoch().count() < due) return;
+    if (now.time_since_epoch().count() < state.next_due.load(std::memory_order_relaxed)) return;
     std::unique_lock lock(state.mutex);
     for (;;) {
         const auto blocks = state.oldest();

@@ -72,6 +72,8 @@ class ExportedPool {
     [[nodiscard]] Block acquire(int device, std::size_t bytes);
     /// Gives back free blocks that were idle for long enough; whoever makes progress calls it now and then.
     void trim_idle() noexcept;
+    /// The same, as of that time.
+    void trim_idle(std::chrono::steady_clock::time_point now) noexcept;
     /// Gives all free blocks back; called while the runtime is still there. Safe to call twice.
     void shut_down() noexcept;
     [[nodiscard]] Statistics statistics() const;

@@ -7,7 +7,6 @@
 //
 //     --chunk-bytes=N    size of the parts
 //     --distance=N       between a rank and its partner in another node: a power of two
-//     --step-seconds=S   another time limit
 //     --threads          MPI_THREAD_MULTIPLE, for the cases of several threads (they do nothing without)
 #include <array>
 #include <thread>
@@ -423,7 +422,6 @@ void add_cases(Suite& suite) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    set_step_seconds(take_option(argc, argv, "--step-seconds"));
     if (const auto text = take_option(argc, argv, "--chunk-bytes")) chunk_bytes = std::stoi(*text);
     if (const auto text = take_option(argc, argv, "--distance")) distance = std::stoi(*text);
     const bool threads = take_option(argc, argv, "--threads").has_value();

@@ -1,9 +1,8 @@
-// Legal programs that must not hang, and must not dawdle: an operation completes whatever its peer is doing meanwhile,
-// be it that the peer sits in a call of which a layer over MPI notices nothing, computes, or has other debts first.
+// Legal programs that must not hang: an operation completes whatever its peer is doing meanwhile, be it that the peer
+// sits in a call of which a layer over MPI notices nothing, computes, or has other debts first.
 //
-// Every step has a time limit (steps.h), so a path that gets on only after giving up on somebody fails here.
+// Whatever waits for something that only a later step would do hangs in its step, which the watch-dog names (steps.h).
 //
-//     --step-seconds=S   another time limit
 //     --threads          MPI_THREAD_MULTIPLE, for the cases of several threads (they do nothing without)
 #include <array>
 #include <atomic>
@@ -1023,7 +1022,6 @@ void add_cases(Suite& suite) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    set_step_seconds(take_option(argc, argv, "--step-seconds"));
     const bool threads = take_option(argc, argv, "--threads").has_value();
     Suite suite(argc, argv);
     int provided = MPI_THREAD_SINGLE;

@@ -8,19 +8,22 @@
 //
 //     --chunk-bytes=N    size of the parts
 //     --distance=N       between a rank and its partner in another node: a power of two
-//     --step-seconds=S   another time limit
 //     --threads          MPI_THREAD_MULTIPLE, for the cases of several threads (they do nothing without)
 #include <sched.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <functional>
+#include <memory>
 #include <thread>
 
 #include "shared_words.h"
+#include "slow_mpi.h"
 #include "steps.h"
 
 using namespace ranks;
@@ -61,6 +64,7 @@ class Window {
             _buffers.push_back(run.input(to_size(bytes_of(at))));
     }
     [[nodiscard]] int count() const { return static_cast<int>(_buffers.size()); }
+    [[nodiscard]] Kind kind() const { return _run.kind_of(_buffers.front()); }
 
     [[nodiscard]] std::vector<MPI_Request> send(const int to) {
         std::vector<MPI_Request> requests(_buffers.size());
@@ -165,20 +169,48 @@ void one_way(Run& run, const Complete& complete, const bool backwards) {
     }
 }
 
-/// One rank is late, as any may be. The other's messages are complete for it at some time; then it does without MPI
-/// until the late one has its messages too. When the late one's own sends complete is not asked: MPICH may leave it
-/// waiting for its receiver's next call although that has the messages, also of host memory and without the layer.
-void then_without_mpi(Run& run) {
+/// Keeps another process from the processor, again and again for longer than anybody might take for a sign that it is
+/// somewhere else, and lets it run for moments. Goes on by itself; at the end the process runs.
+class Stopping {
+  public:
+    explicit Stopping(const pid_t process)
+        : _process(process), _thread([this] {
+              for (unsigned turn = 0; !_over; ++turn) {
+                  kill(_process, SIGSTOP);
+                  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                  kill(_process, SIGCONT);
+                  std::this_thread::sleep_for(std::chrono::microseconds(turn * 37 % 500));
+              }
+          }) {}
+    Stopping(const Stopping&) = delete;
+    Stopping& operator=(const Stopping&) = delete;
+    ~Stopping() {
+        _over = true;
+        _thread.join();
+    }
+
+  private:
+    const pid_t _process;
+    std::atomic<bool> _over{false};
+    std::thread _thread;
+};
+
+/// One rank is late, as any may be; `stopped`: and its partner sees to it that it remains so. The other's messages are
+/// complete for it at some time; then it does without MPI until the late one has its messages too: it hangs if it was
+/// told so too early. When the late one's own sends complete is not asked: MPICH may leave it waiting for its
+/// receiver's next call although that has the messages, also of host memory and without the layer.
+void then_without_mpi(Run& run, const bool stopped) {
     const Pair pair(run);
     SharedWords words(run.comm);
     if (!pair.active) return;
-    constexpr int kMany = 16;
     constexpr std::chrono::milliseconds kLate{10};
-    constexpr std::chrono::seconds kTooLong{10};
+    const int many = stopped ? 4 : 16;
     using Clock = std::chrono::steady_clock;
     std::atomic<int>& told = words[pair.first];
+    std::atomic<int>& process = words[SharedWords::kCount / 2 + pair.first];
+    if (!pair.lower) process = static_cast<int>(getpid());
     for (int round = 1; round <= 3; ++round) {
-        Window there(run, 0, kMany), back(run, kMany, kMany);
+        Window there(run, 0, many), back(run, many, many);
         Window &out = pair.lower ? there : back, &in = pair.lower ? back : there;
         std::vector<MPI_Request> requests = out.send(pair.peer);
         const Clock::time_point start = Clock::now();
@@ -191,12 +223,62 @@ void then_without_mpi(Run& run) {
             await_all(run, requests);
             continue;
         }
+        while (process == 0)
+            sched_yield();
+        std::unique_ptr<Stopping> stopping;
+        if (stopped) stopping = std::make_unique<Stopping>(process);
         requests.insert(requests.end(), arriving.begin(), arriving.end());
         await_all(run, requests);
-        const Clock::time_point end = Clock::now() + kTooLong;
-        while (told < round && Clock::now() < end)
+        const Step step(run, "a message that was complete for its sender reaches its receiver");
+        while (told < round)
             sched_yield();
-        run.expect(told >= round, "a message that was complete for its sender did not reach its receiver");
+    }
+}
+
+/// The same with a receiver that is kept from the processor after each question to the MPI, for longer than its sender
+/// waits between two of its own. So the sender gets as many answers as it can before the receiver's layer says a word,
+/// and must not take it for one that waits in the MPI: its message is complete when the receiver has it.
+[[maybe_unused]] void then_without_mpi_slow(Run& run, const bool tests) {
+    const Pair pair(run);
+    SharedWords words(run.comm);
+    if (!pair.active) return;
+    constexpr int kPauseMs = 5;
+    constexpr int kParts = 41;  // of a message of Window
+    constexpr int kWindow = 4;  // of the receiver's: so many may have arrived when it has asked about none of them
+    std::atomic<int>& told = words[pair.first];
+    std::atomic<int>& taken = words[SharedWords::kCount / 2 + pair.first];
+    // In the first round they find each other, and its message may travel as a whole.
+    for (int round = 0; round < 3; ++round) {
+        Window window(run, 0, 1);
+        const bool in_parts = round > 0 && !run.reference() && !host_accessible(window.kind());
+        if (pair.lower) {
+            std::vector<MPI_Request> requests = window.send(pair.peer);
+            await_all(run, requests);
+            const int taken_then = taken;
+            const Step step(run, "a message that was complete for its sender reaches its receiver");
+            while (told <= round)
+                sched_yield();
+            if (!in_parts) continue;
+            run.expect(taken == round * kParts, format("%d parts of %d messages", taken.load(), round));
+            run.expect(taken_then >= round * kParts - kWindow,
+                       format("a message was complete when its receiver had taken %d of its %d parts",
+                              taken_then - (round - 1) * kParts, kParts));
+        } else {
+            if (round > 0) {
+                slow_mpi::part_bytes = chunk_bytes;
+                slow_mpi::parts = &taken;
+                slow_mpi::pause_ms = kPauseMs;
+            }
+            std::vector<MPI_Request> requests = window.receive(pair.peer);
+            if (tests) {
+                by_test_backwards(run, requests);
+            } else {
+                await_all(run, requests);
+            }
+            slow_mpi::pause_ms = 0;
+            slow_mpi::parts = nullptr;
+            told = round + 1;
+        }
     }
 }
 
@@ -567,7 +649,13 @@ void add_cases(Suite& suite) {
         suite.add("backwards_" + name, [complete = complete](Run& run) { one_way(run, complete, true); });
     }
     suite.add("crossed", crossed);
-    suite.add("then_without_mpi", then_without_mpi);
+    suite.add("then_without_mpi", [](Run& run) { then_without_mpi(run, false); });
+    suite.add(
+        "then_without_mpi_stopped", [](Run& run) { then_without_mpi(run, true); }, 2, Weight::heavy);
+#if RANKS_HAVE_SLOW_MPI
+    suite.add("then_without_mpi_slow_wait", [](Run& run) { then_without_mpi_slow(run, false); }, 2, Weight::heavy);
+    suite.add("then_without_mpi_slow_test", [](Run& run) { then_without_mpi_slow(run, true); }, 2, Weight::heavy);
+#endif
     for (const Elsewhere& place : places()) {
         suite.add(std::string("posted_") + place.name, [place](Run& run) { elsewhere(run, place, true); });
         suite.add(std::string("late_") + place.name, [place](Run& run) { elsewhere(run, place, false); });
@@ -612,7 +700,6 @@ bool given_away_at_the_end(Gpu& gpu) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    set_step_seconds(take_option(argc, argv, "--step-seconds"));
     if (const auto text = take_option(argc, argv, "--distance")) distance = std::stoi(*text);
     if (const auto text = take_option(argc, argv, "--chunk-bytes")) chunk_bytes = std::stoi(*text);
     const bool threads = take_option(argc, argv, "--threads").has_value();
@@ -629,8 +716,7 @@ int main(int argc, char** argv) {
     if (rank == 0 && several_threads) std::printf("# several threads\n");
     add_cases(suite);
     const int status = suite.run();
-    constexpr unsigned kEndSeconds = 20;
-    detail::set_watchdog(kSlowness * kEndSeconds);
+    detail::set_watchdog(kSlowness * kLimitSeconds);
     const bool right = given_away_at_the_end(suite.gpu());
     MPI_Finalize();
     detail::set_watchdog(0);

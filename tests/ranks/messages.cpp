@@ -1187,7 +1187,6 @@ void add_cases(Suite& suite) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    set_step_seconds(take_option(argc, argv, "--step-seconds"));
     const bool threads = take_option(argc, argv, "--threads").has_value();
     Suite suite(argc, argv);
     int provided = MPI_THREAD_SINGLE;

@@ -393,7 +393,7 @@ int main(int argc, char** argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
     std::snprintf(detail::running_case, sizeof detail::running_case, "%s", mode.c_str());
     signal(SIGALRM, detail::say_what_hangs);
-    detail::set_watchdog(60);
+    detail::set_watchdog(kSlowness * kLimitSeconds);
     MPI_Init(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     const World world;

@@ -1,13 +1,14 @@
-// What the cases about completion and about messages share: options of their own, time limits, tokens, room for
-// buffered sends.
+// What the cases about completion and about messages share: options of their own, steps, tokens, room for buffered
+// sends.
 #pragma once
 
 #include <mpi.h>
 
 #include <cstddef>
+#include <cstdio>
+#include <cstring>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "support.h"
@@ -34,29 +35,28 @@ inline std::optional<std::string> take_option(int& argc, char** argv, const std:
     return value;
 }
 
-/// What a step of a case may take. A message path that gets on only because somebody gave up waiting is found by this,
-/// long before the watch-dog speaks.
-inline double step_seconds = kSlowness;
-
-inline void set_step_seconds(const std::optional<std::string>& text) {
-    if (text) step_seconds = kSlowness * std::stod(*text);
-}
-
-/// A step that must be over soon: from the construction to the end of the scope.
+/// Part of a case, from the construction to the end of the scope. It has the watch-dog's whole time for itself, and the
+/// watch-dog tells its name: a message path that hangs is found by that. How long a step takes is no matter of a test,
+/// since it depends on what else the machine does; `--times` prints it for a look by hand.
 class Step {
   public:
-    Step(Run& run, std::string name) : _run(run), _name(std::move(name)), _start(MPI_Wtime()) {}
+    Step(Run& run, const std::string& name) : _length(std::strlen(detail::running_case)), _start(MPI_Wtime()) {
+        std::snprintf(detail::running_case + _length, sizeof detail::running_case - _length, ": %s", name.c_str());
+        detail::set_watchdog(detail::watchdog_seconds);
+        _tells = detail::print_times && run.rank == 0;
+    }
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;
     ~Step() {
-        const double seconds = MPI_Wtime() - _start;
-        if (seconds > step_seconds) _run.problem(format("%s took %.3f s", _name.c_str(), seconds));
+        if (_tells) std::printf("# step %.6f s %s\n", MPI_Wtime() - _start, detail::running_case);
+        detail::running_case[_length] = '\0';
+        detail::set_watchdog(detail::watchdog_seconds);
     }
 
   private:
-    Run& _run;
-    std::string _name;
-    double _start;
+    const std::size_t _length;
+    const double _start;
+    bool _tells = false;
 };
 
 /// A message without content, from which its receiver learns that the sender has come to this place.

@@ -509,13 +509,21 @@ inline void say_what_hangs(int) {
     if (write(STDERR_FILENO, text, static_cast<std::size_t>(length)) < 0) _exit(124);
 }
 
+inline unsigned watchdog_seconds = 0;
+
 /// From now on, and for so long; 0: no more.
 inline void set_watchdog(unsigned seconds) {
+    watchdog_seconds = seconds;
     first_part_over = 0;
     second_part = std::max(seconds / 3, 1U);
     alarm(seconds == 0 ? 0 : std::max(seconds, second_part + 1) - second_part);
 }
+
+inline bool print_times = false;
 }  // namespace detail
+
+/// How long anything may take that must happen; it is there to end a hang, and far more than a busy machine needs.
+inline constexpr unsigned kLimitSeconds = 60;
 
 /// A program's cases and its command line.
 ///
@@ -525,7 +533,8 @@ inline void set_watchdog(unsigned seconds) {
 ///     --except=TEXT              no case whose name contains TEXT (several: give it again), for bugs of an MPI
 ///     --mix=TEXT                 only mixes whose name contains TEXT
 ///     --seed=N                   another draw of data and of drawn mixes
-///     --watchdog=SECONDS         say so on stderr when one case takes longer (default 60)
+///     --watchdog=SECONDS         say so on stderr when a case, or one of its steps, takes longer (default 60)
+///     --times                    print what each step has taken, for a look by hand (steps.h)
 ///     --long                     with the cases that need minutes or gigabytes
 class Suite {
   public:
@@ -549,6 +558,8 @@ class Suite {
                 _seed = std::stoull(value);
             } else if (key == "--watchdog") {
                 _watchdog_seconds = static_cast<unsigned>(std::stoul(value));
+            } else if (key == "--times") {
+                detail::print_times = true;
             } else if (key == "--long") {
                 _long = true;
             } else {
@@ -683,7 +694,7 @@ class Suite {
     std::vector<std::string> _exceptions;
     std::string _mix_filter;
     std::uint64_t _seed = 1;
-    unsigned _watchdog_seconds = 60;
+    unsigned _watchdog_seconds = kLimitSeconds;
     bool _long = false;
 };
 

@@ -70,10 +70,10 @@ class Member {
         return round;
     }
     /// How it failed.
-    std::string failure(const Arguments& arguments, const Clock::duration limit = kLimit) {
+    std::string failure(const Arguments& arguments) {
         auto round = team->begin(arguments);
         try {
-            wait_until([&] { return round->advance(); }, "a failure", limit);
+            wait_until([&] { return round->advance(); }, "a failure");
         } catch (const Error& error) {
             return error.what();
         }
@@ -302,7 +302,7 @@ SCENARIO(the_other_is_killed) {
             reduce(side, Kind::device, Kind::device, 1000, Round::Decision::ours, false);
             Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
             node.wire->hear();
-            const std::string said = side.failure(side.allreduce(send, receive, 1000), kPromptly + kPromptly);
+            const std::string said = side.failure(side.allreduce(send, receive, 1000));
             require(said.find("rank 1 of MPI_COMM_WORLD ended") != std::string::npos, said);
         },
         [&](Node& node) {

@@ -620,22 +620,32 @@ TEST_F(EmulatedCuda, FillsAndDeviceCopiesAndSmallUploadsReturnEarly) {
         EXPECT_EQ(driver().stream_synchronize(other), kSuccess);
         return *seen;
     };
+    // What returns early does so behind a gate, and does nothing before that is open.
+    Gate fill_gate;
+    ASSERT_EQ(driver().host_function(nullptr, &Gate::wait, &fill_gate), kSuccess);
     ASSERT_EQ(driver().fill(address, 2, 4096), kSuccess);
     EXPECT_EQ(glimpse(), 1);
     EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+    fill_gate.open = true;
     ASSERT_EQ(driver().synchronize(), kSuccess);
     EXPECT_EQ(glimpse(), 2);
 
     unsigned char small[64];
     std::memset(small, 3, sizeof small);
+    Gate upload_gate;
+    ASSERT_EQ(driver().host_function(nullptr, &Gate::wait, &upload_gate), kSuccess);
     ASSERT_EQ(driver().to_device(address, small, sizeof small), kSuccess);
     std::memset(small, 9, sizeof small);  // taken at the call
     EXPECT_EQ(glimpse(), 2);
+    upload_gate.open = true;
     ASSERT_EQ(driver().synchronize(), kSuccess);
     EXPECT_EQ(glimpse(), 3);
 
+    Gate copy_gate;
+    ASSERT_EQ(driver().host_function(nullptr, &Gate::wait, &copy_gate), kSuccess);
     ASSERT_EQ(driver().between(address, source, 4096), kSuccess);
     EXPECT_EQ(glimpse(), 3);
+    copy_gate.open = true;
     ASSERT_EQ(driver().synchronize(), kSuccess);
     EXPECT_EQ(glimpse(), 7);
 

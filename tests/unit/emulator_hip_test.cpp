@@ -1,9 +1,11 @@
 // The emulated HIP runtime. Built once per major version of ROCm (AWAKEN_HIP_GENERATION): what is the same in all, and
 // what is not.
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "emulator_support.h"
@@ -50,6 +52,7 @@ struct Hip {
     int (*fill)(void*, int, std::size_t);
     int (*synchronize)();
     int (*query)(void*);
+    int (*host_function)(void*, void (*)(void*), void*);
     int (*attributes)(Attributes*, const void*);
     int (*attribute)(void*, int, void*);
     int (*range)(void**, std::size_t*, void*);
@@ -77,6 +80,7 @@ struct Hip {
         library.bind(fill, "hipMemset");
         library.bind(synchronize, "hipDeviceSynchronize");
         library.bind(query, "hipStreamQuery");
+        library.bind(host_function, "hipLaunchHostFunc");
         library.bind(attributes, "hipPointerGetAttributes");
         library.bind(attribute, "hipPointerGetAttribute");
         library.bind(range, "hipMemGetAddressRange");
@@ -180,8 +184,16 @@ TEST(EmulatedHip, RangesAndIdentities) {
 TEST(EmulatedHip, MemsetReturnsEarlyAndTheNullStreamKnows) {
     void* address = nullptr;
     ASSERT_EQ(hip().allocate(&address, 4096), kSuccess);
+    // Behind a gate: nothing is over before that is open.
+    std::atomic<bool> open{false};
+    const auto wait = [](void* gate) {
+        while (!static_cast<std::atomic<bool>*>(gate)->load())
+            std::this_thread::yield();
+    };
+    ASSERT_EQ(hip().host_function(nullptr, wait, &open), kSuccess);
     ASSERT_EQ(hip().fill(address, 3, 4096), kSuccess);
     EXPECT_EQ(hip().query(nullptr), kNotReady);
+    open = true;
     ASSERT_EQ(hip().synchronize(), kSuccess);
     EXPECT_EQ(hip().query(nullptr), kSuccess);
     std::array<unsigned char, 4096> data{};

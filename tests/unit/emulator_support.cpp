@@ -101,7 +101,7 @@ void from_text(const std::string& text, void* bytes, std::size_t count) {
 int main(int count, char** words) {
     using namespace awaken::emulator_test;
     if (count >= 3 && std::strcmp(words[1], "--scenario") == 0) {
-        alarm(60);  // a scenario that hangs ends, and fails
+        alarm(100);  // a scenario that hangs ends, and fails; later than whatever waits in it gives up
         const auto at = scenarios().find(words[2]);
         if (at == scenarios().end()) {
             std::fprintf(stderr, "no scenario %s\n", words[2]);
@@ -109,7 +109,8 @@ int main(int count, char** words) {
         }
         return at->second(std::vector<std::string>(words + 3, words + count));
     }
-    // The tests in this process itself; the driver reads its environment once. A delay that no scheduler can cause.
+    // The tests in this process itself; the driver reads its environment once. What is late is so by a time that makes
+    // a call seen which waits for it; tests that depend on what is not over yet have gates.
     setenv("AWAKEN_EMULATE", AWAKEN_TEST_EMULATE, 1);
     setenv("AWAKEN_EMULATE_DELAY_US", "30000", 1);
     for (const char* name : {"AWAKEN_EMULATE_FAULTS", "AWAKEN_EMULATE_MEMORY", "CUDA_VISIBLE_DEVICES",

@@ -138,7 +138,7 @@ struct CombineTest : ::testing::Test {
     }
     /// Waits as the host does: by looking at the word. False when it does not come.
     [[nodiscard]] bool word_becomes(const std::uint64_t value) const {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (std::atomic_ref(word()).load(std::memory_order_acquire) != value) {
             if (std::chrono::steady_clock::now() > deadline) return false;
         }

@@ -36,6 +36,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// It ends a hang; far more than anything here takes, also on a busy machine.
+constexpr auto kLimit = 60s;
+
 namespace fs = std::filesystem;
 
 /// Runs `body` in a child process; its exit status.
@@ -245,13 +248,13 @@ TEST_F(SegmentTest, ProcessesAgreeOnTheirRanks) {
         if (child == 0) {
             std::string why;
             const auto theirs = Segment::join(job(6, 2), 8192, why, folder);
-            const bool sound = theirs != nullptr && theirs->agree_on_ranks(each.theirs, each.ranks, 20s, [] {});
+            const bool sound = theirs != nullptr && theirs->agree_on_ranks(each.theirs, each.ranks, kLimit, [] {});
             _exit(sound == each.sound ? 0 : 1);
         }
         while (mine->processes() < 2) {
             std::this_thread::yield();
         }
-        EXPECT_EQ(mine->agree_on_ranks(each.mine, each.ranks, 20s, [] {}), each.sound);
+        EXPECT_EQ(mine->agree_on_ranks(each.mine, each.ranks, kLimit, [] {}), each.sound);
         int status = 0;
         ASSERT_EQ(waitpid(child, &status, 0), child);
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -272,8 +275,8 @@ TEST_F(SegmentTest, NobodyIsWaitedForThatIsNotToBeHeardOf) {
               }),
               0);
     ASSERT_EQ(mine->processes(), 2);
-    EXPECT_FALSE(mine->agree_on_ranks(0, 2, 20s, [] {}));
-    EXPECT_FALSE(mine->agree_on_ranks(0, 2, 20s, [] {})) << "the verdict stays";
+    EXPECT_FALSE(mine->agree_on_ranks(0, 2, kLimit, [] {}));
+    EXPECT_FALSE(mine->agree_on_ranks(0, 2, kLimit, [] {})) << "the verdict stays";
 }
 
 TEST_F(SegmentTest, ManyAtOnceGetOneSegmentAndOneIndexEach) {

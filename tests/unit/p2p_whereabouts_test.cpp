@@ -33,6 +33,11 @@ class Asked : public ::testing::Test {
         ASSERT_EQ(judge_after(kTime + 1us), Verdict::ping);
         answers();
     }
+    /// As often as a receiver can without its layer, but for so many times.
+    void is_asked_and_answers_but(const std::size_t missing) {
+        for (std::size_t ping = missing; ping < Whereabouts::kPings; ++ping)
+            is_asked_and_answers();
+    }
 
     Whereabouts receiver;
     Whereabouts::Clock::time_point now{std::chrono::hours{1}};
@@ -46,13 +51,24 @@ TEST_F(Asked, OneThatTakesChunksIsNotAsked) {
     }
 }
 
-TEST_F(Asked, OneThatAnswersTwiceAndWhoseLayerDoesNotRunWaits) {
-    is_asked_and_answers();
-    EXPECT_EQ(judge(), Verdict::unknown) << "perhaps it was only passing by";
-    is_asked_and_answers();
-    EXPECT_EQ(judge_after(kTime), Verdict::unknown) << "its layer may be about to tell that it has run";
-    EXPECT_EQ(judge_after(1us), Verdict::waits);
+TEST_F(Asked, OneThatAnswersAllPingsAndWhoseLayerDoesNotRunWaits) {
+    for (std::size_t ping = 0; ping < Whereabouts::kPings; ++ping) {
+        EXPECT_NE(judge(), Verdict::waits) << "perhaps it was only passing by";
+        is_asked_and_answers();
+    }
+    EXPECT_EQ(judge(), Verdict::waits);
     EXPECT_EQ(judge_after(std::chrono::hours{1}), Verdict::waits);
+}
+
+TEST_F(Asked, PingsThatFollowAnAnswerLeaveTimeForALookAndNotMore) {
+    is_asked_and_answers();
+    EXPECT_EQ(judge_after(Whereabouts::kBetweenPings), Verdict::unknown);
+    EXPECT_EQ(judge_after(1us), Verdict::ping);
+    answers();
+    receiver.looked();
+    receiver.looked();
+    EXPECT_EQ(judge_after(kTime), Verdict::unknown) << "of one whose layer runs, chunks are expected first";
+    EXPECT_EQ(judge_after(1us), Verdict::ping);
 }
 
 TEST_F(Asked, OneThatComputesIsWaitedForHoweverLong) {
@@ -61,30 +77,70 @@ TEST_F(Asked, OneThatComputesIsWaitedForHoweverLong) {
         EXPECT_EQ(judge_after(std::chrono::hours{1}), Verdict::unknown);
 }
 
-TEST_F(Asked, OneThatPassesByOnceIsWaitedFor) {
-    is_asked_and_answers();
+TEST_F(Asked, OneThatIsOnlyPassingByIsWaitedForHoweverLong) {
+    is_asked_and_answers_but(1);
     ASSERT_EQ(judge_after(kTime + 1us), Verdict::ping);
-    EXPECT_EQ(judge_after(std::chrono::hours{1}), Verdict::unknown);
+    for (int turn = 0; turn < 10; ++turn)
+        EXPECT_EQ(judge_after(std::chrono::hours{1}), Verdict::unknown);
 }
 
-TEST_F(Asked, OneThatIsKeptFromTheProcessorAfterEachAnswerIsNotTakenToWait) {
-    for (int turn = 0; turn < 5; ++turn) {
-        is_asked_and_answers();
-        EXPECT_EQ(judge_after(kTime + 10ms), Verdict::ping) << "one pause is no proof";
-        answers();
-        receiver.looked();  // what it does next when it runs again, for each of them
-        receiver.looked();
-        EXPECT_NE(judge(), Verdict::waits);
+/// A receiver in the loops of its layer, which is stopped after each question to its MPI, for as long as it takes. It
+/// answers a ping with each, and the word for the first comes only with the last of those that a layer may ask before
+/// it looks.
+TEST_F(Asked, OneThatIsStoppedAfterEachQuestionToItsMpiIsNotTakenToWait) {
+    for (const auto stopped : {Whereabouts::Clock::duration(kTime), Whereabouts::Clock::duration(10ms),
+                               Whereabouts::Clock::duration(std::chrono::hours{1})}) {
+        for (int turn = 0; turn < 10; ++turn) {
+            for (std::size_t question = 1; question < Whereabouts::kPings; ++question) {
+                ASSERT_EQ(judge_after(stopped + 1us), Verdict::ping);
+                answers();
+                EXPECT_NE(judge(), Verdict::waits) << "no pause is a proof";
+            }
+            took_a_chunk();
+            for (std::size_t word = 1; word < Whereabouts::kPings; ++word)
+                receiver.looked();
+        }
     }
+}
+
+TEST_F(Asked, OneThatIsStoppedBetweenItsWordsIsNotTakenToWait) {
+    is_asked_and_answers_but(1);
+    receiver.looked();  // the first of the words that it owes
+    is_asked_and_answers();
+    EXPECT_EQ(judge_after(kTime + 1us), Verdict::ping);
+    EXPECT_EQ(judge_after(std::chrono::hours{1}), Verdict::unknown) << "it does not answer before it goes on";
+    receiver.looked();
+    answers();
+    EXPECT_NE(judge(), Verdict::waits);
+}
+
+/// Its layer speaks of what it has answered, and then it waits in the MPI, where it has answered before the word came.
+TEST_F(Asked, AnswersAfterAWordThatComesLaterCount) {
+    is_asked_and_answers();
+    is_asked_and_answers();
+    receiver.looked();  // of the first one
+    for (std::size_t ping = 1; ping < Whereabouts::kPings; ++ping) {
+        EXPECT_NE(judge(), Verdict::waits);
+        is_asked_and_answers();
+    }
+    EXPECT_EQ(judge(), Verdict::waits);
 }
 
 TEST_F(Asked, OneWhoseLayerRunsIsWaitedForLongAndNotForEver) {
     for (std::size_t answer = 0; answer < Whereabouts::kMany; ++answer) {
+        EXPECT_NE(judge(), Verdict::waits);
         is_asked_and_answers();
-        EXPECT_EQ(judge(), Verdict::unknown);
         receiver.looked();
     }
-    EXPECT_EQ(judge_after(kTime + 1us), Verdict::waits);
+    EXPECT_EQ(judge(), Verdict::waits);
+}
+
+TEST_F(Asked, OneThatIsTakingAMessageIsWaitedForHoweverSlowItIs) {
+    for (std::size_t answer = 0; answer < 10 * Whereabouts::kMany; ++answer) {
+        ASSERT_NE(judge(), Verdict::waits);
+        is_asked_and_answers();
+        receiver.looked(true);
+    }
 }
 
 TEST_F(Asked, APauseOfTheSenderIsNoAnswer) {
@@ -95,9 +151,8 @@ TEST_F(Asked, APauseOfTheSenderIsNoAnswer) {
 }
 
 TEST_F(Asked, OneThatWasFoundToWaitDoesSoUntilItsLayerRuns) {
-    is_asked_and_answers();
-    is_asked_and_answers();
-    ASSERT_EQ(judge_after(kTime + 1us), Verdict::waits);
+    is_asked_and_answers_but(0);
+    ASSERT_EQ(judge(), Verdict::waits);
     took_a_chunk();  // its MPI did
     EXPECT_EQ(judge_after(kTime), Verdict::unknown);
     EXPECT_EQ(judge_after(1us), Verdict::waits);
@@ -116,9 +171,14 @@ TEST_F(Asked, AChunkMakesAnswersOfALayerThatRunsWorthNothing) {
     EXPECT_EQ(judge_after(kTime + 1us), Verdict::ping);
 }
 
-TEST_F(Asked, OneThatCannotBeAskedIsGivenTime) {
+TEST_F(Asked, OneThatHasNotSaidThatItListensIsNotAskedAndNotTakenToWait) {
     receiver = Whereabouts{};
-    EXPECT_EQ(judge_after(Whereabouts::kPatience * kTime), Verdict::unknown);
+    EXPECT_EQ(judge_after(std::chrono::hours{1}), Verdict::unknown);
+}
+
+TEST_F(Asked, OneWhoseMpiFailsItIsNotWaitedFor) {
+    receiver.fell_silent();
+    EXPECT_EQ(judge_after(kTime), Verdict::unknown);
     EXPECT_EQ(judge_after(1us), Verdict::waits);
 }
 

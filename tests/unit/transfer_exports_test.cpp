@@ -399,42 +399,44 @@ TEST_F(ExportedPoolTest, IdleBlocksGoBack) {
     EXPECT_EQ(allocated_bytes(), 2 * kMiB);
 }
 
+/// A moment that is after all before, and before all after.
+std::chrono::steady_clock::time_point a_moment() {
+    using Clock = std::chrono::steady_clock;
+    const auto wait_for_the_next = [](const Clock::time_point time) {
+        while (Clock::now() == time)
+            std::this_thread::yield();
+    };
+    wait_for_the_next(Clock::now());
+    const Clock::time_point moment = Clock::now();
+    wait_for_the_next(moment);
+    return moment;
+}
+
 TEST_F(ExportedPoolTest, OnlyThoseThatWereIdleLongEnoughGoBack) {
-    ExportedPool pool(gpu, exports, {.bytes = 32 * kMiB, .idle = 50ms});
+    ExportedPool pool(gpu, exports, kPatient);
+    const auto before = a_moment();
     pool.acquire(0, kMiB).release();
-    const auto freed = std::chrono::steady_clock::now();
-    while (pool.statistics().free_bytes != 0) {
-        pool.trim_idle();
-        std::this_thread::yield();
-    }
-    EXPECT_GE(std::chrono::steady_clock::now() - freed, 49ms);
+    const auto after = a_moment();
+    pool.trim_idle();
+    pool.trim_idle(before + kPatient.idle);
+    EXPECT_EQ(pool.statistics().free_bytes, 2 * kMiB);
+    pool.trim_idle(after + kPatient.idle);
+    EXPECT_EQ(pool.statistics().free_bytes, 0);
 }
 
 TEST_F(ExportedPoolTest, EachGoesBackInItsOwnTime) {
-    constexpr auto kIdle = 100ms;
-    ExportedPool pool(gpu, exports, {.bytes = 32 * kMiB, .idle = kIdle});
+    ExportedPool pool(gpu, exports, kPatient);
     ExportedPool::Block second = pool.acquire(0, kMiB);
     pool.acquire(0, 4 * kMiB).release();
-    const auto start = std::chrono::steady_clock::now();
-    while (std::chrono::steady_clock::now() < start + kIdle / 2) {
-        pool.trim_idle();
-        std::this_thread::yield();
-    }
-    const auto before = std::chrono::steady_clock::now();
+    const auto between = a_moment();
     second.release();
-    while (pool.statistics().free_bytes > 2 * kMiB) {
-        pool.trim_idle();
-        std::this_thread::yield();
-    }
-    const std::uint64_t left = pool.statistics().free_bytes;
-    // On a machine that was busy elsewhere meanwhile, the second may have become due as well.
-    if (std::chrono::steady_clock::now() < before + kIdle) {
-        EXPECT_EQ(left, 2 * kMiB);
-    }
-    while (pool.statistics().free_bytes != 0) {
-        pool.trim_idle();
-        std::this_thread::yield();
-    }
+    const auto after = a_moment();
+    pool.trim_idle(between + kPatient.idle);
+    EXPECT_EQ(pool.statistics().free_bytes, 2 * kMiB);
+    pool.trim_idle(between + kPatient.idle);
+    EXPECT_EQ(pool.statistics().free_bytes, 2 * kMiB);
+    pool.trim_idle(after + kPatient.idle);
+    EXPECT_EQ(pool.statistics().free_bytes, 0);
 }
 
 TEST_F(ExportedPoolTest, ABlockMayOutliveTheShutDown) {
