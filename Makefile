@@ -28,7 +28,7 @@ help: ## list the targets
 
 demo: ## set up, build what is shown, and show Awaken at work (no GPU needed)
 	@$(SETUP) build
-	@$(BUILD) demo
+	@$(BUILD) --first-look demo
 	@$(IN_VENV) .venv/bin/python apps/demo.py $(DEMO_ARGS)
 
 test: ## set up, build, and run the test suite

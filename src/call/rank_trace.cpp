@@ -24,7 +24,7 @@ constexpr std::uint64_t kPatience_ns = 60 * kSecond;
 constexpr std::uint64_t kForEver = ~std::uint64_t{0};
 /// No message of the program's is under way to a rank that waits in here, and what is waited for names its sender: the
 /// tag needs no agreement with anybody.
-constexpr int kTag = 32001;
+constexpr int kTraceTag = 32001;
 /// One good round trip is enough, and the first ones of two processes are slow.
 constexpr int kRoundTrips = 24;
 
@@ -164,11 +164,11 @@ bool RankTrace::answer(const int rank, const Clock deadline, const Go& go) {
     const Native& native = _owner.real;
     MPI_Request request = MPI_REQUEST_NULL;
     const auto send = [&](const std::int64_t* const words, const int count) {
-        return native.Isend(words, count, MPI_INT64_T, rank, kTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+        return native.Isend(words, count, MPI_INT64_T, rank, kTraceTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
                wait(request, deadline);
     };
     const auto receive = [&](std::int64_t& word) {
-        return native.Irecv(&word, 1, MPI_INT64_T, rank, kTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+        return native.Irecv(&word, 1, MPI_INT64_T, rank, kTraceTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
                wait(request, deadline);
     };
     const std::array<std::int64_t, 4> words = {go.number, go.spawned, go.origin_ns, go.clock};
@@ -189,11 +189,11 @@ bool RankTrace::ask(const Clock deadline, const bool first) {
     const Native& native = _owner.real;
     MPI_Request request = MPI_REQUEST_NULL;
     const auto send = [&](const std::int64_t& word) {
-        return native.Isend(&word, 1, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+        return native.Isend(&word, 1, MPI_INT64_T, 0, kTraceTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
                wait(request, deadline);
     };
     const auto receive = [&](std::int64_t* const words, const int count) {
-        return native.Irecv(words, count, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+        return native.Irecv(words, count, MPI_INT64_T, 0, kTraceTag, MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
                wait(request, deadline);
     };
     std::array<std::int64_t, 4> words{};

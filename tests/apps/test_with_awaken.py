@@ -11,10 +11,10 @@ from pathlib import Path
 
 import harness
 import pytest
-from app_runs import ABIS, EXAMPLES, PING_PONGS, ROOT, VENV, mpiexec
+from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, EXAMPLES, PING_PONGS, ROOT, mpiexec
 
-AWAKEN = VENV / "bin" / "awaken"
-EMULATOR = VENV / "lib" / "awaken" / "emulator"
+AWAKEN = AWAKEN_OF_BUILD
+EMULATOR = BUILD / "lib" / "awaken" / "emulator"
 GPUS = ("cuda:2", "hip:2", "hip5:2")
 USES_DEVICE_POINTERS = ("ping_pong_gpu_aware", "point_to_point", "reduce", "unified_memory")
 
