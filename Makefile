@@ -17,6 +17,9 @@ OLD := import sys; v = sys.version.split()[0]; sys.exit(sys.version_info < (3, 9
     "setup: " + sys.executable + " is Python " + v + ": use 3.9 or newer (make PYTHON=python3.11 ...)")
 SETUP := $(PYTHON) -c '$(OLD)' && $(PYTHON) tools/setup.py
 PYTEST := .venv/bin/python -m pytest -p no:cacheprovider
+# Tests at a time; jobs of several ranks run one after another all the same (harness.run). bench-check has the machine alone.
+WORKERS ?= 2
+PARALLEL = -n $(WORKERS) --dist loadgroup
 BUILD = $(IN_VENV) .venv/bin/python tools/build.py --preset $(PRESET) --jobs $(JOBS) --cmake="$(CMAKE_ARGS)"
 .NOTPARALLEL:
 .DEFAULT_GOAL := build
@@ -34,12 +37,12 @@ demo: ## set up, build what is shown, and show Awaken at work (no GPU needed)
 test: ## set up, build, and run the test suite
 	@$(SETUP) test
 	@$(BUILD) --tests
-	@$(IN_VENV) $(PYTEST) tests $(PYTEST_ARGS)
+	@$(IN_VENV) $(PYTEST) tests $(PARALLEL) $(PYTEST_ARGS)
 
 test-long: ## the test suite with its long cases (more ranks, more random programs)
 	@$(SETUP) test
 	@$(BUILD) --tests
-	@$(IN_VENV) $(PYTEST) tests --long $(PYTEST_ARGS)
+	@$(IN_VENV) $(PYTEST) tests --long $(PARALLEL) $(PYTEST_ARGS)
 
 test-asan test-tsan: PRESET = $(@:test-%=%)
 test-asan: ## the test suite against a build with AddressSanitizer and UndefinedBehaviorSanitizer
@@ -47,7 +50,7 @@ test-tsan: ## the test suite against a build with ThreadSanitizer
 test-asan test-tsan:
 	@$(SETUP) test
 	@$(BUILD) --tests
-	@$(IN_VENV) TEST_BUILD_DIR=build/$(PRESET) $(PYTEST) tests -m "sanitizer" $(PYTEST_ARGS)
+	@$(IN_VENV) TEST_BUILD_DIR=build/$(PRESET) $(PYTEST) tests -m "sanitizer" $(PARALLEL) $(PYTEST_ARGS)
 
 bench-check: ## the tests of speed, by hand on a quiet machine
 	@$(SETUP) test

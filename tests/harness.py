@@ -256,7 +256,22 @@ def run(
     cwd: Path | None = None,
     foreign_files: tuple[str, ...] = (),
 ) -> Result:
-    """Runs a command with the care described at the head of this file; `timeout` is an ordinary build's."""
+    """Runs a command with the care described at the head of this file; `timeout` is an ordinary build's.
+
+    One at a time, whatever other tests do: ranks spin while they wait, so two jobs at a time take longer than one after
+    the other.
+    """
+    with alone("ranks"):
+        return _run(command, environment, timeout, cwd, foreign_files)
+
+
+def _run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout: float,
+    cwd: Path | None,
+    foreign_files: tuple[str, ...],
+) -> Result:
     mark = uuid.uuid4().hex
     # Open MPI builds socket names below TMPDIR, which must stay under 108 characters.
     with tempfile.TemporaryDirectory(prefix="aw", dir="/tmp", ignore_cleanup_errors=True) as folder:
