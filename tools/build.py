@@ -1,7 +1,7 @@
 """Builds a preset with CMake and Ninja, and installs it into .venv.
 
-Two commands may want the same build folder at a time. A build has it for itself; tests share it (tests/conftest.py takes
-the same lock); who finds nothing to build waits for nobody.
+Two commands may want the same build folder at a time. A build has it for itself, and tests share it (tests/progress.py
+takes the same lock). A command that finds nothing to build waits for nobody.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def build_targets(build: Path, targets: Sequence[str], jobs: int, definitions: S
         if not known:
             print(f"==> configuring {build.relative_to(ROOT)}", flush=True)
             run(["cmake", "--preset", build.name, *definitions], quiet=True)
-        print(f"==> building {', '.join(targets) or 'everything'} in {build.relative_to(ROOT)} ({jobs} jobs)", flush=True)
+        print(
+            f"==> building {', '.join(targets) or 'everything'} in {build.relative_to(ROOT)} ({jobs} jobs)", flush=True
+        )
         run(["ninja", "-C", build, f"-j{jobs}", *targets])
 
 

@@ -84,7 +84,7 @@ def readers_of(changed: set[Path], sources: Sequence[Path]) -> list[Path]:
     return sorted(chosen & set(sources))
 
 
-def check_tidy(_fix: bool, since: str = "") -> bool:
+def check_tidy(since: str) -> bool:
     # A folder that is never built: in it, each file is compiled by itself.
     build = ROOT / "build" / "tidy"
     configure: list[str | Path] = ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja"]
@@ -142,13 +142,9 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no check {', '.join(sorted(unknown))}: use any of {', '.join(CHECKS)}")
     chosen = arguments.checks or (("format", "ruff") if arguments.fix else CHECKS)
-    functions = {
-        "format": check_format,
-        "ruff": check_ruff,
-        "mypy": check_mypy,
-        "tidy": lambda fix: check_tidy(fix, arguments.since),
-    }
-    results = [functions[name](arguments.fix) for name in chosen]
+    fix, since = bool(arguments.fix), str(arguments.since)
+    functions = {"format": check_format, "ruff": check_ruff, "mypy": check_mypy}
+    results = [check_tidy(since) if name == "tidy" else functions[name](fix) for name in chosen]
     return 0 if all(results) else 1
 
 

@@ -22,7 +22,6 @@
 namespace awaken::topology {
 namespace {
 
-
 constexpr int kUsageError = 2;
 constexpr int kNoGpu = 3;
 

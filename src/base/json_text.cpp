@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 
 namespace awaken {
 
@@ -65,9 +66,13 @@ Json::Json(const std::initializer_list<Member> members) : _form(Form::object), _
 
 Json::Json(const double value) {
     if (!std::isfinite(value)) return;
+    // Not std::to_chars, which needs libm, and this is linked into the library that must not.
     std::array<char, 32> digits{};
-    const auto [end, problem] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
-    _text.assign(digits.data(), end);
+    for (const int precision : {15, 17}) {
+        std::snprintf(digits.data(), digits.size(), "%.*g", precision, value);
+        if (std::strtod(digits.data(), nullptr) == value) break;
+    }
+    _text = digits.data();
     // So that readers that tell integers from other numbers see what it is.
     if (_text.find_first_of(".e") == std::string::npos) _text += ".0";
 }

@@ -14,8 +14,8 @@ namespace awaken {
 /// A JSON string with its quotes. Bytes that are not UTF-8 (RFC 3629) become U+FFFD, one each.
 [[nodiscard]] std::string json_string(std::string_view text);
 
-/// A JSON value that is built to be written: {{"name", 1}, {"list", Json::array()}} is an object. Members keep the order
-/// in which they are given. Reading JSON is not for this class.
+/// A JSON value that is built to be written: {{"name", 1}, {"list", Json::array()}} is an object. Members keep the
+/// order in which they are given. Reading JSON is not for this class.
 class Json {
   public:
     struct Member;

@@ -182,9 +182,8 @@ int wait_in_the_mpi(int (*const body)(const void*), const void* const arguments)
         return body(arguments);
     } catch (const std::bad_alloc&) {
         Layer& owner = layer();
-        const int code = owner.error_code(
-            MPI_ERR_NO_MEM,
-            Error("out of host memory while messages were handed over", "free memory, or send smaller messages"));
+        const int code = owner.error_code(MPI_ERR_NO_MEM, Error("out of host memory while messages were handed over",
+                                                                "free memory, or send smaller messages"));
         owner.real.Comm_call_errhandler(MPI_COMM_SELF, code);
         return code;
     }

@@ -159,11 +159,10 @@ struct Entry<function, Operation, int (*)(Arguments...)> {
                 return error;
             }
         };
-        return serve({function, where_it_waits(function),
-                      [](const void* const erased, Call& call) {
-                          return (*static_cast<const decltype(body)*>(erased))(call);
-                      },
-                      &body});
+        return serve(
+            {function, where_it_waits(function),
+             [](const void* const erased, Call& call) { return (*static_cast<const decltype(body)*>(erased))(call); },
+             &body});
     }
     static void* address() { return reinterpret_cast<void*>(&enter); }
 };

@@ -141,8 +141,8 @@ constexpr Waits where_it_waits(const Function function) noexcept {
     }
 }
 
-/// A call that may wait there, while it lasts. Who only looks whether something has happened takes along what else there
-/// is to do.
+/// A call that may wait there, while it lasts. Who only looks whether something has happened takes along what else
+/// there is to do.
 class WaitingCall {
   public:
     WaitingCall(Layer& owner, const Waits where)

@@ -703,9 +703,9 @@ class Checks {
             const unsigned long long count = rows.rows;
             std::vector<unsigned char> expected;
             for (unsigned long long row = 0; row < count; ++row) {
-                const auto start = static_cast<long long>(rows.at) + static_cast<long long>(row) * pitch;
-                expected.insert(expected.end(), source.begin() + start,
-                                source.begin() + start + static_cast<long long>(width));
+                const auto begin = static_cast<long long>(rows.at) + static_cast<long long>(row) * pitch;
+                expected.insert(expected.end(), source.begin() + begin,
+                                source.begin() + begin + static_cast<long long>(width));
             }
             const std::string shape = std::to_string(count) + " rows of " + std::to_string(width) + " bytes, pitch " +
                                       std::to_string(pitch) + ", at +" + std::to_string(rows.at);
@@ -714,8 +714,8 @@ class Checks {
             // Back into a cleared buffer: only the rows may change.
             std::vector<unsigned char> scattered(kBytes, 0);
             for (unsigned long long row = 0; row < count; ++row) {
-                const auto start = static_cast<long long>(rows.at) + static_cast<long long>(row) * pitch;
-                std::copy_n(source.begin() + start, width, scattered.begin() + start);
+                const auto begin = static_cast<long long>(rows.at) + static_cast<long long>(row) * pitch;
+                std::copy_n(source.begin() + begin, width, scattered.begin() + begin);
             }
             void* cleared = nullptr;
             static_cast<void>(_gpu.allocate(kDevice, kBytes, cleared));

@@ -650,8 +650,7 @@ void add_cases(Suite& suite) {
     }
     suite.add("crossed", crossed);
     suite.add("then_without_mpi", [](Run& run) { then_without_mpi(run, false); });
-    suite.add(
-        "then_without_mpi_stopped", [](Run& run) { then_without_mpi(run, true); }, 2, Weight::heavy);
+    suite.add("then_without_mpi_stopped", [](Run& run) { then_without_mpi(run, true); }, 2, Weight::heavy);
 #if RANKS_HAVE_SLOW_MPI
     suite.add("then_without_mpi_slow_wait", [](Run& run) { then_without_mpi_slow(run, false); }, 2, Weight::heavy);
     suite.add("then_without_mpi_slow_test", [](Run& run) { then_without_mpi_slow(run, true); }, 2, Weight::heavy);

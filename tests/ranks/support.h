@@ -422,9 +422,9 @@ class Run {
             const Slot& mine = _buffers[index];
             const Slot& theirs = reference._buffers[index];
             // By memcmp, as std::byte is compared one by one otherwise.
-            const bool same = mine.image.size() == theirs.image.size() &&
-                              (mine.image.empty() ||
-                               std::memcmp(mine.image.data(), theirs.image.data(), mine.image.size()) == 0);
+            const bool same =
+                mine.image.size() == theirs.image.size() &&
+                (mine.image.empty() || std::memcmp(mine.image.data(), theirs.image.data(), mine.image.size()) == 0);
             if (!mine.compared || same) continue;
             const std::size_t shorter = std::min(mine.image.size(), theirs.image.size());
             std::size_t first = shorter, wrong = 0;
