@@ -91,10 +91,15 @@ def test_each_sign_of_life_puts_the_deadline_off(tmp_path: Path) -> None:
     def progress(data: bytes) -> None:
         signs.append(data)
         deadlines.append(job._deadline)
-        seen.write_text("\n")
+        os.write(gate, b"\n")
 
-    with harness.ended_when_it_hangs():
-        assert job.output(2 * harness.HANG_S, progress) == b"result\n"
+    # Open all the time, so that no reader meets the end of a writer before it.
+    gate = os.open(seen, os.O_RDWR)
+    try:
+        with harness.ended_when_it_hangs():
+            assert job.output(2 * harness.HANG_S, progress) == b"result\n"
+    finally:
+        os.close(gate)
     assert (signs, job.status, job.timed_out) == ([b"sign\n"] * 2, 0, False)
     assert deadlines == sorted(set(deadlines)) and job._deadline > deadlines[-1]
     silent = jobs.Job(["sleep", "600"])
