@@ -14,6 +14,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -83,6 +84,31 @@ class Gpu {
         if (pointer == nullptr) throw std::runtime_error("out of host memory");
         return pointer;
     }
+
+    /// Copies little by way of pinned memory, from where an upload is complete on return: from pageable memory it may
+    /// return early, and waiting for the device would also wait for, and so hide, what the library has left undone.
+    /// False when it is too much.
+    template <class Copy>
+    bool write_staged(const void* source, std::size_t bytes, const Copy& copy) {
+        if (bytes == 0) return true;
+        if (bytes > kStageBytes) return false;
+        const std::lock_guard lock(_stage_mutex);
+        if (_stage == nullptr) _stage = allocate(Kind::pinned, kStageBytes);
+        std::memcpy(_stage, source, bytes);
+        copy(static_cast<const void*>(_stage));
+        return true;
+    }
+    /// A reset takes all memory with it.
+    void drop_stage() {
+        const std::lock_guard lock(_stage_mutex);
+        if (_stage != nullptr) free(Kind::pinned, _stage);
+        _stage = nullptr;
+    }
+
+  private:
+    static constexpr std::size_t kStageBytes = 64 << 10;
+    std::mutex _stage_mutex;
+    void* _stage = nullptr;  ///< the driver's to free in the end
 };
 
 /// No GPU: every kind is ordinary memory.
@@ -217,8 +243,12 @@ class CudaGpu : public Gpu {
         }
     }
     void write(void* destination, const void* source, std::size_t bytes) override {
-        if (bytes == 0) return;
-        check(_to_device(reinterpret_cast<std::uint64_t>(destination), source, bytes), "cuMemcpyHtoD");
+        const auto device = reinterpret_cast<std::uint64_t>(destination);
+        if (write_staged(source, bytes,
+                         [&](const void* pinned) { check(_to_device(device, pinned, bytes), "cuMemcpyHtoD"); })) {
+            return;
+        }
+        check(_to_device(device, source, bytes), "cuMemcpyHtoD");
         check(_synchronize(), "cuCtxSynchronize");  // the copy from pageable memory may return early
     }
     void read(void* destination, const void* source, std::size_t bytes) override {
@@ -242,7 +272,10 @@ class CudaGpu : public Gpu {
         return text;
     }
     void leave() override { check(_set_current(nullptr), "cuCtxSetCurrent"); }
-    void reset() override { check(_reset(_device), "cuDevicePrimaryCtxReset"); }
+    void reset() override {
+        drop_stage();
+        check(_reset(_device), "cuDevicePrimaryCtxReset");
+    }
 
   private:
     static void check(int code, const char* call) {
@@ -347,7 +380,11 @@ class HipGpu : public Gpu {
         }
     }
     void write(void* destination, const void* source, std::size_t bytes) override {
-        if (bytes == 0) return;
+        if (write_staged(source, bytes, [&](const void* pinned) {
+                check(_memcpy(destination, pinned, bytes, kHostToDevice), "hipMemcpy");
+            })) {
+            return;
+        }
         check(_memcpy(destination, source, bytes, kHostToDevice), "hipMemcpy");
         check(_synchronize(), "hipDeviceSynchronize");  // the copy from pageable memory may return early
     }
@@ -367,7 +404,10 @@ class HipGpu : public Gpu {
         return "device " + std::to_string(device);
     }
     void leave() override {}
-    void reset() override { check(_reset(), "hipDeviceReset"); }
+    void reset() override {
+        drop_stage();
+        check(_reset(), "hipDeviceReset");
+    }
 
   private:
     static constexpr int kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;

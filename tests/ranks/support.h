@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <csignal>
 #include <cstdarg>
 #include <cstddef>
@@ -72,7 +73,8 @@ inline std::uint64_t hash_bytes(const std::byte* bytes, std::size_t size, std::u
     for (; at + 8 <= size; at += 8) {
         std::uint64_t word;
         std::memcpy(&word, bytes + at, 8);
-        hash = combine(hash, word);
+        // One multiplication a word, each step of which can be undone: what differs in one word differs in the end.
+        hash = (std::rotl(hash, 29) ^ word) * 0x9e3779b97f4a7c15u;
     }
     std::uint64_t rest = 0;
     if (at < size) std::memcpy(&rest, bytes + at, size - at);
@@ -80,12 +82,13 @@ inline std::uint64_t hash_bytes(const std::byte* bytes, std::size_t size, std::u
 }
 
 inline void fill_random(std::byte* bytes, std::size_t size, std::uint64_t seed) {
+    seed = mix_bits(seed);
     std::size_t at = 0;
     for (; at + 8 <= size; at += 8) {
-        const std::uint64_t word = combine(seed, at);
+        const std::uint64_t word = mix_bits(seed + at);
         std::memcpy(bytes + at, &word, 8);
     }
-    const std::uint64_t word = combine(seed, at);
+    const std::uint64_t word = mix_bits(seed + at);
     std::memcpy(bytes + at, &word, size - at);
 }
 
@@ -188,9 +191,10 @@ class Buffer {
         fill_random(image.get(), _size, seed);
         store(data(), image.get(), _size);
     }
-    [[nodiscard]] std::vector<std::byte> read() const {
-        std::vector<std::byte> image(_size);
-        load(image.data(), data(), _size);
+    [[nodiscard]] std::vector<std::byte> read() const { return read(0, _size); }
+    [[nodiscard]] std::vector<std::byte> read(std::size_t offset, std::size_t bytes) const {
+        std::vector<std::byte> image(bytes);
+        load(image.data(), data() + offset, bytes);
         return image;
     }
     /// Empty when the guards are whole, else a description of the first damage.
@@ -338,10 +342,8 @@ class Run {
     }
     [[nodiscard]] std::vector<std::byte> load(const void* pointer, std::size_t bytes) {
         const Slot& slot = find(pointer);
-        const std::vector<std::byte> image = slot.buffer->read();
-        const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(pointer) - slot.buffer->data());
-        return {image.begin() + static_cast<std::ptrdiff_t>(offset),
-                image.begin() + static_cast<std::ptrdiff_t>(offset + bytes)};
+        return slot.buffer->read(static_cast<std::size_t>(static_cast<const std::byte*>(pointer) - slot.buffer->data()),
+                                 bytes);
     }
     /// Frees a buffer early. Its bytes at that time are compared.
     void release(void* pointer) {
@@ -556,7 +558,7 @@ inline constexpr unsigned kLimitSeconds = 60;
 ///     --mix=TEXT                 only mixes whose name contains TEXT
 ///     --seed=N                   another draw of data and of drawn mixes
 ///     --watchdog=SECONDS         say so on stderr when a case, or one of its steps, takes longer (default 60)
-///     --times                    print what each step has taken, for a look by hand (steps.h)
+///     --times                    print what each case, and each step (steps.h), has taken, for a look by hand
 ///     --long                     with the cases that need minutes or gigabytes
 class Suite {
   public:
@@ -638,7 +640,12 @@ class Suite {
                 continue;
             }
             ++done;
+            const double begin = MPI_Wtime();
             if (!run_case(test, rank)) ++failed;
+            if (detail::print_times && rank == 0) {
+                std::printf("# %s took %.3f s\n", test.name.c_str(), MPI_Wtime() - begin);
+                std::fflush(stdout);
+            }
         }
         detail::set_watchdog(0);
         if (rank == 0) {

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
 #include <string>
-#include <tuple>
+#include <utility>
 
 namespace awaken::coll {
 namespace {
@@ -56,16 +58,19 @@ class Executor {
     void write(const Place& place, const Bytes& bytes) {
         Bytes& to = _memory.of(place);
         ASSERT_LE(place.offset + bytes.size(), to.size());
-        for (std::size_t at = 0; at < bytes.size(); ++at) {
-            to[place.offset + at] = bytes[at];
-            EXPECT_TRUE(_written.emplace(place.member, place.receives, place.offset + at).second)
-                << "byte " << place.offset + at << " of member " << place.member << " is written twice";
-        }
+        if (bytes.empty()) return;
+        std::memcpy(&to[place.offset], bytes.data(), bytes.size());
+        Bytes& marks = _written[{place.member, place.receives}];
+        marks.resize(to.size());
+        EXPECT_EQ(std::memchr(&marks[place.offset], 1, bytes.size()), nullptr)
+            << "some of " << bytes.size() << " bytes at " << place.offset << " of member " << place.member
+            << " are written twice";
+        std::memset(&marks[place.offset], 1, bytes.size());
     }
 
     Memory& _memory;
     const std::uint64_t _element_bytes;
-    std::set<std::tuple<int, bool, std::uint64_t>> _written;
+    std::map<std::pair<int, bool>, Bytes> _written;  ///< 1 for each byte that was
 };
 
 struct Case {

@@ -156,7 +156,7 @@ SCENARIO(forged_headers) {
                 require(!node.link->is_header(genuine.data(), length), "too short");
             require(destination.read() == Bytes(700 * KiB, std::byte{0xEE}), "a forgery has written something");
             finish(fetch(node, genuine, destination, 700 * KiB), "the genuine one");
-            require(destination.read() == content_of(700 * KiB, 5), "the genuine one is wrong");
+            require(same(destination.read(), content_of(700 * KiB, 5)), "the genuine one is wrong");
             must_be_nothing(genuine, "the same one again", true);
             node.wire->tell();
             node.wire->hear();
@@ -378,7 +378,7 @@ SCENARIO(freed_and_allocated_again) {
                 finish(fetch(node, node.wire->receive(), destination, bytes), "memory that is freed");
                 Bytes arrived = destination.read();
                 arrived.resize(bytes);
-                require(arrived == content_of(bytes, round), "old bytes in round " + std::to_string(round));
+                require(same(arrived, content_of(bytes, round)), "old bytes in round " + std::to_string(round));
             }
         });
 }
@@ -412,9 +412,9 @@ SCENARIO(left_to_the_background) {
             node.link->background().take(fetched);
             node.wire->hear();  // no call of ours until the sender says that it has its buffer back
             finish(fetched, "a message that was fetched in the background");
-            require(destination.read() == content_of(message.bytes, 1), "it is wrong");
+            require(same(destination.read(), content_of(message.bytes, 1)), "it is wrong");
             finish(fetch(node, node.wire->receive(), destination, message.bytes), "the other way round");
-            require(destination.read() == content_of(message.bytes, 2), "the other way round it is wrong");
+            require(same(destination.read(), content_of(message.bytes, 2)), "the other way round it is wrong");
             node.wire->tell();
         });
 }
@@ -461,7 +461,7 @@ SCENARIO(ring_without_a_receiver) {
                 if (number == 2) node.wire->tell();
                 finish(fetch(node, number < 2 ? headers[number] : node.wire->receive(), destination, kBytes),
                        "a message through a ring");
-                require(destination.read() == content_of(kBytes, number), "it is wrong");
+                require(same(destination.read(), content_of(kBytes, number)), "it is wrong");
                 if (number >= 2) node.wire->tell();
             }
         });
@@ -515,12 +515,12 @@ SCENARIO(no_memory_for_a_copy) {
             Bytes header = node.wire->receive();
             node.wire->hear();
             finish(fetch(node, header, destination, kBytes), "a message that nothing was copied of");
-            require(destination.read() == content_of(kBytes, 7), "it is wrong");
+            require(same(destination.read(), content_of(kBytes, 7)), "it is wrong");
             node.wire->tell();
             header = node.wire->receive();
             node.wire->hear();
             finish(fetch(node, header, destination, kBytes), "a message that was copied out");
-            require(destination.read() == content_of(kBytes, 8), "the next one is wrong");
+            require(same(destination.read(), content_of(kBytes, 8)), "the next one is wrong");
             node.wire->tell();
         });
 }
@@ -550,7 +550,7 @@ SCENARIO(refused_while_it_is_copied) {
             require(fetched != nullptr && !fetched->advance(), "it waits for a copy");
             node.wire->tell();
             finish(fetched, "a message that was refused while it was copied");
-            require(destination.read() == content_of(kBytes, 9), "it is wrong");
+            require(same(destination.read(), content_of(kBytes, 9)), "it is wrong");
             node.wire->tell();
         });
 }
@@ -592,7 +592,7 @@ SCENARIO(looked_at_after_it_was_given_back) {
             const auto second = fetch(node, header, destination, kSecond);
             require(second != nullptr, "the second message cannot be fetched");
             finish(second, "the second message");
-            require(destination.read() == content_of(kSecond, 4), "it is wrong");
+            require(same(destination.read(), content_of(kSecond, 4)), "it is wrong");
             node.wire->tell();
         });
 }
@@ -795,7 +795,7 @@ SCENARIO(fetched_after_the_senders_end) {
             for (const Bytes& header : headers) {
                 Memory destination(node, Kind::device, bytes);
                 finish(fetch(node, header, destination, bytes), "a message of a sender that has ended");
-                require(destination.read() == content_of(bytes, 11), "it is wrong");
+                require(same(destination.read(), content_of(bytes, 11)), "it is wrong");
                 bytes = 1 * MiB;
             }
             node.wire->tell();

@@ -300,7 +300,7 @@ SCENARIO(by_cpu) {
                     const Bytes sent = content_of(2 * bytes, ++number);
                     Bytes expected(bytes + 8, std::byte{0xEE});
                     std::copy_n(sent.begin() + static_cast<std::ptrdiff_t>(offset), bytes, expected.begin());
-                    require(destination.read() == expected, "a small message is wrong");
+                    require(same(destination.read(), expected), "a small message is wrong");
                 }
             }
             receive_message(node, {.bytes = 2 * KiB + 1}, 1);
@@ -338,7 +338,7 @@ SCENARIO(wrapped) {
                 finish(fetch(node, header, destination, bytes), "a wrapped message");
                 Bytes arrived = destination.read();
                 arrived.resize(bytes);
-                require(arrived == content_of(bytes, static_cast<unsigned>(bytes)), "a wrapped message is wrong");
+                require(same(arrived, content_of(bytes, static_cast<unsigned>(bytes))), "a wrapped message is wrong");
             }
             node.wire->tell();
         });
@@ -368,7 +368,7 @@ SCENARIO(to_itself) {
                         }
                         finish(fetch(node, header, destination, bytes), name);
                         wait_until_free(*shipment, name, Patience::endless);
-                        require(destination.read() == content, name + ": wrong bytes");
+                        require(same(destination.read(), content), name + ": wrong bytes");
                         node.link->retire(shipment);
                     }
                 }
@@ -380,7 +380,7 @@ SCENARIO(to_itself) {
         Memory destination(node, Kind::host, content.size());
         finish(fetch(node, Bytes(shipment->header(), shipment->header() + shipment->header_length()), destination, 77),
                "a wrapped message to itself");
-        require(destination.read() == content, "a wrapped message to itself is wrong");
+        require(same(destination.read(), content), "a wrapped message to itself is wrong");
         node.link->retire(shipment);
         require(node.notes().empty(), "something was not as it should be: " + node.notes());
         node.link->settle();
@@ -416,7 +416,7 @@ SCENARIO(detached) {
             for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
                 Memory destination(node, Kind::device, bytes);
                 finish(fetch(node, node.wire->receive(), destination, bytes), "a detached send");
-                require(destination.read() == content_of(bytes, 3), "a detached send is wrong");
+                require(same(destination.read(), content_of(bytes, 3)), "a detached send is wrong");
             }
             node.wire->tell();
         });
@@ -448,7 +448,7 @@ SCENARIO(read_when_settled) {
                     require(!fetched->advance(), "it was read too early");
                 node.wire->tell();
                 finish(fetched, "a message that was settled");
-                require(destination.read() == content_of(bytes, 13), "it is wrong");
+                require(same(destination.read(), content_of(bytes, 13)), "it is wrong");
             }
         });
 }
