@@ -101,6 +101,8 @@ def check(
         command = [part for part in command if not str(part).startswith("--distance")]
     report = folder / "report.json"
     environment = {**settings, "AWAKEN_REPORT": str(report)}
+    if name == "completion":  # whose messages are larger: as many parts as elsewhere
+        environment["AWAKEN_TUNE_NETWORK_CHUNK_BYTES"] = str(4 * CHUNK)
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"

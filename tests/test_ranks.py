@@ -128,8 +128,16 @@ def test_ranks_long(
     check(case, rank_program(case[0], case[2]), mpi_named(case[0]), harness.LONG_HANG_S)
 
 
+# Builds with sanitizers have no other form. Elsewhere each case runs with the library preloaded, too, and the programs
+# of many cases show nothing more.
+ONLY_WITH_SANITIZERS = [pytest.mark.long] if not harness.sanitizer() else []
+
+
 @pytest.mark.sanitizer
-@pytest.mark.parametrize("program", (*PROGRAMS, *COLLECTIVE_PROGRAMS))
+@pytest.mark.parametrize(
+    "program",
+    (*PROGRAMS, *(pytest.param(program, marks=ONLY_WITH_SANITIZERS) for program in COLLECTIVE_PROGRAMS)),
+)
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
 def test_ranks_linked(
     mpi: str, program: str, rank_program: Callable[[str, str], Path], mpi_named: Callable[[str], harness.Mpi]
