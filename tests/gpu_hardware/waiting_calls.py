@@ -7,7 +7,8 @@ its own, and waits when it has not returned after S seconds (default 3). With a 
 thread, each of the calls that messages need is tried too: a driver may hold a lock meanwhile. The time of a call that
 returned is in microseconds and of a first call, so it includes what the driver does once. stdlib only.
 
-On the emulated driver (`awaken exec --emulate cuda:2 -- python3 ... --busy host`) only host functions keep a stream busy.
+Also on the emulated driver, where only host functions keep a stream busy: `awaken exec --emulate cuda:2 -- python3 ...
+--busy host`.
 """
 
 from __future__ import annotations
