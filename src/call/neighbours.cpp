@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "call/layer.h"
+#include "call/progress.h"
 #include "coll/ccl_across.h"
 #include "coll/edges.h"
 #include "coll/levels.h"
@@ -81,8 +82,7 @@ void Neighbours::after_init() {
             _segment.reset();
         } else if (!_segment->agree_on_ranks(rank, size, kPatience, [&native] {
                        // Those who are still on their way may need the MPI to go on here.
-                       int found = 0;
-                       native.Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+                       progress_mpi();
                    })) {
             _why_not =
                 "the processes that share memory here do not agree on their ranks: some belong to another job (see "

@@ -1,12 +1,11 @@
 #include "call/requests.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
 
 #include "call/layer.h"
+#include "call/progress.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -288,8 +287,7 @@ void Requests::leave_exchanges() {
 }
 
 void Requests::hand_over_exchanges() {
-    constexpr unsigned kEager = 2000;
-    for (unsigned turn = 0;; ++turn) {
+    for (WaitLoop waiting;; waiting.turn()) {
         bool all = true;
         for (const std::shared_ptr<Operation>& operation : exchanges()) {
             all = operation->hand_over() && all;
@@ -297,24 +295,15 @@ void Requests::hand_over_exchanges() {
         if (all) {
             return;
         }
-        advance_exchanges();
-        if (turn > kEager) {
-            sched_yield();
-        }
     }
 }
 
 void Requests::await_native(MPI_Request request) {
-    constexpr unsigned kEager = 2000;
-    for (unsigned turn = 0; request != MPI_REQUEST_NULL; ++turn) {
+    for (WaitLoop waiting; request != MPI_REQUEST_NULL; waiting.turn()) {
         int done = 0;
         MPI_Status ignored{};
         if (ask(request, done, ignored) != MPI_SUCCESS || done != 0) {
             return;
-        }
-        advance_exchanges();
-        if (turn > kEager) {
-            sched_yield();
         }
     }
 }
@@ -416,9 +405,8 @@ void Requests::progress_adopted() {
 }
 
 void Requests::finish_adopted() {
-    while (any_adopted()) {
+    for (WaitLoop waiting; any_adopted(); waiting.turn()) {
         progress_adopted();
-        sched_yield();
     }
 }
 

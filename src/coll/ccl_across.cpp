@@ -16,6 +16,7 @@
 #include "base/own_thread.h"
 #include "base/relax.h"
 #include "call/layer.h"
+#include "call/progress.h"
 #include "coll/on_node.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -52,8 +53,8 @@ class CclAcross::Waiting {
             return false;
         }
         // Others may be waiting for what this process has started before.
-        keep_mpi_going(_owner.channel() != MPI_COMM_NULL ? _owner.channel() : _owner._communicator, _owner._rank,
-                       _owner._size, _turns);
+        progress_mpi(_owner.channel() != MPI_COMM_NULL ? _owner.channel() : _owner._communicator, _owner._rank,
+                     _owner._size, _turns);
         layer().requests.advance_exchanges();
         if (passed < kAwake) {
             sched_yield();

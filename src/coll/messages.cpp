@@ -1,6 +1,6 @@
 #include "coll/messages.h"
 
-#include <sched.h>
+#include "call/progress.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -76,13 +76,9 @@ bool Messages::advance(const Shipment::Patience patience) {
 }
 
 int Messages::finish() {
-    Layer& owner = layer();
-    constexpr unsigned kEager = 2000;
-    for (unsigned turn = 0; !advance(Shipment::Patience::short_); ++turn) {
-        owner.requests.advance_exchanges();
-        if (turn > kEager) {
-            sched_yield();
-        }
+    WaitLoop waiting;
+    while (!advance(Shipment::Patience::short_)) {
+        waiting.turn();
     }
     MPI_Status ignored{};
     int error = MPI_SUCCESS;

@@ -12,6 +12,7 @@
 
 #include "base/relax.h"
 #include "call/held_type.h"
+#include "call/progress.h"
 #include "gpu/kernels/codes.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -768,30 +769,13 @@ bool OnNode::run() {
     return false;
 }
 
-/// Asks for a message that there is not, since an MPI that finds one may return at once (Open MPI does): from another
-/// rank, since MPICH only looks at memory for one from this rank, with the last tags that there are, in turn.
-void keep_mpi_going(const MPI_Comm communicator, const int rank, const int size, const unsigned turn) {
-    const Native& native = layer().real;
-    static const int last_tag = [&native] {
-        void* value = nullptr;
-        int found = 0;
-        native.Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&value), &found);
-        constexpr int kLeastAllowed = 32767;
-        return found != 0 ? *static_cast<int*>(value) : kLeastAllowed;
-    }();
-    constexpr unsigned kTags = 5;
-    const int other = (rank + 1) % size;
-    int flag = 0;
-    native.Iprobe(other, last_tag - static_cast<int>(turn / 16 % kTags), communicator, &flag, MPI_STATUS_IGNORE);
-}
-
 /// Programs look once, after a barrier, for what others sent or completed before it (MPI_Iprobe, MPI_Win_test). In the
 /// MPI's own barrier it comes in on the way, one step of progress for each that the barrier waits for.
 void OnNode::meet() {
     static_cast<void>(run());
     constexpr unsigned kSteps = 2;
     for (unsigned step = 0; step < kSteps && size() > 1; ++step) {
-        keep_mpi_going(_communicator, rank(), size(), 0);
+        progress_mpi(_communicator, rank(), size(), 0);
     }
 }
 
@@ -810,7 +794,7 @@ std::unique_ptr<coll::Round> OnNode::finished_round() {
         } else if (now - began > kEager) {
             // Others may come later because they wait for what this process has started: a call of the MPI keeps that
             // going too.
-            keep_mpi_going(_communicator, rank(), size(), turn);
+            progress_mpi(_communicator, rank(), size(), turn);
             owner.requests.advance_exchanges();
             if (now - began < kAwake) {
                 sched_yield();

@@ -15,9 +15,6 @@ namespace awaken::AWAKEN_ABI {
 /// The code of the kernels for this reduction (see kernels::code_of); 0 when there are none.
 [[nodiscard]] std::uint32_t kernel_code(MPI_Op op, MPI_Datatype type);
 
-/// Lets the MPI go on with what it has under way, while this rank of `size` waits for others in turn after turn.
-void keep_mpi_going(MPI_Comm communicator, int rank, int size, unsigned turn);
-
 /// One collective call. Where there is a team, every member goes through this with its own arguments, whatever they
 /// are: nobody can know by itself what the others pass.
 class OnNode {

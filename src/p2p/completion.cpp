@@ -5,12 +5,11 @@
 // what has arrived. An operation with an exchange is brought to its end first: as long as bytes of it are under way
 // beside the MPI, its native request is kept from the MPI's completion functions.
 
-#include <sched.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "call/call.h"
+#include "call/progress.h"
 #include "entry/services.h"
 #include "p2p/wire.h"
 
@@ -118,18 +117,10 @@ class Carriers {
     }
     /// The same until they are.
     void settle() {
-        Layer& owner = layer();
-        constexpr unsigned kEager = 2000;
         constexpr unsigned kOthers = 16;
-        for (unsigned turn = 0; _exchanging && !advance(); ++turn) {
-            if (turn % kOthers == kOthers - 1) {
-                owner.requests.advance_exchanges();  // also those that this call does not wait for
-            } else {
-                owner.neighbours.look_at_network();  // or a sender takes this process for one that waits in the MPI
-            }
-            if (turn > kEager) {
-                sched_yield();
-            }
+        WaitLoop waiting(kOthers);
+        while (_exchanging && !advance()) {
+            waiting.turn();
         }
     }
     /// Hides what is not ready from the MPI. True when something is left that it may look at.

@@ -5,13 +5,12 @@
 // one native message on the same communicator and tag stands for the program's one, so matching, order and wildcards
 // are the MPI's.
 
-#include <sched.h>
-
 #include <cstring>
 #include <limits>
 #include <optional>
 
 #include "call/call.h"
+#include "call/progress.h"
 #include "call/stage.h"
 #include "entry/services.h"
 #include "p2p/wire.h"
@@ -93,7 +92,8 @@ void track(std::optional<Departure> departure, std::optional<Arrival> arrival, M
 /// Completes a native request of ours while other operations go on. `departure`: of the message that it announces.
 int wait_for(MPI_Request& request, MPI_Status& status, Departure* const departure = nullptr) {
     Layer& owner = layer();
-    for (int done = 0;;) {
+    WaitLoop waiting;
+    for (int done = 0;; waiting.turn()) {
         const int error = owner.real.Test(&request, &done, &status);
         if (error != MPI_SUCCESS || done != 0) {
             return error;
@@ -101,7 +101,6 @@ int wait_for(MPI_Request& request, MPI_Status& status, Departure* const departur
         if (departure != nullptr) {
             departure->send_chunks();
         }
-        owner.requests.advance_exchanges();
     }
 }
 
@@ -174,15 +173,11 @@ int start_halves(Departure& departure, const Posted& sent, const int destination
 
 /// The native receive is over: fetches what it announced and makes the outcome the program's.
 int conclude(Arrival& arrival, MPI_Status& status, int error) {
-    Layer& owner = layer();
     if (arrival.exchanging() && error == MPI_SUCCESS) {
         arrival.arrived(status);
-        constexpr unsigned kEager = 2000;
-        for (unsigned turn = 0; !arrival.advance(); ++turn) {
-            owner.requests.advance_exchanges();
-            if (turn > kEager) {
-                sched_yield();
-            }
+        WaitLoop waiting;
+        while (!arrival.advance()) {
+            waiting.turn();
         }
     }
     arrival.settle(status, error);
@@ -221,7 +216,11 @@ struct BlockingSend {
         }
         const auto sent = posted.as<Count>();
         int error = MPI_SUCCESS;
-        if (mode_of<function>() == Mode::offered && layer().owes_chunks()) {
+        // A synchronous send returns when its receiver's MPI says so. That may have to wait for the receiver's next
+        // call, which comes when the message is fetched, which comes when this process has let go of the buffer.
+        constexpr bool kSynchronous = function == Function::Ssend || function == Function::Ssend_c;
+        if (mode_of<function>() == Mode::offered &&
+            ((kSynchronous && departure.exchanging()) || layer().owes_chunks())) {
             // The receiver may be waiting for what this process has started before.
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Status ignored{};
@@ -412,6 +411,7 @@ int exchange_both(Departure& departure, const Posted& sent, const int destinatio
             return true;
         }
     };
+    WaitLoop waiting;
     while (!departed || !concluded) {
         int done = 0;
         if (sending != MPI_REQUEST_NULL) {
@@ -438,7 +438,7 @@ int exchange_both(Departure& departure, const Posted& sent, const int destinatio
             concluded = attempt([&] { return arrival.advance(); });
         }
         if (!departed || !concluded) {
-            owner.requests.advance_exchanges();
+            waiting.turn();
         }
     }
     if (failure) {

@@ -1,11 +1,11 @@
 #include "p2p/wire.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <limits>
+
+#include "call/progress.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -293,16 +293,9 @@ void Departure::finish() {
     if (!exchanging()) {
         return;
     }
-    Layer& owner = layer();
-    // The first looks are for the receiver that is waiting already.
-    for (unsigned turn = 0; !advance(Shipment::Patience::short_); ++turn) {
-        if (owner.requests.any_exchanges()) {
-            owner.requests.advance_exchanges();
-        }
-        constexpr unsigned kEager = 2000;
-        if (turn > kEager) {
-            sched_yield();
-        }
+    WaitLoop waiting;
+    while (!advance(Shipment::Patience::short_)) {
+        waiting.turn();
     }
 }
 
@@ -588,8 +581,9 @@ void Arrival::settle(MPI_Status& status, int& error) {
         if (!fetching() && error == MPI_SUCCESS) {
             // MPICH's MPI_Request_get_status leaves the size out for combined operations: only now is it known.
             arrived(status);
+            WaitLoop waiting;
             while (!advance()) {
-                layer().requests.advance_exchanges();
+                waiting.turn();
             }
         }
         if (fetching()) {

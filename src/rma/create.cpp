@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "call/progress.h"
 #include "rma/window.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -15,22 +16,9 @@ using rma::Exposure;
 using rma::Region;
 using rma::Shadow;
 
-/// For a message that there is not, of another rank: an MPI that finds one may return at once.
 void keep_going() {
-    Layer& owner = layer();
-    const Native& native = owner.real;
-    int rank = 0, size = 0, flag = 0;
-    native.Comm_rank(MPI_COMM_WORLD, &rank);
-    native.Comm_size(MPI_COMM_WORLD, &size);
-    static const int last_tag = [&native] {
-        void* value = nullptr;
-        int found = 0;
-        native.Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&value), &found);
-        constexpr int kLeastAllowed = 32767;
-        return found != 0 ? *static_cast<int*>(value) : kLeastAllowed;
-    }();
-    native.Iprobe((rank + 1) % size, last_tag, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
-    owner.requests.advance_exchanges();
+    progress_mpi();
+    layer().requests.advance_exchanges();
 }
 
 namespace {

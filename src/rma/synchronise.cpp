@@ -132,7 +132,7 @@ struct Post {
     }
 };
 
-struct Start {
+struct StartAccess {
     template <Function function>
     static int run(Call& call, MPI_Group group, int assertion, MPI_Win handle) {
         call.on_window(handle);
@@ -345,7 +345,7 @@ struct Synchronise {
 Services synchronisation_services() {
     return {
         AWAKEN_SERVE(Win_fence, Fence),         AWAKEN_SERVE(Win_post, Post),
-        AWAKEN_SERVE(Win_start, Start),         AWAKEN_SERVE(Win_complete, Complete),
+        AWAKEN_SERVE(Win_start, StartAccess),   AWAKEN_SERVE(Win_complete, Complete),
         AWAKEN_SERVE(Win_wait, WaitForOrigins), AWAKEN_SERVE(Win_test, TestOrigins),
         AWAKEN_SERVE(Win_lock, Lock),           AWAKEN_SERVE(Win_unlock, Unlock),
         AWAKEN_SERVE(Win_lock_all, LockAll),    AWAKEN_SERVE(Win_unlock_all, UnlockAll),
