@@ -385,6 +385,7 @@ void Layer::mpi_stopped() {
     }
     pool.trim();
     landings.trim();
+    gpu().do_deferred(gpu::kPatienceAtEnd);
 }
 
 transfer::Tuning Layer::tuning(gpu::Runtime& runtime) const {

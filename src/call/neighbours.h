@@ -52,6 +52,7 @@ class Neighbours {
     void settle_sources() const noexcept {
         if (p2p::Link* const to = link(); to != nullptr) {
             to->settle_sources();
+            to->reclaim();
         }
     }
     /// Index in the node's segment of the process with this rank in the communicator (in its remote group, if it has

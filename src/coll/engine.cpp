@@ -173,16 +173,16 @@ Engine::Device& Engine::device_of(const int device) {
     return *_devices.back();
 }
 
-bool Engine::prepare(const int device, const std::uint32_t code) {
+Engine::Kernels Engine::prepare(const int device, const std::uint32_t code) {
     std::string reason;
     {
         const std::scoped_lock lock(_mutex);
         if (_shut_down) {
-            return false;
+            return Kernels::none;
         }
         Device& on = device_of(device);
         if (const Device::Loaded* const known = on.find(code)) {
-            return known->usable;
+            return known->usable ? Kernels::usable : Kernels::none;
         }
         Device::Loaded loaded;
         loaded.code = code;
@@ -198,16 +198,19 @@ bool Engine::prepare(const int device, const std::uint32_t code) {
             status = _runtime.find_kernel(loaded.module, "awaken_move", loaded.move);
         }
         loaded.usable = status.ok();
+        if (status.code == gpu::kBusy) {
+            return Kernels::not_yet;
+        }
         if (!status.ok()) {
             reason = "no kernels for collectives on GPU " + std::to_string(device) + ": " + status.message();
         }
         on.loaded.push_back(loaded);
         if (loaded.usable) {
-            return true;
+            return Kernels::usable;
         }
     }
     note_once(reason);
-    return false;
+    return Kernels::none;
 }
 
 unsigned Engine::blocks_for(const unsigned most, const std::uint64_t bytes) const noexcept {
@@ -494,6 +497,7 @@ void Engine::give_back_word(std::atomic<std::uint64_t>* const word) noexcept {
 
 bool Engine::register_memory(const std::span<std::byte> memory) {
     const std::scoped_lock lock(_mutex);
+    give_up_retired();
     if (_shut_down || !_runtime.register_host(memory.data(), memory.size()).ok()) {
         return false;
     }
@@ -501,11 +505,26 @@ bool Engine::register_memory(const std::span<std::byte> memory) {
     return true;
 }
 
-void Engine::unregister_memory(const std::span<std::byte> memory) noexcept {
+void Engine::retire(std::unique_ptr<Board> board) noexcept {
     const std::scoped_lock lock(_mutex);
-    if (std::erase(_registered, memory.data()) != 0) {
-        static_cast<void>(_runtime.unregister_host(memory.data()));
+    if (_shut_down) {
+        return;
     }
+    _retired.push_back(std::move(board));
+    give_up_retired();
+}
+
+void Engine::give_up_retired(const std::chrono::microseconds patience) noexcept {
+    if (_retired.empty() || !_runtime.is_idle(-1, patience)) {
+        return;
+    }
+    for (const std::unique_ptr<Board>& board : _retired) {
+        void* const memory = board->own_memory().data();
+        if (std::erase(_registered, memory) != 0) {
+            static_cast<void>(_runtime.unregister_host(memory));
+        }
+    }
+    _retired.clear();
 }
 
 void Engine::shut_down() noexcept {
@@ -520,17 +539,24 @@ void Engine::shut_down() noexcept {
             static_cast<void>(_runtime.destroy_stream(stream));
         }
         for (const Device::Loaded& loaded : device->loaded) {
-            static_cast<void>(_runtime.unload_kernels(loaded.module));
+            _runtime.unload_when_idle(loaded.module);
         }
-        static_cast<void>(_runtime.free(device->counters));
+        _runtime.free_when_idle(device->counters, device->number);
     }
     _devices.clear();
+    give_up_retired(gpu::kPatienceAtEnd);
+    for (std::unique_ptr<Board>& board : _retired) {
+        static_cast<void>(board.release());  // registered memory stays mapped until the process ends
+    }
+    _retired.clear();
     for (void* const memory : _registered) {
-        static_cast<void>(_runtime.unregister_host(memory));
+        if (_runtime.is_idle(-1)) {
+            static_cast<void>(_runtime.unregister_host(memory));
+        }
     }
     _registered.clear();
     for (void* const page : _word_pages) {
-        static_cast<void>(_runtime.free_pinned(page));
+        _runtime.free_pinned_when_idle(page);
     }
     _word_pages.clear();
     _free_words.clear();

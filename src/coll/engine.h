@@ -37,8 +37,10 @@ class Engine {
     Engine& operator=(const Engine&) = delete;
 
     /// Whether kernels for this code (see kernels::code_of) can be had on the device; compiles them if need be, which
-    /// takes up to seconds once a machine. False, with the reason noted once, where there is no compiler.
-    [[nodiscard]] bool prepare(int device, std::uint32_t code);
+    /// takes up to seconds once a machine. `none`, with the reason noted once, where there is no compiler; `not_yet`
+    /// while the device is busy and they are not loaded.
+    enum class Kernels : std::uint8_t { none, not_yet, usable };
+    [[nodiscard]] Kernels prepare(int device, std::uint32_t code);
 
     /// A kernel, or several in a row, under way.
     class Work {
@@ -107,9 +109,10 @@ class Engine {
     [[nodiscard]] std::atomic<std::uint64_t>* take_word();
     void give_back_word(std::atomic<std::uint64_t>* word) noexcept;
 
-    /// Lets kernels write to shared memory; what is registered stays so until it is unregistered or shut_down().
+    /// Lets kernels write to shared memory; what is registered stays so until shut_down(), or until its board retires.
     [[nodiscard]] bool register_memory(std::span<std::byte> memory);
-    void unregister_memory(std::span<std::byte> memory) noexcept;
+    /// Takes a board that nobody uses any more, whose own memory is registered: it is kept until that can be undone.
+    void retire(std::unique_ptr<Board> board) noexcept;
 
     /// Waits for what is under way and gives everything back, while the runtime is still there. Safe to call twice.
     void shut_down() noexcept;
@@ -124,6 +127,8 @@ class Engine {
   private:
     struct Device;
     [[nodiscard]] Device& device_of(int device);
+    /// Gives up retired boards if that waits for nothing. Needs the lock.
+    void give_up_retired(std::chrono::microseconds patience = {}) noexcept;
     [[nodiscard]] static std::uint64_t bytes_of(const std::vector<Fold>& folds,
                                                 const std::vector<Copy>& copies) noexcept;
     /// Of a kernel or several that are about to be launched. Needs the lock.
@@ -140,6 +145,7 @@ class Engine {
     std::mutex _mutex;
     std::vector<std::unique_ptr<Device>> _devices;
     std::vector<std::pair<int, std::uint64_t>> _identities;  ///< by device
+    std::vector<std::unique_ptr<Board>> _retired;
     std::vector<void*> _word_pages;
     std::vector<std::atomic<std::uint64_t>*> _free_words;
     std::vector<void*> _registered;

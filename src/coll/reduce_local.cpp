@@ -62,7 +62,7 @@ bool reduce_on_gpu(Call& call, const void* const input, void* const inout, const
     if (device < 0) {
         device = owner.gpu().device_to_use();
     }
-    if (!engine->prepare(device, code)) {
+    if (engine->prepare(device, code) != Engine::Kernels::usable) {
         return false;
     }
     const std::byte* source = from.address;

@@ -69,7 +69,7 @@ Team::Team(node::Segment& segment, std::unique_ptr<Board> board, std::vector<int
 
 Team::~Team() {
     if (Engine* const engine = _engine.load(std::memory_order_acquire); engine != nullptr && _registered) {
-        engine->unregister_memory(_board->own_memory());
+        engine->retire(std::move(_board));
     }
 }
 
@@ -195,8 +195,10 @@ bool Round::step() {
                     return false;
                 }
             }
+            if (!prepare()) {
+                return false;
+            }
             _state = State::copying_in;
-            prepare();
             return true;
         case State::copying_in:
             for (DeviceCopies::Copy& copy : _copies) {
@@ -244,6 +246,12 @@ bool Round::step() {
             }
             start_ccl();
             return true;
+        case State::reaching:
+            if (!asks_again()) {
+                return false;
+            }
+            go_on_with_kernels();
+            return _state != State::reaching;
         case State::mapping:
             if (!all_have_mapped()) {
                 return false;
@@ -346,49 +354,74 @@ bool Round::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
     return true;
 }
 
-/// Looks at what this member passes, and starts the copies that others will read.
-void Round::prepare() {
+/// The GPU was busy when it was last asked to do what would wait for its work: whether it is time to ask again.
+bool Round::asks_again() noexcept {
+    constexpr std::chrono::milliseconds kBetween{1};
+    const Clock::time_point now = Clock::now();
+    if (_asked != Clock::time_point{} && now - _asked < kBetween) {
+        return false;
+    }
+    _asked = now;
+    return true;
+}
+
+/// Looks at what this member passes, and starts the copies that others will read. False when it has to be called again:
+/// what all have agreed to do with kernels needs some that cannot be loaded now.
+bool Round::prepare() {
     Arguments& given = _arguments;
     _engine = _team._engine.load(std::memory_order_acquire);
     Engine* const engine = _engine;
     const auto is_device = [](const Buffer& buffer) { return buffer.state == Buffer::State::device; };
     const auto is_used = [](const Buffer& buffer) { return buffer.state != Buffer::State::unused; };
     if (given.obstacle != nullptr || engine == nullptr || _team.members() > kMostMembers) {
-        return;
+        return true;
     }
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
         if (is_used(*buffer) && !is_device(*buffer) && !given.compulsory) {
-            return;
+            return true;
         }
         if (is_device(*buffer)) {
             // Managed memory may have no device of its own: then the one beside it, or the first.
             const int device = buffer->info.device;
             if (_device >= 0 && device >= 0 && device != _device) {
                 given.obstacle = "a rank's buffers are on different GPUs";
-                return;
+                return true;
             }
             _device = std::max(_device, device);
         }
     }
     if (!is_used(given.send) && !is_used(given.receive)) {
         _takes_part = true;
-        return;
+        return true;
     }
     if (_device < 0) {
         _device = engine->runtime().device_to_use();
     }
     const std::uint32_t code = given.code != 0 ? given.code : copy_code(16);
-    if (!engine->prepare(_device, code) || (given.code == 0 && !engine->prepare(_device, copy_code(1)))) {
-        given.obstacle = "a rank has no kernels for it";
-        return;
+    if (_busy && !asks_again()) {
+        return false;
+    }
+    Engine::Kernels kernels = engine->prepare(_device, code);
+    if (kernels == Engine::Kernels::usable && given.code == 0) {
+        kernels = engine->prepare(_device, copy_code(1));
+    }
+    if (kernels == Engine::Kernels::not_yet && given.compulsory) {
+        _busy = true;
+        return false;
+    }
+    if (kernels != Engine::Kernels::usable) {
+        given.obstacle = kernels == Engine::Kernels::not_yet
+                             ? "a rank's GPU is busy, so that it cannot load kernels now"
+                             : "a rank has no kernels for it";
+        return true;
     }
     if (!can_move(given.send) || !can_move(given.receive)) {
         given.obstacle = "a rank's GPU cannot pack its datatype";
-        return;
+        return true;
     }
     if (given.asks) {
         _takes_part = true;
-        return;
+        return true;
     }
     gpu::Runtime& runtime = engine->runtime();
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
@@ -402,7 +435,7 @@ void Round::prepare() {
     }
     if (is_used(given.receive) && !show(given.receive, _receive, false)) {
         given.obstacle = "a rank has no memory left for copies";
-        return;
+        return true;
     }
     // In place most collectives send what nobody overwrites before it was read; in these, others still read it then.
     const bool overwritten = given.kind == Kind::reduce_scatter || given.kind == Kind::alltoall ||
@@ -414,7 +447,7 @@ void Round::prepare() {
     if (is_used(given.send)) {
         if (!show(given.send, _send, sends_received)) {
             given.obstacle = "a rank has no memory left for copies";
-            return;
+            return true;
         }
         if (_send.block) {
             copy_in(given.send, _send);
@@ -430,6 +463,7 @@ void Round::prepare() {
         _reused = true;
     }
     _takes_part = true;
+    return true;
 }
 
 /// In the program's call, if possible: what it gives to the default stream afterwards is not to be waited for.
@@ -714,8 +748,13 @@ void Round::go_on_with_kernels() {
     _reached.resize(static_cast<std::size_t>(board.members()));
     if (must_map_all()) {
         bool ok = true;
+        _busy = false;
         for (int member = 0; member < board.members() && ok; ++member) {
             ok = reach(member, false) && reach(member, true);
+        }
+        if (!ok && _busy && _arguments.compulsory) {
+            _state = State::reaching;  // all have agreed to do it so
+            return;
         }
         board.mapped(team.own(), _number)
             .value.store(mark_of(_number, ok ? Outcome::done : Outcome::failed), std::memory_order_release);
@@ -764,6 +803,7 @@ bool Round::reach(const int member, const bool receives) {
     transfer::Mappings::Use& use = receives ? reached.receive : reached.send;
     use = _engine->mappings().open(_team._processes[static_cast<std::size_t>(member)], location, _device, status);
     if (!use) {
+        _busy = status.code == gpu::kBusy;
         _engine->note_once("memory of another rank cannot be mapped: " + status.message());
         return false;
     }
@@ -875,7 +915,7 @@ void Round::start_work() {
             const std::uint64_t width = differing % 16 == 0 ? 1 : width_of(bits | combination.elements);
             fold.code = copy_code(width == 16 ? 16 : width);
             fold.elements = combination.elements / width;
-            if (!_engine->prepare(_device, fold.code)) {
+            if (_engine->prepare(_device, fold.code) != Engine::Kernels::usable) {
                 fold.code = copy_code(1);
                 fold.elements = combination.elements;
             }

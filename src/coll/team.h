@@ -123,6 +123,7 @@ class Round {
         copying_in,
         voting,
         joining,      ///< the members make a communicator of NCCL or RCCL
+        reaching,     ///< this member cannot map another's memory yet, while its GPU is busy
         mapping,      ///< the members map each other's memory
         taking_turn,  ///< for that library, one collective of the node at a time
         working,
@@ -147,7 +148,8 @@ class Round {
     Round(std::shared_ptr<Team> owner, std::uint64_t number, const Arguments& arguments);
     bool step();
     void give_up() noexcept;
-    void prepare();
+    [[nodiscard]] bool prepare();
+    [[nodiscard]] bool asks_again() noexcept;
     [[nodiscard]] bool can_move(const Buffer& buffer) const;
     [[nodiscard]] bool show(const Buffer& buffer, Shown& shown, bool as_copy);
     void copy_in(const Buffer& buffer, const Shown& shown);
@@ -207,6 +209,8 @@ class Round {
     std::atomic<std::uint64_t>* _word = nullptr;  ///< what the kernels write to, where the board is not registered
     Clock::time_point _looked{};
     Clock::time_point _queried{};
+    Clock::time_point _asked{};  ///< when the GPU was last busy
+    bool _busy = false;
     /// Kept by value: those of the caller may be gone.
     std::vector<std::uint64_t> _bytes_from, _send_offsets, _receive_offsets;
 };
@@ -253,7 +257,7 @@ class Team : public std::enable_shared_from_this<Team> {
     [[nodiscard]] bool registered(Engine& engine);
 
     node::Segment& _segment;
-    const std::unique_ptr<Board> _board;
+    std::unique_ptr<Board> _board;
     const std::vector<int> _processes;
     const Selection& _selection;
     const std::atomic<Engine*>& _engine;

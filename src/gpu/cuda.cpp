@@ -8,13 +8,16 @@
 //
 // Nothing here touches the sticky error of the CUDA runtime library: that is kept above the driver.
 #include <dirent.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cctype>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -52,6 +55,7 @@ constexpr CuResult kErrorCaptureUnsupported = 900;
 constexpr CuResult kErrorCaptureImplicit = 906;
 
 constexpr int kCaptureModeRelaxed = 2;
+constexpr int kNotCapturing = 0;
 
 enum CuPointerAttribute : int {
     kContextAttribute = 1,
@@ -150,6 +154,8 @@ constexpr int kOldestDriver = 11000;
     X(context_device, "cuCtxGetDevice", true, CuResult, CuDevice*)                                                   \
     X(context_push, "cuCtxPushCurrent_v2", true, CuResult, CuContext)                                                \
     X(context_pop, "cuCtxPopCurrent_v2", true, CuResult, CuContext*)                                                 \
+    X(context_synchronize, "cuCtxSynchronize", true, CuResult)                                                       \
+    X(context_record_event, "cuCtxRecordEvent", false, CuResult, CuContext, CuEvent)                                 \
     X(context_id, "cuCtxGetId", false, CuResult, CuContext, unsigned long long*)                                     \
     X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", false, CuResult, int*)                             \
     X(context_enable_peer, "cuCtxEnablePeerAccess", true, CuResult, CuContext, unsigned)                             \
@@ -177,6 +183,7 @@ constexpr int kOldestDriver = 11000;
     X(stream_create, "cuStreamCreateWithPriority", true, CuResult, CuStream*, unsigned, int)                         \
     X(stream_destroy, "cuStreamDestroy_v2", true, CuResult, CuStream)                                                \
     X(stream_query, "cuStreamQuery", true, CuResult, CuStream)                                                       \
+    X(stream_is_capturing, "cuStreamIsCapturing", true, CuResult, CuStream, int*)                                    \
     X(stream_synchronize, "cuStreamSynchronize", true, CuResult, CuStream)                                           \
     X(stream_wait_event, "cuStreamWaitEvent", true, CuResult, CuStream, CuEvent, unsigned)                           \
     X(event_create, "cuEventCreate", true, CuResult, CuEvent*, unsigned)                                             \
@@ -480,6 +487,41 @@ class Cuda final : public VendorRuntime {
     bool was_reset() noexcept override {
         look_for_reset();
         return _was_reset.load(std::memory_order_acquire);
+    }
+
+    // ---- calls that wait for all work of a device -------------------------------------------------------------------
+
+    bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
+        if (device < 0) {
+            for (int each = 0; each < _devices; ++each) {
+                const bool used = _primary[static_cast<std::size_t>(each)].load(std::memory_order_acquire) != nullptr;
+                if (used && !is_idle(each, patience)) return false;
+            }
+            return true;
+        }
+        const Current current(*this, device);
+        CuContext context = nullptr;
+        int capturing = 0;
+        if (!current.status().ok() || !primary_context(device, context).ok() ||
+            _driver.stream_is_capturing(legacy_stream(), &capturing) != kSuccess || capturing != kNotCapturing) {
+            return false;
+        }
+        if (_driver.context_record_event == nullptr) {
+            return _idle_probe.ask(device, [this, context] { wait_for_context(context); }, patience);
+        }
+        const std::lock_guard lock(_idle_mutex);
+        CuEvent& event = _idle_events[device];
+        if ((event == nullptr && _driver.event_create(&event, kEventDisableTiming) != kSuccess) ||
+            _driver.context_record_event(context, event) != kSuccess) {
+            return false;
+        }
+        const auto start = std::chrono::steady_clock::now();
+        CuResult answer = kErrorNotReady;
+        while ((answer = _driver.event_query(event)) == kErrorNotReady) {
+            if (std::chrono::steady_clock::now() - start >= patience) return false;
+            ::sched_yield();
+        }
+        return answer == kSuccess;
     }
 
     // ---- memory -----------------------------------------------------------------------------------------------------
@@ -1012,7 +1054,15 @@ class Cuda final : public VendorRuntime {
                kSuccess;
     }
 
+    void wait_for_context(CuContext context) noexcept {
+        if (_driver.context_push(context) != kSuccess) return;
+        static_cast<void>(_driver.context_synchronize());
+        CuContext ours = nullptr;
+        static_cast<void>(_driver.context_pop(&ours));
+    }
+
     Status load_module(int device, const std::string& code, ModuleHandle& module) noexcept {
+        if (!is_idle(device, {})) return {kBusy, "cuModuleLoadData", "the GPU is busy"};
         const Current current(*this, device);
         if (!current.status().ok()) return current.status();
         CuModule handle = nullptr;
@@ -1055,7 +1105,7 @@ class Cuda final : public VendorRuntime {
             std::string code;
             if (_cache.load(key, code)) {
                 status = load_module(device, code, module);
-                if (status.ok()) return status;
+                if (status.ok() || status.code == kBusy) return status;
             }
             const RuntimeCompiler::Result compiled =
                 compiler_in_use->compile(name, source, options, attempt.output, code, log);
@@ -1064,7 +1114,7 @@ class Cuda final : public VendorRuntime {
                 continue;
             }
             status = load_module(device, code, module);
-            if (status.ok()) {
+            if (status.ok() || status.code == kBusy) {
                 _cache.store(key, code);
                 return status;
             }
@@ -1082,6 +1132,9 @@ class Cuda final : public VendorRuntime {
     std::atomic<bool> _batches_refused{false};
     mutable std::atomic<bool> _expects_memory_of_ours{false};  ///< the pointer classified last was not ordinary memory
     IdentityTable _ordered;  ///< allocations whose synchronous operations are synchronous
+
+    std::mutex _idle_mutex;
+    std::map<int, CuEvent> _idle_events;  ///< one for each device, kept
 
     std::mutex _compiler_mutex;
     std::unique_ptr<RuntimeCompiler> _compiler;

@@ -17,13 +17,16 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace awaken::gpu {
 
@@ -51,6 +54,10 @@ struct [[nodiscard]] Status {
 inline constexpr int kUnsupported = -1;
 /// Status for "the driver has been shut down" (CUDA_ERROR_DEINITIALIZED and its like): there is nothing left to free.
 inline constexpr int kShutDown = -2;
+/// Status for "this would wait for work of the program's": nothing was done, and it may be tried again later.
+inline constexpr int kBusy = -3;
+/// So long MPI_Finalize waits for a device to be idle before it leaves what it would free to the end of the process.
+inline constexpr std::chrono::milliseconds kPatienceAtEnd{200};
 
 enum class MemoryKind : std::uint8_t {
     host,    ///< ordinary host memory: the runtime does not know it
@@ -215,6 +222,33 @@ class Runtime {
     /// AWAKEN_DEFAULT_STREAM=trust.
     void trust_default_stream() noexcept { _default_stream_is_trusted.store(true, std::memory_order_relaxed); }
 
+    // ---- calls that wait for all work of a device -----------------------------------------------------------------
+    // free, free_pinned, unregister_host, ipc_close, load_kernels and unload_kernels wait until everything is over that
+    // the process has given to the device, and a driver may keep all other threads from it meanwhile (see README.md).
+    // The program's work may itself wait for what the program does after the MPI call that it is in. So the layer makes
+    // such a call only where is_idle() has just answered yes, in a call of the program's: a thread that gives the
+    // device work is not in one.
+
+    /// Whether everything is over that the process has given to `device`, -1: to any device that it uses. Asks again
+    /// for up to `patience` while it is not. "No" where that cannot be known. CUDA: 20 us (H100). HIP, and CUDA before
+    /// 12.5: up to a millisecond. Not to be asked often: a capture into a graph that is under way fails by the question
+    /// where it cannot be recognised (one of a non-blocking stream cannot).
+    [[nodiscard]] virtual bool is_idle(int device, std::chrono::microseconds patience = {}) noexcept;
+    /// Does that at once if `device` (-1: each one) is idle, else in a later call of do_deferred(): what makes one of
+    /// those calls for something that nobody uses any more. Left undone when the process ends.
+    void when_idle(int device, std::function<void()> work) noexcept;
+    /// Does what was deferred, as far as it can be done now. Costs a load where there is nothing.
+    void do_deferred(std::chrono::microseconds patience = {}) noexcept;
+    void free_when_idle(void* pointer, int device) noexcept {
+        if (pointer != nullptr) when_idle(device, [this, pointer] { static_cast<void>(free(pointer)); });
+    }
+    void free_pinned_when_idle(void* pointer) noexcept {
+        if (pointer != nullptr) when_idle(-1, [this, pointer] { static_cast<void>(free_pinned(pointer)); });
+    }
+    void unload_when_idle(ModuleHandle module) noexcept {
+        when_idle(module.device, [this, module] { static_cast<void>(unload_kernels(module)); });
+    }
+
     // ---- memory -------------------------------------------------------------------------------------------------
     virtual Status allocate(int device, std::size_t bytes, void*& pointer) noexcept = 0;
     /// Frees what allocate, allocate_managed or allocate_from_pool gave, after all work of its device; null is fine.
@@ -281,7 +315,7 @@ class Runtime {
     // ---- kernels ------------------------------------------------------------------------------------------------
     /// Compiles the text of a kernel (CUDA/HIP C++, extern "C" kernels) with the vendor's run-time compiler for
     /// `device` and loads it. `log` receives the compiler's messages. Fails with kUnsupported when there is no such
-    /// compiler.
+    /// compiler, with kBusy where loading waits for the device's work and there is some.
     virtual Status load_kernels(int device, const char* name, const char* source, ModuleHandle& module,
                                 std::string& log) = 0;
     virtual Status unload_kernels(ModuleHandle module) noexcept = 0;
@@ -297,6 +331,14 @@ class Runtime {
 
   private:
     std::atomic<bool> _default_stream_is_trusted{false};
+    struct Deferred {
+        int device;
+        std::function<void()> work;
+    };
+    std::mutex _deferred_mutex;
+    std::vector<Deferred> _deferred;
+    std::atomic<std::size_t> _deferred_count{0};
+    std::chrono::steady_clock::time_point _deferred_until{};
 };
 
 /// The vendor whose driver this machine has, judged by device nodes (or AWAKEN_EMULATE) without loading anything; none

@@ -42,6 +42,8 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
     X(device_count, "hipGetDeviceCount", true, Result, int*)                                                           \
     X(current_device, "hipGetDevice", true, Result, int*)                                                              \
     X(set_device, "hipSetDevice", true, Result, int)                                                                   \
+    X(device_synchronize, "hipDeviceSynchronize", true, Result)                                                        \
+    X(stream_is_capturing, "hipStreamIsCapturing", false, Result, hip_abi::Stream, int*)                               \
     X(exchange_capture_mode, "hipThreadExchangeStreamCaptureMode", false, Result, int*)                                \
     X(device_name, "hipDeviceGetName", true, Result, char*, int, int)                                                  \
     X(device_uuid, "hipDeviceGetUuid", false, Result, hip_abi::Uuid*, int)                                             \
@@ -314,6 +316,35 @@ class Hip final : public VendorRuntime {
     Status order_after_default_stream(const void*, const PointerInfo& info) noexcept override {
         // Synchronous calls that target host memory do not return early.
         return info.host_accessible() ? Status{} : finish_default_stream(info.device);
+    }
+
+    // ---- calls that wait for all work of a device -------------------------------------------------------------------
+
+    bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
+        if (device < 0) {
+            for (int each = 0; each < _devices; ++each) {
+                if ((_used.load(std::memory_order_relaxed) >> each & 1) != 0 && !is_idle(each, patience)) {
+                    return false;
+                }
+            }
+            return true;
+        }
+        {
+            Scope scope(*this, device);
+            int capturing = 0;
+            if (!scope.status().ok() ||
+                (_hip.stream_is_capturing != nullptr &&
+                 (!scope.end(_hip.stream_is_capturing(nullptr, &capturing), "hipStreamIsCapturing").ok() ||
+                  capturing != hip_abi::kNotCapturing))) {
+                return false;
+            }
+        }
+        return _idle_probe.ask(
+            device,
+            [this, device] {
+                if (_hip.set_device(device) == kSuccess) static_cast<void>(_hip.device_synchronize());
+            },
+            patience);
     }
 
     // ---- memory -----------------------------------------------------------------------------------------------------
@@ -606,6 +637,7 @@ class Hip final : public VendorRuntime {
                 _status = {hip_abi::kErrorInvalidDevice, "hipSetDevice", "no such device"};
                 return;
             }
+            hip._used.fetch_or(std::uint64_t{1} << (static_cast<unsigned>(device) % 64), std::memory_order_relaxed);
             int current = 0;
             if (const Result code = hip._hip.current_device(&current)) {
                 _status = end(code, "hipGetDevice");
@@ -833,7 +865,8 @@ class Hip final : public VendorRuntime {
     int _version = 0;
     int _major = 0;
     mutable std::atomic<bool> _knows_ipc_capable{true};
-    mutable std::atomic<int> _device_seen{-1};  ///< where memory of the program's was seen first
+    mutable std::atomic<std::uint64_t> _used{0};  ///< devices that something was done on, as bits
+    mutable std::atomic<int> _device_seen{-1};    ///< where memory of the program's was seen first
 
     std::mutex _compiler_mutex;
     std::unique_ptr<RuntimeCompiler> _compiler;

@@ -62,6 +62,7 @@ inline constexpr unsigned kStreamDefault = 0;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr int kCaptureModeRelaxed = 2;  ///< hipStreamCaptureModeRelaxed
+inline constexpr int kNotCapturing = 0;        ///< hipStreamCaptureStatusNone
 inline constexpr unsigned kAttachGlobal = 1;   ///< hipMemAttachGlobal
 inline constexpr unsigned kHostMallocPortable = 1;
 inline constexpr unsigned kHostMallocMapped = 2;

@@ -8,6 +8,7 @@
 #include "gpu/default_streams.h"
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
+#include "gpu/idle.h"
 #include "gpu/runtime_compiler.h"
 
 namespace awaken::gpu {
@@ -37,6 +38,9 @@ class VendorRuntime : public Runtime {
         return _default_streams.query(mark, over);
     }
     void drop_default_stream(EventHandle& mark) noexcept final { _default_streams.drop(mark); }
+
+  protected:
+    IdleProbe _idle_probe;
 
   private:
     DefaultStreams _default_streams{*this};

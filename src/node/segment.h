@@ -88,7 +88,7 @@ class Segment {
     /// Memory that some process of the segment has allocated, mapped here. Null when it lies outside the segment or
     /// cannot be mapped. Not checked: whether it is still allocated.
     [[nodiscard]] std::byte* map(std::uint64_t offset, std::size_t bytes) noexcept;
-    void unmap(std::byte* address, std::size_t bytes) noexcept;
+    static void unmap(std::byte* address, std::size_t bytes) noexcept;
 
     /// For what only one of the node's processes may do at a time: 0, or a number that says who does it. Whoever
     /// changes it from 0 to its own sets it back.

@@ -65,23 +65,17 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _settling(std::make_shared<Settling>(runtime, Settling::Pace(options.tuning.send_burst))),
       _background([this] {
           sweep();
-          return pump_left() || keeps_memory();
-      }),
-      // Freeing device memory waits for the program's own kernels, so neither a call of the program's does it nor the
-      // thread that messages depend on.
-      _janitor([this] {
-          _exported.trim_idle();
-          return keeps_memory();
+          return pump_left() || _exported.statistics().lent_bytes != 0;
       }) {}
 
 void Link::keep_house() {
     _background.keep_house();
-    _janitor.keep_house();
 }
 
-bool Link::keeps_memory() const {
-    const transfer::ExportedPool::Statistics kept = _exported.statistics();
-    return kept.free_bytes + kept.lent_bytes != 0;
+void Link::reclaim() noexcept {
+    _mappings.reclaim();
+    _exported.trim_idle();
+    _runtime.do_deferred();
 }
 
 Link::~Link() {
@@ -660,6 +654,9 @@ bool Link::can_read(const int peer, const int device) {
         if (location.offset > location.allocation_bytes || sizeof read > location.allocation_bytes - location.offset) {
             reason = "it describes its memory wrongly";
         } else if (const auto use = _mappings.open(peer, location, device, status); !use) {
+            if (status.code == gpu::kBusy) {
+                return false;  // not for good
+            }
             reason = status.message();
         } else {
             gpu::PointerInfo host;
@@ -723,7 +720,6 @@ void Link::shut_down() noexcept {
     _ending.store(true, std::memory_order_release);
     _settling->end();
     _background.stop();
-    _janitor.stop();
     std::vector<std::shared_ptr<Shipment>> lingering;
     {
         const std::scoped_lock lock(_mutex);
@@ -740,17 +736,21 @@ void Link::shut_down() noexcept {
     _copies.shut_down();
     _exported.shut_down();
     if (_plate != nullptr) {
-        static_cast<void>(_runtime.free(_plate));
-        _plate = nullptr;
+        _runtime.free_when_idle(std::exchange(_plate, nullptr), -1);
     }
     const auto forget = [this](SharedMapping& mapping) {
         if (mapping.base == nullptr) {
             return;
         }
         if (mapping.registered) {
-            static_cast<void>(_runtime.unregister_host(mapping.base));
+            // What is registered stays mapped.
+            _runtime.when_idle(-1, [&runtime = _runtime, gone = mapping] {
+                static_cast<void>(runtime.unregister_host(gone.base));
+                node::Segment::unmap(gone.base, gone.bytes);
+            });
+        } else {
+            node::Segment::unmap(mapping.base, mapping.bytes);
         }
-        _segment.unmap(mapping.base, mapping.bytes);
         mapping = {};
     };
     for (Peer& peer : _peers) {

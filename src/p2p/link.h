@@ -273,6 +273,9 @@ class Link {
     Background& background() noexcept { return _background; }
     /// Gives back what receivers are done with.
     void sweep() noexcept;
+    /// Gives back to the driver what is not needed any more, where that waits for nothing. For calls of the program's
+    /// only, see gpu.h. Costs a load or a look at a clock where there is nothing to do.
+    void reclaim() noexcept;
     /// Waits until every shipment was fetched or its receiver is gone; called after MPI_Finalize.
     void settle() noexcept;
     /// Ends everything; called while the runtime is still there. Safe to call twice.
@@ -356,7 +359,6 @@ class Link {
     /// Memory of the segment that stays mapped: the peer's small messages and rings.
     [[nodiscard]] SharedMapping lasting_mapping(int peer, std::uint64_t offset, std::size_t bytes, bool is_ring);
     void keep_house();
-    [[nodiscard]] bool keeps_memory() const;
     void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     [[nodiscard]] int any_device() const noexcept;
     [[nodiscard]] bool is_alive(int peer) const { return _segment.alive(peer); }
@@ -403,7 +405,6 @@ class Link {
     std::atomic<bool> _ending{false};  ///< what only another process could bring on is given up
     std::shared_ptr<Settling> _settling;
     Background _background;
-    Background _janitor;
 };
 
 }  // namespace awaken::p2p

@@ -187,7 +187,8 @@ bool accumulate_by_kernel(Window& window, const Local& origin, const Local* cons
     }
     const std::uint64_t alignment = kernels::element_alignment(kernels::type_of(code));
     std::byte* const place = found.reached.address + found.type->layout.true_begin();
-    if (reinterpret_cast<std::uintptr_t>(place) % alignment != 0 || !engine->prepare(device, code)) {
+    if (reinterpret_cast<std::uintptr_t>(place) % alignment != 0 ||
+        engine->prepare(device, code) != Engine::Kernels::usable) {
         return false;
     }
     KernelSource source;

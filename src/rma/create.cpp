@@ -361,10 +361,11 @@ std::shared_ptr<void> allocate(const bool device, const MPI_Aint bytes) {
     void* memory = nullptr;
     if (device) {
         gpu::Runtime& runtime = layer().gpu();
-        if (!runtime.allocate(layer().gpu().device_to_use(), static_cast<std::size_t>(bytes), memory).ok()) {
+        const int on = runtime.device_to_use();
+        if (!runtime.allocate(on, static_cast<std::size_t>(bytes), memory).ok()) {
             return nullptr;
         }
-        return {memory, [&runtime](void* gone) { static_cast<void>(runtime.free(gone)); }};
+        return {memory, [&runtime, on](void* gone) { runtime.free_when_idle(gone, on); }};
     }
     if (layer().real.Alloc_mem(bytes, MPI_INFO_NULL, static_cast<void*>(&memory)) != MPI_SUCCESS) {
         return nullptr;

@@ -227,7 +227,7 @@ struct Copier::State {
         (void)runtime.destroy_stream(lane.stream).ok();
         if (lane.scratch == nullptr) return;
         if (lane.scratch_pinned) {
-            (void)runtime.free_pinned(lane.scratch).ok();
+            runtime.free_pinned_when_idle(lane.scratch);
         } else {
             delete[] lane.scratch;
         }

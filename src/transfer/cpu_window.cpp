@@ -563,8 +563,7 @@ struct CpuWindow::State {
             retire(piece++);
         if (pieces.empty()) access.reset();
         for (auto& [number, device] : devices) {
-            // Fails when the driver has shut down and taken the memory with it.
-            if (device.memory != nullptr) static_cast<void>(runtime.free(device.memory).ok());
+            runtime.free_when_idle(device.memory, number);
             device.memory = nullptr;
         }
     }

@@ -609,7 +609,11 @@ bool DeviceCopies::State::kernel_ready(Device& on) {
     gpu::Status status = runtime.load_kernels(on.number, "copy.h", gpu::kernels::copy_source, on.module, log);
     if (status.ok()) {
         status = runtime.find_kernel(on.module, "awaken_copy", on.kernel);
-        if (!status.ok()) (void)runtime.unload_kernels(on.module).ok();
+        if (!status.ok()) runtime.unload_when_idle(on.module);
+    }
+    if (status.code == gpu::kBusy) {
+        on.kernel_state.store(Device::Kernel::unknown, std::memory_order_release);  // another time
+        return false;
     }
     if (!status.ok()) {
         refuse_kernel(on, status.message() + (log.empty() ? "" : ": " + log.substr(0, log.find('\n'))));
@@ -650,7 +654,7 @@ void DeviceCopies::State::shut_down() noexcept {
         for (const std::unique_ptr<Lane>& lane : item->lanes)
             lane->shut_down();
         if (item->kernel_state.exchange(Device::Kernel::unknown) != Device::Kernel::ready) continue;
-        (void)runtime.unload_kernels(item->module).ok();  // a failure: the runtime is shut down and has done it
+        runtime.unload_when_idle(item->module);
         item->module = {};
         item->kernel = {};
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <limits>
@@ -21,6 +22,8 @@ namespace {
 constexpr std::size_t kRememberedExports = 1024;
 /// Drivers hand device memory out in pieces of this size; smaller exported blocks would share one with other memory.
 constexpr std::size_t kSmallestExport = std::size_t{2} << 20;
+/// While the GPU is busy it is asked again after so long.
+constexpr std::chrono::milliseconds kBetweenTries{100};
 /// Marks identities that the pool gives its blocks itself: runtimes count theirs from one.
 constexpr std::uint64_t kOwnIdentity = std::uint64_t{1} << 63;
 
@@ -190,7 +193,7 @@ struct ExportedPool::State {
         return result;
     }
 
-    /// Gives the oldest free block of that kind back to the GPU. It counts until it is really gone.
+    /// Gives the oldest free block of that kind back to the GPU, which is idle. It counts until it is really gone.
     void give_to_gpu(std::unique_lock<std::mutex>& lock, const FreeBlocks::iterator blocks) noexcept {
         const std::size_t capacity = blocks->first.capacity;
         std::byte* const data = blocks->second.front().data;
@@ -204,14 +207,12 @@ struct ExportedPool::State {
         leaving_bytes -= capacity;
     }
 
-    /// False when there was nothing to give back.
-    bool give_all_to_gpu(std::unique_lock<std::mutex>& lock, const int device = -1) noexcept {
-        bool any = false;
-        for (auto blocks = oldest(device); blocks != free_blocks.end(); blocks = oldest(device)) {
+    /// False when there was nothing to give back, or the device is busy.
+    bool give_all_to_gpu(std::unique_lock<std::mutex>& lock, const int device) noexcept {
+        if (oldest(device) == free_blocks.end() || !runtime.is_idle(device)) return false;
+        for (auto blocks = oldest(device); blocks != free_blocks.end(); blocks = oldest(device))
             give_to_gpu(lock, blocks);
-            any = true;
-        }
-        return any;
+        return true;
     }
 
     /// A block comes back from its borrower.
@@ -229,11 +230,8 @@ struct ExportedPool::State {
                 // Without room to remember it, it goes back at once.
             }
         }
-        leaving_bytes += kind.capacity;
         lock.unlock();
-        static_cast<void>(runtime.free(data).ok());
-        lock.lock();
-        leaving_bytes -= kind.capacity;
+        runtime.free_when_idle(data, kind.device);
     }
 
     void set_next_due(const Clock::time_point due) noexcept {
@@ -333,7 +331,12 @@ ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t by
             return {};
         }
         if (limit - taken - state.free_bytes >= kind.capacity) break;
-        state.give_to_gpu(lock, state.oldest());
+        const auto blocks = state.oldest();
+        if (!state.runtime.is_idle(blocks->first.device)) {
+            ++state.refused;
+            return {};
+        }
+        state.give_to_gpu(lock, blocks);
     }
     state.lent_bytes += kind.capacity;  // reserved before the lock is given up
     lock.unlock();
@@ -361,7 +364,7 @@ ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t by
         return {};
     }
     lock.unlock();
-    static_cast<void>(state.runtime.free(memory).ok());
+    state.runtime.free_when_idle(memory, device);
     lock.lock();
     state.lent_bytes -= kind.capacity;
     // Allocating once more each time, only to be refused, would slow down every message.
@@ -388,6 +391,10 @@ void ExportedPool::trim_idle(const std::chrono::steady_clock::time_point now) no
             state.set_next_due(goes);
             return;
         }
+        if (!state.runtime.is_idle(blocks->first.device)) {
+            state.set_next_due(now + kBetweenTries);
+            return;
+        }
         state.give_to_gpu(lock, blocks);
     }
 }
@@ -395,7 +402,11 @@ void ExportedPool::trim_idle(const std::chrono::steady_clock::time_point now) no
 void ExportedPool::shut_down() noexcept {
     std::unique_lock lock(_state->mutex);
     _state->closed = true;
-    _state->give_all_to_gpu(lock);
+    for (const auto& [kind, blocks] : std::exchange(_state->free_blocks, {})) {
+        for (const State::FreeBlock& block : blocks)
+            _state->runtime.free_when_idle(block.data, kind.device);
+    }
+    _state->free_bytes = 0;
 }
 
 ExportedPool::Statistics ExportedPool::statistics() const {

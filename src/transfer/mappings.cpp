@@ -7,18 +7,14 @@
 #include <iterator>
 #include <utility>
 
-#include "base/own_thread.h"
-
 namespace awaken::transfer {
 
 namespace {
 
 /// Large allocations are remembered by identity only; that many are enough for any program that uses several in turn.
 constexpr std::size_t kRemembered = 64;
-/// Who gives back the last use of what its owner may want to free, or needs room, waits so long for it to be closed.
-/// Closing takes milliseconds, but waits for all kernels of the device, and one of these may wait for what the caller
-/// does next.
-constexpr std::chrono::milliseconds kPatience{100};
+/// While the device is busy it is asked again after so long.
+constexpr std::chrono::milliseconds kBetweenCloses{10};
 
 }  // namespace
 
@@ -56,7 +52,7 @@ void Mappings::Use::release() noexcept {
 Mappings::Use Mappings::open(const int owner, const Location& location, const int device, gpu::Status& status) {
     status = {};
     Use use;
-    std::unique_lock lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     const auto take = [&](const List::iterator mapping) {
         ++mapping->uses;
         ++_statistics.reused;
@@ -67,37 +63,52 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     };
     const Key key{owner, device, location.allocation_id, location.address};
     const auto bytes = static_cast<std::size_t>(location.allocation_bytes);
-    bool some_doomed = false;
-    do {  // again when the lock was given up
-        if (const auto known = _index.find(key); known != _index.end() && location.allocation_id != 0) {
-            const List::iterator mapping = known->second;
-            if (!mapping->stale && mapping->handle == location.handle && mapping->bytes == location.allocation_bytes) {
-                take(mapping);
-                return use;
-            }
+    if (const auto known = _index.find(key); known != _index.end() && location.allocation_id != 0) {
+        const List::iterator mapping = known->second;
+        if (!mapping->stale && mapping->handle == location.handle && mapping->bytes == location.allocation_bytes) {
+            take(mapping);
+            return use;
         }
-        for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
-            const auto current = mapping++;
-            if (current->stale || !is_in_the_way(*current, owner, location, device)) {
-                continue;
-            }
-            // Where the runtime gives no identity, nothing tells an old mapping from a new one.
-            if (current->handle == location.handle && location.allocation_id != 0 &&
-                current->allocation_id == location.allocation_id && current->bytes == location.allocation_bytes) {
-                take(current);
-                return use;
-            }
-            // The same handle for another allocation: what is mapped was freed. A runtime maps a handle once, so the
-            // old mapping has to go before the new one can come.
-            ++_statistics.closed_stale;
-            if (current->uses == 0) {
-                doom(current);
-            } else {
-                current->stale = true;
-            }
+    }
+    for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
+        const auto current = mapping++;
+        if (current->stale || !is_in_the_way(*current, owner, location, device)) {
+            continue;
         }
-        some_doomed = make_room(owner, bytes);
-    } while (waited_for_closing(lock, owner, location, device, some_doomed));
+        // Where the runtime gives no identity, nothing tells an old mapping from a new one.
+        if (current->handle == location.handle && location.allocation_id != 0 &&
+            current->allocation_id == location.allocation_id && current->bytes == location.allocation_bytes) {
+            take(current);
+            return use;
+        }
+        // The same handle for another allocation: what is mapped was freed. A runtime maps a handle once, so the old
+        // mapping has to go before the new one can come.
+        ++_statistics.closed_stale;
+        if (current->uses == 0) {
+            doom(current);
+        } else {
+            current->stale = true;
+        }
+    }
+    make_room(owner, bytes);
+    const auto hindered = [&] {
+        std::size_t doomed = 0;
+        for (const Mapping& mapping : _doomed) {
+            if (is_in_the_way(mapping, owner, location, device)) {
+                return true;
+            }
+            doomed += mapping.owner == owner ? mapping.bytes : 0;
+        }
+        return _mappings.size() + _doomed.size() >= _limits.count ||
+               (doomed != 0 && _bytes[owner] + doomed + bytes > _limits.bytes);
+    };
+    if (!_doomed.empty() && hindered()) {
+        close_doomed();
+        if (!_doomed.empty() && hindered()) {
+            status = {gpu::kBusy, "an older mapping cannot be closed now", "the GPU is busy"};
+            return use;
+        }
+    }
 
     // A mapping of a large part of the card would keep its owner from freeing it: such a one is kept only when it turns
     // out to be used again and again.
@@ -125,20 +136,21 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
     }
     ++_statistics.opened;
     _bytes[owner] += bytes;
-    _mappings.push_front({owner, device, location.handle, location.allocation_id, location.address, bytes, base, 1,
-                          false, once, false, Clock::now()});
+    const Clock::time_point now = Clock::now();
+    _mappings.push_front(
+        {owner, device, location.handle, location.allocation_id, location.address, bytes, base, 1, false, once, now});
+    set_due(now + _limits.idle);
     _index.insert_or_assign(key, _mappings.begin());
     use._owner = this;
     use._mapping = _mappings.begin();
     use._data = static_cast<std::byte*>(base) + location.offset;
-    start_janitor();
-    _wake.notify_one();  // it sleeps while nothing is mapped
     return use;
 }
 
-void Mappings::start_janitor() {
-    if (!_janitor.joinable() && !_shut_down) {
-        _janitor = start_own_thread([this] { keep_house(); });
+void Mappings::set_due(const Clock::time_point due) noexcept {
+    const Clock::rep at = due.time_since_epoch().count();
+    if (at < _due.load(std::memory_order_relaxed)) {
+        _due.store(at, std::memory_order_relaxed);
     }
 }
 
@@ -154,46 +166,13 @@ bool Mappings::is_in_the_way(const Mapping& mapping, const int owner, const Loca
     return mapping.handle == location.handle || overlaps;
 }
 
-bool Mappings::waited_for_closing(std::unique_lock<std::mutex>& lock, const int owner, const Location& location,
-                                  const int device, const bool some_doomed) {
-    const auto hinders = [&](const Mapping& mapping) { return is_in_the_way(mapping, owner, location, device); };
-    bool waited = false;
-    while (std::any_of(_doomed.begin(), _doomed.end(), hinders)) {
-        waited = true;
-        if (!close_one(lock)) {
-            _closed.wait(lock);
-        }
-    }
-    if (some_doomed && !_doomed.empty()) {
-        waited = true;
-        wait_for_janitor(lock, [this] { return _doomed.empty(); });
-    }
-    return waited;
-}
-
-template <class Condition>
-void Mappings::wait_for_janitor(std::unique_lock<std::mutex>& lock, const Condition& condition) {
-    start_janitor();
-    if (!_janitor.joinable()) {
-        while (close_one(lock)) {
-        }
-        return;
-    }
-    _wake.notify_one();
-    _closed.wait_for(lock, kPatience, condition);
-}
-
 void Mappings::give_back(const List::iterator mapping) noexcept {
-    std::unique_lock lock(_mutex);
+    const std::scoped_lock lock(_mutex);
     mapping->last_used = Clock::now();
-    if (--mapping->uses != 0 || (!mapping->stale && !mapping->once)) {
-        return;
+    // Who gives it back may be a thread of ours, which must not close it.
+    if (--mapping->uses == 0 && (mapping->stale || mapping->once)) {
+        doom(mapping);
     }
-    const Mapping* const given = &*mapping;
-    doom(mapping);
-    wait_for_janitor(lock, [&] {
-        return std::none_of(_doomed.begin(), _doomed.end(), [&](const Mapping& other) { return &other == given; });
-    });
 }
 
 void Mappings::doom(const List::iterator mapping) noexcept {
@@ -203,22 +182,25 @@ void Mappings::doom(const List::iterator mapping) noexcept {
         _index.erase(indexed);
     }
     _doomed.splice(_doomed.end(), _mappings, mapping);
+    set_due(Clock::now());
 }
 
-bool Mappings::close_one(std::unique_lock<std::mutex>& lock) noexcept {
-    const auto next =
-        std::find_if(_doomed.begin(), _doomed.end(), [](const Mapping& mapping) { return !mapping.closing; });
-    if (next == _doomed.end()) {
-        return false;
+void Mappings::close_doomed(const std::chrono::microseconds patience) noexcept {
+    int asked = -1;
+    bool idle = false;
+    for (auto mapping = _doomed.begin(); mapping != _doomed.end();) {
+        if (mapping->device != asked) {
+            asked = mapping->device;
+            idle = _runtime.is_idle(asked, patience);
+        }
+        if (idle) {
+            // Fails only when the runtime has shut down, and then there is nothing to close.
+            static_cast<void>(_runtime.ipc_close(mapping->base));
+            mapping = _doomed.erase(mapping);
+        } else {
+            ++mapping;
+        }
     }
-    next->closing = true;
-    lock.unlock();
-    // Fails only when the runtime has shut down, and then there is nothing to close.
-    static_cast<void>(_runtime.ipc_close(next->base));
-    lock.lock();
-    _doomed.erase(next);
-    _closed.notify_all();
-    return true;
 }
 
 std::size_t Mappings::Hash::operator()(const Key& key) const noexcept {
@@ -230,8 +212,7 @@ std::size_t Mappings::Hash::operator()(const Key& key) const noexcept {
     return static_cast<std::size_t>(state ^ state >> 32);
 }
 
-bool Mappings::make_room(const int owner, const std::size_t bytes) noexcept {
-    bool some_doomed = false;
+void Mappings::make_room(const int owner, const std::size_t bytes) noexcept {
     const auto too_many = [&] { return _mappings.size() >= _limits.count; };
     const auto too_large = [&] { return _bytes[owner] + bytes > _limits.bytes; };
     for (auto mapping = _mappings.end(); mapping != _mappings.begin() && (too_many() || too_large());) {
@@ -242,74 +223,52 @@ bool Mappings::make_room(const int owner, const std::size_t bytes) noexcept {
         mapping = std::next(current);
         ++_statistics.closed_for_room;
         doom(current);
-        some_doomed = true;
     }
-    return some_doomed;
 }
 
-void Mappings::trim() noexcept {
-    std::unique_lock lock(_mutex);
+void Mappings::trim(const std::chrono::microseconds patience) noexcept {
+    const std::scoped_lock lock(_mutex);
     for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
         const auto current = mapping++;
         if (current->uses == 0) {
             doom(current);
         }
     }
-    while (!_doomed.empty()) {
-        if (!close_one(lock)) {
-            _closed.wait(lock);
-        }
-    }
+    close_doomed(patience);
 }
 
-void Mappings::keep_house() {
-    std::unique_lock lock(_mutex);
-    while (!_stopping) {
-        if (close_one(lock)) {
-            continue;
-        }
-        // Until the first of the unused ones has been so for long enough; somebody wakes us to stop, or nothing is
-        // mapped and we look again after the same time.
-        Clock::time_point next = Clock::now() + _limits.idle;
-        for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
-            const auto current = mapping++;
-            if (current->uses != 0) {
-                continue;
-            }
-            const Clock::time_point due = current->last_used + _limits.idle;
-            if (due <= Clock::now()) {
-                ++_statistics.closed_idle;
-                doom(current);
-            } else {
-                next = std::min(next, due);
-            }
-        }
-        const auto is_called = [this] {
-            return _stopping ||
-                   std::any_of(_doomed.begin(), _doomed.end(), [](const Mapping& mapping) { return !mapping.closing; });
-        };
-        if (_mappings.empty()) {
-            // Sleeps without waking until something is mapped again, or there is something to do.
-            _wake.wait(lock, [&] { return is_called() || !_mappings.empty(); });
+void Mappings::reclaim() noexcept {
+    const Clock::rep due = _due.load(std::memory_order_relaxed);
+    if (due == kNever) {
+        return;
+    }
+    const Clock::time_point now = Clock::now();
+    if (now.time_since_epoch().count() < due) {
+        return;
+    }
+    const std::unique_lock lock(_mutex, std::try_to_lock);
+    if (!lock.owns_lock()) {
+        return;  // somebody is at it
+    }
+    Clock::time_point next = Clock::time_point::max();
+    for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
+        const auto current = mapping++;
+        if (current->uses == 0 && current->last_used + _limits.idle <= now) {
+            ++_statistics.closed_idle;
+            doom(current);
         } else {
-            _wake.wait_for(lock, next - Clock::now(), is_called);
+            next = std::min(next, std::max(current->last_used, now - _limits.idle / 2) + _limits.idle);
         }
     }
+    close_doomed();
+    if (!_doomed.empty()) {
+        next = std::min(next, now + kBetweenCloses);
+    }
+    _due.store(next.time_since_epoch().count(), std::memory_order_relaxed);
 }
 
 void Mappings::shut_down() noexcept {
-    std::thread janitor;
-    {
-        const std::scoped_lock lock(_mutex);
-        _stopping = true;
-        _shut_down = true;
-        janitor = std::move(_janitor);
-    }
-    _wake.notify_all();
-    if (janitor.joinable()) {
-        janitor.join();
-    }
-    trim();
+    trim(gpu::kPatienceAtEnd);
 }
 
 Mappings::Statistics Mappings::statistics() const {

@@ -5,17 +5,20 @@
 // each use: memory that was freed and allocated again at the same address is another allocation, and its old mapping
 // would show old bytes.
 //
+// Closing waits for all work of the device, the program's own too. So it is done when the device is idle, in calls of
+// the program's (see gpu.h); until then what is in the way of a new mapping keeps it from being opened.
+//
 // Knows the GPU interface, nothing of MPI.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <list>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 
 #include "gpu/gpu.h"
@@ -50,12 +53,16 @@ class Mappings {
 
     class Use;
     /// The memory that `location` of process `owner` describes, mapped for `device`. Thread-safe. When it cannot be
-    /// mapped, `status` says why and the use is empty.
+    /// mapped, `status` says why and the use is empty; with gpu::kBusy another time may be different.
     [[nodiscard]] Use open(int owner, const Location& location, int device, gpu::Status& status);
 
-    /// Closes what is not in use.
-    void trim() noexcept;
-    /// Closes everything and ends the thread; called while the runtime is still there. Safe to call twice.
+    /// To be called now and then by calls of the program's: closes what is to be closed and what has not been used for
+    /// long, if the device is idle. Costs a look at a clock while there is something mapped, and a load otherwise.
+    void reclaim() noexcept;
+    /// Closes what is not in use, if the device is idle.
+    void trim() noexcept { trim({}); }
+    /// Closes everything, or leaves it to the end of the process where the device stays busy. Called while the runtime
+    /// is still there. Safe to call twice.
     void shut_down() noexcept;
     [[nodiscard]] Statistics statistics() const;
 
@@ -77,28 +84,22 @@ class Mappings {
         std::uint64_t address;  ///< of the allocation in its owner's address space
         std::size_t bytes;
         void* base;
-        int uses;              ///< under way
-        bool stale;            ///< to be closed as soon as it is not in use
-        bool once;             ///< first use of a large allocation: closed after it
-        bool closing = false;  ///< doomed, and somebody is at it
+        int uses;    ///< under way
+        bool stale;  ///< to be closed as soon as it is not in use
+        bool once;   ///< first use of a large allocation: closed after it
         Clock::time_point last_used;
     };
     using List = std::list<Mapping>;
 
     void give_back(List::iterator mapping) noexcept;
-    /// Takes the mapping out of use: nobody finds it any more, and somebody is to close it.
+    /// Takes the mapping out of use: nobody finds it any more, and it is closed when that waits for nothing.
     void doom(List::iterator mapping) noexcept;
-    /// Closes one of those, without the lock meanwhile. False when there is none that nobody is at.
-    bool close_one(std::unique_lock<std::mutex>& lock) noexcept;
-    /// Waits until no mapping that is to be closed hinders opening `location`, and for a while until room was made.
-    /// False when there was nothing to wait for.
-    [[nodiscard]] bool waited_for_closing(std::unique_lock<std::mutex>& lock, int owner, const Location& location,
-                                          int device, bool some_doomed);
-    template <class Condition>
-    void wait_for_janitor(std::unique_lock<std::mutex>& lock, const Condition& condition);
+    /// Closes those, of devices that are idle.
+    void close_doomed(std::chrono::microseconds patience = {}) noexcept;
+    void trim(std::chrono::microseconds patience) noexcept;
     [[nodiscard]] static bool is_in_the_way(const Mapping& mapping, int owner, const Location& location, int device);
-    void start_janitor();
-    bool make_room(int owner, std::size_t bytes) noexcept;
+    void make_room(int owner, std::size_t bytes) noexcept;
+    void set_due(Clock::time_point due) noexcept;
     /// Where a mapping of an allocation with an identity is found at once.
     struct Key {
         int owner, device;
@@ -108,16 +109,12 @@ class Mappings {
     struct Hash {
         std::size_t operator()(const Key& key) const noexcept;
     };
-    void keep_house();
 
     gpu::Runtime& _runtime;
     const Limits _limits;
     mutable std::mutex _mutex;
     List _mappings;  ///< most recently used first
-    /// To be closed. Closing waits until all kernels of the device are over, the program's own too, so it is done by
-    /// the janitor, or without the lock.
-    List _doomed;
-    std::condition_variable _closed;
+    List _doomed;    ///< to be closed
     /// Large allocations that were seen once, by owner and identity: the second time they are kept.
     struct Seen {
         int owner;
@@ -127,10 +124,9 @@ class Mappings {
     std::unordered_map<Key, List::iterator, Hash> _index;
     std::unordered_map<int, std::size_t> _bytes;  ///< mapped, by owner
     Statistics _statistics;
-    std::thread _janitor;  ///< closes what is to be closed, and idle mappings while the program makes no MPI calls
-    std::condition_variable _wake;
-    bool _stopping = false;
-    bool _shut_down = false;
+    /// When reclaim() has something to do: in the clock's units.
+    static constexpr Clock::rep kNever = std::numeric_limits<Clock::rep>::max();
+    std::atomic<Clock::rep> _due{kNever};
 };
 
 /// Keeps a mapping open while it is copied from or to.

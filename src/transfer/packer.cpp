@@ -142,6 +142,7 @@ void Packer::State::load(const int which, Device& on, const Kind kind, std::stri
     gpu::Status status = runtime.load_kernels(which, "pack.h", text.c_str(), part.module, log);
     if (status.ok()) status = runtime.find_kernel(part.module, kNames[index].first, part.pack);
     if (status.ok()) status = runtime.find_kernel(part.module, kNames[index].second, part.unpack);
+    if (status.code == gpu::kBusy) return;  // another time
     if (!status.ok()) {
         part.kernels = Part::Kernels::refused;
         reason = "no kernels for datatypes with gaps on GPU " + std::to_string(which) + ": " + status.message() +
@@ -288,7 +289,6 @@ Packer::Memory Packer::State::acquire(const std::shared_ptr<State>& state, const
             on.free_bytes -= size;
             on.free.erase(found);
         }
-        // Freeing may wait for the program's own kernels, as allocating does; so it is left to those who allocate.
         while (memory._data == nullptr && on.free_bytes > kMostFree) {
             const auto largest = std::prev(on.free.end());
             on.free_bytes -= largest->first;
@@ -297,7 +297,7 @@ Packer::Memory Packer::State::acquire(const std::shared_ptr<State>& state, const
         }
     }
     for (std::byte* const data : unwanted)
-        (void)state->runtime.free(data).ok();
+        state->runtime.free_when_idle(data, which);
     if (memory._data == nullptr) {
         void* fresh = nullptr;
         if (!state->runtime.allocate(which, size, fresh).ok()) return memory;
@@ -327,9 +327,9 @@ void Packer::State::shut_down() noexcept {
     // Failures mean that the runtime is shut down and has freed everything itself.
     for (auto& [which, on] : devices) {
         for (const auto& [size, data] : on.free)
-            (void)runtime.free(data).ok();
+            runtime.free_when_idle(data, which);
         for (const Part& part : on.parts) {
-            if (part.kernels == Part::Kernels::ready) (void)runtime.unload_kernels(part.module).ok();
+            if (part.kernels == Part::Kernels::ready) runtime.unload_when_idle(part.module);
         }
     }
     devices.clear();

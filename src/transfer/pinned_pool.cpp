@@ -191,6 +191,10 @@ void PinnedPool::free_unused(const std::size_t wanted) noexcept {
         _free_pinned_bytes = 0;
         return;
     }
+    const bool at_the_end = wanted == std::numeric_limits<std::size_t>::max();
+    if (!_runtime->is_idle(-1, at_the_end ? gpu::kPatienceAtEnd : std::chrono::microseconds{})) {
+        return;
+    }
     std::size_t freed = 0;
     // The largest first: each call into the driver costs about the same, whatever the size.
     while (freed < wanted && !_free.empty()) {

@@ -26,6 +26,7 @@ static_assert(kErrorContextIsDestroyed == hipErrorContextIsDestroyed);
 static_assert(kErrorCaptureUnsupported == hipErrorStreamCaptureUnsupported);
 static_assert(kErrorCaptureImplicit == hipErrorStreamCaptureImplicit);
 static_assert(kCaptureModeRelaxed == hipStreamCaptureModeRelaxed);
+static_assert(kNotCapturing == hipStreamCaptureStatusNone);
 
 #if HIP_VERSION_MAJOR >= 6
 static_assert(MemoryType6::kUnregistered == hipMemoryTypeUnregistered);

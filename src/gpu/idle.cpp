@@ -1,0 +1,109 @@
+#include "gpu/idle.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <new>
+
+#include "base/own_thread.h"
+#include "gpu/gpu.h"
+
+namespace awaken::gpu {
+
+namespace {
+
+/// What a thread needs to start and to come back, on a machine that is not overloaded.
+constexpr std::chrono::microseconds kLeast{1000};
+/// While a device is busy it is asked again after so long.
+constexpr std::chrono::milliseconds kBetweenTries{100};
+
+}  // namespace
+
+struct IdleProbe::Question {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool over = false;
+};
+
+bool IdleProbe::ask(const int device, const std::function<void()>& wait,
+                    const std::chrono::microseconds patience) noexcept {
+    try {
+        const std::scoped_lock lock(_mutex);
+        std::shared_ptr<Question>& known = _under_way[device];
+        if (known != nullptr) {
+            const std::scoped_lock look(known->mutex);
+            if (!known->over) {
+                return false;
+            }
+        }
+        // The answer to an earlier question is of no use: the device may have been given work since.
+        known = std::make_shared<Question>();
+        std::thread thread = start_own_thread([question = known, wait] {
+            wait();
+            const std::scoped_lock tell(question->mutex);
+            question->over = true;
+            question->changed.notify_all();
+        });
+        if (!thread.joinable()) {
+            known.reset();
+            return false;
+        }
+        bool over = false;
+        {
+            std::unique_lock look(known->mutex);
+            over = known->changed.wait_for(look, std::max(kLeast, patience), [&] { return known->over; });
+        }
+        if (over) {
+            thread.join();
+        } else {
+            thread.detach();
+        }
+        return over;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+bool Runtime::is_idle(int /*device*/, std::chrono::microseconds /*patience*/) noexcept {
+    return true;  // one that is given no work
+}
+
+void Runtime::when_idle(const int device, std::function<void()> work) noexcept {
+    if (is_idle(device)) {
+        work();
+        return;
+    }
+    const std::scoped_lock lock(_deferred_mutex);
+    try {
+        _deferred.push_back({device, std::move(work)});
+        _deferred_count.store(_deferred.size(), std::memory_order_relaxed);
+    } catch (const std::bad_alloc&) {
+        // Without room to remember it, it is left undone.
+    }
+}
+
+void Runtime::do_deferred(const std::chrono::microseconds patience) noexcept {
+    if (_deferred_count.load(std::memory_order_relaxed) == 0) {
+        return;
+    }
+    const std::unique_lock lock(_deferred_mutex, std::try_to_lock);
+    if (!lock.owns_lock()) {
+        return;  // somebody is at it
+    }
+    const auto now_is = std::chrono::steady_clock::now();
+    if (patience == std::chrono::microseconds{} && now_is < _deferred_until) {
+        return;
+    }
+    _deferred_until = now_is + kBetweenTries;
+    std::map<int, bool> idle;
+    std::erase_if(_deferred, [&](const Deferred& each) {
+        const auto known = idle.find(each.device);
+        const bool now = known != idle.end() ? known->second : (idle[each.device] = is_idle(each.device, patience));
+        if (now) {
+            each.work();
+        }
+        return now;
+    });
+    _deferred_count.store(_deferred.size(), std::memory_order_relaxed);
+}
+
+}  // namespace awaken::gpu
