@@ -427,7 +427,7 @@ def load(word: str) -> Side:
     file is told on stderr."""
     report = from_files([word] if Path(word).exists() else word.split(","), "")
     if report.problems:
-        raise Misuse("; ".join(problem for _, problem in report.problems))
+        raise Misuse("; ".join(f"{file}: {problem}" for file, problem in report.problems))
     if not report.documents and not report.failed_steps:
         raise Misuse(f"{clean(word)} has no results: give JSON of awaken bench, logs, or a folder of awaken report")
     for document in report.documents:

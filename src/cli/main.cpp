@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "bench.h"
 #include "exec.h"
 #include "installation.h"
@@ -173,6 +175,11 @@ int run(std::span<char* const> words) {
     return native ? command->run(words.subspan(1)) : run_in_python(words);
 }
 
+/// What is quoted may hold anything.
+void complain(const std::exception& error) {
+    std::fprintf(stderr, "awaken: %s\n", printable(error.what()).c_str());
+}
+
 }  // namespace
 }  // namespace awaken::cli
 
@@ -180,13 +187,10 @@ int main(int argument_count, char** arguments) {
     try {
         return awaken::cli::run({arguments + 1, static_cast<std::size_t>(std::max(argument_count - 1, 0))});
     } catch (const awaken::cli::StartError& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        awaken::cli::complain(error);
         return error.exit_status();
-    } catch (const awaken::Error& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
-        return awaken::cli::kUsageError;
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        awaken::cli::complain(error);
         return awaken::cli::kUsageError;
     }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 from pathlib import Path
 
 import changed_json
@@ -627,6 +628,20 @@ def test_what_cannot_be_read_is_refused_with_its_place(tmp_path: Path, content: 
 def test_files_that_are_none(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ReadError, match=str(path)):
+            readers.read(path)
+
+
+def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
+    pipe, sparse = tmp_path / "pipe", tmp_path / "sparse"
+    os.mkfifo(pipe)
+    sparse.touch()
+    os.truncate(sparse, 1 << 30)
+    for path, why in (
+        (pipe, "it is a pipe, and no regular file: write what it gives into a file first"),
+        (Path("/dev/zero"), "it is a device, and no regular file: name a file"),
+        (sparse, f"it has {1 << 30} bytes, more than "),
+    ):
+        with pytest.raises(ReadError, match=f"{path}: {why}"):
             readers.read(path)
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from awaken.input_files import NoRegularFile, open_regular
+from awaken.plain_text import clean as clean
+
 LARGEST_FILE_BYTES = 512 << 20
 LONGEST_LINE = 10_000
-LONGEST_NAME = 200
 MOST_NOTES = 20
 LARGEST_NUMBER = 1e15
 """More microseconds than 30 years have, more GB/s than any machine has."""
@@ -34,12 +37,6 @@ class ReadError(Exception):
 
     def __init__(self, place: str, cause: str, remedy: str) -> None:
         super().__init__(f"{place}: {cause}: {remedy}")
-
-
-def clean(text: str, longest: int = LONGEST_NAME) -> str:
-    """A name or a message in one line: control characters as \\xNN, cut off after `longest` characters."""
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.strip()[: longest + 1])
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def number(word: str) -> float | None:
@@ -65,17 +62,20 @@ def size(word: str) -> int | None:
 def read_bytes(path: Path) -> bytes:
     """The whole file; ReadError where that cannot be had."""
     try:
-        if path.is_dir():
-            raise ReadError(str(path), "this is a folder", "name the files in it")
-        length = path.stat().st_size
-        if length > LARGEST_FILE_BYTES:
+        with open_regular(path) as stream:
+            length = os.fstat(stream.fileno()).st_size
+            # One byte more than is allowed tells of a file that has grown since.
+            content = stream.read(LARGEST_FILE_BYTES + 1) if length <= LARGEST_FILE_BYTES else b""
+        if max(length, len(content)) > LARGEST_FILE_BYTES:
             raise ReadError(
                 str(path),
-                f"it has {length} bytes, more than {LARGEST_FILE_BYTES}",
+                f"it has {max(length, len(content))} bytes, more than {LARGEST_FILE_BYTES}",
                 "cut it to the part with the results",
             )
         # Editors of Windows put a mark of UTF-8 before the text.
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        return content.removeprefix(codecs.BOM_UTF8)
+    except NoRegularFile as error:
+        raise ReadError(str(path), error.cause, error.remedy) from error
     except OSError as error:
         raise ReadError(str(path), error.strerror or "it cannot be read", "check the name and its rights") from error
 
