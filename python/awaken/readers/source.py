@@ -28,8 +28,12 @@ SMALLEST_NUMBER = 1e-12
 axis beyond what a float can say."""
 LARGEST_SIZE = 1 << 60
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|\.[0-9]+")
-RANK_PREFIX = re.compile(r"^(\[\d+(,\d+)?\](<std(out|err)>)?:? ?|\d+: )")
-"""What launchers put before each line: [0], [1,0]<stdout>: (Open MPI), 0: (srun --label)."""
+LINE_PREFIX = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d) )?"
+    r"([ \t]*(\[\d+(,\d+)?\](<std(out|err)>)?:? ?|\d+: ))?"
+)
+"""What is put before each line: the time (kubectl logs --timestamps), and by launchers the rank, behind blanks where
+others have indented the lines or numbers are flush right: [0], [1,0]<stdout>: (Open MPI), 0: (srun --label)."""
 
 
 class ReadError(Exception):
@@ -136,7 +140,9 @@ class Log:
 
 
 def _unmarked(line: str) -> str:
-    return RANK_PREFIX.sub("", line.rstrip("\r"), count=1)
+    line = line.rstrip("\r")
+    prefix = LINE_PREFIX.match(line)
+    return line[prefix.end() :] if prefix else line
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
