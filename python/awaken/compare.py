@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Optional
 
 from awaken import markdown_page, output_files, units
+from awaken.command_line import Parser
 from awaken.output_files import Misuse
 from awaken.readers.source import clean
 from awaken.report import from_files
@@ -396,7 +397,7 @@ def percentage(word: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="awaken compare",
         description="Says what has become faster or slower between two measurements.",
         epilog=EPILOG,

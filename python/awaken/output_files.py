@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from awaken.plain_text import clean
-
-LONGEST_MESSAGE = 2000
+from awaken.plain_text import LONGEST_MESSAGE, clean
 
 
 class Misuse(Exception):

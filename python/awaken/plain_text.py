@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 LONGEST_NAME = 200
+LONGEST_MESSAGE = 2000
 
 
 def clean(text: str, longest: int = LONGEST_NAME) -> str:

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from awaken import html_page, input_files, jobs, markdown_page, output_files, readers, suite
+from awaken.command_line import Parser
 from awaken.installation import native_program
 from awaken.output_files import Misuse
 from awaken.readers.source import ReadError, clean
@@ -43,7 +44,7 @@ written from the others), 2 for wrong use."""
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="awaken report",
         description=DESCRIPTION,
         epilog=EPILOG,

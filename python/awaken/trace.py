@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from awaken import output_files, timeline
+from awaken.command_line import Parser
 from awaken.input_files import NoRegularFile, open_regular
 from awaken.plain_text import clean
 
@@ -486,7 +487,7 @@ def _window(text: str) -> tuple[float, float]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="awaken trace",
         description="Joins the traces of a job's ranks (AWAKEN_TRACE), and prints their wall-clock times.",
         epilog="Perfetto (https://ui.perfetto.dev) and chrome://tracing show the joined trace. See docs/trace.md.",

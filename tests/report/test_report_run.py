@@ -437,7 +437,17 @@ def test_nothing_waits_for_pipes_in_a_folder(tmp_path: Path, command: str) -> No
 
 def test_words_of_the_user_send_no_commands_to_the_terminal(tmp_path: Path) -> None:
     erase = "\x1b[2J"
-    for words in ([f"{erase}x"], ["report", f"{erase}x"], ["report", "-o", f"{erase}/x"], ["compare", erase, erase]):
+    for words in (
+        [f"{erase}x"],
+        ["report", f"{erase}x"],
+        ["report", "-o", f"{erase}/x"],
+        ["compare", erase, erase],
+        ["scale", "--launcher", "", erase],
+        *(
+            [*command, f"--{erase}"]
+            for command in (["compare", "a", "b"], ["doctor"], ["report"], ["topo"], ["trace", "a"])
+        ),
+    ):
         done = run([sys.executable, "-m", "awaken", *words], tmp_path)
         assert done.returncode in (1, 2)
         assert "\\x1b[2J" in done.stderr and "\x1b" not in done.stderr
