@@ -336,10 +336,8 @@ def _peak(series: Iterable[Series]) -> tuple[Series, int, float] | None:
 def choice(documents: Sequence[Document]) -> Finding:
     question = "MPI or NCCL, for which sizes?"
     wrong = [one for one in all_series(documents) if one.implementation == "xccl" and one.failed]
-    if wrong:
-        return Finding(question, BAD, f"Wrong data: {_tests(wrong)} of {name_of(wrong[0])}")
     found = crossovers(documents)
-    if not found:
+    if not found and not wrong:
         tells = "`awaken bench allreduce D D --compare awaken,xccl` tells; or logs of both on as many ranks."
         return Finding(question, UNKNOWN, "Not measured side by side", (*_what_logs_lack(documents), tells))
     details = []
@@ -349,6 +347,8 @@ def choice(documents: Sequence[Document]) -> Finding:
         details.append(f"{one.test}{ranks}{mode}: {in_words(one)}.")
     # Before the figures: details that come last may be left out.
     details = [*dict.fromkeys(one.caution for one in found if one.caution), *details]
+    if wrong:
+        return Finding(question, BAD, f"Wrong data: {_tests(wrong)} of {name_of(wrong[0])}", tuple(details))
     winners = {stretch.winner for one in found for stretch in one.stretches}
     if winners == {""}:
         headline = "Level at all measured sizes"
