@@ -504,6 +504,10 @@ def hostile(tmp_path: Path) -> Path:
         (folder / name).mkdir()
         for file in ("__init__.py", "__main__.py"):
             (folder / name / file).write_text(text)
+    # What PYTHONUSERBASE=. makes the folder of packages that the user has installed.
+    packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "hostile.pth").write_text(f"import os; open({str(tmp_path / 'executed')!r}, 'a').write('pth ')\n")
     osu = "# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)\n8   1.00\n16   2.00\n"
     (folder / "old.log").write_text(osu)
     (folder / "new.log").write_text(osu)
@@ -524,7 +528,9 @@ def test_no_module_of_the_current_folder_is_executed(
     package = str(harness.ROOT / "python")
     if has_package:
         prefix.add_package()
-    variables = {} if elements is None else {"PYTHONPATH": elements.format(package=package)}
+    variables = {"PYTHONUSERBASE": "."}
+    if elements is not None:
+        variables["PYTHONPATH"] = elements.format(package=package)
     for words, status, told in (
         (["report", "old.log", "-o", "page.md"], 0, "report written: page.md"),
         (["report", "timeline.json", "-o", "page.html"], 0, "report written: page.html"),
