@@ -12,14 +12,16 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/input_file.h"
+#include "base/printable.h"
 #include "base/settings.h"
 #include "engine/printer.h"
 
@@ -105,7 +107,7 @@ std::string short_spelling(const Row& row) {
 }
 
 std::string quoted(const std::string& option, const std::string& value) {
-    return option + " '" + value + "'";
+    return option + " '" + excerpt(value) + "'";
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -220,10 +222,14 @@ void set_derived_type(Parser& parser, const std::string& value) {
     } else if (equals_ignoring_case(parts[0], "indx") && parts.size() >= 2 && value.size() > 5) {
         type.form = DerivedType::Form::indexed;
         const std::string path = value.substr(5);
-        std::ifstream file(path);
-        if (!file) throw Error("cannot read '" + path + "' of -D", "name a file of lines 'displacement, block length'");
+        const InputFile file = read_input_file(path, kLargestListFile);
+        if (!file.why_not.empty()) {
+            throw Error("cannot read '" + path + "' of -D (" + file.why_not + ")",
+                        "name a file of lines 'displacement, block length'");
+        }
+        std::istringstream lines(file.text);
         std::string line;
-        for (std::size_t number = 1; std::getline(file, line); ++number) {
+        for (std::size_t number = 1; std::getline(lines, line); ++number) {
             const std::size_t first = line.find_first_not_of(" \t\r");
             if (first == std::string::npos || line[first] == '#') continue;
             DerivedType::Block block{};
@@ -232,7 +238,7 @@ void set_derived_type(Parser& parser, const std::string& value) {
             char rest = 0;
             if (std::sscanf(line.c_str(), " %lld , %lld %c", &displacement, &length, &rest) != 2 || displacement < 0 ||
                 length <= 0) {
-                throw Error(path + ", line " + std::to_string(number) + ": '" + line + "' is not a block",
+                throw Error(path + ", line " + std::to_string(number) + ": '" + excerpt(line) + "' is not a block",
                             "write 'displacement, block length' in elements of -T, such as '2, 10'");
             }
             block.displacement = static_cast<std::ptrdiff_t>(displacement);
@@ -256,8 +262,8 @@ void set_neighborhood(Parser& parser, const std::string& value) {
     } else if (equals_ignoring_case(parts[0], "graph") && value.size() > 6) {
         neighborhood.cartesian = false;
         neighborhood.graph_file = value.substr(6);
-        if (!std::ifstream(neighborhood.graph_file)) {
-            throw Error("cannot read '" + neighborhood.graph_file + "' of -N",
+        if (const InputFile file = read_input_file(neighborhood.graph_file, kLargestListFile); !file.why_not.empty()) {
+            throw Error("cannot read '" + neighborhood.graph_file + "' of -N (" + file.why_not + ")",
                         "name a file of lines 'source, destination'");
         }
     } else {

@@ -41,6 +41,9 @@ enum class ElementType : std::uint8_t { char_, int_, float_, double_ };
 [[nodiscard]] const char* mpi_name(ElementType type) noexcept;
 [[nodiscard]] std::size_t size_of(ElementType type) noexcept;
 
+/// Of the files that -D and -N name: a few million lines.
+constexpr std::size_t kLargestListFile = std::size_t{64} << 20;
+
 /// -D: a datatype with gaps.
 struct DerivedType {
     enum class Form : std::uint8_t { contiguous, vector, indexed };

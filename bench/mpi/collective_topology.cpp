@@ -1,16 +1,16 @@
 #include "mpi/collective_topology.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/input_file.h"
+#include "base/printable.h"
+#include "engine/options.h"
 #include "mpi/clock.h"
 #include "mpi/mpi_functions.h"
 
@@ -47,14 +47,12 @@ Neighbors with_repeats(std::vector<int> sources, std::vector<int> destinations) 
 }
 
 std::string read_file(const std::string& name) {
-    std::ifstream file(name);
-    std::ostringstream text;
-    if (file) text << file.rdbuf();
-    if (!file || file.bad()) {
-        throw Error("the graph file " + name + " cannot be read (" + std::strerror(errno) + ")",
+    const InputFile file = read_input_file(name, kLargestListFile);
+    if (!file.why_not.empty()) {
+        throw Error("the graph file " + name + " cannot be read (" + file.why_not + ")",
                     "name a file with one \"SOURCE, DESTINATION\" a line: -N graph:FILE");
     }
-    return text.str();
+    return file.text;
 }
 
 /// Rank 0 reads the file, so that all ranks see the same graph, and the same error.
@@ -100,7 +98,7 @@ std::vector<Edge> parse_graph(const std::string& text, const std::string& name, 
         Edge edge{};
         if (comma == std::string_view::npos || !read_rank(content.substr(0, comma), edge.source) ||
             !read_rank(content.substr(comma + 1), edge.destination)) {
-            throw Error(place + " is no edge: \"" + std::string(content) + "\"",
+            throw Error(place + " is no edge: \"" + excerpt(content) + "\"",
                         "write two ranks with a comma between them, or begin the line with #");
         }
         if (edge.source >= ranks || edge.destination >= ranks) {

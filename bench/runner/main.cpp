@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "engine/catalogue.h"
 #include "engine/options.h"
 #include "engine/printer.h"
@@ -84,7 +85,8 @@ int main(const int count, char** const arguments) {
     try {
         return awaken::bench::run({arguments + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        // It may quote words of the user.
+        std::fprintf(stderr, "awaken: %s\n", awaken::printable(error.what()).c_str());
         return awaken::bench::kUsageError;
     }
 }

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from awaken import interruption
 from awaken.installation import native_program
+from awaken.plain_text import clean
 
 NATIVE_COMMANDS = ("exec", "bench", "tune", "settings", "version", "help")
 """What the native program does itself."""
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0].startswith("-") or arguments[0] in NATIVE_COMMANDS:
         run_native(arguments)
     if arguments[0] not in COMMANDS:
-        print(f"awaken: there is no command {arguments[0]}: {remedy(arguments[0])}", file=sys.stderr)
+        print(f"awaken: there is no command {clean(arguments[0], 80)}: {remedy(arguments[0])}", file=sys.stderr)
         return USAGE_ERROR
     interruption.raise_for_signals()
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Optional
 
 from awaken import markdown_page, output_files, units
+from awaken.command_line import Parser
 from awaken.output_files import Misuse
 from awaken.readers.source import clean
 from awaken.report import from_files
@@ -396,7 +397,7 @@ def percentage(word: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="awaken compare",
         description="Says what has become faster or slower between two measurements.",
         epilog=EPILOG,
@@ -427,7 +428,7 @@ def load(word: str) -> Side:
     file is told on stderr."""
     report = from_files([word] if Path(word).exists() else word.split(","), "")
     if report.problems:
-        raise Misuse("; ".join(problem for _, problem in report.problems))
+        raise Misuse("; ".join(f"{file}: {problem}" for file, problem in report.problems))
     if not report.documents and not report.failed_steps:
         raise Misuse(f"{clean(word)} has no results: give JSON of awaken bench, logs, or a folder of awaken report")
     for document in report.documents:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from awaken import conformance, conformance_page, interruption, native_cache, output_files, placement, terminal
+from awaken.command_line import Parser
 from awaken.doctor_advice import advise
 from awaken.doctor_text import describe
 from awaken.installation import NotInstalled
@@ -112,7 +113,7 @@ class Examination:
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="awaken doctor",
         description="Says whether this machine's MPI takes GPU memory, by itself and with Awaken, and what would help.",
         epilog="Exit status: 0 when everything that was asked for works with Awaken, 1 when something does not, "

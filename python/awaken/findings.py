@@ -64,6 +64,18 @@ def on_device(series: Series) -> bool:
     return any(letter not in ("H", "P", "R") for letter in series.buffers.split())
 
 
+def _of_mpi(series: Series) -> bool:
+    """Whether an MPI, alone or with Awaken, was given these buffers."""
+    return series.implementation not in ("staged", "raw", "xccl")
+
+
+def _memory(series: Series) -> str:
+    """Where its buffers were."""
+    if not series.buffers:
+        return "in memory of a kind that is not told"
+    return "device memory" if on_device(series) else "host memory"
+
+
 def name_of(series: Series) -> str:
     """What a reader calls the implementation."""
     if series.implementation == "xccl":
@@ -99,7 +111,8 @@ def findings(documents: Sequence[Document]) -> list[Finding]:
 
 def aware(documents: Sequence[Document]) -> Finding:
     question = "Is this MPI GPU-aware?"
-    device = [series for series in all_series(documents) if on_device(series)]
+    # NCCL's answers, and copies of the benchmark's own, say nothing about an MPI.
+    device = [series for series in all_series(documents) if on_device(series) and _of_mpi(series)]
     native = [series for series in device if series.implementation == "native"]
     layered = [series for series in device if series.implementation == "awaken" and series.points]
     wrong = [series for series in device if series.failed]
@@ -123,7 +136,7 @@ def aware(documents: Sequence[Document]) -> Finding:
         return Finding(question, GOOD, headline, tuple(details))
     if native_no:
         return Finding(question, BAD, "No", tuple(details))
-    logs = [series for series in device if series.points and series.implementation not in ("staged", "raw", "xccl")]
+    logs = [series for series in device if series.points]
     if logs:
         told = f"{_tests(logs)} ran on device memory, as the logs say."
         return Finding(question, GOOD, "Yes, by its logs", (told, *details))
@@ -257,12 +270,9 @@ def _bandwidth_at(series: Series, size_bytes: int) -> float | None:
 
 def speed(documents: Sequence[Document]) -> Finding:
     question = "How fast is it?"
-    candidates = [
-        one for one in all_series(documents) if one.points and one.implementation not in ("staged", "raw", "xccl")
-    ]
+    candidates = [one for one in all_series(documents) if one.points and _of_mpi(one)]
     preferred = [one for one in candidates if on_device(one) and one.implementation == "awaken"]
     device = preferred or [one for one in candidates if on_device(one)] or candidates
-    where = "device" if device and on_device(device[0]) else "host"
     small = _fastest_small(device)
     peak = _peak(device)
     details = []
@@ -271,13 +281,14 @@ def speed(documents: Sequence[Document]) -> Finding:
         series, point = small
         parts.append(units.time(point.value))
         details.append(
-            f"{units.size(point.size_bytes)} in {units.time(point.value)} one way, {name_of(series)}, {where} memory."
+            f"{units.size(point.size_bytes)} in {units.time(point.value)} one way, {name_of(series)}, "
+            f"{_memory(series)}."
         )
     if peak:
         series, size_bytes, fastest = peak
         parts.append(units.bandwidth(fastest))
         at = f"{units.size(size_bytes)} ({series.test})"
-        details.append(f"{units.bandwidth(fastest)} at {at}, {name_of(series)}, {where} memory.")
+        details.append(f"{units.bandwidth(fastest)} at {at}, {name_of(series)}, {_memory(series)}.")
         raw = [one for one in all_series(documents) if one.implementation == "raw" and one.test == series.test]
         limit = max((_bandwidth_at(one, size_bytes) or 0.0 for one in raw), default=0.0)
         if limit:
@@ -324,8 +335,9 @@ def _peak(series: Iterable[Series]) -> tuple[Series, int, float] | None:
 
 def choice(documents: Sequence[Document]) -> Finding:
     question = "MPI or NCCL, for which sizes?"
+    wrong = [one for one in all_series(documents) if one.implementation == "xccl" and one.failed]
     found = crossovers(documents)
-    if not found:
+    if not found and not wrong:
         tells = "`awaken bench allreduce D D --compare awaken,xccl` tells; or logs of both on as many ranks."
         return Finding(question, UNKNOWN, "Not measured side by side", (*_what_logs_lack(documents), tells))
     details = []
@@ -335,6 +347,8 @@ def choice(documents: Sequence[Document]) -> Finding:
         details.append(f"{one.test}{ranks}{mode}: {in_words(one)}.")
     # Before the figures: details that come last may be left out.
     details = [*dict.fromkeys(one.caution for one in found if one.caution), *details]
+    if wrong:
+        return Finding(question, BAD, f"Wrong data: {_tests(wrong)} of {name_of(wrong[0])}", tuple(details))
     winners = {stretch.winner for one in found for stretch in one.stretches}
     if winners == {""}:
         headline = "Level at all measured sizes"
@@ -355,7 +369,7 @@ def _what_logs_lack(documents: Sequence[Document]) -> list[str]:
             ranks = [side for side in (one, ccl) if side.ranks is None]
             if (
                 ccl.implementation != "xccl"
-                or one.implementation in ("xccl", "raw", "staged")
+                or not _of_mpi(one)
                 or one.test != ccl.test
                 or not (ranks or one.ranks == ccl.ranks)
                 or not (ranks or not one.buffers)
@@ -395,7 +409,7 @@ def crossovers(documents: Sequence[Document]) -> list[Crossover]:
             for one in series
             if one.test == ccl.test
             and one.ranks == ccl.ranks
-            and one.implementation not in ("xccl", "raw", "staged")
+            and _of_mpi(one)
             and on_device(one)
             and (one.mode == ccl.mode or (one.source != ccl.source and one.mode in ("", mode)))
         ]

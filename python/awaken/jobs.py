@@ -33,6 +33,12 @@ Record = dict[str, Any]
 
 MARK = "@awaken "
 LAUNCHER_NAMES = ("mpiexec", "mpirun")
+ROOT_REFUSED = "has detected an attempt to run as root"
+"""So Open MPI's launchers begin half a page."""
+ROOT_ADVICE = (
+    "Open MPI starts no job as root: be another user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, as in a container"
+)
 # Set by launchers for the ranks that they start. Slurm's are no sign of that: an interactive allocation has them too.
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK")
 # How many ranks that job has. Slurm's comes last: mpiexec may have started its own processes by a step of one task.
@@ -239,14 +245,23 @@ def add_launcher_option(parser: argparse._ActionsContainer) -> None:
         "--mpiexec",
         default="",
         metavar="'WORDS'",
-        help="what starts ranks, instead of mpiexec of PATH: mpiexec, 'srun --mpi=pmix'; ranks that it names "
+        help="what starts ranks, instead of the mpiexec that is found: mpiexec, 'srun --mpi=pmix'; ranks that it names "
         "('mpiexec -n 4') are those of --ranks",
     )
 
 
+def _launchers_of_installations(environment: Mapping[str, str]) -> list[str]:
+    """Those that come with the MPI in use: of another MPI, each rank would be a job of its own."""
+    library = Path(environment.get("AWAKEN_MPI", ""))
+    # <prefix>/lib/libmpi.so, and deeper where a system keeps several MPIs or kinds of machine.
+    libraries = [folder for folder in library.parents if library.is_absolute() and folder.name in ("lib", "lib64")]
+    folders = [*(folder.with_name("bin") for folder in libraries), required_program("awaken").parent]
+    return [str(folder / name) for folder in folders for name in LAUNCHER_NAMES if os.access(folder / name, os.X_OK)]
+
+
 def find_launcher(asked: str, environment: Mapping[str, str]) -> Launcher:
-    """`asked` (the words of --launcher), else mpiexec or mpirun of PATH, else srun inside an allocation of Slurm, else
-    the mpiexec beside `awaken`. Raises NoLauncher."""
+    """`asked` (the words of --launcher), else mpiexec or mpirun of the installation whose library AWAKEN_MPI names,
+    else beside `awaken`, else of PATH, else srun inside an allocation of Slurm. Raises NoLauncher."""
     if asked:
         try:
             words = tuple(shlex.split(asked))
@@ -259,10 +274,8 @@ def find_launcher(asked: str, environment: Mapping[str, str]) -> Launcher:
     names = list(LAUNCHER_NAMES)
     if find_allocation(environment).system == "slurm":
         names.append("srun")
-    candidates = [path for name in names if (path := shutil.which(name, path=environment.get("PATH")))]
-    beside = required_program("awaken").parent / "mpiexec"
-    if os.access(beside, os.X_OK):
-        candidates.append(str(beside))
+    in_path = (shutil.which(name, path=environment.get("PATH")) for name in names)
+    candidates = [*_launchers_of_installations(environment), *filter(None, in_path)]
     if not candidates:
         raise NoLauncher(
             f"no MPI is found: there is no {', '.join(names)} in PATH: load the module of your MPI, install one "
@@ -497,6 +510,8 @@ class Job:
 
     def explanation(self, lines: int = 6) -> str:
         """What the job said last besides records, for messages."""
+        if ROOT_REFUSED in self.errors:
+            return ROOT_ADVICE
         said = [line for line in self.errors.splitlines() if line.strip()]
         ours = [line for line in said if line.startswith("awaken: ")]
         if ours:

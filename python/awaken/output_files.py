@@ -6,9 +6,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from awaken.plain_text import LONGEST_MESSAGE, clean
+
 
 class Misuse(Exception):
     """The command line or the surroundings are wrong, or what is asked for cannot be had; ends with status 2."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(clean(text, LONGEST_MESSAGE))  # it quotes words of the user
 
 
 def check(name: str) -> None:

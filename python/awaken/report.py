@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from awaken import html_page, jobs, markdown_page, output_files, readers, suite
+from awaken import html_page, input_files, jobs, markdown_page, output_files, readers, suite
+from awaken.command_line import Parser
 from awaken.installation import native_program
 from awaken.output_files import Misuse
 from awaken.readers.source import ReadError, clean
@@ -43,7 +44,7 @@ written from the others), 2 for wrong use."""
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="awaken report",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -201,7 +202,7 @@ def _results_in(folder: Path, failed: Container[str]) -> list[Path]:
 def _earlier_steps(folder: Path) -> list[suite.Outcome]:
     """What an earlier run in this folder measured, and how that ended; nothing where none can be told."""
     try:
-        steps = json.loads((folder / suite.STEPS_FILE).read_text(errors="replace"))["steps"]
+        steps = json.loads(input_files.read_text(folder / suite.STEPS_FILE, suite.LONGEST_STEPS_FILE))["steps"]
         return [
             suite.Outcome(
                 clean(name),

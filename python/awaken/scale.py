@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from awaken import interruption, jobs, output_files, svg
+from awaken.command_line import Parser
+from awaken.plain_text import LONGEST_MESSAGE, clean
 
 USAGE_ERROR = 2
 FAILED = 1
@@ -59,6 +61,9 @@ AUTOMATIC = ("total", "xtx", "mpi")
 
 class ScaleError(Exception):
     """Something that the user has to put right: what, and how."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(clean(text, LONGEST_MESSAGE))  # it quotes words of the user
 
 
 # ----------------------------------------------------------------------------------------------------------- templates
@@ -505,7 +510,7 @@ def _regular_expression(text: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="awaken scale",
         usage="awaken scale [OPTION...] -- PROGRAM [ARGUMENT...]",
         description="Runs a program at several numbers of ranks, and says how well it scales.",

@@ -30,12 +30,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from awaken import interruption, terminal
+from awaken import input_files, interruption, terminal
 from awaken.jobs import RANKS, without_ranks
 
 GRACE_S = 15.0
 """What a step that is told to end may take: the doctor ends its own jobs before, each of which has some seconds."""
 STEPS_FILE = "steps.json"
+LONGEST_STEPS_FILE = 16 << 20
 LOG_TAIL = 400
 LAUNCHERS = ("mpiexec", "mpirun")
 OUT, PATHS, TRACE = "{out}", "{paths}", "{trace}"
@@ -249,7 +250,7 @@ class Suite:
         except OSError:
             pass  # a file system without locks
         with contextlib.suppress(OSError, ValueError):
-            earlier = json.loads((folder / STEPS_FILE).read_text())
+            earlier = json.loads(input_files.read_text(folder / STEPS_FILE, LONGEST_STEPS_FILE))
             if isinstance(earlier, dict) and isinstance(earlier.get("steps"), dict):
                 self._done = {name: one for name, one in earlier["steps"].items() if isinstance(one, dict)}
         self._save()

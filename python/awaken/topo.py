@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from awaken import conformance, interruption, link_limits, output_files, placement, terminal
+from awaken.command_line import Parser
 from awaken.installation import NotInstalled, required_program
 from awaken.jobs import (
     Job,
@@ -57,7 +58,7 @@ class NoGpu(Exception):
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="awaken topo",
         description="Shows how GPUs, processors and network cards are connected, and how fast each way is.",
         epilog="Under mpiexec it prints which rank runs where, and nothing else. Exit status: 0; 1 when there is no "

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from awaken import output_files, timeline
+from awaken.command_line import Parser
+from awaken.input_files import NoRegularFile, open_regular
+from awaken.plain_text import clean
 
 NOT_JOINED, USAGE_ERROR = 1, 2
 
@@ -26,8 +29,13 @@ EVENTS = ',"displayTimeUnit":"ns","traceEvents":['
 TAIL = "]}"
 VERSION = 1
 
+LONGEST_LINE = 64 << 20
+"""Bytes. The longest is the first of a joined trace, which describes each rank in some hundred of them."""
 MOST_CALLS = 1 << 48
 """Polls that are one event; a number beyond that is none that was counted."""
+
+LONGEST_NAME = 80
+"""In a table, of a range that the program named, say."""
 
 KINDS = ("range", "mpi", "nonblocking", "copy", "kernel", "background")
 """The categories of events, in the order of the tables."""
@@ -253,9 +261,12 @@ class _Reader:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8") as stream:
-        for line in stream:
-            yield line.rstrip("\n")
+    """Raises OSError, NoRegularFile, and ValueError where a line is none of a trace."""
+    with open_regular(path) as stream:
+        while line := stream.readline(LONGEST_LINE + 1):
+            if len(line) > LONGEST_LINE:
+                raise ValueError(f"the line after it has more than {LONGEST_LINE} bytes")
+            yield line.decode("utf-8").rstrip("\r\n")
 
 
 def _read_lines(reader: _Reader, lines: Iterator[str]) -> None:
@@ -281,6 +292,10 @@ def _read_lines(reader: _Reader, lines: Iterator[str]) -> None:
     reader.finish()
 
 
+def _shown(path: Path) -> str:
+    return clean(str(path), 400)
+
+
 def read_file(path: Path, keep: bool = False) -> list[RankTrace]:
     """The ranks of one file, which is that of one rank or of several that were joined, with all events if they are to
     be kept. Throws TraceError."""
@@ -288,11 +303,14 @@ def read_file(path: Path, keep: bool = False) -> list[RankTrace]:
     try:
         _read_lines(reader, _lines(path))
     except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror}") from None
+        raise TraceError(f"{_shown(path)} cannot be read: {error.strerror}") from None
+    except NoRegularFile as error:
+        raise TraceError(f"{_shown(path)} cannot be read: {error}") from None
     except UnicodeDecodeError:
-        raise TraceError(f"{path} is not a trace of Awaken: it is no UTF-8 text") from None
+        raise TraceError(f"{_shown(path)} is not a trace of Awaken: it is no UTF-8 text") from None
     except ValueError as error:
-        raise TraceError(f"{path} is not a trace of Awaken: line {reader.line}: {error}") from None
+        why = clean(str(error))
+        raise TraceError(f"{_shown(path)} is not a trace of Awaken: line {reader.line}: {why}") from None
     return list(reader.ranks.values())
 
 
@@ -313,7 +331,9 @@ def read(path: Path, keep: bool = False) -> Job:
         if not files and (path / "trace.json").is_file():
             files = [path / "trace.json"]
         if not files:
-            raise TraceError(f"{path} holds no trace: give the folder that AWAKEN_TRACE named, or one of its files")
+            raise TraceError(
+                f"{_shown(path)} holds no trace: give the folder that AWAKEN_TRACE named, or one of its files"
+            )
     else:
         files = [path]
     ranks: dict[int, RankTrace] = {}
@@ -324,7 +344,8 @@ def read(path: Path, keep: bool = False) -> Job:
                 others.append(trace)
             elif trace.rank in ranks:
                 raise TraceError(
-                    f"{file} is of rank {trace.rank}, as another file of the folder is: keep each run in its own folder"
+                    f"{_shown(file)} is of rank {trace.rank}, as another file of the folder is: "
+                    "keep each run in its own folder"
                 )
             else:
                 ranks[trace.rank] = trace
@@ -369,7 +390,7 @@ def join(files: Sequence[Path], path: Path) -> None:
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise TraceError(f"{path} cannot be written: {error.strerror}") from None
+        raise TraceError(f"{_shown(path)} cannot be written: {error.strerror}") from None
 
 
 def list_events(file: Path) -> Iterator[str]:
@@ -399,11 +420,6 @@ def in_order(table: Table) -> Table:
     return dict(sorted(table.items(), key=lambda item: (KINDS.index(item[0][0]), -item[1].total, item[0][1])))
 
 
-def printable(text: str) -> str:
-    """For a terminal: text of others can neither break the table nor send commands."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
 def table_text(table: Table) -> str:
     titles = ("kind", "name", "path", "count", "total (s)", "mean (s)", "min (s)", "max (s)")
     rows: list[tuple[str, ...]] = [titles]
@@ -412,8 +428,8 @@ def table_text(table: Table) -> str:
         rows.append(
             (
                 KIND_TITLES[kind],
-                printable(name),
-                printable(" ".join(sorted(times.paths))),
+                clean(name, LONGEST_NAME),
+                clean(" ".join(sorted(times.paths)), LONGEST_NAME),
                 str(times.count),
                 *(f"{value:.9f}" for value in seconds),  # the files have nanoseconds
             )
@@ -436,7 +452,7 @@ def report_text(job: Job) -> str:
         table_text(over_ranks(tables)),
     ]
     for trace, table in zip(job.ranks, tables):
-        parts += ["", f"{trace.title} on {printable(trace.head['host'])}", table_text(table)]
+        parts += ["", f"{trace.title} on {clean(trace.head['host'], LONGEST_NAME)}", table_text(table)]
     return "\n".join(parts)
 
 
@@ -471,7 +487,7 @@ def _window(text: str) -> tuple[float, float]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="awaken trace",
         description="Joins the traces of a job's ranks (AWAKEN_TRACE), and prints their wall-clock times.",
         epilog="Perfetto (https://ui.perfetto.dev) and chrome://tracing show the joined trace. See docs/trace.md.",
@@ -549,5 +565,5 @@ def _join(job: Job, path: Path) -> int:
     except TraceError as error:
         print(f"awaken: {error}; the ranks are not joined", file=sys.stderr)
         return NOT_JOINED
-    print(f"awaken: {len(job.ranks)} ranks joined in {path}", file=sys.stderr)
+    print(f"awaken: {len(job.ranks)} ranks joined in {_shown(path)}", file=sys.stderr)
     return 0

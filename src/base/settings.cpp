@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/spelling.h"
 
 namespace awaken {
@@ -25,7 +26,7 @@ std::string lower(std::string_view text) {
 }
 
 std::string quoted(const std::string& name, const std::string& value) {
-    return name + "=" + value;
+    return name + "=" + excerpt(value);
 }
 
 /// Nothing for a text that is no word for on or off.

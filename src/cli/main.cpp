@@ -5,8 +5,8 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "bench.h"
 #include "exec.h"
 #include "installation.h"
-#include "preload.h"
 #include "program.h"
 #include "settings_list.h"
 #include "tune.h"
@@ -112,27 +112,41 @@ int help(std::span<char* const> words) {
     return 0;
 }
 
-/// The Python package of the own prefix comes first, whatever other version is installed in the interpreter.
-void use_own_package() {
-    const fs::path folder = prefix() / "lib" / "awaken" / "python";
-    std::error_code ignored;
-    if (!fs::is_directory(folder, ignored)) {
-        return;  // installed as a Python package, which the interpreter finds by itself
-    }
-    const char* const others = std::getenv("PYTHONPATH");
-    const bool any = others != nullptr && *others != '\0';
-    set_variable("PYTHONPATH", folder.native() + (any ? std::string(":") + others : std::string()));
-}
+/// For a package that is installed in the interpreter. -I hides what the user has installed for himself or named in
+/// PYTHONPATH, and the package may be there. It comes last, and entries that depend on the current folder do not count.
+constexpr const char* kStartInstalledPackage = R"(
+import importlib.util, os, runpy, site, sys
+if importlib.util.find_spec("awaken") is None:
+    user = site.getusersitepackages()
+    if user.startswith("/"):
+        site.addsitedir(user)
+    sys.path += [entry for entry in os.environ.get("PYTHONPATH", "").split(":") if entry.startswith("/")]
+if importlib.util.find_spec("awaken") is None:
+    sys.stderr.write("awaken: this command needs the Python package awaken, which " + sys.executable +
+                     " does not have: install Awaken again (pip install --force-reinstall ., or make install)\n")
+    sys.exit(126)
+sys.argv[0] = "awaken"
+runpy.run_module("awaken", run_name="__main__", alter_sys=True)
+)";
 
-/// Gives every other command to the Python package of the same prefix. Returns only by throwing.
+/// Gives every other command to the Python package of the same prefix, whatever other version is installed in the
+/// interpreter. With -I Python takes no module from the current folder, where data of others may lie. Returns only by
+/// throwing.
 int run_in_python(std::span<char* const> words) {
-    use_own_package();
     const fs::path own_python = prefix() / "bin" / "python3";
+    const fs::path own_start = prefix() / "lib" / "awaken" / "python" / "awaken" / "start.py";
     const std::string python = access(own_python.c_str(), X_OK) == 0 ? own_python.native() : "python3";
-    std::string executable = python;
-    std::string option = "-m";
-    std::string package = "awaken";
-    std::vector<char*> command = {executable.data(), option.data(), package.data()};
+    std::error_code ignored;
+    std::vector<std::string> start = {python, "-I"};
+    if (fs::is_regular_file(own_start, ignored)) {
+        start.push_back(own_start.native());
+    } else {
+        start.insert(start.end(), {"-c", kStartInstalledPackage});
+    }
+    std::vector<char*> command;
+    for (std::string& word : start) {
+        command.push_back(word.data());
+    }
     command.insert(command.end(), words.begin(), words.end());
     command.push_back(nullptr);
     execvp(command.front(), command.data());
@@ -161,6 +175,11 @@ int run(std::span<char* const> words) {
     return native ? command->run(words.subspan(1)) : run_in_python(words);
 }
 
+/// What is quoted may hold anything.
+void complain(const std::exception& error) {
+    std::fprintf(stderr, "awaken: %s\n", printable(error.what()).c_str());
+}
+
 }  // namespace
 }  // namespace awaken::cli
 
@@ -168,13 +187,10 @@ int main(int argument_count, char** arguments) {
     try {
         return awaken::cli::run({arguments + 1, static_cast<std::size_t>(std::max(argument_count - 1, 0))});
     } catch (const awaken::cli::StartError& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        awaken::cli::complain(error);
         return error.exit_status();
-    } catch (const awaken::Error& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
-        return awaken::cli::kUsageError;
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "awaken: %s\n", error.what());
+        awaken::cli::complain(error);
         return awaken::cli::kUsageError;
     }
 }

@@ -4,17 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
 #include <limits>
 #include <map>
-#include <memory>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/input_file.h"
+#include "base/printable.h"
 #include "base/spelling.h"
 
 namespace awaken::transfer {
@@ -30,6 +28,8 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kAnySize = std::uint64_t{1} << 40;
 constexpr std::uint64_t kLeastChunk = 4 * kKiB;
 constexpr std::uint64_t kMostChunks = 4096;
+/// A file with all figures of a hundred models has a quarter of it.
+constexpr std::size_t kLargestFile = std::size_t{1} << 20;
 
 constexpr const char* kNotMeasured = "not measured";
 
@@ -155,12 +155,12 @@ std::uint64_t parse_number(const Unit unit, const std::string& value, const std:
     const auto [stop, problem] = std::from_chars(value.data(), end, whole);
     if (unit == Unit::count) {
         if (problem != std::errc{} || stop != end) {
-            throw Error(what + "=" + value + " is not a whole number", "use a number such as 4");
+            throw Error(what + "=" + excerpt(value) + " is not a whole number", "use a number such as 4");
         }
         return whole;
     }
     const auto refuse = [&] {
-        return Error(what + "=" + value + " is not a number of microseconds",
+        return Error(what + "=" + excerpt(value) + " is not a number of microseconds",
                      "use a number with at most three decimals, such as 2.5");
     };
     if (problem != std::errc{} || whole > std::numeric_limits<std::uint64_t>::max() / kMicrosecond - 1) {
@@ -257,7 +257,7 @@ Sections read_sections(std::string_view text, const std::string& name) {
         } else if (parsed.kind == TuningLine::Kind::assignment) {
             const TuningFigure* const figure = find_figure(parsed.name);
             if (figure == nullptr) {
-                throw unknown_figure(where + ": there is no figure " + std::string(parsed.name), parsed.name);
+                throw unknown_figure(where + ": there is no figure " + excerpt(parsed.name), parsed.name);
             }
             Tuning scratch;
             figure->set(scratch, std::string(parsed.value), where + ": " + figure->name);
@@ -317,27 +317,12 @@ Tuning checked(const Tuning& tuning) {
 
 /// The text of a file; of one that may be absent and is, nothing.
 std::string read_file(const std::string& file, const bool may_be_absent) {
-    const auto refuse = [&file](const int problem) {
-        return Error("the tuning file " + file + " cannot be read (" + std::strerror(problem) + ")",
-                     "correct AWAKEN_TUNING or the file's rights, or write one with `awaken tune`");
-    };
-    const auto close = [](std::FILE* stream) { std::fclose(stream); };
-    const std::unique_ptr<std::FILE, decltype(close)> stream(std::fopen(file.c_str(), "re"), close);
-    if (!stream) {
-        const int problem = errno;
-        if (may_be_absent && (problem == ENOENT || problem == ENOTDIR)) {
-            return "";
-        }
-        throw refuse(problem);
+    const InputFile read = read_input_file(file, kLargestFile);
+    if (!read.why_not.empty() && !(may_be_absent && read.missing)) {
+        throw Error("the tuning file " + file + " cannot be read (" + read.why_not + ")",
+                    "correct AWAKEN_TUNING or the file's rights, or write one with `awaken tune`");
     }
-    std::string text;
-    std::array<char, 4096> part{};
-    while (const std::size_t count = std::fread(part.data(), 1, part.size(), stream.get()))
-        text.append(part.data(), count);
-    if (std::ferror(stream.get()) != 0) {
-        throw refuse(errno);
-    }
-    return text;
+    return read.text;
 }
 
 }  // namespace
@@ -356,7 +341,7 @@ std::string TuningFigure::text(const Tuning& tuning) const {
 void TuningFigure::set(Tuning& tuning, const std::string& value, const std::string& what) const {
     const std::uint64_t number = parse_number(unit, value, what);
     if (number < least || number > most) {
-        throw Error(what + "=" + value + " is out of bounds",
+        throw Error(what + "=" + excerpt(value) + " is out of bounds",
                     "use " + number_text(unit, least) + " to " + number_text(unit, most));
     }
     if (const auto* const size = std::get_if<std::size_t Tuning::*>(&member)) {
@@ -400,7 +385,7 @@ TuningLine parse_tuning_line(std::string_view line, const std::string& where) {
     if (line.front() == '[') {
         const std::string_view model = line.back() == ']' ? trimmed(line.substr(1, line.size() - 2)) : "";
         if (model.empty()) {
-            throw Error(where + ": " + std::string(line) + " names no GPU", "write [MODEL], such as [NVIDIA H200]");
+            throw Error(where + ": " + excerpt(line) + " names no GPU", "write [MODEL], such as [NVIDIA H200]");
         }
         return {TuningLine::Kind::section, model, {}};
     }
@@ -408,8 +393,7 @@ TuningLine parse_tuning_line(std::string_view line, const std::string& where) {
     const std::string_view name = trimmed(line.substr(0, equals));
     const std::string_view value = equals == std::string_view::npos ? "" : trimmed(line.substr(equals + 1));
     if (name.empty() || value.empty()) {
-        throw Error(where + ": " + std::string(line) + " is not understood",
-                    "write NAME = VALUE, [MODEL] or # COMMENT");
+        throw Error(where + ": " + excerpt(line) + " is not understood", "write NAME = VALUE, [MODEL] or # COMMENT");
     }
     return {TuningLine::Kind::assignment, name, value};
 }

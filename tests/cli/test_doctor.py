@@ -356,6 +356,19 @@ def test_no_mpi_is_said(tmp_path: Path) -> None:
     assert "no MPI is found" in result.err and "--launcher" in result.err
 
 
+def test_root_is_told_what_open_mpi_wants(mpi_named: Find, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("Open MPI refuses nobody but root")
+    mpi = mpi_named("openmpi")
+    variables = child_jobs.environment(mpi, tmp_path)
+    variables = {name: value for name, value in variables.items() if "AS_ROOT" not in name}
+    result = child_jobs.awaken(
+        ["doctor", "--emulate", "cuda:1", "--mpiexec", child_jobs.launcher_words(mpi)], variables
+    )
+    assert result.status == 1 and result.err.count("\n") == 1
+    assert "OMPI_ALLOW_RUN_AS_ROOT=1" in result.err and "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in result.err
+
+
 def test_no_gpu_is_said(mpi_named: Find, tmp_path: Path) -> None:
     if child_jobs.machine_has_gpu():
         pytest.skip("this machine has a GPU")

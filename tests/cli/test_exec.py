@@ -7,6 +7,7 @@ MPI and show what `awaken exec` alone does. The library writes a word to stderr 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -51,6 +52,14 @@ class Prefix:
     @property
     def emulator(self) -> Path:
         return self.path / "lib" / "awaken" / "emulator"
+
+    @property
+    def package(self) -> Path:
+        return self.path / "lib" / "awaken" / "python"
+
+    def add_package(self) -> None:
+        """As `make install` does; without it the package is that of the interpreter, as after `pip install`."""
+        self.package.symlink_to(harness.ROOT / "python")
 
     def run(self, *arguments: str | Path, cwd: Path | None = None, **variables: str) -> Result:
         """Runs `awaken` in an environment without AWAKEN_ and LD_ variables but for those given."""
@@ -448,14 +457,16 @@ def test_help_of_one_command(prefix: Prefix) -> None:
     python = prefix.path / "bin" / "python3"
     python.write_text('#!/bin/sh\necho "own:$*"\n')
     python.chmod(0o755)
-    assert prefix.run("help", "topo").out == "own:-m awaken topo --help\n"
+    assert re.fullmatch(r"own:-I -c .* topo --help\n", prefix.run("help", "topo").out, re.DOTALL)
 
 
 def test_other_commands_go_to_the_prefixs_own_python(prefix: Prefix) -> None:
     python = prefix.path / "bin" / "python3"
     python.write_text('#!/bin/sh\necho "own:$*"\n')
     python.chmod(0o755)
-    assert prefix.run("demo", "--list").out == "own:-m awaken demo --list\n"
+    assert re.fullmatch(r"own:-I -c .* demo --list\n", prefix.run("demo", "--list").out, re.DOTALL)
+    prefix.add_package()
+    assert prefix.run("demo", "--list").out == f"own:-I {prefix.package}/awaken/start.py demo --list\n"
 
 
 def test_bench_without_the_benchmarks_says_how_to_get_them(prefix: Prefix) -> None:
@@ -473,6 +484,87 @@ def test_an_unknown_command_is_refused_by_the_python_package(prefix: Prefix) -> 
     assert_refused(result, 2, "awaken bench osu_latency")
 
 
+# ------------------------------------------------------------------------------------- modules of the current folder
+
+MODULES = {
+    *("argparse", "contextlib", "dataclasses", "encodings", "importlib", "io", "json", "os", "pathlib", "re", "runpy"),
+    *("shutil", "site", "sitecustomize", "subprocess", "sys", "usercustomize", "awaken"),
+    *getattr(sys, "stdlib_module_names", ()),  # from Python 3.10 on
+}
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder with results, and beside them a module in the place of each that a command may import."""
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    for name in sorted(MODULES):
+        text = f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r} + ' ')\nraise SystemExit(66)\n"
+        (folder / f"{name}.py").write_text(text)
+        (folder / name).mkdir()
+        for file in ("__init__.py", "__main__.py"):
+            (folder / name / file).write_text(text)
+    # What PYTHONUSERBASE=. makes the folder of packages that the user has installed.
+    packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "hostile.pth").write_text(f"import os; open({str(tmp_path / 'executed')!r}, 'a').write('pth ')\n")
+    osu = "# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)\n8   1.00\n16   2.00\n"
+    (folder / "old.log").write_text(osu)
+    (folder / "new.log").write_text(osu)
+    names = {"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "rank 0"}}
+    call = {"name": "MPI_Send", "cat": "call", "ph": "X", "ts": 1, "dur": 2, "pid": 0, "tid": 0}
+    (folder / "timeline.json").write_text(json.dumps({"traceEvents": [names, call]}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("has_package", "elements"),
+    [(True, None), (True, "{package}:.:x/.."), (False, "{package}:"), (False, ":.:{package}")],
+)
+def test_no_module_of_the_current_folder_is_executed(
+    prefix: Prefix, hostile: Path, has_package: bool, elements: str | None
+) -> None:
+    """The folder of somebody's results may hold a json.py."""
+    package = str(harness.ROOT / "python")
+    if has_package:
+        prefix.add_package()
+    variables = {"PYTHONUSERBASE": "."}
+    if elements is not None:
+        variables["PYTHONPATH"] = elements.format(package=package)
+    for words, status, told in (
+        (["report", "old.log", "-o", "page.md"], 0, "report written: page.md"),
+        (["report", "timeline.json", "-o", "page.html"], 0, "report written: page.html"),
+        (["compare", "old.log", "new.log"], 0, "2 same"),
+        (["trace", "no-trace"], 2, "no-trace"),
+        (["topo", "--help"], 0, "usage: awaken topo"),
+        (["doctor", "--help"], 0, "usage: awaken doctor"),
+        (["scale", "--help"], 0, "usage: awaken scale"),
+        (["help", "scale"], 0, "usage: awaken scale"),
+        (["nonsense"], 2, "there is no command nonsense"),
+    ):
+        done = prefix.run_with(variables, *words, cwd=hostile)
+        executed = hostile.parent / "executed"
+        assert not executed.exists(), (words, executed.read_text())
+        assert done.status == status and told in done.out + done.err, (words, done)
+
+
+def test_programs_of_a_command_get_the_users_environment(prefix: Prefix, tmp_path: Path) -> None:
+    prefix.add_package()
+    script = 'echo "Time in seconds: 1"; echo "$PYTHONPATH" >> seen'
+    words = ["--ranks", "1", "--repeat", "1", "--launcher", "", "--", "sh", "-c", script]
+    done = prefix.run("scale", *words, cwd=tmp_path, PYTHONPATH=":mine:.")
+    assert done.status == 0, done.err
+    assert (tmp_path / "seen").read_text() == ":mine:.\n"
+
+
+def test_a_missing_package_is_told(prefix: Prefix, tmp_path: Path) -> None:
+    python = prefix.path / "bin" / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # whatever it has in its site-packages
+    python.chmod(0o755)
+    result = prefix.run("topo", PYTHONPATH="/nonexistent", PYTHONUSERBASE=str(tmp_path))
+    assert_refused(result, 126, "needs the Python package awaken", "pip install")
+
+
 def run_as_old_python(argument_zero: str, path: Path) -> subprocess.CompletedProcess[str]:
     code = f"import sys; sys.version_info = (3, 6, 8, 'final', 0); sys.argv = [{argument_zero!r}, 'topo', 'x']; "
     return subprocess.run(
@@ -487,6 +579,7 @@ def run_as_old_python(argument_zero: str, path: Path) -> subprocess.CompletedPro
 
 def test_an_old_python_is_told_or_replaced(tmp_path: Path) -> None:
     """A cluster's python3 is often that of its operating system."""
+    package = harness.ROOT / "python" / "awaken"
     done = run_as_old_python("-m", tmp_path)
     assert (done.returncode, done.stdout) == (126, "")
     assert is_one_line(done.stderr) and "Python 3.9 or newer" in done.stderr and "3.6.8" in done.stderr
@@ -494,9 +587,11 @@ def test_an_old_python_is_told_or_replaced(tmp_path: Path) -> None:
         newer = tmp_path / f"python3.{minor}"
         newer.write_text(f'#!/bin/sh\necho "{minor}:$*"\n')
         newer.chmod(0o755)
-    assert run_as_old_python("-m", tmp_path).stdout == "11:-m awaken topo x\n"
+    for argument_zero in ("-m", "awaken"):  # python3 -m awaken, start.py
+        assert run_as_old_python(argument_zero, tmp_path).stdout == f"11:-I {package}/start.py topo x\n"
     assert run_as_old_python("program.py", tmp_path).returncode == 126, "a program that imports it is not replaced"
     # What an old one must be able to read before it can say so.
-    text = (harness.ROOT / "python/awaken/__init__.py").read_text()
-    ast.parse(text, feature_version=(3, 7))
-    assert "from __future__" not in text, "3.6 does not know annotations"
+    for file in ("__init__.py", "start.py"):
+        text = (package / file).read_text()
+        ast.parse(text, feature_version=(3, 7))
+        assert "from __future__" not in text, "3.6 does not know annotations"

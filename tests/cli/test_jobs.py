@@ -263,6 +263,49 @@ def test_an_earlier_result_stays_until_there_is_a_new_one(mpi: FakeMpi, tmp_path
 # -------------------------------------------------------------------------------------------------------- the launcher
 
 
+def test_an_mpi_that_refuses_root_is_told_in_one_line(mpi: FakeMpi, tmp_path: Path) -> None:
+    mpi.behave(
+        says="-----\nmpirun.openmpi has detected an attempt to run as root.\n\nRunning as root is *strongly* "
+        "discouraged\nthe variable OMPI_ALLOW_RUN_AS_ROOT=1 to indicate the desire to override this\n-----"
+    )
+    for command in ("doctor", "topo"):
+        words = [command, "--emulate", "cuda:2", "--mpiexec", str(mpi.launcher)]
+        result = child_jobs.awaken(words, child_jobs.environment(None, tmp_path))
+        told = " ".join((result.out + result.err).split())
+        assert "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" in told
+        assert "discouraged" not in told
+        assert command == "topo" or (result.err.startswith("awaken: ") and result.err.count("\n") == 1)
+
+
+def test_the_launcher_of_the_mpi_in_use_comes_before_that_of_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def installed(*words: str) -> Path:
+        folder = tmp_path.joinpath(*words)
+        folder.mkdir(parents=True)
+        return folder
+
+    in_path = script(installed("path") / "mpiexec", "echo HYDRA")
+    package = installed("package", "bin")
+    monkeypatch.setattr(jobs, "required_program", lambda _name: package / "awaken")
+    environment = {"PATH": str(in_path.parent)}
+
+    def found(**more: str) -> str:
+        return jobs.find_launcher("", {**environment, **more}).words[0]
+
+    assert found() == str(in_path)
+    beside = script(package / "mpirun", "echo HYDRA")
+    assert found() == str(beside)
+    assert found(PATH="/nonexistent") == str(beside)
+    assert found(SLURM_JOB_ID="1") == str(beside)
+    of_library = script(installed("mpi", "bin") / "mpiexec", "echo HYDRA")
+    for place in ("mpi/lib/libmpi.so", "mpi/lib64/libmpi.so", "mpi/lib/x86_64-linux-gnu/libmpi.so"):
+        assert found(AWAKEN_MPI=str(tmp_path / place)) == str(of_library)
+    for place in ("libmpi.so.12", "mpi/lib/libmpi.so", str(tmp_path / "elsewhere" / "libmpi.so")):
+        assert found(AWAKEN_MPI=place) == str(beside)
+    assert jobs.find_launcher(str(in_path), environment).words[0] == str(in_path)
+
+
 def test_where_launchers_are_told_to_put_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     hydra = jobs.Launcher(("mpiexec",), "mpich", "")
     assert hydra.command(2) == ["mpiexec", "-ppn", "2", "-n", "2"]

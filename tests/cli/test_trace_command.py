@@ -122,6 +122,33 @@ def test_events_are_kept_for_the_picture_only(folder: Path) -> None:
     assert [len(rank.events) for rank in trace.read(folder, keep=True).ranks] == [5, 5]
 
 
+@pytest.mark.parametrize("whole_folder", [True, False])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, whole_folder: bool) -> None:
+    os.mkfifo(tmp_path / "rank-0.json")
+    done = awaken(tmp_path if whole_folder else tmp_path / "rank-0.json", status=2)
+    assert "rank-0.json cannot be read: it is a pipe, and no regular file" in done.stderr
+
+
+def test_a_device_and_a_line_without_end_are_refused(tmp_path: Path) -> None:
+    assert "it is a device, and no regular file" in awaken("/dev/zero", status=2).stderr
+    file = tmp_path / "rank-0.json"
+    file.touch()
+    os.truncate(file, 1 << 30)
+    assert "more than 67108864 bytes" in awaken(file, status=2).stderr
+
+
+def test_text_of_others_is_cut_and_sends_no_commands_to_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "rank-0.json"
+    name = "\x1b[2J" + "x" * 1000
+    file.write_text(text_of(head(0, 1, host=name), [complete_event(0, name, 1.0, 1.0, "range")]))
+    out = awaken(file).stdout
+    assert "\\x1b[2Jx" in out and "\x1b" not in out
+    assert max(map(len, out.splitlines())) < 200
+    file.write_text(text_of(head(0, 1, version=name), []))
+    error = awaken(file, status=2).stderr
+    assert "\x1b" not in error and len(error) < 400 + len(str(file))
+
+
 def test_a_folder_that_can_only_be_read_is_summed_up(folder: Path) -> None:
     """Another user's, or on a full disk: what files may not be longer than is the same."""
     table = awaken(folder).stdout

@@ -277,6 +277,30 @@ def test_wrong_data_are_the_first_thing_said(tmp_path: Path) -> None:
     assert "WRONG DATA at 16 B" in html_page.page(report)
 
 
+def test_nccl_alone_says_nothing_about_an_mpi(tmp_path: Path) -> None:
+    for wrong, verdict in ((0, "unknown"), (3, "bad")):
+        (tmp_path / "nccl.log").write_text(logs.nccl_tests("all_reduce_perf", [(8, 5.0), (16, 6.0)], wrong=wrong))
+        report = report_on([tmp_path / "nccl.log"])
+        aware, _, speed, choice = findings.findings(report.documents)
+        assert (aware.verdict, aware.headline) == ("unknown", "Not measured")
+        assert speed.headline == "Not measured"
+        assert choice.verdict == verdict
+        assert ("Wrong data: allreduce of NCCL/RCCL" in markdown_page.page(report)) is bool(wrong)
+
+
+def test_memory_that_is_not_told_is_not_called_that_of_the_host(tmp_path: Path) -> None:
+    osu = logs.osu("7.4", [(8, 1.0), (1 << 20, 50.0)])
+    imb = logs.imb("PingPong", [(8, 1.0), (1 << 20, 50.0)]).replace("MPI-1 part", "MPI-1 part (GPU)")
+    assert "(GPU)" in imb
+    for text in (osu, imb):
+        (tmp_path / "a.log").write_text(text)
+        speed = findings.speed(report_on([tmp_path / "a.log"]).documents)
+        assert all("memory of a kind that is not told" in detail for detail in speed.details)
+        for letter, memory in (("D", "device memory"), ("H", "host memory")):
+            told = findings.speed(from_files([f"a@:{letter}={tmp_path / 'a.log'}"], "").documents)
+            assert len(told.details) == 2 and all(memory in detail for detail in told.details)
+
+
 @pytest.mark.parametrize("index", range(10))
 def test_each_kind_of_file_makes_a_page_by_itself(tmp_path: Path, index: int) -> None:
     report = report_on([results(tmp_path)[index]])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
+import re
 from pathlib import Path
 
 import changed_json
@@ -36,6 +38,33 @@ def read_text(tmp_path: Path, text: str, name: str = "run.log", label: str = "")
 
 def figures(document: Document, index: int = 0) -> list[tuple[int, float]]:
     return [(point.size_bytes, round(point.value, 6)) for point in document.series[index].points]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *("[0] ", "[1,0]<stdout>:", "[1,0]<stdout>: ", "0: ", " 0: "),
+        *("        [1,0]<stdout>:", "\t[1,0]<stdout>:", "        [0] "),
+        *("2026-01-02T03:04:05.678Z ", "2026-01-02T03:04:05Z ", "2026-01-02T03:04:05.123456789+02:00 "),
+        "2026-01-02T03:04:05.678Z [1,0]<stdout>:",
+    ],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        logs.osu("7.4", ROWS),
+        logs.nccl_tests("all_reduce_perf", ROWS),
+        logs.imb("Allreduce", ROWS, ranks=4),
+        "# Benchmarking" + logs.imb("Allreduce", ROWS, ranks=4).partition("# Benchmarking")[2],
+    ],
+    ids=["osu", "nccl", "imb", "part of imb"],
+)
+def test_what_is_put_before_each_line_is_no_part_of_it(tmp_path: Path, prefix: str, text: str) -> None:
+    plain = read_text(tmp_path, text, label="log")
+    marked = "".join(f"{prefix}{line}\r\n" for line in text.splitlines())
+    document = read_text(tmp_path, "\ufeff" + marked, label="log")
+    assert document.series == plain.series and figures(document) == figures(plain)
+    assert document.notes == []
 
 
 # ----------------------------------------------------------------------------------------------------------------- OSU
@@ -266,6 +295,23 @@ def test_nccl_sizes_of_gathers_are_per_rank(tmp_path: Path) -> None:
 def test_nccl_wrong_values_are_errors(tmp_path: Path) -> None:
     document = read_text(tmp_path, logs.nccl_tests("all_reduce_perf", [(8, 5.0)], wrong=3))
     assert document.series[0].points[0].errors == 3
+
+
+def test_nccl_ranks_are_not_known_where_some_are_not_listed(tmp_path: Path) -> None:
+    lines = logs.nccl_tests("all_reduce_perf", [(8, 5.0)], ranks=9).splitlines()
+    some = [line for line in lines if not re.match(r"#  Rank +[2-7] ", line)]
+    assert len(some) == len(lines) - 6
+    assert read_text(tmp_path, "\n".join(lines) + "\n").series[0].ranks == 9
+    assert read_text(tmp_path, "\n".join(some) + "\n").series[0].ranks is None
+
+
+def test_nccl_runs_that_know_nothing_of_each_other_are_named(tmp_path: Path) -> None:
+    lines = logs.nccl_tests("all_reduce_perf", [(8, 5.0)], ranks=1).splitlines()
+    at = next(index for index, line in enumerate(lines) if "Rank  0" in line)
+    document = read_text(tmp_path, "\n".join([*lines[: at + 1], *lines[at:]]) + "\n")
+    assert document.series[0].ranks == 1
+    (note,) = document.notes
+    assert "rank 0 is there twice" in note
 
 
 def test_nccl_in_place_alone(tmp_path: Path) -> None:
@@ -627,6 +673,20 @@ def test_what_cannot_be_read_is_refused_with_its_place(tmp_path: Path, content: 
 def test_files_that_are_none(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ReadError, match=str(path)):
+            readers.read(path)
+
+
+def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
+    pipe, sparse = tmp_path / "pipe", tmp_path / "sparse"
+    os.mkfifo(pipe)
+    sparse.touch()
+    os.truncate(sparse, 1 << 30)
+    for path, why in (
+        (pipe, "it is a pipe, and no regular file: write what it gives into a file first"),
+        (Path("/dev/zero"), "it is a device, and no regular file: name a file"),
+        (sparse, f"it has {1 << 30} bytes, more than "),
+    ):
+        with pytest.raises(ReadError, match=f"{path}: {why}"):
             readers.read(path)
 
 

@@ -421,6 +421,40 @@ def test_of_several_files_a_bad_one_does_not_hide_the_others(tmp_path: Path) -> 
     assert "first, 8 B" in page and "second, 8 B" in page and "bad.log" in page
 
 
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_nothing_waits_for_pipes_in_a_folder(tmp_path: Path, command: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("steps.json", "a.json", "trace.json", "rank-0.json", "b.log"):
+        os.mkfifo(folder / name)
+    good = tmp_path / "good.log"
+    good.write_text(logs.osu("7.4", [(8, 1.0), (16, 2.0)]))
+    done = run([sys.executable, "-m", "awaken", command, "folder", "good.log"], tmp_path)
+    assert done.returncode == (1 if command == "report" else 2)
+    for name in ("a.json", "trace.json", "b.log"):
+        assert f"folder/{name}: it is a pipe" in done.stderr
+
+
+def test_words_of_the_user_send_no_commands_to_the_terminal(tmp_path: Path) -> None:
+    erase = "\x1b[2J"
+    for words in (
+        [f"{erase}x"],
+        ["report", f"{erase}x"],
+        ["report", "-o", f"{erase}/x"],
+        ["compare", erase, erase],
+        ["scale", "--launcher", "", erase],
+        *(
+            [*command, f"--{erase}"]
+            for command in (["compare", "a", "b"], ["doctor"], ["report"], ["topo"], ["trace", "a"])
+        ),
+    ):
+        done = run([sys.executable, "-m", "awaken", *words], tmp_path)
+        assert done.returncode in (1, 2)
+        assert "\\x1b[2J" in done.stderr and "\x1b" not in done.stderr
+    done = run([sys.executable, "-m", "awaken", "x" * 5000], tmp_path)
+    assert len(done.stderr) < 500
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -333,6 +333,11 @@ TEST(Options, DerivedTypes) {
         EXPECT_TRUE(contains(refusal({"bw", "-D", wrong}), "-D")) << wrong;
     const TemporaryFile broken("2, 10\nten\n");
     EXPECT_TRUE(contains(refusal({"bw", "-D", "indx:" + broken.path()}), "line 2"));
+    EXPECT_TRUE(contains(refusal({"bw", "-D", "indx:/dev/zero"}), "it is a device"));
+    const TemporaryFile control("2, 10\n\x1B[2J" + std::string(5000, 'x') + "\n");
+    const std::string told = refusal({"bw", "-D", "indx:" + control.path()});
+    EXPECT_TRUE(contains(told, "\\x1B[2Jxxx")) << told;
+    EXPECT_LT(told.size(), 500U);
 }
 
 TEST(Options, Neighborhoods) {
@@ -343,7 +348,8 @@ TEST(Options, Neighborhoods) {
     const Options graph = options({"neighbor_alltoall", "-N", "graph:" + edges.path()});
     EXPECT_FALSE(graph.neighborhood.cartesian);
     EXPECT_EQ(graph.neighborhood.graph_file, edges.path());
-    for (const char* wrong : {"cart", "cart:1", "cart:0:1", "cart:1:0", "graph", "graph:/no/such/file"})
+    for (const char* wrong :
+         {"cart", "cart:1", "cart:0:1", "cart:1:0", "graph", "graph:/no/such/file", "graph:/dev/zero"})
         EXPECT_TRUE(contains(refusal({"neighbor_alltoall", "-N", wrong}), "-N")) << wrong;
 }
 

@@ -14,7 +14,7 @@ add_executable(transfer_test
 target_link_libraries(transfer_test PRIVATE
     awaken_defaults awaken_transfer awaken_base awaken_gpu GTest::gtest GTest::gtest_main Threads::Threads)
 add_executable(report_test ${unit_tests}/report_test.cpp)
-target_link_libraries(report_test PRIVATE awaken_defaults awaken_report GTest::gtest GTest::gtest_main Threads::Threads)
+target_link_libraries(report_test PRIVATE awaken_defaults awaken_report awaken_base GTest::gtest GTest::gtest_main Threads::Threads)
 
 
 # Copies on the emulated driver, whose streams run by themselves and whose kernels are ours.

@@ -1,6 +1,7 @@
 #include "transfer/tuning.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -249,7 +250,12 @@ TEST(Tuning, EveryFigureIsDescribedOnce) {
 TEST_F(TuningFile, TheNamedFileIsReadAndMustExist) {
     const std::string file = write("my.conf", "rings = 3\n");
     EXPECT_EQ(Tuning::find("", "", file, nullptr).rings, 3U);
-    for (const std::string& wrong : {(_folder / "absent.conf").string(), _folder.string()}) {
+    const std::string pipe = (_folder / "pipe").string();
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    const std::string sparse = write("sparse.conf", "");
+    fs::resize_file(sparse, std::uintmax_t{1} << 30);
+    for (const std::string& wrong :
+         {(_folder / "absent.conf").string(), _folder.string(), pipe, sparse, std::string("/dev/zero")}) {
         try {
             static_cast<void>(Tuning::find("", "", wrong, nullptr));
             ADD_FAILURE() << wrong;

@@ -58,7 +58,7 @@ class Table:
 
 
 def found_in(log: Log) -> bool:
-    return bool(HEAD.search(log.text) or re.search(r"^#[ \t]*Benchmarking[ \t]+\S", log.text, re.MULTILINE))
+    return bool(HEAD.search(log.text)) or log.some_line("Benchmarking", BENCHMARK.match)
 
 
 def read(log: Log, document: Document, notes: Notes) -> None:

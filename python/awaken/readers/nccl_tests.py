@@ -51,7 +51,10 @@ class Run:
     test: str = ""
     mode: str = "queued"
     columns: list[str] = field(default_factory=list)
-    ranks: set[int] = field(default_factory=set)
+    listed: set[int] = field(default_factory=set)
+    """Ranks that have a line of their own."""
+    rank_count: int | None = None
+    """Where it is told otherwise."""
     type: str = ""
     halves: tuple[list[Point], list[Point]] = field(default_factory=lambda: ([], []))
     """Out of place, in place."""
@@ -90,7 +93,12 @@ def read(log: Log, document: Document, notes: Notes) -> None:
             run.test = OSU_NAMES.get(last_named, last_named)
         rank, version, columns = RANK_LINE.match(line), VERSION.search(line), _columns(line)
         if rank:
-            run.ranks.add(int(rank.group(1)[:9]))
+            number_of_rank = int(rank.group(1)[:9])
+            if number_of_rank in run.listed:
+                notes.add(
+                    line_number, f"rank {number_of_rank} is there twice: these are runs that know nothing of each other"
+                )
+            run.listed.add(number_of_rank)
             gpus[clean(rank.group(2))] = None
         elif version:
             document.manifest["nccl_tests"] = f"nccl-tests {clean(version.group(1))}, NCCL {clean(version.group(2))}"
@@ -114,7 +122,7 @@ def read_json(top: Value, document: Document) -> None:
     config = top.get("config")
     if config.is_object:
         run.mode = "waited" if config.get("blocking_collectives").text() in ("yes", "true") else "queued"
-        run.ranks = _last_rank(config)
+        run.rank_count = _rank_count(config)
     document.manifest["command"] = clean(words, 2000)
     without_time = 0
     for result in top.get("results").elements():
@@ -134,12 +142,12 @@ def read_json(top: Value, document: Document) -> None:
     _close(run, document)
 
 
-def _last_rank(config: Value) -> set[int]:
+def _rank_count(config: Value) -> int | None:
     """Of the collective. Only the first GPU of each process is listed, and its rank is a multiple of the process's
-    number of GPUs. Empty where no GPU is listed."""
+    number of GPUs. None where no GPU is listed."""
     for_each = max(config.get("nthreads").integer(1), 1) * max(config.get("ngpus").integer(1), 1)
     largest = max((device.get("rank").integer(0) for device in config.get("devices").elements()), default=None)
-    return set() if largest is None else {largest // for_each * for_each + for_each - 1}
+    return None if largest is None else largest // for_each * for_each + for_each
 
 
 def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None:
@@ -175,7 +183,9 @@ def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None
 
 
 def _close(run: Run, document: Document) -> None:
-    ranks = max(run.ranks) + 1 if run.ranks else None  # some of the lines that name them may be missing
+    # Where lines that name ranks are missing, of the last ranks too, perhaps, their number is not known.
+    complete = run.listed and len(run.listed) == max(run.listed) + 1
+    ranks = run.rank_count or (len(run.listed) if complete else None)
     test = run.test or "unknown"
     divisor = ranks if test in COUNTED_BY_RANK and ranks else 1
     if test in COUNTED_BY_RANK and ranks is None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from awaken.input_files import NoRegularFile, open_regular
+from awaken.plain_text import clean as clean
+
 LARGEST_FILE_BYTES = 512 << 20
 LONGEST_LINE = 10_000
-LONGEST_NAME = 200
 MOST_NOTES = 20
 LARGEST_NUMBER = 1e15
 """More microseconds than 30 years have, more GB/s than any machine has."""
@@ -25,8 +28,12 @@ SMALLEST_NUMBER = 1e-12
 axis beyond what a float can say."""
 LARGEST_SIZE = 1 << 60
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|\.[0-9]+")
-RANK_PREFIX = re.compile(r"^(\[\d+(,\d+)?\](<std(out|err)>)?:? ?|\d+: )")
-"""What launchers put before each line: [0], [1,0]<stdout>: (Open MPI), 0: (srun --label)."""
+LINE_PREFIX = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d) )?"
+    r"([ \t]*(\[\d+(,\d+)?\](<std(out|err)>)?:? ?|\d+: ))?"
+)
+"""What is put before each line: the time (kubectl logs --timestamps), and by launchers the rank, behind blanks where
+others have indented the lines or numbers are flush right: [0], [1,0]<stdout>: (Open MPI), 0: (srun --label)."""
 
 
 class ReadError(Exception):
@@ -34,12 +41,6 @@ class ReadError(Exception):
 
     def __init__(self, place: str, cause: str, remedy: str) -> None:
         super().__init__(f"{place}: {cause}: {remedy}")
-
-
-def clean(text: str, longest: int = LONGEST_NAME) -> str:
-    """A name or a message in one line: control characters as \\xNN, cut off after `longest` characters."""
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.strip()[: longest + 1])
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def number(word: str) -> float | None:
@@ -65,17 +66,20 @@ def size(word: str) -> int | None:
 def read_bytes(path: Path) -> bytes:
     """The whole file; ReadError where that cannot be had."""
     try:
-        if path.is_dir():
-            raise ReadError(str(path), "this is a folder", "name the files in it")
-        length = path.stat().st_size
-        if length > LARGEST_FILE_BYTES:
+        with open_regular(path) as stream:
+            length = os.fstat(stream.fileno()).st_size
+            # One byte more than is allowed tells of a file that has grown since.
+            content = stream.read(LARGEST_FILE_BYTES + 1) if length <= LARGEST_FILE_BYTES else b""
+        if max(length, len(content)) > LARGEST_FILE_BYTES:
             raise ReadError(
                 str(path),
-                f"it has {length} bytes, more than {LARGEST_FILE_BYTES}",
+                f"it has {max(length, len(content))} bytes, more than {LARGEST_FILE_BYTES}",
                 "cut it to the part with the results",
             )
         # Editors of Windows put a mark of UTF-8 before the text.
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        return content.removeprefix(codecs.BOM_UTF8)
+    except NoRegularFile as error:
+        raise ReadError(str(path), error.cause, error.remedy) from error
     except OSError as error:
         raise ReadError(str(path), error.strerror or "it cannot be read", "check the name and its rights") from error
 
@@ -136,7 +140,9 @@ class Log:
 
 
 def _unmarked(line: str) -> str:
-    return RANK_PREFIX.sub("", line.rstrip("\r"), count=1)
+    line = line.rstrip("\r")
+    prefix = LINE_PREFIX.match(line)
+    return line[prefix.end() :] if prefix else line
 
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
