@@ -49,7 +49,10 @@ enum class Route : std::uint8_t {
 };
 
 /// A message on its way to another process.
-class Shipment final : public Job, public Settling::Source, public Recycled<Shipment> {
+class Shipment final : public Job,
+                       public Settling::Source,
+                       public Recycled<Shipment>,
+                       public std::enable_shared_from_this<Shipment> {
   public:
     ~Shipment() override;
 
@@ -77,7 +80,7 @@ class Shipment final : public Job, public Settling::Source, public Recycled<Ship
     /// The header could not be sent: takes the offer back.
     void withdraw() noexcept;
     /// Whether it needs to be asked now and then even when nobody waits for it.
-    [[nodiscard]] bool wants_background() const noexcept;
+    [[nodiscard]] bool wants_background() noexcept;
     bool pump() noexcept override;
     /// The slot was given back by the receiver: nothing of it is in use any more.
     [[nodiscard]] bool is_over() const noexcept;
@@ -85,13 +88,25 @@ class Shipment final : public Job, public Settling::Source, public Recycled<Ship
   private:
     friend class Link;
     using Clock = std::chrono::steady_clock;
-    enum class Copying : std::uint8_t { no, to_host, to_device, tried };
+    enum class Copying : std::uint8_t {
+        no,
+        to_host,    ///< shared
+        to_device,  ///< exported
+        to_itself,  ///< memory of this process's own, from where it goes through a ring
+        tried       ///< the receiver came meanwhile
+    };
 
     explicit Shipment(Link& link) : _link(link) {}
     static std::size_t header_length_of(Ticket ticket) noexcept { return p2p::header_length(ticket.slot); }
     [[nodiscard]] bool step(Patience patience);
     [[nodiscard]] bool has_waited(Patience patience);
-    void start_copying_out(bool to_host);
+    void start_copying_out();
+    [[nodiscard]] bool copy_to_small_place();
+    void answer_refusal();
+    [[nodiscard]] bool start_serving();
+    [[nodiscard]] bool serve() noexcept;
+    [[nodiscard]] bool spill_through_ring(const transfer::DeviceCopies::End& from);
+    void start_ring(const transfer::RingMemory& memory, const transfer::DeviceCopies::End& from);
     [[nodiscard]] transfer::DeviceCopies::End source() const { return {_buffer, &_info, _typed}; }
     void start_parts(std::byte* target, const gpu::PointerInfo* target_info);
     [[nodiscard]] bool parts_done(bool publish);
@@ -131,6 +146,8 @@ class Shipment final : public Job, public Settling::Source, public Recycled<Ship
     std::byte* _shared = nullptr;
     std::unique_ptr<transfer::RingWriter> _ring;
     int _ring_index = -1;
+    std::unique_ptr<std::byte[]> _kept;  ///< a copy of the message that the ring is filled from
+    bool _serving = false;               ///< the buffer is free, and the ring is not done
 };
 
 /// A message on its way from another process.
@@ -185,6 +202,7 @@ class Fetch final : public Job, public Recycled<Fetch> {
     std::size_t _asked_for = 0;  ///< bytes whose copy was started
     transfer::DeviceCopies::Start _start = transfer::DeviceCopies::Start::now;
     transfer::DeviceCopies::Copy _copy;
+    std::shared_ptr<void> _held;  ///< shared memory that stays mapped
     std::byte* _mapped = nullptr;
     std::size_t _mapped_bytes = 0;
     std::unique_ptr<transfer::RingReader> _ring;
@@ -271,6 +289,8 @@ class Link {
     /// each.
     void leave(const std::shared_ptr<Shipment>& shipment);
     Background& background() noexcept { return _background; }
+    /// Gives back what was idle for long, as of that time: rings, and mappings of others' rings.
+    void trim_idle(std::chrono::steady_clock::time_point now) noexcept;
     /// Gives back what receivers are done with.
     void sweep() noexcept;
     /// Waits until every shipment was fetched or its receiver is gone; called after MPI_Finalize.
@@ -311,9 +331,11 @@ class Link {
         std::byte* base = nullptr;
         std::size_t bytes = 0;
         bool registered = false;
+        std::chrono::steady_clock::time_point used{};  ///< when somebody wanted it last
+        std::shared_ptr<void> held{};                  ///< whoever has a copy uses the memory
     };
     struct Ring {
-        SharedMapping memory;
+        SharedMapping memory;  ///< none while nobody has needed it for long
         bool in_use = false;
     };
 
@@ -348,6 +370,10 @@ class Link {
         return _small.base + ticket.slot * _tuning.small_bytes;
     }
     [[nodiscard]] transfer::Location small_location(Ticket ticket) const noexcept;
+    /// A ring for a message, which then has it; false when none is free and there is no memory for another.
+    [[nodiscard]] bool find_ring(Shipment& shipment, transfer::Location& location, transfer::RingMemory& memory);
+    /// The place of the slot's small messages as a ring.
+    [[nodiscard]] bool find_small_ring(Ticket ticket, transfer::Location& location, transfer::RingMemory& memory);
     [[nodiscard]] int take_ring();
     void give_back_ring(int index) noexcept;
 
@@ -357,6 +383,8 @@ class Link {
     [[nodiscard]] SharedMapping lasting_mapping(int peer, std::uint64_t offset, std::size_t bytes, bool is_ring);
     void keep_house();
     [[nodiscard]] bool keeps_memory() const;
+    [[nodiscard]] bool keeps_rings();
+    void forget(SharedMapping& mapping) noexcept;
     void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     [[nodiscard]] int any_device() const noexcept;
     [[nodiscard]] bool is_alive(int peer) const { return _segment.alive(peer); }
@@ -389,7 +417,6 @@ class Link {
     std::vector<Peer> _peers;
     std::vector<Ring> _rings;
     SharedMapping _small;
-    bool _small_tried = false;
     void* _plate = nullptr;
     bool _plate_tried = false;
     std::vector<std::string> _noted;
