@@ -275,6 +275,9 @@ std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const g
                           (_options.path != Path::direct && !detached && ship_through_ring(*shipment));
             }
         }
+    } catch (const BeyondAllocation&) {
+        shipment->withdraw();
+        throw;
     } catch (const Error& error) {
         // A copy that could not even be started: the plain way may do better, and says why when it does not.
         note_once(error.what());
@@ -341,6 +344,13 @@ bool Link::ship_directly(Shipment& shipment) {
     if (!status.ok()) {
         note_once("memory that IPC cannot export: " + status.message());
         return false;
+    }
+    if (!lies_within(location, shape ? &*shape : nullptr, shipment._bytes)) {
+        throw BeyondAllocation(
+            "a message of " + std::to_string(shipment._bytes) + " bytes leaves the allocation of " +
+                std::to_string(shipment._info.size) + " bytes in which its buffer begins at byte " +
+                std::to_string(reinterpret_cast<std::uintptr_t>(shipment._buffer) - shipment._info.base),
+            "pass a count that fits, or allocate more");
     }
     shipment._route = Route::pull;
     publish(shipment, location, false, 0, shape ? &*shape : nullptr);
@@ -668,13 +678,12 @@ bool Link::begins_like_header(const std::byte* const message) const noexcept {
 }
 
 bool Link::is_header(const std::byte* const message, const std::size_t length) const noexcept {
-    if (!is_header_length(length)) {
+    if (length < sizeof(Header) || length > kLongestHeader) {
         return false;
     }
     Header header;
     std::memcpy(&header, message, sizeof header);
-    return header.secret == _segment.secret() && header.sender < _peers.size() && header.slot < kSlots &&
-           length == header_length(header.slot);
+    return header.secret == _segment.secret();
 }
 
 TrueSize Link::size_of(const int peer, const std::size_t length) const noexcept {
@@ -689,6 +698,9 @@ std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::si
     }
     Header header;
     std::memcpy(&header, message, sizeof header);
+    if (header.sender >= _peers.size() || header.slot >= kSlots || length != header_length(header.slot)) {
+        return nullptr;
+    }
     const int peer = static_cast<int>(header.sender);
     auto claim = inbox(peer).claim(header);
     if (!claim) {

@@ -40,6 +40,12 @@ namespace awaken::p2p {
 
 class Link;
 
+/// The program sends more than the allocation has that its buffer lies in.
+class BeyondAllocation final : public Error {
+  public:
+    using Error::Error;
+};
+
 /// How the bytes of a message travel, for the report.
 enum class Route : std::uint8_t {
     pull,    ///< the receiver reads the sender's own memory
@@ -251,7 +257,8 @@ class Link {
     void received_from_host(int peer, std::int64_t bytes, bool to_device) noexcept;
 
     /// Offers `bytes` bytes of memory to `peer` (which may be this process). Null when they are to be
-    /// sent plain: no slot is free, or no way is faster. `detached`: from a copy, which is made at once. `typed`: the
+    /// sent plain: no slot is free, or no way is faster. Throws BeyondAllocation where the receiver would read
+    /// something else than the buffer. `detached`: from a copy, which is made at once. `typed`: the
     /// bytes of a datatype with gaps; `buffer` is then the lowest one.
     [[nodiscard]] std::shared_ptr<Shipment> ship(int peer, void* buffer, const gpu::PointerInfo& info,
                                                  std::size_t bytes, bool detached = false,
@@ -269,7 +276,8 @@ class Link {
 
     /// A first look at memory that a message may be arriving in meanwhile; what it says has to be confirmed.
     [[nodiscard]] bool begins_like_header(const std::byte* message) const noexcept;
-    /// Whether a received message is a header.
+    /// Whether a received message is a header, or a forgery of one: it is as short, and begins with the secret, which
+    /// nothing else does. What else is wrong with it, fetch() finds.
     [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
     /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
     /// (kind host for ordinary memory). The header is one that is_header() knows. Null when it names no offer to this

@@ -140,10 +140,10 @@ SCENARIO(forged_headers) {
             };
             must_be_nothing(forged([](Header& header) { header.secret[0] ^= 1; }), "wrong secret", false);
             must_be_nothing(forged([](Header& header) { header.secret[1] ^= 1; }), "wrong end of the secret", false);
-            must_be_nothing(forged([](Header& header) { header.sender = 2; }), "no such sender", false);
-            must_be_nothing(forged([](Header& header) { header.sender = ~0u; }), "far from a sender", false);
-            must_be_nothing(forged([](Header& header) { header.slot = kSlots; }), "no such slot", false);
-            must_be_nothing(forged([](Header& header) { header.slot = 1; }), "another slot's length", false);
+            must_be_nothing(forged([](Header& header) { header.sender = 2; }), "no such sender", true);
+            must_be_nothing(forged([](Header& header) { header.sender = ~0u; }), "far from a sender", true);
+            must_be_nothing(forged([](Header& header) { header.slot = kSlots; }), "no such slot", true);
+            must_be_nothing(forged([](Header& header) { header.slot = 1; }), "another slot's length", true);
             must_be_nothing(forged([](Header& header) { header.generation += 1; }), "the next generation", true);
             must_be_nothing(forged([](Header& header) { header.generation = 0; }), "the first generation", true);
             must_be_nothing(forged([](Header& header) { header.generation |= std::uint64_t{1} << 56; }),
@@ -152,9 +152,14 @@ SCENARIO(forged_headers) {
                             "an offer of one's own that there is not", true);
             Bytes longer = genuine;
             longer.resize(header_length(1));
-            must_be_nothing(longer, "too long", false);
-            for (std::size_t length = 0; length < kShortestHeader; ++length)
-                require(!node.link->is_header(genuine.data(), length), "too short");
+            must_be_nothing(longer, "too long", true);
+            longer.resize(kLongestHeader + 1);
+            must_be_nothing(longer, "longer than any header", false);
+            for (std::size_t length = 0; length < kShortestHeader; ++length) {
+                Bytes shorter = genuine;
+                shorter.resize(length);
+                must_be_nothing(shorter, "too short", length >= sizeof(Header));
+            }
             require(destination.read() == Bytes(700 * KiB, std::byte{0xEE}), "a forgery has written something");
             finish(fetch(node, genuine, destination, 700 * KiB), "the genuine one");
             require(same(destination.read(), content_of(700 * KiB, 5)), "the genuine one is wrong");
@@ -347,6 +352,33 @@ SCENARIO(failing_copies) {
             require(fetched->error().has_value(), "nothing was said");
             node.wire->tell();
         });
+}
+
+/// A sender that names more than it has allocated is told so, and nothing reaches the receiver.
+SCENARIO(beyond_its_allocation) {
+    constexpr std::size_t kBytes = 300 * KiB;
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            source.write(content_of(kBytes, 3));
+            for (const std::size_t offset : {std::size_t{0}, std::size_t{1}, 100 * KiB}) {
+                try {
+                    const auto shipment =
+                        node.link->ship(node.peer, source.data + offset, source.info, kBytes - offset + 1);
+                    require(false, "it was shipped");
+                } catch (const BeyondAllocation& error) {
+                    require(error.cause().find("leaves the allocation of 307200 bytes") != std::string::npos &&
+                                error.cause().find("at byte " + std::to_string(offset)) != std::string::npos,
+                            error.what());
+                }
+                const auto shipment = ship(node, source, kBytes - offset, offset);
+                require(shipment->header_length() == header_length(0), "the slot was not given back");
+                shipment->withdraw();
+            }
+            send_message(node, {.bytes = kBytes}, 1);
+        },
+        [](Node& node) { receive_message(node, {.bytes = kBytes}, 1); });
 }
 
 // ---- memory that comes and goes -------------------------------------------------------------------------------------
@@ -995,6 +1027,9 @@ TEST_P(LinkFaultsTest, ACopyThatTheSenderLostIsAnError) {
 TEST_P(LinkFaultsTest, AGpuThatFailsEndsTheMessageOnBothSides) {
     for (const char* const where : {"sender", "receiver", "pull"})
         run("failing_copies", where);
+}
+TEST_P(LinkFaultsTest, ABufferThatLeavesItsAllocationIsNamedAtTheSender) {
+    run("beyond_its_allocation");
 }
 TEST_P(LinkFaultsTest, IdleRingsAreGivenBackAndMadeAgain) {
     run("idle_rings");
