@@ -21,6 +21,7 @@ import pytest
 
 PRIVATE_PIDS = "exec unshare --pid --fork --kill-child --mount-proc"
 MOUNTED = "mount -t tmpfs -o size=256m tmpfs /dev/shm"
+LITTLE = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
 PRIVATE_MEMORY = f"""{PRIVATE_PIDS} --ipc --mount sh -c '{MOUNTED} && exec "$@"' sh"""
 
 SETTINGS: dict[str, Mapping[str, str]] = {
@@ -104,6 +105,41 @@ def test_private_pids_without_a_name(
     report = run(mpi_named("mpich"), PRIVATE_PIDS, "cuda:2", program, tmp_path, {})
     assert calls(report, "staged") > 0 and calls(report, "ring") == calls(report, "copied") == 0, report["totals"]
     assert any("AWAKEN_JOB" in row["reason"] for row in report["fallbacks"]), report["fallbacks"]
+
+
+@pytest.mark.parametrize(
+    ("mpi", "emulate", "ranks", "settings"),
+    [
+        ("mpich", "cuda:2", 2, {"AWAKEN_EMULATE_FAULTS": "ipc-open"}),
+        ("mpich", "hip:2", 4, {"AWAKEN_PATH": "ring"}),
+        ("openmpi", "hip:2", 2, {"AWAKEN_EMULATE_FAULTS": "no-peer"}),
+    ],
+    ids=["refused", "rings", "no-peer"],
+)
+def test_little_memory(
+    mpi: str,
+    emulate: str,
+    ranks: int,
+    settings: Mapping[str, str],
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    """A container's /dev/shm: what does not fit passes through a part of it, and the MPI has room for its own."""
+    if why_not():
+        pytest.skip(why_not())
+    chosen = mpi_named(mpi)
+    program: list[str | Path] = [
+        rank_program(mpi, "lifecycle"),
+        "little-shared-memory",
+        f"--gpu={emulate.split(':')[0]}",
+    ]
+    environment = {**harness.clean_environment(), **chosen.environment, "AWAKEN_EMULATE": emulate, **settings}
+    command = ["unshare", "--mount", "sh", "-c", f'{LITTLE} && exec "$@"', "sh"]
+    command += harness.rank_command(chosen, ranks, program)
+    result = harness.run(command, environment, harness.HANG_S, foreign_files=chosen.foreign_files)
+    result.check()
+    assert "ok little-shared-memory" in result.output, result.explain()
 
 
 def test_private_memory(

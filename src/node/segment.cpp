@@ -25,7 +25,10 @@ namespace awaken::node {
 
 namespace {
 
-constexpr std::uint64_t kMagic = 0x617761'6b656e'0004;  // "awaken", version of the layout
+constexpr std::uint64_t kMagic = 0x617761'6b656e'0005;  // "awaken", version of the layout
+/// A job takes at most this part of what others leave of the file system. MPIs keep their own shared memory there, and
+/// touch it later than they ask for it: when there is none left by then, a signal ends them.
+constexpr std::uint64_t kPartOfFileSystem = 4;
 constexpr std::uint64_t kEndOfFiles = std::numeric_limits<std::int64_t>::max();
 
 constexpr std::uint64_t round_up(const std::uint64_t value, const std::uint64_t to) {
@@ -45,6 +48,9 @@ std::uint64_t hash_of(const std::string_view text, std::uint64_t state = 0xcbf29
     }
     return state;
 }
+
+/// Hexadecimal, after the prefix.
+constexpr std::size_t kNameDigits = 32;
 
 std::string prefix_of_names() {
     return "awaken-" + std::to_string(geteuid()) + "-";
@@ -169,6 +175,16 @@ int set_aside(const int file, const std::uint64_t offset, const std::uint64_t by
     return 0;
 }
 
+/// Whether the larger part of the file system is still others' when the job, which has `taken` bytes, takes more.
+bool leaves_enough(const int file, const std::uint64_t taken, const std::uint64_t bytes) noexcept {
+    struct statvfs room{};
+    if (fstatvfs(file, &room) != 0 || room.f_blocks == 0) {
+        return true;  // it has no limit of its own
+    }
+    const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
+    return taken + bytes <= (free + taken) / kPartOfFileSystem;
+}
+
 void* map_shared(const int file, const std::uint64_t offset, const std::size_t bytes) noexcept {
     void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
     return address != MAP_FAILED ? address : nullptr;
@@ -194,12 +210,31 @@ struct Segment::Header {
     /// Where memory beside the areas is taken next. Only ever grows, but for memory that nobody got; at a terabyte a
     /// second it lasts for three months.
     std::atomic<std::uint64_t> next;
+    std::atomic<std::uint64_t> taken;  ///< bytes beside the areas that somebody has
 
     static constexpr std::size_t entries_offset() { return round_up(sizeof(Header), alignof(ProcessEntry)); }
     [[nodiscard]] std::size_t areas_offset() const {
         return round_up(entries_offset() + capacity * sizeof(ProcessEntry), page_bytes());
     }
 };
+
+/// Whether nobody lives who is in the segment, as when its processes were killed while others were still to come. Not
+/// true of processes of which that cannot be told from here.
+bool Segment::is_deserted(const void* const base) {
+    const auto& header = *static_cast<const Header*>(base);
+    const auto* const entries =
+        reinterpret_cast<const ProcessEntry*>(static_cast<const std::byte*>(base) + Header::entries_offset());
+    const std::uint64_t count = std::min<std::uint64_t>(header.joined.load(std::memory_order_acquire), header.capacity);
+    for (std::uint64_t index = 0; index < count; ++index) {
+        const std::uint32_t state = entries[index].state.load(std::memory_order_acquire);
+        if (state == ProcessEntry::absent ||
+            (state == ProcessEntry::present && (entries[index].pid_namespace != own_pid_namespace() ||
+                                                start_time_of(entries[index].pid) == entries[index].start_time))) {
+            return false;
+        }
+    }
+    return count != 0;
+}
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free,
               "shared between processes");
@@ -283,7 +318,7 @@ int Segment::processes() const noexcept {
     const auto& header = *reinterpret_cast<const Header*>(_base);
     const std::uint32_t settled = header.settled.load(std::memory_order_acquire);
     const std::uint32_t joined = settled != 0 ? settled : header.joined.load(std::memory_order_acquire);
-    return static_cast<int>(std::min<std::uint64_t>(joined, header.capacity));
+    return static_cast<int>(std::min<std::uint64_t>(joined, _capacity));
 }
 
 const ProcessEntry& Segment::process(const int index) const noexcept {
@@ -310,12 +345,15 @@ bool Segment::alive(const int index) const {
 }
 
 std::byte* Segment::area(const int index) const noexcept {
-    const auto& header = *reinterpret_cast<const Header*>(_base);
-    return _base + header.areas_offset() + static_cast<std::size_t>(index) * header.area_bytes;
+    return _base + _areas_offset + static_cast<std::size_t>(index) * _area_bytes;
 }
 
-std::size_t Segment::area_bytes() const noexcept {
-    return reinterpret_cast<const Header*>(_base)->area_bytes;
+void Segment::remember() noexcept {
+    const auto& header = *reinterpret_cast<const Header*>(_base);
+    _capacity = header.capacity;
+    _area_bytes = header.area_bytes;
+    _areas_offset = header.areas_offset();
+    _secret = header.secret;
 }
 
 std::optional<std::uint64_t> Segment::file_bytes() const noexcept {
@@ -338,7 +376,8 @@ std::optional<std::uint64_t> Segment::allocate(const std::size_t bytes) noexcept
     if (bytes == 0 || bytes > kEndOfFiles - page_bytes() || !file_bytes()) {
         return std::nullopt;
     }
-    auto& next = reinterpret_cast<Header*>(_base)->next;
+    auto& header = *reinterpret_cast<Header*>(_base);
+    std::atomic<std::uint64_t>& next = header.next;
     const std::uint64_t length = round_up(bytes, page_bytes());
     std::uint64_t offset = next.load(std::memory_order_relaxed);
     do {
@@ -347,7 +386,10 @@ std::optional<std::uint64_t> Segment::allocate(const std::size_t bytes) noexcept
             return std::nullopt;
         }
     } while (!next.compare_exchange_weak(offset, offset + length, std::memory_order_relaxed));
-    if (set_aside(_file, offset, length) != 0) {
+    // Said first, so that of requests at the same time each sees those before it.
+    const std::uint64_t before = header.taken.fetch_add(length, std::memory_order_relaxed);
+    if (!leaves_enough(_file, before, length) || set_aside(_file, offset, length) != 0) {
+        give_up(length);
         // Requests that are far too large must not use the offsets up.
         std::uint64_t end = offset + length;
         next.compare_exchange_strong(end, offset, std::memory_order_relaxed);
@@ -359,6 +401,14 @@ std::optional<std::uint64_t> Segment::allocate(const std::size_t bytes) noexcept
 void Segment::release(const std::uint64_t offset, const std::size_t bytes) noexcept {
     if (may_be_allocated(offset, bytes)) {
         give_back(_file, offset, round_up(bytes, page_bytes()));
+        give_up(round_up(bytes, page_bytes()));
+    }
+}
+
+void Segment::give_up(const std::uint64_t bytes) noexcept {
+    auto& taken = reinterpret_cast<Header*>(_base)->taken;
+    std::uint64_t before = taken.load(std::memory_order_relaxed);
+    while (!taken.compare_exchange_weak(before, before - std::min(before, bytes), std::memory_order_relaxed)) {
     }
 }
 
@@ -374,10 +424,6 @@ void Segment::unmap(std::byte* const address, const std::size_t bytes) noexcept 
 
 std::atomic<std::uint64_t>& Segment::token() const noexcept {
     return reinterpret_cast<Header*>(_base)->token;
-}
-
-const std::array<std::uint64_t, 2>& Segment::secret() const noexcept {
-    return reinterpret_cast<const Header*>(_base)->secret;
 }
 
 namespace {
@@ -409,8 +455,8 @@ bool is_own(const int file) {
 bool Segment::enter(const Job& job, std::string& why_not) {
     auto& header = *reinterpret_cast<Header*>(_base);
     const std::uint32_t index = header.joined.fetch_add(1, std::memory_order_acq_rel);
-    if (index >= header.capacity) {
-        why_not = "more than " + std::to_string(header.capacity) + " processes call themselves ranks of this job";
+    if (index >= _capacity) {
+        why_not = "more than " + std::to_string(_capacity) + " processes call themselves ranks of this job";
         return false;
     }
     _index = static_cast<int>(index);
@@ -420,10 +466,43 @@ bool Segment::enter(const Job& job, std::string& why_not) {
     entry.pid_namespace = own_pid_namespace();
     entry.world_rank.store(job.world_rank, std::memory_order_relaxed);
     entry.state.store(ProcessEntry::present, std::memory_order_release);
-    if (index + 1 == header.capacity) {
+    if (index + 1 == _capacity) {
         close_door();
     }
     return true;
+}
+
+/// A job whose processes all end while others are still to come, as when one of them never calls MPI_Init, leaves its
+/// segment's name, and later jobs have other names. Whoever makes a segment removes those.
+void Segment::remove_left_overs(const std::string& folder) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> names(opendir(folder.c_str()), &closedir);
+    const std::string prefix = prefix_of_names();
+    while (const dirent* const entry = names != nullptr ? readdir(names.get()) : nullptr) {
+        const std::string_view name = entry->d_name;
+        if (name.size() != prefix.size() + kNameDigits || name.substr(0, prefix.size()) != prefix ||
+            name.find_first_not_of("0123456789abcdef", prefix.size()) != name.npos) {
+            continue;
+        }
+        const std::string path = folder + "/" + entry->d_name;
+        const Descriptor file = opened(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+        struct stat status{};
+        if (!file.valid() || !is_own(file.get()) || fstat(file.get(), &status) != 0 ||
+            static_cast<std::uint64_t>(status.st_size) < sizeof(Header)) {
+            continue;
+        }
+        const auto bytes = static_cast<std::uint64_t>(status.st_size);
+        void* const base = map_shared(file.get(), 0, bytes);
+        if (base == nullptr) {
+            continue;
+        }
+        const auto& header = *static_cast<const Header*>(base);
+        // Another version of this keeps its processes elsewhere.
+        if (header.magic == kMagic && header.capacity <= bytes / sizeof(ProcessEntry) &&
+            header.areas_offset() <= bytes && is_deserted(base)) {
+            unlink(path.c_str());
+        }
+        munmap(base, bytes);
+    }
 }
 
 std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_bytes, std::string& why_not,
@@ -443,7 +522,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
     layout.key_hash2 = hash_of(job.key, layout.key_hash ^ kMagic);
     layout.bytes = layout.areas_offset() + capacity * layout.area_bytes;
 
-    char name[64];
+    char name[kNameDigits + 1];
     std::snprintf(name, sizeof name, "%016llx%016llx", static_cast<unsigned long long>(layout.key_hash),
                   static_cast<unsigned long long>(layout.key_hash2));
     const std::string path = folder + "/" + prefix_of_names() + name;
@@ -479,20 +558,11 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
                 segment->_path.clear();  // not ours to remove
                 return nullptr;
             }
-            // Left by a job of the same name that ended while it was joining: nobody in it lives.
-            const int count = segment->processes();
-            bool any_alive = count == 0;
-            for (int index = 0; index < count && !any_alive; ++index) {
-                const ProcessEntry& entry = segment->process(index);
-                any_alive =
-                    entry.state.load(std::memory_order_acquire) == ProcessEntry::absent ||
-                    (entry.state.load(std::memory_order_acquire) == ProcessEntry::present &&
-                     (entry.pid_namespace != own_pid_namespace() || start_time_of(entry.pid) == entry.start_time));
-            }
-            if (!any_alive) {
+            if (is_deserted(base)) {
                 segment->close_door();
                 continue;
             }
+            segment->remember();
             if (!segment->enter(job, why_not)) {
                 segment->_path.clear();
                 return nullptr;
@@ -500,6 +570,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
             return segment;
         }
 
+        remove_left_overs(folder);
         Descriptor made = make_unnamed(folder, layout.bytes, why_not);
         if (!made.valid()) {
             return nullptr;
@@ -519,10 +590,12 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
         header->key_hash2 = layout.key_hash2;
         header->joined.store(0, std::memory_order_relaxed);
         header->next.store(layout.bytes, std::memory_order_relaxed);
+        header->taken.store(0, std::memory_order_relaxed);
         if (getrandom(header->secret.data(), sizeof header->secret, 0) != static_cast<ssize_t>(sizeof header->secret)) {
             why_not = reason("no random numbers");
             return nullptr;
         }
+        segment->remember();
         // In the segment before it has a name: nobody ever sees one with no live process in it.
         segment->_path = path;
         const std::size_t only = header->capacity;

@@ -2,10 +2,12 @@
 //
 // One segment a node and job, in POSIX shared memory: a table of its processes, and for each an area whose use is
 // nobody's business here. It has a name only while processes are joining, which is over when the last rank of the node
-// has come or MPI is up; after that nothing in /dev/shm can be left behind, however the job ends. The name is
-// guessable, so whoever opens it looks at the owner and the permissions of what was found: somebody else's file is
-// refused, and the job then has no segment. Every message between processes that relies on the segment carries its
-// secret.
+// has come or MPI is up; after that nothing in /dev/shm can be left behind, however the job ends. What a job leaves
+// that ends before that is removed by the next one. (Without a name, as a memfd, it could not be found: ranks have
+// nothing in common but the file system, and no process of the job's lives for sure that could pass descriptors on.)
+// The name is guessable, so whoever opens it looks at the owner and the permissions of what was found: somebody else's
+// file is refused, and the job then has no segment. Every message between processes that relies on the segment carries
+// its secret.
 #pragma once
 
 #include <array>
@@ -75,12 +77,13 @@ class Segment {
 
     /// Zero-filled memory of process `index`, aligned to a page.
     [[nodiscard]] std::byte* area(int index) const noexcept;
-    [[nodiscard]] std::size_t area_bytes() const noexcept;
+    [[nodiscard]] std::size_t area_bytes() const noexcept { return _area_bytes; }
 
     /// Memory beside the areas, of any size: whoever needs some takes it, any process of the segment may map it. It is
     /// backed when the call returns, so that a full file system is an answer here and not a signal later. Nothing when
-    /// there is no room. Full of zeros, aligned to a page, and at an offset that no other memory ever had, so that an
-    /// old offset never means new memory. Thread-safe, as are the next three.
+    /// there is no room, or when the job would have more than a quarter of what others leave of the file system. Full
+    /// of zeros, aligned to a page, and at an offset that no other memory ever had, so that an old offset never means
+    /// new memory. Thread-safe, as are the next three.
     [[nodiscard]] std::optional<std::uint64_t> allocate(std::size_t bytes) noexcept;
     /// Gives the memory back to the system, if the file system can do that (tmpfs can): mappings of it show zeros from
     /// then on. What lies outside the allocated memory is left alone.
@@ -95,12 +98,17 @@ class Segment {
     [[nodiscard]] std::atomic<std::uint64_t>& token() const noexcept;
 
     /// 128 random bits that only processes of the segment know.
-    [[nodiscard]] const std::array<std::uint64_t, 2>& secret() const noexcept;
+    [[nodiscard]] const std::array<std::uint64_t, 2>& secret() const noexcept { return _secret; }
 
   private:
     struct Header;
     Segment(std::string path, int file, void* base, std::size_t bytes) noexcept;
     bool enter(const Job& job, std::string& why_not);
+    [[nodiscard]] static bool is_deserted(const void* base);
+    static void remove_left_overs(const std::string& folder);
+    void remember() noexcept;
+    /// Counts memory beside the areas as nobody's.
+    void give_up(std::uint64_t bytes) noexcept;
     /// Size of the file; nothing when the descriptor is not ours any more.
     [[nodiscard]] std::optional<std::uint64_t> file_bytes() const noexcept;
     /// Whether a range lies in the file and beside the areas.
@@ -112,6 +120,10 @@ class Segment {
     std::byte* _base = nullptr;  ///< header, processes and areas
     std::size_t _bytes = 0;      ///< of these
     int _index = -1;
+    // What the header says, as it was at the beginning: whatever becomes of it does not lead out of the segment.
+    std::uint64_t _capacity = 0;
+    std::size_t _area_bytes = 0, _areas_offset = 0;
+    std::array<std::uint64_t, 2> _secret{};
 };
 
 }  // namespace awaken::node

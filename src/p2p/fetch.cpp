@@ -46,6 +46,7 @@ void Fetch::finish() noexcept {
         _claim.ring->failed.store(1, std::memory_order_release);
     }
     _ring.reset();
+    _held.reset();
     _use.release();
     _link.inbox(_peer).finish(_claim);
     _over.store(true, std::memory_order_release);
@@ -111,6 +112,7 @@ void Fetch::begin() {
             _route = Route::copy;
             const auto known = _link.lasting_mapping(_peer, from.offset, _claim.bytes, false);
             if (known.base != nullptr) {
+                _held = known.held;
                 _from.address = known.base;
                 if (!known.registered) {
                     _from.info = &_host;
@@ -144,6 +146,7 @@ void Fetch::begin() {
                 throw Error("shared memory that messages pass through cannot be mapped",
                             "raise the limit on mapped memory (ulimit -v), or set AWAKEN_PATH=staged");
             }
+            _held = memory.held;
             _ring = std::make_unique<transfer::RingReader>(
                 _link._copies, *_claim.ring,
                 transfer::RingMemory{memory.base, from.chunk_bytes, from.allocation_bytes / from.chunk_bytes,
@@ -152,7 +155,7 @@ void Fetch::begin() {
             break;
         }
         case Location::Kind::none:
-            throw Error("a header stands for no memory", "this is a mistake in Awaken: please report it");
+            throw Error("the sender of a message has given it up", "look at the error of the other rank");
     }
 }
 
@@ -203,6 +206,10 @@ bool Fetch::step() {
 }
 
 void Fetch::check_alive() {
+    if (!_link.inbox(_peer).holds(_claim)) {
+        throw Error("the shared memory that describes a message was overwritten",
+                    "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
+    }
     if (_link._ending.load(std::memory_order_acquire)) {
         throw Error("MPI ended before a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
                         " of MPI_COMM_WORLD had arrived",

@@ -24,6 +24,8 @@ constexpr std::uint32_t kSweepEvery = 16;
 /// Bounds on what another process can make this one keep mapped and registered.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 constexpr std::size_t kMostMappings = 1024;
+/// Shared memory is others' too: what was not used for so long is given back.
+constexpr std::chrono::seconds kIdle{5};
 /// A copy takes memory that the program may want: this part of a card.
 constexpr std::size_t kPart = 32;
 /// A mapping keeps memory alive that its owner has freed, for a short while: this part of the owner's card.
@@ -76,6 +78,67 @@ void Link::reclaim() noexcept {
     _mappings.reclaim();
     _exported.trim_idle();
     _runtime.do_deferred();
+    constexpr unsigned kSeldom = 256;
+    if (_keeps_rings.load(std::memory_order_relaxed) &&
+        _reclaims.fetch_add(1, std::memory_order_relaxed) % kSeldom == kSeldom - 1) {
+        trim_idle(std::chrono::steady_clock::now());
+    }
+}
+
+void Link::trim_idle(const std::chrono::steady_clock::time_point now) noexcept {
+    if (!_runtime.is_idle(-1)) {
+        return;  // to unregister them would wait for the GPU
+    }
+    std::vector<SharedMapping> idle;
+    std::size_t own = 0;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (_shut_down) {
+            return;
+        }
+        for (Ring& ring : _rings) {
+            if (!ring.in_use && ring.memory.base != nullptr && now - ring.memory.used > kIdle) {
+                idle.push_back(std::exchange(ring.memory, {}));
+            }
+        }
+        own = idle.size();
+        for (Peer& peer : _peers) {
+            const auto first_idle =
+                std::partition(peer.mappings.begin(), peer.mappings.end(), [now](const SharedMapping& mapping) {
+                    return mapping.held.use_count() > 1 || now - mapping.used <= kIdle;
+                });
+            idle.insert(idle.end(), std::make_move_iterator(first_idle), std::make_move_iterator(peer.mappings.end()));
+            peer.mappings.erase(first_idle, peer.mappings.end());
+        }
+        const bool keeps =
+            std::any_of(_rings.begin(), _rings.end(), [](const Ring& ring) { return ring.memory.base != nullptr; }) ||
+            std::any_of(_peers.begin(), _peers.end(), [](const Peer& peer) { return !peer.mappings.empty(); });
+        _keeps_rings.store(keeps, std::memory_order_relaxed);
+    }
+    for (std::size_t i = 0; i < idle.size(); ++i) {
+        const std::uint64_t offset = idle[i].offset;
+        const std::size_t bytes = idle[i].bytes;
+        forget(idle[i]);
+        if (i < own) {
+            _segment.release(offset, bytes);
+        }
+    }
+}
+
+void Link::forget(SharedMapping& mapping) noexcept {
+    if (mapping.base == nullptr) {
+        return;
+    }
+    if (mapping.registered) {
+        // What is registered stays mapped.
+        _runtime.when_idle(-1, [&runtime = _runtime, base = mapping.base, bytes = mapping.bytes] {
+            static_cast<void>(runtime.unregister_host(base));
+            node::Segment::unmap(base, bytes);
+        });
+    } else {
+        node::Segment::unmap(mapping.base, mapping.bytes);
+    }
+    mapping = {};
 }
 
 Link::~Link() {
@@ -215,6 +278,9 @@ std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const g
                           (_options.path != Path::direct && !detached && ship_through_ring(*shipment));
             }
         }
+    } catch (const BeyondAllocation&) {
+        shipment->withdraw();
+        throw;
     } catch (const Error& error) {
         // A copy that could not even be started: the plain way may do better, and says why when it does not.
         note_once(error.what());
@@ -261,6 +327,11 @@ bool Link::ship_directly(Shipment& shipment) {
     if (!shipment._info.ipc_capable) {
         return false;
     }
+    if (!small_space()) {
+        // Who cannot read this memory would wait for a copy that there is no memory for.
+        note_once("no shared memory for messages that their receiver may refuse: they were staged");
+        return false;
+    }
     std::optional<transfer::Strided> shape;
     if (shipment._typed != nullptr) {
         shape = shipment._typed->strided;
@@ -276,6 +347,13 @@ bool Link::ship_directly(Shipment& shipment) {
     if (!status.ok()) {
         note_once("memory that IPC cannot export: " + status.message());
         return false;
+    }
+    if (!lies_within(location, shape ? &*shape : nullptr, shipment._bytes)) {
+        throw BeyondAllocation(
+            "a message of " + std::to_string(shipment._bytes) + " bytes leaves the allocation of " +
+                std::to_string(shipment._info.size) + " bytes in which its buffer begins at byte " +
+                std::to_string(reinterpret_cast<std::uintptr_t>(shipment._buffer) - shipment._info.base),
+            "pass a count that fits, or allocate more");
     }
     shipment._route = Route::pull;
     publish(shipment, location, false, 0, shape ? &*shape : nullptr);
@@ -316,34 +394,48 @@ bool Link::ship_through_ring(Shipment& shipment) {
         shipment._route = Route::copy;
         return true;
     }
-    shipment._ring_index = take_ring();
-    if (shipment._ring_index < 0) {
+    Location location;
+    transfer::RingMemory memory;
+    if (!find_ring(shipment, location, memory)) {
         // Those of messages that were fetched meanwhile are free.
         sweep();
-        shipment._ring_index = take_ring();
+        if (!find_ring(shipment, location, memory)) {
+            note_once("no ring free, and no shared memory for another: messages were staged");
+            return false;
+        }
     }
-    if (shipment._ring_index < 0) {
-        note_once("no ring free, and no shared memory for another: messages were staged");
-        return false;
-    }
-    SharedMapping memory;
-    {
-        const std::scoped_lock lock(_mutex);
-        memory = _rings[static_cast<std::size_t>(shipment._ring_index)].memory;
-    }
-    Location location;
-    location.kind = Location::Kind::ring;
-    location.offset = memory.offset;
-    location.allocation_bytes = memory.bytes;
-    location.chunk_bytes = _tuning.ring_chunk_bytes;
     shipment._route = Route::ring;
     publish(shipment, location, false, 0);
-    const int device = shipment._info.device >= 0 ? shipment._info.device : any_device();
-    shipment._ring = std::make_unique<transfer::RingWriter>(
-        _copies, _outbox.ring(shipment._ticket),
-        transfer::RingMemory{memory.base, _tuning.ring_chunk_bytes, _tuning.ring_chunks, memory.registered}, device,
-        shipment.source(), shipment._bytes);
-    static_cast<void>(shipment._ring->advance());
+    shipment.start_ring(memory, shipment.source());
+    return true;
+}
+
+bool Link::find_ring(Shipment& shipment, Location& location, transfer::RingMemory& memory) {
+    if (shipment._ring_index < 0) {
+        shipment._ring_index = take_ring();
+        if (shipment._ring_index < 0) {
+            return false;
+        }
+    }
+    const std::scoped_lock lock(_mutex);
+    const SharedMapping& ring = _rings[static_cast<std::size_t>(shipment._ring_index)].memory;
+    location.kind = Location::Kind::ring;
+    location.offset = ring.offset;
+    location.allocation_bytes = ring.bytes;
+    location.chunk_bytes = _tuning.ring_chunk_bytes;
+    memory = {ring.base, _tuning.ring_chunk_bytes, _tuning.ring_chunks, ring.registered};
+    return true;
+}
+
+bool Link::find_small_ring(const Ticket ticket, Location& location, transfer::RingMemory& memory) {
+    if (!small_space()) {
+        return false;
+    }
+    constexpr std::size_t kChunks = 2;
+    location = small_location(ticket);
+    location.kind = Location::Kind::ring;
+    location.chunk_bytes = _tuning.small_bytes / kChunks;
+    memory = {small_place(ticket), location.chunk_bytes, kChunks, _small.registered};
     return true;
 }
 
@@ -371,20 +463,29 @@ void Link::map_registered(const std::uint64_t offset, const std::size_t bytes, S
     mapping.offset = offset;
     mapping.bytes = bytes;
     mapping.registered = _runtime.register_host(mapping.base, bytes).ok();
+    mapping.used = std::chrono::steady_clock::now();
+    mapping.held = std::make_shared<char>();
+    _keeps_rings.store(true, std::memory_order_relaxed);
 }
 
 bool Link::small_space() {
     const std::scoped_lock lock(_mutex);
-    if (!_small_tried) {
-        _small_tried = true;
-        const std::size_t bytes = kSlots * _tuning.small_bytes;
-        if (const auto offset = _segment.allocate(bytes)) {
-            map_registered(*offset, bytes, _small);
-            area(_own).small_bytes.store(bytes, std::memory_order_relaxed);
-            area(_own).small_offset.store(*offset, std::memory_order_release);
-        }
+    if (_small.base != nullptr) {
+        return true;
     }
-    return _small.base != nullptr;
+    const std::size_t bytes = kSlots * _tuning.small_bytes;
+    const auto offset = _segment.allocate(bytes);
+    if (!offset) {
+        return false;
+    }
+    map_registered(*offset, bytes, _small);
+    if (_small.base == nullptr) {
+        _segment.release(*offset, bytes);
+        return false;
+    }
+    area(_own).small_bytes.store(bytes, std::memory_order_relaxed);
+    area(_own).small_offset.store(*offset, std::memory_order_release);
+    return true;
 }
 
 Location Link::small_location(const Ticket ticket) const noexcept {
@@ -397,13 +498,15 @@ Location Link::small_location(const Ticket ticket) const noexcept {
 
 int Link::take_ring() {
     const std::scoped_lock lock(_mutex);
+    std::size_t place = _rings.size();
     for (std::size_t i = 0; i < _rings.size(); ++i) {
-        if (!_rings[i].in_use) {
+        if (!_rings[i].in_use && _rings[i].memory.base != nullptr) {
             _rings[i].in_use = true;
             return static_cast<int>(i);
         }
+        place = _rings[i].in_use ? place : std::min(place, i);
     }
-    if (_rings.size() >= _tuning.rings) {
+    if (place >= _tuning.rings) {
         return -1;
     }
     const std::size_t bytes = _tuning.ring_chunk_bytes * _tuning.ring_chunks;
@@ -418,13 +521,18 @@ int Link::take_ring() {
         return -1;
     }
     ring.in_use = true;
-    _rings.push_back(ring);
-    return static_cast<int>(_rings.size()) - 1;
+    if (place == _rings.size()) {
+        _rings.emplace_back();
+    }
+    _rings[place] = std::move(ring);
+    return static_cast<int>(place);
 }
 
 void Link::give_back_ring(const int index) noexcept {
     const std::scoped_lock lock(_mutex);
-    _rings[static_cast<std::size_t>(index)].in_use = false;
+    Ring& ring = _rings[static_cast<std::size_t>(index)];
+    ring.in_use = false;
+    ring.memory.used = std::chrono::steady_clock::now();
 }
 
 void Link::settle_in_turn(const std::shared_ptr<Shipment>& shipment) {
@@ -503,7 +611,17 @@ bool Link::pump_left() noexcept {
         const std::scoped_lock lock(_mutex);
         left.swap(_left);
     }
-    left.erase(std::remove_if(left.begin(), left.end(), [](const auto& shipment) { return shipment->pump(); }),
+    left.erase(std::remove_if(left.begin(), left.end(),
+                              [this](const auto& shipment) {
+                                  if (shipment->pump()) {
+                                      return true;
+                                  }
+                                  if (!shipment->wants_background()) {
+                                      return false;
+                                  }
+                                  _background.take(shipment);  // was refused: a look now and then is too little
+                                  return true;
+                              }),
                left.end());
     const std::scoped_lock lock(_mutex);
     _left.insert(_left.end(), left.begin(), left.end());
@@ -540,6 +658,9 @@ void Link::settle() noexcept {
             const std::scoped_lock lock(_mutex);
             rest = _lingering;
         }
+        for (const std::shared_ptr<Shipment>& shipment : rest) {
+            shipment->pump();  // where there is no thread for it
+        }
         const bool any = std::any_of(rest.begin(), rest.end(), [this](const auto& shipment) {
             return !shipment->is_over() && shipment->_peer != _own && takes_headers(shipment->_peer) &&
                    is_alive(shipment->_peer);
@@ -560,13 +681,12 @@ bool Link::begins_like_header(const std::byte* const message) const noexcept {
 }
 
 bool Link::is_header(const std::byte* const message, const std::size_t length) const noexcept {
-    if (!is_header_length(length)) {
+    if (length < sizeof(Header) || length > kLongestHeader) {
         return false;
     }
     Header header;
     std::memcpy(&header, message, sizeof header);
-    return header.secret == _segment.secret() && header.sender < _peers.size() && header.slot < kSlots &&
-           length == header_length(header.slot);
+    return header.secret == _segment.secret();
 }
 
 TrueSize Link::size_of(const int peer, const std::size_t length) const noexcept {
@@ -581,6 +701,9 @@ std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::si
     }
     Header header;
     std::memcpy(&header, message, sizeof header);
+    if (header.sender >= _peers.size() || header.slot >= kSlots || length != header_length(header.slot)) {
+        return nullptr;
+    }
     const int peer = static_cast<int>(header.sender);
     auto claim = inbox(peer).claim(header);
     if (!claim) {
@@ -687,8 +810,9 @@ Link::SharedMapping Link::lasting_mapping(const int peer, const std::uint64_t of
         part.base += offset - mapping.offset;
         return part;
     };
-    for (const SharedMapping& mapping : mappings) {
+    for (SharedMapping& mapping : mappings) {
         if (offset >= mapping.offset && bytes <= mapping.bytes && offset - mapping.offset <= mapping.bytes - bytes) {
+            mapping.used = std::chrono::steady_clock::now();
             return inside(mapping);
         }
     }
@@ -738,21 +862,6 @@ void Link::shut_down() noexcept {
     if (_plate != nullptr) {
         _runtime.free_when_idle(std::exchange(_plate, nullptr), -1);
     }
-    const auto forget = [this](SharedMapping& mapping) {
-        if (mapping.base == nullptr) {
-            return;
-        }
-        if (mapping.registered) {
-            // What is registered stays mapped.
-            _runtime.when_idle(-1, [&runtime = _runtime, gone = mapping] {
-                static_cast<void>(runtime.unregister_host(gone.base));
-                node::Segment::unmap(gone.base, gone.bytes);
-            });
-        } else {
-            node::Segment::unmap(mapping.base, mapping.bytes);
-        }
-        mapping = {};
-    };
     for (Peer& peer : _peers) {
         for (SharedMapping& mapping : peer.mappings) {
             forget(mapping);

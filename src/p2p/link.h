@@ -40,6 +40,12 @@ namespace awaken::p2p {
 
 class Link;
 
+/// The program sends more than the allocation has that its buffer lies in.
+class BeyondAllocation final : public Error {
+  public:
+    using Error::Error;
+};
+
 /// How the bytes of a message travel, for the report.
 enum class Route : std::uint8_t {
     pull,    ///< the receiver reads the sender's own memory
@@ -49,7 +55,10 @@ enum class Route : std::uint8_t {
 };
 
 /// A message on its way to another process.
-class Shipment final : public Job, public Settling::Source, public Recycled<Shipment> {
+class Shipment final : public Job,
+                       public Settling::Source,
+                       public Recycled<Shipment>,
+                       public std::enable_shared_from_this<Shipment> {
   public:
     ~Shipment() override;
 
@@ -77,7 +86,7 @@ class Shipment final : public Job, public Settling::Source, public Recycled<Ship
     /// The header could not be sent: takes the offer back.
     void withdraw() noexcept;
     /// Whether it needs to be asked now and then even when nobody waits for it.
-    [[nodiscard]] bool wants_background() const noexcept;
+    [[nodiscard]] bool wants_background() noexcept;
     bool pump() noexcept override;
     /// The slot was given back by the receiver: nothing of it is in use any more.
     [[nodiscard]] bool is_over() const noexcept;
@@ -85,13 +94,25 @@ class Shipment final : public Job, public Settling::Source, public Recycled<Ship
   private:
     friend class Link;
     using Clock = std::chrono::steady_clock;
-    enum class Copying : std::uint8_t { no, to_host, to_device, tried };
+    enum class Copying : std::uint8_t {
+        no,
+        to_host,    ///< shared
+        to_device,  ///< exported
+        to_itself,  ///< memory of this process's own, from where it goes through a ring
+        tried       ///< the receiver came meanwhile
+    };
 
     explicit Shipment(Link& link) : _link(link) {}
     static std::size_t header_length_of(Ticket ticket) noexcept { return p2p::header_length(ticket.slot); }
     [[nodiscard]] bool step(Patience patience);
     [[nodiscard]] bool has_waited(Patience patience);
-    void start_copying_out(bool to_host);
+    void start_copying_out();
+    [[nodiscard]] bool copy_to_small_place();
+    void answer_refusal();
+    [[nodiscard]] bool start_serving();
+    [[nodiscard]] bool serve() noexcept;
+    [[nodiscard]] bool spill_through_ring(const transfer::DeviceCopies::End& from);
+    void start_ring(const transfer::RingMemory& memory, const transfer::DeviceCopies::End& from);
     [[nodiscard]] transfer::DeviceCopies::End source() const { return {_buffer, &_info, _typed}; }
     void start_parts(std::byte* target, const gpu::PointerInfo* target_info);
     [[nodiscard]] bool parts_done(bool publish);
@@ -131,6 +152,8 @@ class Shipment final : public Job, public Settling::Source, public Recycled<Ship
     std::byte* _shared = nullptr;
     std::unique_ptr<transfer::RingWriter> _ring;
     int _ring_index = -1;
+    std::unique_ptr<std::byte[]> _kept;  ///< a copy of the message that the ring is filled from
+    bool _serving = false;               ///< the buffer is free, and the ring is not done
 };
 
 /// A message on its way from another process.
@@ -185,6 +208,7 @@ class Fetch final : public Job, public Recycled<Fetch> {
     std::size_t _asked_for = 0;  ///< bytes whose copy was started
     transfer::DeviceCopies::Start _start = transfer::DeviceCopies::Start::now;
     transfer::DeviceCopies::Copy _copy;
+    std::shared_ptr<void> _held;  ///< shared memory that stays mapped
     std::byte* _mapped = nullptr;
     std::size_t _mapped_bytes = 0;
     std::unique_ptr<transfer::RingReader> _ring;
@@ -233,7 +257,8 @@ class Link {
     void received_from_host(int peer, std::int64_t bytes, bool to_device) noexcept;
 
     /// Offers `bytes` bytes of memory to `peer` (which may be this process). Null when they are to be
-    /// sent plain: no slot is free, or no way is faster. `detached`: from a copy, which is made at once. `typed`: the
+    /// sent plain: no slot is free, or no way is faster. Throws BeyondAllocation where the receiver would read
+    /// something else than the buffer. `detached`: from a copy, which is made at once. `typed`: the
     /// bytes of a datatype with gaps; `buffer` is then the lowest one.
     [[nodiscard]] std::shared_ptr<Shipment> ship(int peer, void* buffer, const gpu::PointerInfo& info,
                                                  std::size_t bytes, bool detached = false,
@@ -251,7 +276,8 @@ class Link {
 
     /// A first look at memory that a message may be arriving in meanwhile; what it says has to be confirmed.
     [[nodiscard]] bool begins_like_header(const std::byte* message) const noexcept;
-    /// Whether a received message is a header.
+    /// Whether a received message is a header, or a forgery of one: it is as short, and begins with the secret, which
+    /// nothing else does. What else is wrong with it, fetch() finds.
     [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
     /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
     /// (kind host for ordinary memory). The header is one that is_header() knows. Null when it names no offer to this
@@ -271,6 +297,8 @@ class Link {
     /// each.
     void leave(const std::shared_ptr<Shipment>& shipment);
     Background& background() noexcept { return _background; }
+    /// Gives back what was idle for long, as of that time: rings, and mappings of others' rings.
+    void trim_idle(std::chrono::steady_clock::time_point now) noexcept;
     /// Gives back what receivers are done with.
     void sweep() noexcept;
     /// Gives back to the driver what is not needed any more, where that waits for nothing. For calls of the program's
@@ -314,9 +342,11 @@ class Link {
         std::byte* base = nullptr;
         std::size_t bytes = 0;
         bool registered = false;
+        std::chrono::steady_clock::time_point used{};  ///< when somebody wanted it last
+        std::shared_ptr<void> held{};                  ///< whoever has a copy uses the memory
     };
     struct Ring {
-        SharedMapping memory;
+        SharedMapping memory;  ///< none while nobody has needed it for long
         bool in_use = false;
     };
 
@@ -351,6 +381,10 @@ class Link {
         return _small.base + ticket.slot * _tuning.small_bytes;
     }
     [[nodiscard]] transfer::Location small_location(Ticket ticket) const noexcept;
+    /// A ring for a message, which then has it; false when none is free and there is no memory for another.
+    [[nodiscard]] bool find_ring(Shipment& shipment, transfer::Location& location, transfer::RingMemory& memory);
+    /// The place of the slot's small messages as a ring.
+    [[nodiscard]] bool find_small_ring(Ticket ticket, transfer::Location& location, transfer::RingMemory& memory);
     [[nodiscard]] int take_ring();
     void give_back_ring(int index) noexcept;
 
@@ -359,6 +393,7 @@ class Link {
     /// Memory of the segment that stays mapped: the peer's small messages and rings.
     [[nodiscard]] SharedMapping lasting_mapping(int peer, std::uint64_t offset, std::size_t bytes, bool is_ring);
     void keep_house();
+    void forget(SharedMapping& mapping) noexcept;
     void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     [[nodiscard]] int any_device() const noexcept;
     [[nodiscard]] bool is_alive(int peer) const { return _segment.alive(peer); }
@@ -391,7 +426,6 @@ class Link {
     std::vector<Peer> _peers;
     std::vector<Ring> _rings;
     SharedMapping _small;
-    bool _small_tried = false;
     void* _plate = nullptr;
     bool _plate_tried = false;
     std::vector<std::string> _noted;
@@ -404,6 +438,8 @@ class Link {
     bool _shut_down = false;
     std::atomic<bool> _ending{false};  ///< what only another process could bring on is given up
     std::shared_ptr<Settling> _settling;
+    std::atomic<bool> _keeps_rings{false};  ///< trim_idle() has something to look at
+    std::atomic<unsigned> _reclaims{0};
     Background _background;
 };
 

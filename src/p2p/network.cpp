@@ -950,20 +950,22 @@ bool Network::begins_like_header(const std::byte* const message) const noexcept 
 }
 
 bool Network::is_header(const std::byte* const message, const std::size_t length) const noexcept {
-    if (!p2p::is_header_length(length)) {
+    if (length < sizeof(Header) || length > p2p::kLongestHeader) {
         return false;
     }
     Header header{};
     std::memcpy(&header, message, sizeof header);
-    return header.magic == kMagic && header.secret == _secret && header.id == p2p::slot_of_length(length);
+    return header.magic == kMagic && header.secret == _secret;
 }
 
-std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, void* const buffer,
-                                            const gpu::PointerInfo& info, const std::size_t capacity,
+std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, const std::size_t length,
+                                            void* const buffer, const gpu::PointerInfo& info,
+                                            const std::size_t capacity,
                                             std::shared_ptr<const transfer::TypedMemory> typed) {
     Header header{};
     std::memcpy(&header, message, sizeof header);
-    if (header.sender >= static_cast<std::uint32_t>(_size) || header.bytes == 0 || header.chunk_bytes == 0 ||
+    if (!p2p::is_header_length(length) || header.id != p2p::slot_of_length(length) ||
+        header.sender >= static_cast<std::uint32_t>(_size) || header.bytes == 0 || header.chunk_bytes == 0 ||
         header.chunk_bytes > kMostChunkBytes || !_has_gpu.load(std::memory_order_acquire)) {
         return nullptr;
     }

@@ -248,11 +248,13 @@ class Network {
 
     /// False for what is no header. Looks at a few bytes.
     [[nodiscard]] bool begins_like_header(const std::byte* message) const noexcept;
-    /// Whether a received message is a header to this process.
+    /// Whether a received message is a header to this process, or a forgery of one: it is as short, and begins with the
+    /// secret, which nothing else does.
     [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
     /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
-    /// (kind host for ordinary memory). Null when it stands for nothing: it was received before.
-    [[nodiscard]] std::shared_ptr<RemoteFetch> fetch(const std::byte* message, void* buffer,
+    /// (kind host for ordinary memory). Null when it stands for nothing: it was
+    /// forged, or received before.
+    [[nodiscard]] std::shared_ptr<RemoteFetch> fetch(const std::byte* message, std::size_t length, void* buffer,
                                                      const gpu::PointerInfo& info, std::size_t capacity,
                                                      std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
     /// True size of the message from `peer` that a probe found with this length, from what that one has told; poll()

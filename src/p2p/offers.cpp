@@ -22,8 +22,7 @@ bool change(Slot& slot, const std::uint64_t generation, const OfferState from, c
                                              std::memory_order_acquire);
 }
 
-/// Whether `bytes` bytes from the location's offset on lie within it. That shared memory lies within the segment is
-/// checked where it is mapped.
+/// Whether `bytes` bytes from the location's offset on lie within it.
 bool is_within(const Location& location, const std::uint64_t bytes) noexcept {
     switch (location.kind) {
         case Location::Kind::device:
@@ -62,6 +61,10 @@ bool is_within(const Location& location, const Strided& shape, const std::uint64
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 
+bool lies_within(const Location& location, const Strided* const shape, const std::uint64_t bytes) noexcept {
+    return shape != nullptr ? is_within(location, *shape, bytes) : is_within(location, bytes);
+}
+
 namespace {
 
 void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, const std::uint64_t ready) noexcept {
@@ -71,6 +74,12 @@ void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, co
     slot.ready.store(ready, std::memory_order_relaxed);
     slot.lost.store(0, std::memory_order_relaxed);
     slot.strided.store(0, std::memory_order_relaxed);
+}
+
+void start(transfer::RingControl& ring) noexcept {
+    ring.produced.store(0, std::memory_order_relaxed);
+    ring.consumed.store(0, std::memory_order_relaxed);
+    ring.failed.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -92,7 +101,7 @@ std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
             if ((before & bit) == 0) {
                 _in_use.fetch_add(1, std::memory_order_relaxed);
                 const std::uint64_t slot_word = _table.slots[index].word.load(std::memory_order_acquire);
-                return Ticket{index, generation_of(slot_word) + 1};
+                return Ticket{index, generation_of(slot_word + word_of(1, OfferState::free))};
             }
         }
     }
@@ -114,9 +123,7 @@ void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::
         where.strided.store(1, std::memory_order_relaxed);
     }
     if (source.kind == Location::Kind::ring) {
-        where.ring.produced.store(0, std::memory_order_relaxed);
-        where.ring.consumed.store(0, std::memory_order_relaxed);
-        where.ring.failed.store(0, std::memory_order_relaxed);
+        start(where.ring);
     }
     where.word.store(word_of(ticket.generation, OfferState::offered), std::memory_order_release);
 }
@@ -130,13 +137,20 @@ void Outbox::offer_copy(const Ticket ticket, const std::int32_t receiver, const 
 }
 
 OfferState Outbox::state(const Ticket ticket) const noexcept {
-    return state_of(_table.slots[ticket.slot].word.load(std::memory_order_acquire));
+    const std::uint64_t word = _table.slots[ticket.slot].word.load(std::memory_order_acquire);
+    const OfferState state = state_of(word);
+    return generation_of(word) == ticket.generation && state > OfferState::free && state <= OfferState::done
+               ? state
+               : OfferState::overwritten;
 }
 
 bool Outbox::spill(const Ticket ticket, const Location& spill) noexcept {
     Slot& where = slot(ticket);
     // Written before the exchange; the receiver looks at it only after it has seen "spilled".
     where.spill = spill;
+    if (spill.kind == Location::Kind::ring) {
+        start(where.ring);
+    }
     where.ready.store(where.bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
     // Who has refused memory of a GPU cannot read a copy in such memory either.
     return change(where, ticket.generation, OfferState::offered, OfferState::spilled) ||
@@ -196,7 +210,7 @@ std::optional<Claim> Inbox::claim(const Header& header) noexcept {
     if (!claim.spilled && slot.strided.load(std::memory_order_relaxed) != 0) {
         claim.shape = slot.shape;
     }
-    if (claim.shape ? !is_within(claim.from, *claim.shape, claim.bytes) : !is_within(claim.from, claim.bytes)) {
+    if (!lies_within(claim.from, claim.shape ? &*claim.shape : nullptr, claim.bytes)) {
         // Nothing can be fetched; the sender is let go all the same.
         finish(claim);
         return std::nullopt;
@@ -224,6 +238,12 @@ bool Inbox::reclaim(Claim& claim) noexcept {
         claim.from.kind = Location::Kind::none;
     }
     return true;
+}
+
+bool Inbox::holds(const Claim& claim) const noexcept {
+    const std::uint64_t word = _table->slots[claim.slot].word.load(std::memory_order_acquire);
+    const OfferState state = state_of(word);
+    return generation_of(word) == claim.generation && state > OfferState::offered && state < OfferState::done;
 }
 
 TrueSize Inbox::size_of(const std::size_t header_length) const noexcept {

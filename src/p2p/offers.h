@@ -39,7 +39,16 @@ inline constexpr std::uint32_t kSlots = 256;
 using transfer::Location;
 using transfer::Strided;
 
-enum class OfferState : std::uint8_t { free, offered, claimed, refused, spilled, taken, done };
+enum class OfferState : std::uint8_t {
+    free,
+    offered,
+    claimed,
+    refused,
+    spilled,
+    taken,
+    done,
+    overwritten  ///< never in a slot: what was found there is nothing that this offer can have come to
+};
 
 /// One slot in shared memory. What changes with each message lies in the first cache line: each line that changes hands
 /// between two cores costs a tenth of a microsecond.
@@ -62,8 +71,12 @@ struct alignas(64) Slot {
     alignas(64) Location source;
     alignas(64) Location spill;  ///< valid in spilled and taken
     alignas(64) Strided shape;
-    transfer::RingControl ring;  ///< of a source that is a ring
+    transfer::RingControl ring;  ///< of a source or a spill that is a ring
 };
+
+/// Whether `bytes` bytes at the location, or the blocks of that shape, lie within its memory; every number may be
+/// anything. That shared memory lies within the segment is checked where it is mapped.
+[[nodiscard]] bool lies_within(const Location& location, const Strided* shape, std::uint64_t bytes) noexcept;
 
 /// The part of a process's area that offers use.
 struct OfferTable {
@@ -140,9 +153,10 @@ class Outbox {
     void set_ready(Ticket ticket, std::uint64_t ready, bool lost = false) noexcept;
     [[nodiscard]] transfer::RingControl& ring(const Ticket ticket) noexcept { return slot(ticket).ring; }
     [[nodiscard]] OfferState state(Ticket ticket) const noexcept;
-    /// Gives the receiver the copy at `spill` instead of the source: the source is no longer needed if this returns
-    /// true. False when the receiver has claimed the source meanwhile (or is done with it), and the spill is not
-    /// needed; or when it has refused the source, and the spill is in device memory.
+    /// Gives the receiver what is at `spill` instead of the source: a copy, or a ring, which the offer must not have
+    /// had so far. The source is no longer read by the receiver if this returns true. False when the receiver has
+    /// claimed the source meanwhile (or is done with it), and the spill is not needed; or when it has refused the
+    /// source, and the spill is in device memory.
     [[nodiscard]] bool spill(Ticket ticket, const Location& spill) noexcept;
     /// Takes back an offer whose header was never sent, or a ticket that was never offered.
     void withdraw(Ticket ticket) noexcept;
@@ -198,6 +212,8 @@ class Inbox {
     void refuse(const Claim& claim) noexcept;
     /// After refuse(): whether the sender has spilled meanwhile; then `claim` describes the spill and is claimed again.
     [[nodiscard]] bool reclaim(Claim& claim) noexcept;
+    /// Whether the slot is still this claim's. It always is unless somebody has overwritten it.
+    [[nodiscard]] bool holds(const Claim& claim) const noexcept;
     /// True size of the message whose header has this length.
     [[nodiscard]] TrueSize size_of(std::size_t header_length) const noexcept;
 

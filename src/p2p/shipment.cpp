@@ -1,4 +1,5 @@
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "p2p/link.h"
@@ -20,6 +21,8 @@ Shipment::~Shipment() {
 void Shipment::release_all() noexcept {
     _parts.clear();  // waits for copies under way
     _ring.reset();
+    _serving = false;
+    _kept.reset();
     if (_ring_index >= 0) {
         _link.give_back_ring(std::exchange(_ring_index, -1));
     }
@@ -77,17 +80,20 @@ void Shipment::withdraw() noexcept {
 }
 
 bool Shipment::is_over() const noexcept {
-    return _withdrawn || _link._outbox.state(_ticket) == OfferState::done;
+    // Of a slot that was overwritten nobody can say anything more.
+    const OfferState state = _withdrawn ? OfferState::done : _link._outbox.state(_ticket);
+    return state == OfferState::done || state == OfferState::overwritten;
 }
 
-bool Shipment::wants_background() const noexcept {
-    return !_free.load(std::memory_order_acquire) && (_is_copy || _ring != nullptr);
+bool Shipment::wants_background() noexcept {
+    const std::scoped_lock lock(_mutex);
+    return _serving || (!_free.load(std::memory_order_relaxed) && (_is_copy || _ring != nullptr));
 }
 
 bool Shipment::pump() noexcept {
     try {
         if (advance(Patience::endless)) {
-            return true;
+            return serve();
         }
     } catch (const Error&) {
         return true;  // remembered, and thrown at whoever asks
@@ -114,7 +120,9 @@ bool Shipment::advance(const Patience patience) {
         if (step(patience)) {
             // A message that was copied out, or that the receiver does not want, leaves copies into the ring behind:
             // they must not read the buffer any more. Waits for them.
-            _ring.reset();
+            if (!_serving) {
+                _ring.reset();
+            }
             _traced.end();
             _free.store(true, std::memory_order_release);
         }
@@ -154,6 +162,32 @@ bool Shipment::has_waited(const Patience patience) {
     return now - _asked > limit;
 }
 
+/// Goes on with what the receiver takes from this process's own copy. True when nothing remains to be done.
+bool Shipment::serve() noexcept {
+    const std::scoped_lock lock(_mutex);
+    if (!_serving) {
+        return true;
+    }
+    bool over = _link._ending.load(std::memory_order_acquire) || _withdrawn;
+    try {
+        static_cast<void>(_ring->advance());
+        over = over || _ring->done() || is_over();
+        if (!over) {
+            check_alive();
+        }
+    } catch (const Error& error) {
+        _link._outbox.ring(_ticket).failed.store(1, std::memory_order_release);
+        _link.note_once(error.what());  // the send is complete: nobody asks about it any more
+        over = true;
+    }
+    if (over) {
+        _serving = false;
+        _ring.reset();
+        _kept.reset();
+    }
+    return over;
+}
+
 bool Shipment::step(const Patience patience) {
     if (_withdrawn) {
         return true;
@@ -161,22 +195,25 @@ bool Shipment::step(const Patience patience) {
     if (_is_copy) {
         return parts_done(true);
     }
-    if (_ring != nullptr && _copying != Copying::to_host) {
+    const bool is_copied_out =
+        _copying == Copying::to_host || _copying == Copying::to_device || _copying == Copying::to_itself;
+    if (_ring != nullptr && !is_copied_out) {
         static_cast<void>(_ring->advance());
         if (_ring->done()) {
             return true;
         }
     }
-    if (_copying == Copying::to_host || _copying == Copying::to_device) {
+    if (is_copied_out) {
         if (!parts_done(false)) {
             return false;
         }
-        if (_link._outbox.spill(_ticket, _copy_location)) {
+        if (_copying == Copying::to_itself ? start_serving() : _link._outbox.spill(_ticket, _copy_location)) {
             _route = Route::copy;
             return true;
         }
         // The receiver came for the original meanwhile.
         _copying = Copying::tried;
+        _kept.reset();
     }
     switch (_link._outbox.state(_ticket)) {
         case OfferState::done:
@@ -186,11 +223,11 @@ bool Shipment::step(const Patience patience) {
             }
             return true;
         case OfferState::refused:
-            start_copying_out(true);
+            answer_refusal();
             return false;
         case OfferState::offered:
             if (_copying == Copying::no && has_waited(patience)) {
-                start_copying_out(false);
+                start_copying_out();
             }
             return false;
         default:
@@ -201,6 +238,10 @@ bool Shipment::step(const Patience patience) {
 }
 
 void Shipment::check_alive() {
+    if (_link._outbox.state(_ticket) == OfferState::overwritten) {
+        throw Error("the shared memory that describes a message was overwritten",
+                    "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
+    }
     if (_link.seems_gone(_peer, _looked) && _link._outbox.state(_ticket) != OfferState::done) {
         throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
                         " of MPI_COMM_WORLD ended while it was fetching a message",
@@ -241,20 +282,27 @@ bool Shipment::parts_done(const bool publish) {
     return true;
 }
 
-/// The receiver does not come, or cannot read the original: makes a copy that may wait for it.
-void Shipment::start_copying_out(const bool to_host) {
+/// Copies to the place that each slot has for a small message. False when the message is none.
+bool Shipment::copy_to_small_place() {
+    if (_bytes > _link._tuning.small_bytes || !_link.small_space()) {
+        return false;
+    }
+    _copy_location = _link.small_location(_ticket);
+    _copy_info = {};
+    start_parts(_link.small_place(_ticket), _link._small.registered ? nullptr : &_copy_info);
+    _copying = Copying::to_host;
+    return true;
+}
+
+/// The receiver does not come: makes a copy that may wait for it.
+void Shipment::start_copying_out() {
     _parts.clear();
     _part_ends.clear();
-    if (_bytes <= _link._tuning.small_bytes && _link.small_space()) {
-        _copy_location = _link.small_location(_ticket);
-        _copy_info = {};
-        start_parts(_link.small_place(_ticket), _link._small.registered ? nullptr : &_copy_info);
-        _copying = Copying::to_host;
+    if (copy_to_small_place()) {
         return;
     }
     const bool to_oneself = _peer == _link._own;
-    if (!to_host && _info.kind == gpu::MemoryKind::device && _ring == nullptr &&
-        (to_oneself || _link.is_readable(_peer))) {
+    if (_info.kind == gpu::MemoryKind::device && _ring == nullptr && (to_oneself || _link.is_readable(_peer))) {
         _block = _link._exported.acquire(_info.device, _bytes);
         if (_block) {
             _link.keep_house();
@@ -268,16 +316,13 @@ void Shipment::start_copying_out(const bool to_host) {
             return;
         }
     }
-    // A copy that was made while the receiver tried to read the original, and could not, has its place already.
-    if (_shared == nullptr) {
-        if (const auto offset = _link._segment.allocate(_bytes)) {
-            _shared = _link._segment.map(*offset, _bytes);
-            if (_shared != nullptr) {
-                _shared_offset = *offset;
-                _shared_bytes = _bytes;
-            } else {
-                _link._segment.release(*offset, _bytes);
-            }
+    if (const auto offset = _link._segment.allocate(_bytes)) {
+        _shared = _link._segment.map(*offset, _bytes);
+        if (_shared != nullptr) {
+            _shared_offset = *offset;
+            _shared_bytes = _bytes;
+        } else {
+            _link._segment.release(*offset, _bytes);
         }
     }
     if (_shared != nullptr) {
@@ -290,9 +335,73 @@ void Shipment::start_copying_out(const bool to_host) {
         _copying = Copying::to_host;
         return;
     }
+    // Shared memory is scarce in containers. What lies in this process's own memory passes through a ring when the
+    // receiver comes.
+    if (_ring != nullptr || _link.small_space()) {
+        _kept.reset(new (std::nothrow) std::byte[_bytes]);
+    }
+    if (_kept != nullptr) {
+        _copy_info = {};
+        start_parts(_kept.get(), &_copy_info);
+        _copying = Copying::to_itself;
+        return;
+    }
     // No memory for a copy anywhere: this message, and only such a one, waits for its receiver.
     _link.note_once("no memory for a copy of a message whose receiver did not come for it: the sender waited");
+    check_alive();
     _asked = Clock::now();  // tries again after the same time
+}
+
+/// The receiver cannot read the original, and waits for what it can read. It goes on taking that by itself, so little
+/// shared memory is enough.
+void Shipment::answer_refusal() {
+    _parts.clear();
+    _part_ends.clear();
+    if (!copy_to_small_place()) {
+        _route = Route::ring;
+        _copying = Copying::tried;
+        if (!spill_through_ring(source())) {
+            check_alive();
+        }
+    }
+}
+
+/// The message is in `_kept`: the buffer is free, and the background gives the receiver what it asks for. False when
+/// the receiver has come for the original meanwhile.
+bool Shipment::start_serving() {
+    _copy_info = {};
+    const DeviceCopies::End copy{_kept.get(), &_copy_info};
+    if (_ring != nullptr) {
+        _ring->continue_from(copy);
+    } else if (!spill_through_ring(copy)) {
+        return false;
+    }
+    _serving = true;
+    _link._background.take(shared_from_this());
+    return true;
+}
+
+/// Has the receiver take the message through a ring. Where all are in use, and there is no memory for another one, the
+/// place of the slot's small messages serves as one: it is there since before the offer.
+bool Shipment::spill_through_ring(const DeviceCopies::End& from) {
+    Location location;
+    transfer::RingMemory memory;
+    if (!_link.find_ring(*this, location, memory) && !_link.find_small_ring(_ticket, location, memory)) {
+        throw Error("no shared memory is left for a message that its receiver cannot read where it lies",
+                    "give the job more shared memory (/dev/shm), or set AWAKEN_PATH=staged");
+    }
+    if (!_link._outbox.spill(_ticket, location)) {
+        return false;
+    }
+    start_ring(memory, from);
+    return true;
+}
+
+void Shipment::start_ring(const transfer::RingMemory& memory, const DeviceCopies::End& from) {
+    const int device = _info.device >= 0 ? _info.device : _link.any_device();
+    _ring = std::make_unique<transfer::RingWriter>(_link._copies, _link._outbox.ring(_ticket), memory, device, from,
+                                                   _bytes);
+    static_cast<void>(_ring->advance());
 }
 
 }  // namespace awaken::p2p

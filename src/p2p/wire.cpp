@@ -103,9 +103,13 @@ bool Departure::offer(const Mode mode, const void* const buffer, const std::int6
         return false;
     }
     auto* const first = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.span(count).begin;
-    _shipment =
-        layer().neighbours.link()->ship(peer, first, located.info, static_cast<std::size_t>(count * layout.size()),
-                                        mode == Mode::detached, memory_with_gaps(located, buffer, count));
+    try {
+        _shipment =
+            layer().neighbours.link()->ship(peer, first, located.info, static_cast<std::size_t>(count * layout.size()),
+                                            mode == Mode::detached, memory_with_gaps(located, buffer, count));
+    } catch (const p2p::BeyondAllocation& error) {
+        throw ClassedError(MPI_ERR_BUFFER, error.cause(), error.remedy());
+    }
     if (_shipment != nullptr && mode == Mode::detached) {
         try {
             while (!_shipment->advance(Shipment::Patience::endless)) {
@@ -485,7 +489,8 @@ void Arrival::arrived(const MPI_Status& status, const bool others) {
             _fetch->join_others();
         }
     } else {
-        _remote = network->fetch(message.data(), to, info, static_cast<std::size_t>(_capacity), std::move(typed));
+        _remote =
+            network->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
     }
     if (!fetching()) {
         throw Error("a message header came that stands for no message",

@@ -49,7 +49,6 @@ class Side {
           _others(direction == Direction::into_ring ? control.consumed : control.produced),
           _memory(memory),
           _device(device),
-          _user(user),
           _copied(std::min(copied, bytes)),
           _bytes(bytes),
           _piece(piece_bytes(bytes, memory)) {
@@ -57,12 +56,7 @@ class Side {
             throw Error("a message was to go through a ring without chunks",
                         "this is a mistake in Awaken: please report it");
         }
-        if (user.info != nullptr) {
-            _user_info = *user.info;
-            _user.info = &*_user_info;
-        }
-        _by_cpu = _user_info &&
-                  (_user_info->kind == gpu::MemoryKind::host || (_user_info->host_accessible() && !memory.registered));
+        set_user(user);
         // Rings lie side by side. The two directions get lanes of their own, since a GPU can copy in both at once.
         const auto ring = reinterpret_cast<std::uintptr_t>(memory.base) / (memory.chunks * memory.chunk_bytes);
         _lane = static_cast<unsigned>(2 * ring + (direction == Direction::into_ring ? 0 : 1));
@@ -70,23 +64,17 @@ class Side {
     }
 
     bool advance() {
-        if (done()) {
-            return false;
-        }
-        if (_error) {
-            throw *_error;
-        }
-        try {
-            return step();
-        } catch (const Error& error) {
-            give_up();
-            _error = error;
-            throw;
-        } catch (...) {
-            give_up();
-            _error.emplace("a message through shared memory was given up", "look at the error before this one");
-            throw;
-        }
+        return guarded([this] { return step(); });
+    }
+    void continue_from(const DeviceCopies::End& user) {
+        static_cast<void>(guarded([&] {
+            for (Piece& piece : _under_way) {
+                piece.copy.wait();
+                piece.over = true;
+            }
+            set_user(user);
+            return finish();
+        }));
     }
     [[nodiscard]] bool done() const noexcept { return _finished == _bytes; }
     /// Bytes that this side has told the other of.
@@ -97,6 +85,38 @@ class Side {
         DeviceCopies::Copy copy;
         bool over = false;
     };
+
+    template <typename Action>
+    bool guarded(const Action& action) {
+        if (done()) {
+            return false;
+        }
+        if (_error) {
+            throw *_error;
+        }
+        try {
+            return action();
+        } catch (const Error& error) {
+            give_up();
+            _error = error;
+            throw;
+        } catch (...) {
+            give_up();
+            _error.emplace("a message through shared memory was given up", "look at the error before this one");
+            throw;
+        }
+    }
+
+    void set_user(const DeviceCopies::End& user) {
+        _user = user;
+        _user_info.reset();
+        if (user.info != nullptr) {
+            _user_info = *user.info;
+            _user.info = &*_user_info;
+        }
+        _by_cpu = _user_info &&
+                  (_user_info->kind == gpu::MemoryKind::host || (_user_info->host_accessible() && !_memory.registered));
+    }
 
     [[nodiscard]] std::size_t end_of_piece(const std::size_t start) const noexcept {
         return start + std::min(_piece, _bytes - start);
@@ -110,6 +130,10 @@ class Side {
         if (_control.failed.load(std::memory_order_acquire) != 0) {
             throw Error("the other side of a message through shared memory gave it up",
                         "look at the error of the other rank");
+        }
+        // Who has not seen this side's last word would wait for it for ever.
+        if (const std::uint64_t own = _own.load(std::memory_order_relaxed); own != _finished) {
+            throw overwritten(own, _finished);
         }
         // What is ready first: the other side may be waiting for it.
         bool progress = finish();
@@ -129,12 +153,16 @@ class Side {
         const bool into_ring = _direction == Direction::into_ring;
         const std::size_t most = into_ring ? _finished : std::min(_bytes, _finished + round_bytes());
         if (seen < _seen || seen > most || (seen % _piece != 0 && seen != _bytes)) {
-            throw Error("the shared memory of a message was overwritten (" + std::to_string(seen) + " of " +
-                            std::to_string(_bytes) + " bytes after " + std::to_string(_seen) + ")",
-                        "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
+            throw overwritten(seen, _seen);
         }
         _seen = seen;
         return into_ring ? std::min(_bytes, _seen + round_bytes()) : _seen;
+    }
+
+    [[nodiscard]] Error overwritten(const std::uint64_t found, const std::uint64_t before) const {
+        return {"the shared memory of a message was overwritten (" + std::to_string(found) + " of " +
+                    std::to_string(_bytes) + " bytes after " + std::to_string(before) + ")",
+                "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged"};
     }
 
     void begin() {
@@ -218,6 +246,10 @@ RingWriter::~RingWriter() = default;
 
 bool RingWriter::advance() {
     return _state->side.advance();
+}
+
+void RingWriter::continue_from(const DeviceCopies::End& copy) {
+    _state->side.continue_from(copy);
 }
 
 bool RingWriter::done() const noexcept {

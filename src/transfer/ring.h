@@ -42,6 +42,9 @@ class RingWriter {
     bool advance();
     /// All bytes were put into the ring: the source is free.
     [[nodiscard]] bool done() const noexcept;
+    /// From now on the message is read from a copy of all its bytes, and the source is free. Waits for copies under
+    /// way.
+    void continue_from(const DeviceCopies::End& copy);
     /// Bytes given to the ring so far.
     [[nodiscard]] std::size_t produced() const noexcept;
 

@@ -232,6 +232,60 @@ int sessions_only(const std::string& gpu_name) {
 }
 #endif
 
+/// Of message `number` from `rank`.
+std::vector<std::byte> numbered_content(int rank, int number, std::size_t bytes) {
+    std::vector<std::byte> content(bytes);
+    std::uint64_t word = static_cast<std::uint64_t>(rank) << 32 | static_cast<std::uint64_t>(number + 1);
+    for (std::size_t at = 0; at + sizeof word <= bytes; at += sizeof word) {
+        word = word * 6364136223846793005u + 1442695040888963407u;
+        std::memcpy(content.data() + at, &word, sizeof word);
+    }
+    return content;
+}
+
+/// Messages that are larger than the node's shared memory, many that are so together, and the MPI's own beside them.
+/// An even number of ranks.
+void little_shared_memory(Gpu& gpu, int rank) {
+    constexpr int kLarge = 80 << 20, kMany = 16, kEach = 3 << 20, kHost = 4 << 20;
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    const int other = rank ^ 1;
+    Buffer out(gpu, Kind::device, kLarge), in(gpu, Kind::device, kLarge);
+    // Each sends before it receives; then the receivers are in a barrier until the senders are through.
+    for (int round = 0; round < 2; ++round) {
+        const bool sends = round == 0 || rank % 2 == 0, receives = round == 0 || rank % 2 != 0;
+        out.write(numbered_content(rank, round, kLarge).data(), kLarge);
+        MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+        if (receives) MPI(MPI_Irecv(in.data(), kLarge, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[0]));
+        if (sends && round == 0) MPI(MPI_Isend(out.data(), kLarge, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[1]));
+        if (sends && round == 1) {
+            MPI(MPI_Send(out.data(), kLarge, MPI_BYTE, other, 1, MPI_COMM_WORLD));
+            out.write(numbered_content(rank, 9, kLarge).data(), kLarge);
+        }
+        if (round == 1) MPI(MPI_Barrier(MPI_COMM_WORLD));
+        MPI(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        if (receives) check(in.read() == numbered_content(other, round, kLarge), format("large message %d", round));
+    }
+    std::vector<MPI_Request> requests;
+    std::byte* const from = static_cast<std::byte*>(out.data());
+    out.write(numbered_content(rank, 5, kLarge).data(), kLarge);
+    for (int at = 0; at < kMany; ++at) {
+        MPI(MPI_Irecv(static_cast<std::byte*>(in.data()) + at * kEach, kEach, MPI_BYTE, other, at, MPI_COMM_WORLD,
+                      &requests.emplace_back()));
+    }
+    for (int at = 0; at < kMany; ++at)
+        MPI(MPI_Isend(from + at * kEach, kEach, MPI_BYTE, other, at, MPI_COMM_WORLD, &requests.emplace_back()));
+    MPI(MPI_Waitall(2 * kMany, requests.data(), MPI_STATUSES_IGNORE));
+    std::vector<std::byte> all = in.read(), expected = numbered_content(other, 5, kLarge);
+    all.resize(kMany * kEach);
+    expected.resize(kMany * kEach);
+    check(all == expected, "many messages");
+    std::vector<std::byte> mine(static_cast<std::size_t>(size) * kHost, std::byte(rank)), theirs(mine.size());
+    for (int round = 0; round < 5; ++round)
+        MPI(MPI_Alltoall(mine.data(), kHost, MPI_BYTE, theirs.data(), kHost, MPI_BYTE, MPI_COMM_WORLD));
+    check(theirs[static_cast<std::size_t>(other) * kHost] == std::byte(other), "host memory");
+}
+
 /// Messages from host memory to the GPU, of this process to itself, until one fails, and one more.
 void failing_copies(Gpu& gpu, int rank) {
     constexpr int kBytes = 200000;
@@ -395,6 +449,9 @@ int main(int argc, char** argv) {
                 check(error != MPI_SUCCESS, "device memory after the reset is refused with an error");
                 traffic(host, MPI_COMM_WORLD, 2);
             }
+        } else if (mode == "little-shared-memory") {
+            const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
+            little_shared_memory(*gpu, rank);
         } else if (mode == "failing-copies") {
             const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
             failing_copies(*gpu, rank);

@@ -178,6 +178,10 @@ TEST(StartTime, TellsAProcessFromALaterOneWithItsId) {
 
 // ---- segments -------------------------------------------------------------------------------------------------------
 
+std::size_t page_bytes() {
+    return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
 class SegmentTest : public ::testing::Test {
   protected:
     void SetUp() override {
@@ -352,6 +356,55 @@ TEST_F(SegmentTest, ALeftOverOfADeadJobIsNotJoined) {
     EXPECT_TRUE(nothing_left());
 }
 
+TEST_F(SegmentTest, WhatDeadJobsHaveLeftIsRemovedByTheNextOne) {
+    EXPECT_EQ(in_child([&] {
+                  std::string why;
+                  // Of different sizes, and one that has grown.
+                  Segment* const grown = Segment::join(job(0, 2, "dead"), 4096, why, folder).release();
+                  if (grown == nullptr || !grown->allocate(1 << 20)) return 1;
+                  return Segment::join(job(0, 3, "dead too"), 8192, why, folder).release() != nullptr ? 0 : 2;
+              }),
+              0);
+    const auto files = [&] { return std::distance(fs::directory_iterator(folder), fs::directory_iterator()); };
+    EXPECT_EQ(files(), 2);
+    const auto living = join(job(0, 2, "living"));
+    ASSERT_NE(living, nullptr) << why_not;
+    EXPECT_EQ(files(), 1);
+    // Names that look like a segment's, of what is none.
+    std::string name = fs::directory_iterator(folder)->path().native();
+    for (const char digit : {'0', '1', '2'}) {
+        name.back() = digit == name.back() ? '3' : digit;
+        digit == '0'   ? std::ofstream(name) << std::string(1 << 16, '\0')
+        : digit == '1' ? std::ofstream(name) << "x"
+                       : std::ofstream(name + "x") << "x";
+        fs::permissions(digit == '2' ? name + "x" : name, static_cast<fs::perms>(0600));
+    }
+    const auto next = join(job(0, 2, "next"));
+    ASSERT_NE(next, nullptr) << why_not;
+    EXPECT_EQ(files(), 5);
+    EXPECT_NE(join(job(1, 2, "living")), nullptr) << why_not;
+}
+
+TEST_F(SegmentTest, AnOverwrittenHeaderLeadsNobodyOutOfTheSegment) {
+    const auto mine = join(job(0, 2), 8192);
+    const auto other = join(job(1, 2), 8192);
+    ASSERT_NE(mine, nullptr) << why_not;
+    ASSERT_NE(other, nullptr) << why_not;
+    std::byte* const area = mine->area(1);
+    const auto secret = mine->secret();
+    // Up to the areas: header and processes.
+    for (const int value : {0, 0xff}) {
+        std::memset(area - mine->area_bytes() - page_bytes(), value, page_bytes());
+        EXPECT_EQ(other->secret(), secret);
+        EXPECT_EQ(mine->area(1), area);
+        EXPECT_EQ(mine->area_bytes(), 8192u);
+        EXPECT_LE(mine->processes(), 2);
+        EXPECT_EQ(mine->find(1), -1);
+        EXPECT_FALSE(mine->alive(1));
+        EXPECT_FALSE(mine->allocate(1));
+    }
+}
+
 TEST_F(SegmentTest, TheNameGoesWhenTheDoorIsClosed) {
     const auto mine = join(job(0, 2));
     ASSERT_NE(mine, nullptr);
@@ -473,10 +526,6 @@ TEST_F(SegmentTest, TakesNoStandardStreamsNumber) {
 }
 
 // ---- memory beside the areas ----------------------------------------------------------------------------------------
-
-std::size_t page_bytes() {
-    return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
 
 TEST_F(SegmentTest, AreasAreBackedFromTheStart) {
     const auto mine = join(job(0, 2), 100'000);
@@ -845,16 +894,26 @@ TEST_F(SegmentTest, AFullFileSystemIsAnAnswerAndNoSignal) {
         for (int index = 0; index < 2; ++index) {
             std::memset(mine->area(index), 1, mine->area_bytes());
         }
-        const std::uint64_t left = room();
-        if (mine->allocate(1 << 20) || mine->allocate(left + 1)) return 5;
+        // A quarter is the job's, whoever of its processes has it and in however many parts.
+        const std::uint64_t left = room(), quarter = left / 4 / page_bytes() * page_bytes();
+        if (mine->allocate(1 << 20) || mine->allocate(left + 1) || mine->allocate(quarter + 1)) return 5;
         if (room() != left) return 6;
-        const auto all = mine->allocate(left);
-        if (!all || mine->allocate(1)) return 7;
-        std::byte* const memory = mine->map(*all, left);
-        std::fill_n(memory, left, std::byte{1});
-        if (Segment::join(job(0, 2, "other"), 4096, why, folder) != nullptr) return 8;
-        mine->release(*all, left);
-        return mine->allocate(left) ? 0 : 9;
+        const auto page = mine->allocate(1);
+        const auto rest = mine->allocate(quarter - page_bytes());
+        if (!page || !rest || mine->allocate(1) || room() != left - quarter) return 7;
+        std::byte* const memory = mine->map(*rest, quarter - page_bytes());
+        std::fill_n(memory, quarter - page_bytes(), std::byte{1});
+        mine->release(*rest, quarter - page_bytes());
+        const auto again = mine->allocate(quarter - page_bytes());
+        if (!again) return 8;
+        mine->release(*again, quarter - page_bytes());
+        mine->release(*page, 1);
+        // What others have is not the job's to share.
+        const int file = open((folder + "/others").c_str(), O_CREAT | O_RDWR, 0600);
+        if (file < 0 || fallocate(file, 0, 0, static_cast<off_t>(left / 2)) != 0) return 9;
+        close(file);
+        if (mine->allocate(quarter) || !mine->allocate(quarter / 2 / page_bytes() * page_bytes())) return 10;
+        return Segment::join(job(0, 2, "other"), 1 << 20, why, folder) == nullptr ? 0 : 11;
     });
     if (status == -1) GTEST_SKIP() << "no file system can be mounted";
     EXPECT_EQ(status, 0);
@@ -871,14 +930,14 @@ TEST_F(SegmentTest, RequestsThatOnlyOneOfCanBeMetLeaveNothingBehind) {
             return now.f_bavail * now.f_frsize;
         };
         const std::uint64_t before = room();
-        constexpr std::size_t kBytes = std::size_t{11} << 20;
+        constexpr std::size_t kBytes = std::size_t{3} << 20;
         for (int round = 0; round < 20; ++round) {
             std::optional<std::uint64_t> got, also_got;
             std::thread other([&] { also_got = mine->allocate(kBytes); });
             got = mine->allocate(kBytes);
             other.join();
-            if (got && also_got) return 2;
-            if (room() != before - (got || also_got ? kBytes : 0)) return 3;
+            if (static_cast<bool>(got) == static_cast<bool>(also_got)) return 2;
+            if (room() != before - kBytes) return 3;
             for (const auto& offset : {got, also_got}) {
                 if (offset) mine->release(*offset, kBytes);
             }
@@ -896,7 +955,7 @@ TEST_F(SegmentTest, MemoryThatTheMachineDoesNotHaveIsRefusedAtOnce) {
         std::string why;
         const auto mine = Segment::join(job(0, 2), 4096, why, folder);
         if (mine == nullptr) return 1;
-        if (mine->allocate(std::size_t{512} << 40)) return 2;
+        if (mine->allocate(std::size_t{128} << 40)) return 2;
         const std::size_t bytes = std::size_t{17} << 20;
         const auto offset = mine->allocate(bytes);
         if (!offset) return 3;

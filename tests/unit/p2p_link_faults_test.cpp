@@ -1,6 +1,7 @@
 // What goes wrong between two processes of a node: headers and slots that nobody wrote so, memory that comes and goes,
 // receivers that never come, processes that are killed, and ends with something unfinished.
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "p2p_link_support.h"
 
@@ -139,10 +140,10 @@ SCENARIO(forged_headers) {
             };
             must_be_nothing(forged([](Header& header) { header.secret[0] ^= 1; }), "wrong secret", false);
             must_be_nothing(forged([](Header& header) { header.secret[1] ^= 1; }), "wrong end of the secret", false);
-            must_be_nothing(forged([](Header& header) { header.sender = 2; }), "no such sender", false);
-            must_be_nothing(forged([](Header& header) { header.sender = ~0u; }), "far from a sender", false);
-            must_be_nothing(forged([](Header& header) { header.slot = kSlots; }), "no such slot", false);
-            must_be_nothing(forged([](Header& header) { header.slot = 1; }), "another slot's length", false);
+            must_be_nothing(forged([](Header& header) { header.sender = 2; }), "no such sender", true);
+            must_be_nothing(forged([](Header& header) { header.sender = ~0u; }), "far from a sender", true);
+            must_be_nothing(forged([](Header& header) { header.slot = kSlots; }), "no such slot", true);
+            must_be_nothing(forged([](Header& header) { header.slot = 1; }), "another slot's length", true);
             must_be_nothing(forged([](Header& header) { header.generation += 1; }), "the next generation", true);
             must_be_nothing(forged([](Header& header) { header.generation = 0; }), "the first generation", true);
             must_be_nothing(forged([](Header& header) { header.generation |= std::uint64_t{1} << 56; }),
@@ -151,9 +152,14 @@ SCENARIO(forged_headers) {
                             "an offer of one's own that there is not", true);
             Bytes longer = genuine;
             longer.resize(header_length(1));
-            must_be_nothing(longer, "too long", false);
-            for (std::size_t length = 0; length < kShortestHeader; ++length)
-                require(!node.link->is_header(genuine.data(), length), "too short");
+            must_be_nothing(longer, "too long", true);
+            longer.resize(kLongestHeader + 1);
+            must_be_nothing(longer, "longer than any header", false);
+            for (std::size_t length = 0; length < kShortestHeader; ++length) {
+                Bytes shorter = genuine;
+                shorter.resize(length);
+                must_be_nothing(shorter, "too short", length >= sizeof(Header));
+            }
             require(destination.read() == Bytes(700 * KiB, std::byte{0xEE}), "a forgery has written something");
             finish(fetch(node, genuine, destination, 700 * KiB), "the genuine one");
             require(same(destination.read(), content_of(700 * KiB, 5)), "the genuine one is wrong");
@@ -348,6 +354,33 @@ SCENARIO(failing_copies) {
         });
 }
 
+/// A sender that names more than it has allocated is told so, and nothing reaches the receiver.
+SCENARIO(beyond_its_allocation) {
+    constexpr std::size_t kBytes = 300 * KiB;
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            source.write(content_of(kBytes, 3));
+            for (const std::size_t offset : {std::size_t{0}, std::size_t{1}, 100 * KiB}) {
+                try {
+                    const auto shipment =
+                        node.link->ship(node.peer, source.data + offset, source.info, kBytes - offset + 1);
+                    require(false, "it was shipped");
+                } catch (const BeyondAllocation& error) {
+                    require(error.cause().find("leaves the allocation of 307200 bytes") != std::string::npos &&
+                                error.cause().find("at byte " + std::to_string(offset)) != std::string::npos,
+                            error.what());
+                }
+                const auto shipment = ship(node, source, kBytes - offset, offset);
+                require(shipment->header_length() == header_length(0), "the slot was not given back");
+                shipment->withdraw();
+            }
+            send_message(node, {.bytes = kBytes}, 1);
+        },
+        [](Node& node) { receive_message(node, {.bytes = kBytes}, 1); });
+}
+
 // ---- memory that comes and goes -------------------------------------------------------------------------------------
 
 /// Buffers that are freed and allocated again, at the same address more often than not, never show old bytes.
@@ -379,6 +412,46 @@ SCENARIO(freed_and_allocated_again) {
                 Bytes arrived = destination.read();
                 arrived.resize(bytes);
                 require(same(arrived, content_of(bytes, round)), "old bytes in round " + std::to_string(round));
+            }
+        });
+}
+
+/// Rings that nobody has needed for long go back to the system, and are made again.
+SCENARIO(idle_rings) {
+    constexpr std::size_t kRing = 4 * 64 * KiB;
+    const auto backed_bytes = [](const Node& node) {
+        struct stat status{};
+        const auto files = descriptors_in(node.folder);
+        require(!files.empty() && fstat(files.front(), &status) == 0, "no segment");
+        return static_cast<std::size_t>(status.st_blocks) * 512;
+    };
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
+        [&](Node& node) {
+            Memory source(node, Kind::device, 1 * MiB);
+            for (unsigned number = 0; number < 3; ++number) {
+                source.write(content_of(1 * MiB, number));
+                const auto shipment = ship(node, source, 1 * MiB);
+                require_route(shipment->route(), Route::ring, "a message");
+                const std::size_t before = backed_bytes(node);
+                node.link->trim_idle(Clock::now() + 1h);
+                require(backed_bytes(node) == before, "a ring went that is in use");
+                node.send_header(*shipment);
+                wait_until_free(*shipment, "a message");
+                node.wire->hear();
+                node.link->retire(shipment);
+                node.link->sweep();
+                node.link->trim_idle(Clock::now() + 1h);
+                require(backed_bytes(node) == before - kRing, "the idle ring was kept");
+                node.wire->tell();
+            }
+        },
+        [](Node& node) {
+            for (unsigned number = 0; number < 3; ++number) {
+                receive_message(node, {.bytes = 1 * MiB, .route = Route::ring}, number);
+                if (number == 1) node.link->trim_idle(Clock::now() + 1h);
+                node.wire->tell();
+                node.wire->hear();
             }
         });
 }
@@ -467,10 +540,25 @@ SCENARIO(ring_without_a_receiver) {
         });
 }
 
-/// No memory for copies: only then does a sender wait for its receiver, however long that takes.
-SCENARIO(no_memory_for_a_copy) {
+/// From now on the process gets no more shared memory; what it has, it keeps. Files of the emulated driver's are
+/// shorter than the limit, and the segment's offsets are beyond it.
+struct rlimit take_shared_memory_away(Node& node) {
+    constexpr std::size_t kLimit = 16 * MiB;
+    const auto offset = node.segment->allocate(kLimit);
+    require(offset.has_value(), "no shared memory");
+    node.segment->release(*offset, kLimit);
+    struct rlimit before{};
+    require(getrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
+    struct rlimit none = before;
+    none.rlim_cur = kLimit;
+    require(setrlimit(RLIMIT_FSIZE, &none) == 0, "no limits");
+    return before;
+}
+
+/// No shared memory for a copy: the sender has its buffer back all the same, and the receiver finds the message.
+SCENARIO(no_shared_memory_for_a_copy) {
     const Link::Path path = arguments.at(1) == "ring" ? Link::Path::ring : Link::Path::automatic;
-    constexpr std::size_t kBytes = 1 * MiB;
+    constexpr std::size_t kBytes = 1 * MiB + 5;
     Link::Options options = options_of(path, 1ms);
     options.tuning.bounce_pool_bytes = 0;
     return between_two(
@@ -480,26 +568,17 @@ SCENARIO(no_memory_for_a_copy) {
             source.write(content_of(kBytes, 7));
             auto shipment = ship(node, source, kBytes);
             node.send_header(*shipment);
-            struct rlimit before{};
-            require(getrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
-            struct rlimit none = before;
-            none.rlim_cur = 4096;
-            require(setrlimit(RLIMIT_FSIZE, &none) == 0, "no limits");
-            wait_until(
-                [&] {
-                    require(!shipment->advance(Patience::short_), "the buffer is free though nobody has the bytes");
-                    return node.noted("no memory for a copy");
-                },
-                "a note (" + node.notes() + ")");
-            constexpr int kMoreTurns = 1000;
-            for (int turn = 0; turn < kMoreTurns; ++turn)
-                require(!shipment->advance(Patience::short_), "the buffer is free though nobody has the bytes");
-            node.wire->tell();
-            wait_until_free(*shipment, "a message that nothing was copied of");
+            const struct rlimit before = take_shared_memory_away(node);
+            wait_until_free(*shipment, "a message whose receiver does not come");
+            source.fill(0xDD);
+            require(!shipment->is_over(), "nobody has fetched it");
+            node.link->leave(shipment);
             node.link->retire(shipment);
-            // Memory is there again.
-            require(setrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
+            node.wire->tell();
+            // No call of ours until the receiver has it.
             node.wire->hear();
+            node.link->sweep();
+            require(setrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
             source.write(content_of(kBytes, 8));
             shipment = ship(node, source, kBytes);
             node.send_header(*shipment);
@@ -512,15 +591,105 @@ SCENARIO(no_memory_for_a_copy) {
         },
         [](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            Bytes header = node.wire->receive();
-            node.wire->hear();
-            finish(fetch(node, header, destination, kBytes), "a message that nothing was copied of");
-            require(same(destination.read(), content_of(kBytes, 7)), "it is wrong");
+            for (unsigned number = 7; number <= 8; ++number) {
+                const Bytes header = node.wire->receive();
+                node.wire->hear();
+                finish(fetch(node, header, destination, kBytes), "a message that waited for its receiver");
+                require(same(destination.read(), content_of(kBytes, number)), "it is wrong");
+                node.wire->tell();
+            }
+        });
+}
+
+/// The receiver cannot read the message, and there is no more shared memory than what every offer has: all of it
+/// passes through that.
+SCENARIO(refused_without_shared_memory) {
+    constexpr std::size_t kBytes = 1 * MiB + 5;
+    const bool in_the_background = arguments.at(1) == "background";
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = "ipc-open"},
+        [&](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            source.write(content_of(kBytes, 9));
+            const auto shipment = ship(node, source, kBytes);
+            static_cast<void>(take_shared_memory_away(node));
+            node.send_header(*shipment);
+            if (in_the_background) {
+                node.link->leave(shipment);
+                node.wire->hear();
+            }
+            wait_until_free(*shipment, "a message that its receiver cannot read");
+            require_route(shipment->route(), Route::ring, "a message that was refused");
+            source.fill(0xDD);
+            node.link->retire(shipment);
+            if (!in_the_background) node.wire->hear();
+            node.link->settle();
+        },
+        [](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            finish(fetch(node, node.wire->receive(), destination, kBytes), "a message that cannot be read");
+            require(same(destination.read(), content_of(kBytes, 9)), "it is wrong");
             node.wire->tell();
-            header = node.wire->receive();
+        });
+}
+
+/// Without that little memory nothing is offered to a receiver that may refuse it: the message goes plain.
+SCENARIO(nothing_is_offered_that_could_not_be_served) {
+    return between_two(
+        arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
+        [](Node& node) {
+            Memory source(node, Kind::device, 100 * KiB);
+            source.write(content_of(100 * KiB, 1));
+            const struct rlimit before = take_shared_memory_away(node);
+            require(node.link->ship(node.peer, source.data, source.info, 100 * KiB) == nullptr, "it was offered");
+            require(node.noted("no shared memory"), "nothing was said: " + node.notes());
+            require(setrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
+            send_message(node, {.bytes = 100 * KiB}, 1);  // memory is there again
+        },
+        [](Node& node) { receive_message(node, {.bytes = 100 * KiB}, 1); });
+}
+
+/// Who overwrites the slot of a message ends it with an error at both sides, whatever they were waiting for.
+SCENARIO(overwritten_slots) {
+    const std::string how = arguments.at(1);
+    const bool refused = how.find("refused") != std::string::npos;
+    const int value = how.find("zeros") != std::string::npos ? 0 : 0xff;
+    constexpr std::size_t kBytes = 300 * KiB;
+    const auto must_fail = [](const auto& is_over, const std::string& who) {
+        try {
+            wait_until(is_over, who);
+        } catch (const Error& error) {
+            return std::string(error.what()).find("overwritten") != std::string::npos;
+        }
+        return false;
+    };
+    return between_two(
+        arguments.at(0),
+        {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = refused ? "ipc-open" : ""},
+        [&](Node& node) {
+            Memory source(node, Kind::device, kBytes);
+            const auto shipment = ship(node, source, kBytes);
+            // Not settled: the receiver claims, or refuses, and waits.
+            node.wire->send(shipment->header(), shipment->header_length());
             node.wire->hear();
-            finish(fetch(node, header, destination, kBytes), "a message that was copied out");
-            require(same(destination.read(), content_of(kBytes, 8)), "the next one is wrong");
+            Slot& slot = slots_of(node, node.link->own()).slots[0];
+            std::memset(static_cast<void*>(&slot.word), value, sizeof slot.word);
+            require(must_fail([&] { return shipment->advance(Patience::short_); }, "the sender"),
+                    "nothing was said at the sender");
+            node.wire->tell();
+            node.wire->hear();
+            node.link->retire(shipment);
+            node.link->settle();
+        },
+        [&](Node& node) {
+            Memory destination(node, Kind::device, kBytes);
+            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            require(fetched != nullptr && !fetched->advance(), "it waits for the sender");
+            node.wire->tell();
+            node.wire->hear();
+            wait_until([&] { return fetched->advance(); }, "the receiver");
+            require(fetched->error() && std::string(fetched->error()->what()).find("overwritten") != std::string::npos,
+                    "nothing was said at the receiver");
             node.wire->tell();
         });
 }
@@ -859,6 +1028,12 @@ TEST_P(LinkFaultsTest, AGpuThatFailsEndsTheMessageOnBothSides) {
     for (const char* const where : {"sender", "receiver", "pull"})
         run("failing_copies", where);
 }
+TEST_P(LinkFaultsTest, ABufferThatLeavesItsAllocationIsNamedAtTheSender) {
+    run("beyond_its_allocation");
+}
+TEST_P(LinkFaultsTest, IdleRingsAreGivenBackAndMadeAgain) {
+    run("idle_rings");
+}
 TEST_P(LinkFaultsTest, FreedMemoryNeverShowsOldBytes) {
     run("freed_and_allocated_again");
 }
@@ -869,9 +1044,20 @@ TEST_P(LinkFaultsTest, TheBackgroundGoesOnWhileTheProgramIsAway) {
 TEST_P(LinkFaultsTest, ARingWithoutAReceiverIsCopiedOut) {
     run("ring_without_a_receiver");
 }
-TEST_P(LinkFaultsTest, WithoutMemoryForACopyTheSenderWaits) {
+TEST_P(LinkFaultsTest, WithoutSharedMemoryForACopyTheSenderHasItsBufferBackAllTheSame) {
     for (const char* const path : {"pull", "ring"})
-        run("no_memory_for_a_copy", path);
+        run("no_shared_memory_for_a_copy", path);
+}
+TEST_P(LinkFaultsTest, ARefusalIsAnsweredWithoutMoreSharedMemory) {
+    for (const char* const where : {"call", "background"})
+        run("refused_without_shared_memory", where);
+}
+TEST_P(LinkFaultsTest, WhatCouldNotBeServedIsNotOffered) {
+    run("nothing_is_offered_that_could_not_be_served");
+}
+TEST_P(LinkFaultsTest, AnOverwrittenSlotEndsTheMessageOnBothSides) {
+    for (const char* const how : {"claimed, zeros", "claimed, ones", "refused, zeros", "refused, ones"})
+        run("overwritten_slots", how);
 }
 TEST_P(LinkFaultsTest, ARefusalThatMeetsACopyOnItsWayLosesNothing) {
     run("refused_while_it_is_copied", {}, "300000");
