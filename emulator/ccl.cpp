@@ -490,6 +490,7 @@ ncclResult_t enqueue(ncclComm_t handle, ncclStream_t stream_handle, Call one) no
         if (queued.stream == nullptr || queued.stream->context().device != communicator.context.device) {
             return {Result::unhandled_gpu_error, "the stream is none of the communicator's device"};
         }
+        queued.stream->context().enter();
         if (communicator.context.sticky != Error::success) {
             return {Result::unhandled_gpu_error, "an earlier operation on the device has failed"};
         }

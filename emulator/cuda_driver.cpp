@@ -82,10 +82,19 @@ CUresult with_device(CUdevice device, Body&& body) noexcept {
     return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
 }
 
+/// For calls that are held up while a call of another thread has locked the context.
+template <typename Body>
+CUresult in_entered_context(Body&& body) noexcept {
+    return in_context([&](Context& context) {
+        context.enter();
+        return body(context);
+    });
+}
+
 /// For calls that could be unsafe while a stream is captured.
 template <typename Body>
 CUresult unless_capturing(Body&& body) noexcept {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         const Error error = allowed_by_captures();
         return error == Error::success ? body(context) : error;
     });
@@ -105,6 +114,7 @@ CUresult on_stream(CUstream handle, Body&& body) noexcept {
 template <typename Body>
 CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        stream->context().enter();
         const Error error = default_stream_allowed(*stream);
         return error == Error::success ? body(stream) : error;
     });
@@ -113,7 +123,7 @@ CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
 /// For calls that work in the default stream, and return when it is done.
 template <typename Body>
 CUresult in_default_stream(Body&& body) noexcept {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         const Error error = default_stream_allowed(*context.legacy);
         return error == Error::success ? body(context) : error;
     });
@@ -123,7 +133,9 @@ template <typename Body>
 CUresult on_event(CUevent handle, Body&& body) noexcept {
     return call([&] {
         const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? body(*event) : Error::invalid_handle;
+        if (!event) return Error::invalid_handle;
+        event->context().enter();
+        return body(*event);
     });
 }
 
@@ -175,6 +187,7 @@ Error launch(CUfunction function, const Launch& shape, CUstream handle, void** a
     const std::shared_ptr<Function> found = core().functions.find(function);
     const std::shared_ptr<Stream> stream = core().stream(context, handle);
     if (!found || !stream || found->context != &stream->context()) return Error::invalid_handle;
+    stream->context().enter();
     if (const Error error = default_stream_allowed(*stream); error != Error::success) return error;
     return launch_kernel(function, shape, stream, arguments, extra);
 }
@@ -559,7 +572,7 @@ AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pit
 }
 
 AWAKEN_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-    return unless_capturing([&](Context&) { return free_device(address); });
+    return unless_capturing([&](Context&) { return free_device("cuMemFree", address); });
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
@@ -587,7 +600,7 @@ AWAKEN_EXPORT CUresult cuMemAllocHost_v2(void** address, std::size_t bytes) {
 }
 
 AWAKEN_EXPORT CUresult cuMemFreeHost(void* address) {
-    return unless_capturing([&](Context&) { return free_pinned(number(address)); });
+    return unless_capturing([&](Context&) { return free_pinned("cuMemFreeHost", number(address)); });
 }
 
 AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned flags) {
@@ -609,7 +622,7 @@ AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, void* host) {
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (!address || (flags != 1 && flags != 2)) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = core().memory().allocate_host(context, MemoryKind::managed, bytes, flags, allocated);
@@ -624,12 +637,12 @@ AWAKEN_EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, un
 }
 
 AWAKEN_EXPORT CUresult cuMemHostUnregister(void* address) {
-    return unless_capturing([&](Context&) { return unregister_host(number(address)); });
+    return unless_capturing([&](Context&) { return unregister_host("cuMemHostUnregister", number(address)); });
 }
 
 /// Managed memory does not migrate here; the order of the stream is kept.
 AWAKEN_EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t, CUdevice, CUstream handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation || allocation->kind != MemoryKind::managed) return Error::invalid_value;
         stream->submit([] {});
@@ -930,24 +943,25 @@ AWAKEN_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, IpcHandle handle
 }
 
 AWAKEN_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-    return in_context([&](Context&) { return close_import(address); });
+    return in_context([&](Context&) { return close_import("cuIpcCloseMemHandle", address); });
 }
 
 // ---- streams and events
 // -------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
-    return in_context([&](Context& context) { return create_stream(context, stream, flags, 0); });
+    return in_entered_context([&](Context& context) { return create_stream(context, stream, flags, 0); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
-    return in_context([&](Context& context) { return create_stream(context, stream, flags, priority); });
+    return in_entered_context([&](Context& context) { return create_stream(context, stream, flags, priority); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     return call([&] {
         const std::shared_ptr<Stream> stream = core().streams.remove(handle);
         if (!stream) return Error::invalid_handle;
+        stream->context().enter();
         stream->close();
         return Error::success;
     });
@@ -1056,7 +1070,7 @@ AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*)
 
 AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, void*), void* argument,
                                            unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
         stream->submit([=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
@@ -1065,7 +1079,7 @@ AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUs
 }
 
 AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (!event) return Error::invalid_value;
         *event = core().events.add(std::make_shared<Event>(context, flags));
         return Error::success;
@@ -1073,7 +1087,8 @@ AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
 }
 
 AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
-    return call([&] { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
+    return on_event(
+        handle, [&](const Event&) { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
 }
 
 AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
@@ -1086,6 +1101,19 @@ AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
 }
 AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned) {
     return cuEventRecord(handle, stream);
+}
+
+AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle) {
+    return call([&] {
+        Context* const context = core().find_context(context_handle);
+        if (!context || !context->alive) return Error::invalid_context;
+        context->enter();
+        const std::shared_ptr<Event> event = core().events.find(handle);
+        if (!event || &event->context() != context) return Error::invalid_handle;
+        if (const Error error = context_event_allowed(*context); error != Error::success) return error;
+        event->record_context();
+        return Error::success;
+    });
 }
 
 AWAKEN_EXPORT CUresult cuEventQuery(CUevent handle) {
@@ -1113,24 +1141,29 @@ AWAKEN_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start,
 // ---- kernels
 // ------------------------------------------------------------------------------------------------------------
 
-AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+namespace {
+
+CUresult load(const char* const name, CUmodule* module, const void* image) noexcept {
     return in_context([&](Context& context) {
         if (!module || !image) return Error::invalid_value;
         const void* loaded = nullptr;
-        const Error error = load_module(context, image, loaded);
+        const Error error = load_module(name, context, image, loaded);
         if (error == Error::success) *module = const_cast<void*>(loaded);
         return error;
     });
 }
+
+}  // namespace
+
+AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+    return load("cuModuleLoadData", module, image);
+}
 AWAKEN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
-    return cuModuleLoadData(module, image);
+    return load("cuModuleLoadDataEx", module, image);
 }
 
 AWAKEN_EXPORT CUresult cuModuleUnload(CUmodule module) {
-    return in_context([&](Context& context) {
-        context.synchronize();
-        return unload_module(module);
-    });
+    return in_context([&](Context&) { return unload_module("cuModuleUnload", module); });
 }
 
 AWAKEN_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {

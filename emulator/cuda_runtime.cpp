@@ -105,11 +105,39 @@ cudaError_t in_context(Body&& body) noexcept {
     return call([&] { return body(runtime_context()); });
 }
 
+/// For calls that are held up while a call of another thread has locked the context.
+template <typename Body>
+cudaError_t in_entered_context(Body&& body) noexcept {
+    return in_context([&](Context& context) {
+        context.enter();
+        return body(context);
+    });
+}
+
 template <typename Body>
 cudaError_t on_stream(cudaStream_t handle, Body&& body) noexcept {
     return in_context([&](Context& context) {
         const std::shared_ptr<Stream> stream = core().stream(context, handle);
         return stream ? body(stream) : Error::invalid_handle;
+    });
+}
+
+/// For calls that give work to a stream or wait for it: held up like the above.
+template <typename Body>
+cudaError_t work_on_stream(cudaStream_t handle, Body&& body) noexcept {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        stream->context().enter();
+        return body(stream);
+    });
+}
+
+template <typename Body>
+cudaError_t on_event(cudaEvent_t handle, Body&& body) noexcept {
+    return call([&] {
+        const std::shared_ptr<Event> event = core().events.find(handle);
+        if (!event) return Error::invalid_handle;
+        event->context().enter();
+        return body(*event);
     });
 }
 
@@ -123,14 +151,14 @@ Error check_kind(int kind) noexcept {
 }
 
 cudaError_t copy_rows(const CopyRequest& request, int kind, cudaStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (const Error error = check_kind(kind); error != Error::success) return error;
         return copy(stream->context(), request, stream, synchrony);
     });
 }
 
 cudaError_t fill_rows(const FillRequest& request, cudaStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         return fill(stream->context(), request, stream, synchrony);
     });
 }
@@ -377,7 +405,7 @@ AWAKEN_EXPORT cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* t
 }
 
 AWAKEN_EXPORT cudaError_t cudaMalloc(void** address, std::size_t bytes) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
@@ -394,11 +422,11 @@ AWAKEN_EXPORT cudaError_t cudaMallocPitch(void** address, std::size_t* pitch, st
 }
 
 AWAKEN_EXPORT cudaError_t cudaFree(void* address) {
-    return in_context([&](Context&) { return free_device(number(address)); });
+    return in_context([&](Context&) { return free_device("cudaFree", number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return in_context(
+    return in_entered_context(
         [&](Context& context) { return allocate_host(address, bytes, MemoryKind::pinned, flags, context); });
 }
 AWAKEN_EXPORT cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
@@ -406,7 +434,8 @@ AWAKEN_EXPORT cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaFreeHost(void* address) {
-    return in_context([&](Context&) { return address ? free_pinned(number(address)) : Error::success; });
+    return in_context(
+        [&](Context&) { return address ? free_pinned("cudaFreeHost", number(address)) : Error::success; });
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
@@ -428,16 +457,16 @@ AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned flags) {
-    return in_context(
+    return in_entered_context(
         [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostUnregister(void* address) {
-    return in_context([&](Context&) { return unregister_host(number(address)); });
+    return in_context([&](Context&) { return unregister_host("cudaHostUnregister", number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocManaged(void** address, std::size_t bytes, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (flags != 1 && flags != 2) return Error::invalid_value;
         return allocate_host(address, bytes, MemoryKind::managed, flags, context);
     });
@@ -446,7 +475,7 @@ AWAKEN_EXPORT cudaError_t cudaMallocManaged(void** address, std::size_t bytes, u
 namespace {
 
 cudaError_t prefetch(const void* address, cudaStream_t handle) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
         if (!allocation || allocation->kind != MemoryKind::managed) return Error::invalid_value;
         stream->submit([] {});
@@ -512,7 +541,7 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
 
 AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPool_t handle,
                                                   cudaStream_t stream) {
-    return on_stream(stream, [&](const std::shared_ptr<Stream>&) {
+    return work_on_stream(stream, [&](const std::shared_ptr<Stream>&) {
         const std::shared_ptr<Pool> pool = core().pools.find(handle);
         if (!address || !pool) return Error::invalid_value;
         std::uintptr_t allocated = 0;
@@ -523,7 +552,7 @@ AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t by
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cudaStream_t handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
@@ -533,8 +562,8 @@ AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cud
 }
 
 AWAKEN_EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t handle) {
-    return on_stream(handle,
-                     [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
+    return work_on_stream(
+        handle, [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
@@ -702,14 +731,14 @@ AWAKEN_EXPORT cudaError_t cudaIpcOpenMemHandle(void** address, IpcHandle handle,
 }
 
 AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(void* address) {
-    return in_context([&](Context&) { return close_import(number(address)); });
+    return in_context([&](Context&) { return close_import("cudaIpcCloseMemHandle", number(address)); });
 }
 
 // ---- streams and events
 // -------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         constexpr unsigned kNonBlocking = 1;
         if (!stream || flags > kNonBlocking) return Error::invalid_value;
         *stream =
@@ -728,6 +757,7 @@ AWAKEN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     return call([&] {
         const std::shared_ptr<Stream> stream = core().streams.remove(handle);
         if (!stream) return Error::invalid_handle;
+        stream->context().enter();
         stream->close();
         return Error::success;
     });
@@ -766,14 +796,14 @@ AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return work_on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
 }
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
         wait_in_stream(*stream, *found);
@@ -782,7 +812,7 @@ AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e
 }
 
 AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* argument) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         call_in_stream(*stream, function, argument);
         return Error::success;
@@ -791,7 +821,7 @@ AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*functio
 
 AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*function)(cudaStream_t, cudaError_t, void*),
                                                 void* argument, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
         stream->submit([=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
@@ -800,7 +830,7 @@ AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*func
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (!event) return Error::invalid_value;
         *event = core().events.add(std::make_shared<Event>(context, flags));
         return Error::success;
@@ -811,11 +841,12 @@ AWAKEN_EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
-    return call([&] { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
+    return on_event(
+        handle, [&](const Event&) { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
-    return on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> event = core().events.find(handle);
         if (!event || &event->context() != &stream->context()) return Error::invalid_handle;
         event->record(*stream);
@@ -827,17 +858,11 @@ AWAKEN_EXPORT cudaError_t cudaEventRecord_ptsz(cudaEvent_t event, cudaStream_t s
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? query(*event) : Error::invalid_handle;
-    });
+    return on_event(handle, [](const Event& event) { return query(event); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? synchronize(*event) : Error::invalid_handle;
-    });
+    return on_event(handle, [](const Event& event) { return synchronize(event); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {

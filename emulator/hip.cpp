@@ -696,7 +696,7 @@ AWAKEN_EXPORT hipError_t hipMemAllocHost(void** address, std::size_t bytes) {
 }
 
 AWAKEN_EXPORT hipError_t hipHostFree(void* address) {
-    return in_context([&](Context&) { return address ? free_pinned(number(address)) : Error::success; });
+    return in_context([&](Context&) { return address ? free_pinned("hipHostFree", number(address)) : Error::success; });
 }
 AWAKEN_EXPORT hipError_t hipFreeHost(void* address) {
     return hipHostFree(address);
@@ -706,8 +706,8 @@ AWAKEN_EXPORT hipError_t hipFreeHost(void* address) {
 AWAKEN_EXPORT hipError_t hipFree(void* address) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        return allocation && allocation->kind == MemoryKind::pinned ? free_pinned(number(address))
-                                                                    : free_device(number(address));
+        return allocation && allocation->kind == MemoryKind::pinned ? free_pinned("hipFree", number(address))
+                                                                    : free_device("hipFree", number(address));
     });
 }
 
@@ -735,7 +735,7 @@ AWAKEN_EXPORT hipError_t hipHostRegister(void* address, std::size_t bytes, unsig
 }
 
 AWAKEN_EXPORT hipError_t hipHostUnregister(void* address) {
-    return in_context([&](Context&) { return unregister_host(number(address)); });
+    return in_context([&](Context&) { return unregister_host("hipHostUnregister", number(address)); });
 }
 
 AWAKEN_EXPORT hipError_t hipMallocManaged(void** address, std::size_t bytes, unsigned flags) {
@@ -1072,7 +1072,8 @@ AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(void** address, IpcHandle handle, u
 }
 
 AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(void* address) {
-    return in_context([&](Context&) { return close_import(number(address)); });
+    return in_context(
+        [&](Context&) { return close_import("hipIpcCloseMemHandle", number(address), generation() >= 6); });
 }
 
 // ---- streams and events
@@ -1237,7 +1238,7 @@ AWAKEN_EXPORT hipError_t hipModuleLoadData(hipModule_t* module, const void* imag
     return in_context([&](Context& context) {
         if (!module || !image) return Error::invalid_value;
         const void* loaded = nullptr;
-        const Error error = load_module(context, image, loaded);
+        const Error error = load_module("hipModuleLoadData", context, image, loaded);
         if (error == Error::success) *module = const_cast<void*>(loaded);
         return error;
     });
@@ -1247,10 +1248,7 @@ AWAKEN_EXPORT hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* im
 }
 
 AWAKEN_EXPORT hipError_t hipModuleUnload(hipModule_t module) {
-    return in_context([&](Context& context) {
-        context.synchronize();
-        return unload_module(module);
-    });
+    return in_context([&](Context&) { return unload_module("hipModuleUnload", module); });
 }
 
 AWAKEN_EXPORT hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {

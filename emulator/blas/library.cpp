@@ -157,6 +157,7 @@ Status gemm(void* handle, const Arguments<Value>& given) noexcept {
         product.a = {accessible(given.a), given.leading_a};
         product.b = {accessible(given.b), given.leading_b};
         product.c = {accessible(given.c), given.leading_c};
+        found.context.enter();
         stream->submit([product, &context = found.context, fails = core().kernel_fails()] {
             if (fails) {
                 context.sticky = Error::launch_failed;

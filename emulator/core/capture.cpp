@@ -91,4 +91,16 @@ Error default_stream_allowed(const Stream& stream) {
     return outcome;
 }
 
+Error context_event_allowed(const Context& context) {
+    const std::scoped_lock lock(lock_of_captures());
+    Error outcome = Error::success;
+    for (Capture& capture : captures()) {
+        if (&capture.stream->context() == &context) {
+            capture.invalidated = true;
+            outcome = Error::capture_unsupported;
+        }
+    }
+    return outcome;
+}
+
 }  // namespace awaken::emulator

@@ -27,5 +27,7 @@ CaptureMode exchange_capture_mode(CaptureMode mode) noexcept;
 /// For questions about a default stream and for its work: neither is possible while a stream that it waits for is
 /// captured. What the thread says of its calls does not help here.
 [[nodiscard]] Error default_stream_allowed(const Stream& stream);
+/// For an event of all work of a context, which cannot be had while one of its streams is captured, in whatever mode.
+[[nodiscard]] Error context_event_allowed(const Context& context);
 
 }  // namespace awaken::emulator

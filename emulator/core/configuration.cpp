@@ -226,6 +226,11 @@ Configuration read_configuration() {
                 complain("AWAKEN_EMULATE_DELAY_US", text, "a number of microseconds from 0 to 60000000");
         }
     }
+    if (const std::string_view text = variable("AWAKEN_EMULATE_BUSY"); text == "error") {
+        configuration.busy_calls = BusyCalls::error;
+    } else if (!text.empty() && text != "wait") {
+        configuration.problem = complain("AWAKEN_EMULATE_BUSY", text, "wait or error");
+    }
     read_faults(configuration);
     read_links(configuration);
     return configuration;

@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <set>
+#include <shared_mutex>
 
 namespace awaken::emulator {
 namespace {
@@ -88,6 +91,57 @@ void move(const CopyRequest& request, const std::byte* const source, const std::
     part.destination += part.width;
     const std::size_t moved = std::exchange(part.width, request.width - part.width);
     move_rows(part, source + moved, source_pitch);
+}
+
+/// Threads in a call that waits for all work; for awaken_emulator_waiting.
+std::atomic<unsigned> waiting_inside{0};
+
+/// Says once of each call that it would have waited.
+Error refuse_to_wait(const char* const call) {
+    static auto* const lock_of_told = new std::mutex;
+    static auto* const told = new std::set<std::string>;
+    const std::lock_guard lock(*lock_of_told);
+    if (told->insert(call).second) {
+        std::fprintf(stderr,
+                     "awaken emulator: %s was called while there was unfinished work that it waits for, and "
+                     "AWAKEN_EMULATE_BUSY=error makes that an error; call it when the streams are done\n",
+                     call);
+    }
+    return Error::not_ready;
+}
+
+/// Waits for `unfinished`, or refuses to, and then does `body`.
+Error after_work(const char* const call, const std::function<std::vector<Ticket>()>& unfinished,
+                 const std::function<Error()>& body) {
+    const std::vector<Ticket> tickets = unfinished();
+    if (!tickets.empty() && core().configuration().busy_calls == BusyCalls::error) return refuse_to_wait(call);
+    ++waiting_inside;
+    for (const Ticket& ticket : tickets)
+        ticket.wait();
+    --waiting_inside;
+    return body();
+}
+
+/// Does `body` when all work is over: of `context` with CUDA, or of all contexts of the device where memory has none;
+/// of `device` with HIP. CUDA locks the contexts meanwhile.
+Error when_idle(const char* const call, Context* const context, const int device, const std::function<Error()>& body) {
+    const bool cuda = core().configuration().vendor == Vendor::cuda;
+    const std::vector<Context*> contexts =
+        cuda && context ? std::vector<Context*>{context} : core().contexts_of(device);
+    std::vector<std::unique_lock<std::shared_mutex>> locks;
+    if (cuda) {
+        for (Context* const one : contexts)
+            locks.emplace_back(one->exclusive);
+    }
+    const auto unfinished = [&] {
+        std::vector<Ticket> tickets;
+        for (Context* const one : contexts) {
+            std::vector<Ticket> more = one->unfinished();
+            std::move(more.begin(), more.end(), std::back_inserter(tickets));
+        }
+        return tickets;
+    };
+    return after_work(call, unfinished, body);
 }
 
 void leave_behind(const Place& place, const Ticket& ticket) {
@@ -218,35 +272,35 @@ Error free_in_order(Stream& stream, std::uintptr_t address) {
     return Error::success;
 }
 
-Error free_device(std::uintptr_t address) {
+Error free_device(const char* const call, const std::uintptr_t address) {
     if (address == 0) return Error::success;
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::invalid_value;
-    core().synchronize_device(allocation->device);
-    return core().memory().free(address, {MemoryKind::device, MemoryKind::pool, MemoryKind::managed});
+    return when_idle(call, allocation->context, allocation->device, [&] {
+        return core().memory().free(address, {MemoryKind::device, MemoryKind::pool, MemoryKind::managed});
+    });
 }
 
-Error free_pinned(std::uintptr_t address) {
+Error free_pinned(const char* const call, const std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::invalid_value;
-    for (int device = 0; device < core().device_count(); ++device)
-        core().synchronize_device(device);
-    return core().memory().free(address, {MemoryKind::pinned});
+    return when_idle(call, allocation->context, allocation->device,
+                     [&] { return core().memory().free(address, {MemoryKind::pinned}); });
 }
 
-Error unregister_host(std::uintptr_t address) {
+Error unregister_host(const char* const call, const std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::host_memory_not_registered;
-    for (int device = 0; device < core().device_count(); ++device)
-        core().synchronize_device(device);
-    return core().memory().unregister_host(address);
+    return when_idle(call, allocation->context, allocation->device,
+                     [&] { return core().memory().unregister_host(address); });
 }
 
-Error close_import(std::uintptr_t address) {
+Error close_import(const char* const call, const std::uintptr_t address, const bool default_stream_only) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::invalid_value;
-    core().synchronize_device(allocation->device);
-    return core().memory().close_import(address);
+    const auto close = [&] { return core().memory().close_import(address); };
+    if (!default_stream_only) return when_idle(call, allocation->context, allocation->device, close);
+    return after_work(call, [&] { return allocation->context->legacy->unfinished(); }, close);
 }
 
 Error set_synchronous(std::uintptr_t address, bool on) {
@@ -275,21 +329,21 @@ Error query(Stream& stream) {
 }
 
 Error query(const Event& event) {
-    const bool done = event.ticket().done();
+    const bool done = event.done();
     if (const Error sticky = event.context().sticky; sticky != Error::success) return sticky;
     if (done) events_answered.fetch_add(1, std::memory_order_relaxed);
     return done ? Error::success : Error::not_ready;
 }
 
 Error synchronize(const Event& event) {
-    event.ticket().wait();
+    for (const Ticket& ticket : event.tickets())
+        ticket.wait();
     return event.context().sticky;
 }
 
 void wait_in_stream(Stream& stream, const Event& event) {
-    Ticket ticket = event.ticket();
-    if (ticket.done()) return;
-    stream.submit([] {}, Start::prompt, {std::move(ticket)});
+    if (event.done()) return;
+    stream.submit([] {}, Start::prompt, event.tickets());
 }
 
 void call_in_stream(Stream& stream, void (*function)(void*), void* argument) {
@@ -313,18 +367,25 @@ Error disable_peer(Context& context, int peer) {
     return context.peers.erase(peer) != 0 ? Error::success : Error::peer_access_not_enabled;
 }
 
-Error load_module(Context& context, const void* image, const void*& handle) {
+Error load_module(const char* const call, Context& context, const void* image, const void*& handle) {
     auto module = std::make_shared<Module>();
     if (!read_image(image, module->kernels)) return Error::no_binary_for_device;
     module->context = &context;
-    handle = core().modules.add(std::move(module));
-    return Error::success;
+    const auto load = [&] {
+        handle = core().modules.add(std::move(module));
+        return Error::success;
+    };
+    return core().configuration().vendor == Vendor::cuda ? when_idle(call, &context, context.device, load) : load();
 }
 
-Error unload_module(const void* handle) {
-    if (!core().modules.remove(handle)) return Error::invalid_handle;
-    core().functions.remove_if([&](const Function& function) { return function.module == handle; });
-    return Error::success;
+Error unload_module(const char* const call, const void* handle) {
+    const std::shared_ptr<Module> module = core().modules.find(handle);
+    if (!module) return Error::invalid_handle;
+    return when_idle(call, module->context, module->context->device, [&] {
+        if (!core().modules.remove(handle)) return Error::invalid_handle;
+        core().functions.remove_if([&](const Function& function) { return function.module == handle; });
+        return Error::success;
+    });
 }
 
 Error find_function(const void* handle, const char* name, const void*& function_handle) {
@@ -428,6 +489,11 @@ void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* cons
 
 std::uint64_t awaken_emulator_answers() {
     return awaken::emulator::events_answered.load(std::memory_order_relaxed);
+}
+
+void awaken_emulator_waiting(unsigned* const inside, unsigned* const held_up) {
+    *inside = awaken::emulator::waiting_inside.load();
+    *held_up = awaken::emulator::calls_held_up();
 }
 
 void awaken_emulator_interrupt_copy(const std::size_t least_bytes, void (*const halfway)()) {

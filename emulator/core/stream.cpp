@@ -114,22 +114,21 @@ void Stream::work_off() {
     }
 }
 
-bool Stream::idle() {
-    std::vector<Ticket> after;
+std::vector<Ticket> Stream::unfinished() {
+    std::vector<Ticket> tickets;
     const std::lock_guard order(_context.order);
-    collect_order(after);
-    return after.empty() && last().done();
+    // A default stream is done when the work is that an operation in it would wait for.
+    if (_role == Role::legacy_default) collect_order(tickets);
+    if (Ticket ticket = last(); !ticket.done()) tickets.push_back(std::move(ticket));
+    return tickets;
+}
+
+bool Stream::idle() {
+    return unfinished().empty();
 }
 
 void Stream::synchronize() {
-    std::vector<Ticket> after;
-    {
-        const std::lock_guard order(_context.order);
-        // A default stream is done when the work is that an operation in it would wait for.
-        if (_role == Role::legacy_default) collect_order(after);
-        after.push_back(last());
-    }
-    for (const Ticket& ticket : after)
+    for (const Ticket& ticket : unfinished())
         ticket.wait();
 }
 
@@ -154,23 +153,36 @@ void Event::record(Stream& stream) {
     auto time = std::make_shared<Time>();
     Ticket ticket = stream.submit([time] { time->value = std::chrono::steady_clock::now(); });
     const std::lock_guard lock(_mutex);
-    _ticket = std::move(ticket);
+    _tickets = {std::move(ticket)};
     _time = std::move(time);
 }
 
-Ticket Event::ticket() const {
+void Event::record_context() {
+    event_records.fetch_add(1, std::memory_order_relaxed);
+    std::vector<Ticket> tickets = _context.unfinished();
     const std::lock_guard lock(_mutex);
-    return _ticket;
+    _tickets = std::move(tickets);
+    _time = nullptr;
 }
 
-bool Event::recorded() const {
+std::vector<Ticket> Event::tickets() const {
+    const std::lock_guard lock(_mutex);
+    return _tickets;
+}
+
+bool Event::done() const {
+    const std::lock_guard lock(_mutex);
+    return std::all_of(_tickets.begin(), _tickets.end(), [](const Ticket& ticket) { return ticket.done(); });
+}
+
+bool Event::timed_record() const {
     const std::lock_guard lock(_mutex);
     return _time != nullptr;
 }
 
 Error Event::elapsed_since(const Event& start, float& milliseconds) const {
-    if (!timed() || !start.timed() || !recorded() || !start.recorded()) return Error::invalid_handle;
-    if (!ticket().done() || !start.ticket().done()) return Error::not_ready;
+    if (!timed() || !start.timed() || !timed_record() || !start.timed_record()) return Error::invalid_handle;
+    if (!done() || !start.done()) return Error::not_ready;
     const auto time_of = [](const Event& event) {
         const std::lock_guard lock(event._mutex);
         return event._time->value;

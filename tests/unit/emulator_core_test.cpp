@@ -236,6 +236,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     set("AWAKEN_EMULATE", "hip6:3");
     set("AWAKEN_EMULATE_MEMORY", "512M");
     set("AWAKEN_EMULATE_DELAY_US", "0");
+    set("AWAKEN_EMULATE_BUSY", "error");
     set("AWAKEN_EMULATE_FAULTS",
         "oom-after=64K, "
         "ipc-open,copy-error=7,ccl-init=1,ccl-silent=2,ccl-connect=3,ccl-share-gpu,pageable-memory,host-access");
@@ -246,6 +247,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_EQ(configuration.visible, (std::vector<int>{0, 1, 2}));
     EXPECT_EQ(configuration.memory_bytes, std::size_t{512} << 20);
     EXPECT_EQ(configuration.delay.count(), 0);
+    EXPECT_EQ(configuration.busy_calls, BusyCalls::error);
     EXPECT_EQ(configuration.faults.memory_limit, std::size_t{64} << 10);
     EXPECT_TRUE(configuration.faults.ipc_open);
     EXPECT_FALSE(configuration.faults.ipc_export);
@@ -262,6 +264,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
                                                                  {"AWAKEN_EMULATE_FAULTS", "oom=3"},
                                                                  {"AWAKEN_EMULATE_MEMORY", "1M"},
                                                                  {"AWAKEN_EMULATE_DELAY_US", "soon"},
+                                                                 {"AWAKEN_EMULATE_BUSY", "fail"},
                                                                  {"AWAKEN_EMULATE", "rocm:2"},
                                                                  {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {

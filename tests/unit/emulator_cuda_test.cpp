@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -122,6 +124,7 @@ struct Driver {
     int (*event_record)(void*, void*);
     int (*event_query)(void*);
     int (*event_synchronize)(void*);
+    int (*record_context)(void*, void*);
     int (*event_elapsed)(float*, void*, void*);
     int (*module_load)(void**, const void*);
     int (*module_unload)(void*);
@@ -182,6 +185,7 @@ struct Driver {
         library.bind(event_record, "cuEventRecord");
         library.bind(event_query, "cuEventQuery");
         library.bind(event_synchronize, "cuEventSynchronize");
+        library.bind(record_context, "cuCtxRecordEvent");
         library.bind(event_elapsed, "cuEventElapsedTime");
         library.bind(module_load, "cuModuleLoadData");
         library.bind(module_unload, "cuModuleUnload");
@@ -234,15 +238,6 @@ class EmulatedCuda : public testing::Test {
         unsigned char value = 0;
         EXPECT_EQ(driver().to_host(&value, address, 1), kSuccess);
         return value;
-    }
-};
-
-/// A place for a stream to stop until the test lets it go on.
-struct Gate {
-    std::atomic<bool> open{false};
-    static void wait(void* gate) {
-        while (!static_cast<Gate*>(gate)->open.load())
-            std::this_thread::yield();
     }
 };
 
@@ -748,6 +743,70 @@ TEST_F(EmulatedCuda, EventsOrderStreams) {
         EXPECT_EQ(driver().stream_destroy(made), kSuccess);
 }
 
+TEST_F(EmulatedCuda, AStreamIsDoneWhenItsOwnWorkIs) {
+    void* blocking = nullptr;
+    ASSERT_EQ(driver().stream_create(&blocking, 0), kSuccess);
+    Gate gate;
+    ASSERT_EQ(driver().host_function(nullptr, &Gate::wait, &gate), kSuccess);
+    EXPECT_EQ(driver().stream_query(blocking), kSuccess) << "it has no work that would wait for the default stream";
+    EXPECT_EQ(driver().stream_synchronize(blocking), kSuccess);
+    EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+    gate.open = true;
+    EXPECT_EQ(driver().stream_synchronize(nullptr), kSuccess);
+    EXPECT_EQ(driver().stream_query(nullptr), kSuccess);
+    EXPECT_EQ(driver().stream_destroy(blocking), kSuccess);
+}
+
+TEST_F(EmulatedCuda, AnEventStandsForAllWorkOfAContext) {
+    constexpr int kUnsupported = 900, kInvalidated = 901, kRelaxed = 2;
+    void *context = nullptr, *other = nullptr;
+    ASSERT_EQ(driver().get_current(&context), kSuccess);
+    ASSERT_EQ(driver().retain(&other, 1), kSuccess);
+    std::array<void*, 2> streams{};
+    for (void*& stream : streams)
+        ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    void *event = nullptr, *plain = nullptr, *graph = nullptr;
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    ASSERT_EQ(driver().event_create(&plain, 0), kSuccess);
+    ASSERT_EQ(driver().record_context(context, event), kSuccess);
+    EXPECT_EQ(driver().event_query(event), kSuccess) << "there is no work";
+    std::array<Gate, 2> gates;
+    ASSERT_EQ(driver().host_function(streams[0], &Gate::wait, &gates[0]), kSuccess);
+    ASSERT_EQ(driver().host_function(streams[1], &Gate::wait, &gates[1]), kSuccess);
+    ASSERT_EQ(driver().record_context(context, event), kSuccess);
+    Gate later;
+    ASSERT_EQ(driver().host_function(streams[0], &Gate::wait, &later), kSuccess);
+    EXPECT_EQ(driver().event_query(event), kNotReady);
+    void* third = nullptr;
+    ASSERT_EQ(driver().stream_create(&third, 1), kSuccess);
+    ASSERT_EQ(driver().stream_wait(third, event, 0), kSuccess);
+    gates[0].open = true;
+    EXPECT_EQ(driver().event_query(event), kNotReady) << "the other stream";
+    EXPECT_EQ(driver().stream_query(third), kNotReady);
+    gates[1].open = true;
+    EXPECT_EQ(driver().event_synchronize(event), kSuccess);
+    EXPECT_EQ(driver().event_query(event), kSuccess) << "what came later does not count";
+    EXPECT_EQ(driver().stream_synchronize(third), kSuccess);
+    float milliseconds = 0;
+    ASSERT_EQ(driver().event_record(plain, third), kSuccess);
+    ASSERT_EQ(driver().event_synchronize(plain), kSuccess);
+    EXPECT_EQ(driver().event_elapsed(&milliseconds, event, plain), kInvalidHandle) << "it has no time";
+    later.open = true;
+
+    EXPECT_EQ(driver().record_context(other, event), kInvalidHandle) << "an event of another context";
+    EXPECT_EQ(driver().record_context(nullptr, event), kInvalidContext);
+    EXPECT_EQ(driver().record_context(context, nullptr), kInvalidHandle);
+    ASSERT_EQ(driver().begin_capture(third, kRelaxed), kSuccess);
+    EXPECT_EQ(driver().record_context(context, event), kUnsupported);
+    EXPECT_EQ(driver().end_capture(third, &graph), kInvalidated);
+    EXPECT_EQ(driver().record_context(context, event), kSuccess);
+    for (void* const stream : {streams[0], streams[1], third})
+        EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+    for (void* const made : {event, plain})
+        EXPECT_EQ(driver().event_destroy(made), kSuccess);
+    EXPECT_EQ(driver().release(1), kSuccess);
+}
+
 TEST_F(EmulatedCuda, PeerAccessIsCounted) {
     int can = -1;
     ASSERT_EQ(driver().can_access_peer(&can, 0, 1), kSuccess);
@@ -1107,6 +1166,259 @@ TEST_F(EmulatedCuda, FindsCallsByName) {
     EXPECT_EQ(driver().proc_address("cuNoSuchCall", &found, 12000, 0, &status), 500);
     EXPECT_EQ(status, 1);
     EXPECT_EQ(found, nullptr);
+}
+
+// ---- calls that wait for all work
+// ----------------------------------------------------------------------------------------
+
+namespace {
+
+std::vector<char> image_of_a_kernel() {
+    const Compiler compiler;
+    const std::string source = text_of_file(AWAKEN_KERNEL_DIRECTORY "/fill.h");
+    void* program = nullptr;
+    std::size_t size = 0;
+    EXPECT_EQ(compiler.create(&program, source.c_str(), "fill", 0, nullptr, nullptr), 0);
+    EXPECT_EQ(compiler.compile(program, 0, nullptr), 0);
+    EXPECT_EQ(compiler.image_size(program, &size), 0);
+    std::vector<char> image(size);
+    EXPECT_EQ(compiler.image(program, image.data()), 0);
+    EXPECT_EQ(compiler.destroy(&program), 0);
+    return image;
+}
+
+struct NamedCall {
+    const char* name;
+    std::function<int()> call;
+};
+
+/// Calls that wait, each for once.
+class WaitingCalls {
+  public:
+    WaitingCalls() : _image(image_of_a_kernel()) {
+        int (*runtime_free)(void*) = nullptr;
+        int (*runtime_free_host)(void*) = nullptr;
+        int (*runtime_unregister)(void*) = nullptr;
+        int (*load_ex)(void**, const void*, unsigned, int*, void**) = nullptr;
+        const Library runtime("libcudart.so.13");
+        runtime.bind(runtime_free, "cudaFree");
+        runtime.bind(runtime_free_host, "cudaFreeHost");
+        runtime.bind(runtime_unregister, "cudaHostUnregister");
+        driver().library.bind(load_ex, "cuModuleLoadDataEx");
+        for (Pointer& memory : _memory)
+            EXPECT_EQ(driver().allocate(&memory, 4096), kSuccess);
+        for (void*& memory : _pinned)
+            EXPECT_EQ(driver().allocate_host(&memory, 4096, 0), kSuccess);
+        for (std::vector<char>& memory : _registered) {
+            memory.resize(64);
+            EXPECT_EQ(driver().register_host(memory.data(), memory.size(), 0), kSuccess);
+        }
+        EXPECT_EQ(driver().module_load(&_module, _image.data()), kSuccess);
+        calls = {
+            {"cuMemFree", [this] { return driver().free(_memory[0]); }},
+            {"cuMemFreeHost", [this] { return driver().free_host(_pinned[0]); }},
+            {"cuMemHostUnregister", [this] { return driver().unregister_host(_registered[0].data()); }},
+            {"cuModuleLoadData", [this] { return driver().module_load(&_loaded[0], _image.data()); }},
+            {"cuModuleLoadDataEx",
+             [this, load_ex] { return load_ex(&_loaded[1], _image.data(), 0, nullptr, nullptr); }},
+            {"cuModuleUnload", [this] { return driver().module_unload(_module); }},
+            {"cudaFree", [this, runtime_free] { return runtime_free(reinterpret_cast<void*>(_memory[1])); }},
+            {"cudaFreeHost", [this, runtime_free_host] { return runtime_free_host(_pinned[1]); }},
+            {"cudaHostUnregister", [this, runtime_unregister] { return runtime_unregister(_registered[1].data()); }},
+        };
+    }
+    ~WaitingCalls() {
+        for (void* const module : _loaded)
+            EXPECT_EQ(driver().module_unload(module), kSuccess);
+    }
+    WaitingCalls(const WaitingCalls&) = delete;
+    WaitingCalls& operator=(const WaitingCalls&) = delete;
+
+    std::vector<NamedCall> calls;
+
+  private:
+    std::vector<char> _image;
+    std::array<Pointer, 2> _memory{};
+    std::array<void*, 2> _pinned{}, _loaded{};
+    std::array<std::vector<char>, 2> _registered;
+    void* _module = nullptr;
+};
+
+/// A call of another thread, in the same context.
+std::function<int()> on_this_context(std::function<int()> call) {
+    void* context = nullptr;
+    EXPECT_EQ(driver().get_current(&context), kSuccess);
+    return [context, call = std::move(call)] {
+        const int result = driver().set_current(context);
+        return result == kSuccess ? call() : result;
+    };
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
+    WaitingCalls waiting;
+    const std::vector<char> image = image_of_a_kernel();
+    void *busy = nullptr, *stream = nullptr, *event = nullptr, *module = nullptr, *function = nullptr;
+    ASSERT_EQ(driver().stream_create(&busy, 1), kSuccess);
+    ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    ASSERT_EQ(driver().module_load(&module, image.data()), kSuccess);
+    ASSERT_EQ(driver().module_function(&function, module, "awaken_fill_pattern"), kSuccess);
+    Pointer memory = allocate(4096);
+    std::vector<char> host(64);
+    const std::function<int()> held_up[] = {
+        [&] { return driver().copy_async(memory, memory + 64, 64, stream); },
+        [&] { return driver().to_host(host.data(), memory, 64); },
+        [&] { return driver().fill_async(memory + 1024, 1, 64, stream); },
+        [&] { return driver().event_record(event, stream); },
+        [&] { return driver().event_query(event) == kInvalidHandle ? 1 : 0; },
+        [&] { return driver().stream_wait(stream, event, 0); },
+        [&] {
+            unsigned long long bytes = 64, seed = 1, first = 0;
+            Pointer target = memory + 2048;
+            void* arguments[] = {&target, &bytes, &seed, &first};
+            return driver().launch(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr);
+        },
+        [&] {
+            Pointer address = 0;
+            const int result = driver().allocate(&address, 64);
+            return result == kSuccess ? driver().free(address) : result;
+        },
+        [&] {
+            void* address = nullptr;
+            const int result = driver().allocate_host(&address, 64, 0);
+            return result == kSuccess ? driver().free_host(address) : result;
+        },
+        [&] {
+            void* made = nullptr;
+            const int result = driver().stream_create(&made, 1);
+            return result == kSuccess ? driver().stream_destroy(made) : result;
+        },
+        [&] {
+            void* made = nullptr;
+            const int result = driver().event_create(&made, 0);
+            return result == kSuccess ? driver().event_destroy(made) : result;
+        },
+    };
+    for (const NamedCall& waiter : waiting.calls) {
+        SCOPED_TRACE(waiter.name);
+        Gate gate;
+        ASSERT_EQ(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
+        const BackgroundCall call(on_this_context(waiter.call));
+        EXPECT_TRUE(waits_for_all_work(call));
+        // These do not care.
+        Handle handle{};
+        Pointer opened = 0;
+        EXPECT_EQ(driver().ipc_get(&handle, memory), kSuccess);
+        EXPECT_EQ(driver().ipc_open(&opened, handle, 1), kInvalidContext);
+        EXPECT_EQ(attribute_of<unsigned>(memory, kMemoryType), 2U);
+        EXPECT_EQ(driver().stream_query(stream), kSuccess);
+        EXPECT_EQ(driver().stream_query(busy), kNotReady);
+        std::vector<std::unique_ptr<BackgroundCall>> others;
+        for (const std::function<int()>& other : held_up)
+            others.push_back(std::make_unique<BackgroundCall>(on_this_context(other)));
+        const auto any_returned = [&] {
+            return std::any_of(others.begin(), others.end(), [](const auto& other) { return other->returned(); });
+        };
+        while (waiting_threads().held_up < others.size() && !any_returned())
+            std::this_thread::yield();
+        for (std::size_t other = 0; other < others.size(); ++other)
+            EXPECT_FALSE(others[other]->returned()) << other;
+        EXPECT_FALSE(call.returned());
+        gate.open = true;
+        EXPECT_EQ(call.result(), kSuccess);
+        for (std::size_t other = 0; other < others.size(); ++other)
+            EXPECT_EQ(others[other]->result(), kSuccess) << other;
+    }
+    // Another context of the device is another matter.
+    Gate gate;
+    ASSERT_EQ(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
+    int (*create_context)(void**, unsigned, int) = nullptr;
+    int (*destroy_context)(void*) = nullptr;
+    driver().library.bind(create_context, "cuCtxCreate_v2");
+    driver().library.bind(destroy_context, "cuCtxDestroy_v2");
+    void* own = nullptr;
+    ASSERT_EQ(create_context(&own, 0, 0), kSuccess);
+    Pointer elsewhere = 0;
+    EXPECT_EQ(driver().allocate(&elsewhere, 64), kSuccess);
+    EXPECT_EQ(driver().free(elsewhere), kSuccess);
+    EXPECT_EQ(destroy_context(own), kSuccess);
+    gate.open = true;
+    ASSERT_EQ(driver().synchronize(), kSuccess);
+    EXPECT_EQ(driver().module_unload(module), kSuccess);
+    EXPECT_EQ(driver().free(memory), kSuccess);
+    EXPECT_EQ(driver().event_destroy(event), kSuccess);
+    for (void* const made : {busy, stream})
+        EXPECT_EQ(driver().stream_destroy(made), kSuccess);
+}
+
+SCENARIO(close_waits) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    int (*runtime_close)(void*) = nullptr;
+    Library("libcudart.so.12").bind(runtime_close, "cudaIpcCloseMemHandle");
+    for (const bool by_runtime : {false, true}) {
+        Pointer address = 0;
+        void* busy = nullptr;
+        REQUIRE_EQUAL(driver().ipc_open(&address, handle, 1), kSuccess);
+        REQUIRE_EQUAL(driver().stream_create(&busy, 1), kSuccess);
+        Gate gate;
+        REQUIRE_EQUAL(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
+        const BackgroundCall call(on_this_context([&] {
+            return by_runtime ? runtime_close(reinterpret_cast<void*>(address)) : driver().ipc_close(address);
+        }));
+        const bool waited = waits_for_all_work(call);
+        gate.open = true;
+        REQUIRE_EQUAL(waited, true);
+        REQUIRE_EQUAL(call.result(), kSuccess);
+    }
+    return 0;
+}
+
+TEST_F(EmulatedCuda, ClosingAnImportWaitsForAllWork) {
+    const Pointer address = allocate(4096);
+    Handle handle{};
+    ASSERT_EQ(driver().ipc_get(&handle, address), kSuccess);
+    const Outcome outcome = run_scenario("close_waits", {}, {to_text(handle.bytes, sizeof handle.bytes)});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    ASSERT_EQ(driver().free(address), kSuccess);
+}
+
+SCENARIO(refuses_to_wait) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    WaitingCalls waiting;
+    void* busy = nullptr;
+    REQUIRE_EQUAL(driver().stream_create(&busy, 1), kSuccess);
+    Gate gate;
+    REQUIRE_EQUAL(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
+    for (int round = 0; round < 2; ++round) {
+        for (const NamedCall& waiter : waiting.calls)
+            REQUIRE_EQUAL(waiter.call(), kNotReady);
+    }
+    gate.open = true;
+    REQUIRE_EQUAL(driver().stream_synchronize(busy), kSuccess);
+    for (const NamedCall& waiter : waiting.calls)
+        REQUIRE_EQUAL(waiter.call(), kSuccess);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, RefusesToWaitForAllWorkWhenAsked) {
+    const Outcome outcome =
+        run_scenario("refuses_to_wait", {{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_EMULATE_BUSY", "error"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    std::size_t lines = 0;
+    for (const char* name :
+         {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuModuleLoadData", "cuModuleLoadDataEx",
+          "cuModuleUnload", "cudaFree", "cudaFreeHost", "cudaHostUnregister"}) {
+        const std::string words = ": " + std::string(name) + " was called while there was unfinished work";
+        const std::size_t at = outcome.output.find(words);
+        EXPECT_NE(at, std::string::npos) << outcome.output;
+        EXPECT_EQ(outcome.output.find(words, at + 1), std::string::npos) << "said twice: " << name;
+        ++lines;
+    }
+    EXPECT_EQ(static_cast<std::size_t>(std::count(outcome.output.begin(), outcome.output.end(), '\n')), lines);
 }
 
 // ---- the run-time library
