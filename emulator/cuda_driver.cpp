@@ -109,14 +109,21 @@ CUresult on_stream(CUstream handle, Body&& body) noexcept {
     });
 }
 
-/// For calls that give work to a stream, or wait for it: work of the default stream is refused while a stream that it
-/// waits for is captured.
+/// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
 template <typename Body>
-CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
+CUresult on_allowed_stream(CUstream handle, Body&& body) noexcept {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        stream->context().enter();
         const Error error = default_stream_allowed(*stream);
         return error == Error::success ? body(stream) : error;
+    });
+}
+
+/// For calls that give work to a stream: the same, held up as above.
+template <typename Body>
+CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        stream->context().enter();
+        return body(stream);
     });
 }
 
@@ -133,9 +140,7 @@ template <typename Body>
 CUresult on_event(CUevent handle, Body&& body) noexcept {
     return call([&] {
         const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event) return Error::invalid_handle;
-        event->context().enter();
-        return body(*event);
+        return event ? body(*event) : Error::invalid_handle;
     });
 }
 
@@ -513,7 +518,7 @@ AWAKEN_EXPORT CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxSynchronize() {
-    return in_context([](Context& context) { return synchronize(context); });
+    return in_entered_context([](Context& context) { return synchronize(context); });
 }
 
 AWAKEN_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -669,7 +674,7 @@ AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, in
 
 AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                                                CUstream stream) {
-    return work_on_stream(stream, [&](const std::shared_ptr<Stream>&) {
+    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>&) {
         std::shared_ptr<Pool> pool;
         if (!address || pool_of(handle, pool) != Error::success) return Error::invalid_value;
         std::uintptr_t allocated = 0;
@@ -680,7 +685,7 @@ AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
@@ -690,8 +695,8 @@ AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, 
 }
 
 AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-    return work_on_stream(handle,
-                          [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, address); });
+    return on_allowed_stream(handle,
+                             [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, address); });
 }
 
 AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
@@ -1048,13 +1053,14 @@ AWAKEN_EXPORT CUresult cuStreamQuery(CUstream handle) {
 }
 
 AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
-    return work_on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
+        if (!found->done()) stream->context().enter();
         wait_in_stream(*stream, *found);
         return Error::success;
     });
@@ -1087,8 +1093,10 @@ AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
 }
 
 AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
-    return on_event(
-        handle, [&](const Event&) { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
+    return on_event(handle, [&](const Event& event) {
+        event.context().enter();
+        return core().events.remove(handle) ? Error::success : Error::invalid_handle;
+    });
 }
 
 AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
@@ -1167,7 +1175,7 @@ AWAKEN_EXPORT CUresult cuModuleUnload(CUmodule module) {
 }
 
 AWAKEN_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    return in_context([&](Context&) {
+    return in_entered_context([&](Context&) {
         if (!function || !name) return Error::invalid_value;
         const void* found = nullptr;
         const Error error = find_function(module, name, found);

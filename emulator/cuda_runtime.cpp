@@ -122,7 +122,7 @@ cudaError_t on_stream(cudaStream_t handle, Body&& body) noexcept {
     });
 }
 
-/// For calls that give work to a stream or wait for it: held up like the above.
+/// For calls that give work to a stream: held up like the above.
 template <typename Body>
 cudaError_t work_on_stream(cudaStream_t handle, Body&& body) noexcept {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
@@ -135,9 +135,7 @@ template <typename Body>
 cudaError_t on_event(cudaEvent_t handle, Body&& body) noexcept {
     return call([&] {
         const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event) return Error::invalid_handle;
-        event->context().enter();
-        return body(*event);
+        return event ? body(*event) : Error::invalid_handle;
     });
 }
 
@@ -318,7 +316,7 @@ AWAKEN_EXPORT cudaError_t cudaGetDeviceFlags(unsigned* flags) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceSynchronize() {
-    return in_context([](Context& context) { return synchronize(context); });
+    return in_entered_context([](Context& context) { return synchronize(context); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceReset() {
@@ -541,7 +539,7 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
 
 AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPool_t handle,
                                                   cudaStream_t stream) {
-    return work_on_stream(stream, [&](const std::shared_ptr<Stream>&) {
+    return on_stream(stream, [&](const std::shared_ptr<Stream>&) {
         const std::shared_ptr<Pool> pool = core().pools.find(handle);
         if (!address || !pool) return Error::invalid_value;
         std::uintptr_t allocated = 0;
@@ -552,7 +550,7 @@ AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t by
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cudaStream_t handle) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
@@ -562,8 +560,8 @@ AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cud
 }
 
 AWAKEN_EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t handle) {
-    return work_on_stream(
-        handle, [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
+    return on_stream(handle,
+                     [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
@@ -796,16 +794,17 @@ AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-    return work_on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
 }
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
+        if (!found->done()) stream->context().enter();
         wait_in_stream(*stream, *found);
         return Error::success;
     });
@@ -841,8 +840,10 @@ AWAKEN_EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
-    return on_event(
-        handle, [&](const Event&) { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
+    return on_event(handle, [&](const Event& event) {
+        event.context().enter();
+        return core().events.remove(handle) ? Error::success : Error::invalid_handle;
+    });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {

@@ -1265,6 +1265,10 @@ TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
     ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
     ASSERT_EQ(driver().module_load(&module, image.data()), kSuccess);
     ASSERT_EQ(driver().module_function(&function, module, "awaken_fill_pattern"), kSuccess);
+    void *context = nullptr, *context_event = nullptr, *old_event = nullptr;
+    ASSERT_EQ(driver().get_current(&context), kSuccess);
+    ASSERT_EQ(driver().event_create(&context_event, 0), kSuccess);
+    ASSERT_EQ(driver().event_create(&old_event, 0), kSuccess);
     Pointer memory = allocate(4096);
     std::vector<char> host(64);
     const std::function<int()> held_up[] = {
@@ -1272,8 +1276,17 @@ TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
         [&] { return driver().to_host(host.data(), memory, 64); },
         [&] { return driver().fill_async(memory + 1024, 1, 64, stream); },
         [&] { return driver().event_record(event, stream); },
-        [&] { return driver().event_query(event) == kInvalidHandle ? 1 : 0; },
-        [&] { return driver().stream_wait(stream, event, 0); },
+        [&] { return driver().record_context(context, context_event); },
+        [&] { return driver().host_function(stream, [](void*) {}, nullptr); },
+        [&] {
+            void* found = nullptr;
+            return driver().module_function(&found, module, "awaken_fill_pattern");
+        },
+        [&] {
+            Pointer address = 0;
+            const int result = driver().allocate_managed(&address, 64, 1);
+            return result == kSuccess ? driver().free(address) : result;
+        },
         [&] {
             unsigned long long bytes = 64, seed = 1, first = 0;
             Pointer target = memory + 2048;
@@ -1315,6 +1328,12 @@ TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
         EXPECT_EQ(attribute_of<unsigned>(memory, kMemoryType), 2U);
         EXPECT_EQ(driver().stream_query(stream), kSuccess);
         EXPECT_EQ(driver().stream_query(busy), kNotReady);
+        EXPECT_EQ(driver().stream_synchronize(stream), kSuccess);
+        EXPECT_EQ(driver().event_query(old_event), kSuccess);
+        EXPECT_EQ(driver().event_synchronize(old_event), kSuccess);
+        EXPECT_EQ(driver().stream_wait(stream, old_event, 0), kSuccess);
+        EXPECT_EQ(driver().allocate_async(&opened, 64, stream), kSuccess);
+        EXPECT_EQ(driver().free_async(opened, stream), kSuccess);
         std::vector<std::unique_ptr<BackgroundCall>> others;
         for (const std::function<int()>& other : held_up)
             others.push_back(std::make_unique<BackgroundCall>(on_this_context(other)));
@@ -1330,6 +1349,7 @@ TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
         EXPECT_EQ(call.result(), kSuccess);
         for (std::size_t other = 0; other < others.size(); ++other)
             EXPECT_EQ(others[other]->result(), kSuccess) << other;
+        ASSERT_EQ(driver().synchronize(), kSuccess);
     }
     // Another context of the device is another matter.
     Gate gate;
@@ -1348,7 +1368,8 @@ TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
     ASSERT_EQ(driver().synchronize(), kSuccess);
     EXPECT_EQ(driver().module_unload(module), kSuccess);
     EXPECT_EQ(driver().free(memory), kSuccess);
-    EXPECT_EQ(driver().event_destroy(event), kSuccess);
+    for (void* const made : {event, context_event, old_event})
+        EXPECT_EQ(driver().event_destroy(made), kSuccess);
     for (void* const made : {busy, stream})
         EXPECT_EQ(driver().stream_destroy(made), kSuccess);
 }
