@@ -54,6 +54,7 @@ std::atomic<bool> initialised{false};
 Error ready() noexcept {
     return guarded([] {
         if (!initialised.load(std::memory_order_acquire)) return Error::not_initialized;
+        if (called_from_host_function()) return Error::not_permitted;
         return core().availability(Vendor::cuda);
     });
 }
@@ -1069,7 +1070,7 @@ AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigne
 AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* argument) {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
-        call_in_stream(*stream, function, argument);
+        call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
 }
@@ -1079,7 +1080,8 @@ AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUs
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
-        stream->submit([=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
+        call_in_stream(*stream,
+                       [=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
         return Error::success;
     });
 }

@@ -96,6 +96,7 @@ cudaError_t call(Body&& body) noexcept {
         const Error error = core().availability(Vendor::cuda);
         // A wrong environment means that the runtime cannot start.
         if (error == Error::invalid_value) return Error::not_initialized;
+        if (called_from_host_function()) return Error::not_permitted;
         return error == Error::success ? body() : error;
     }));
 }
@@ -813,7 +814,7 @@ AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e
 AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* argument) {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
-        call_in_stream(*stream, function, argument);
+        call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
 }
@@ -823,7 +824,8 @@ AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*func
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
-        stream->submit([=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
+        call_in_stream(*stream,
+                       [=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
         return Error::success;
     });
 }

@@ -108,6 +108,8 @@ hipError_t call(Body&& body) noexcept {
     return result(guarded([&] {
         const Error error = core().availability(Vendor::hip);
         if (error == Error::invalid_value) return Error::not_initialized;
+        // HIP forbids these calls and names no error for them; it has none like CUDA's "not permitted".
+        if (called_from_host_function()) return Error::not_supported;
         return error == Error::success ? body() : error;
     }));
 }
@@ -1168,7 +1170,8 @@ AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*functio
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
-        stream->submit([=, &context] { function(handle, static_cast<hipError_t>(context.sticky.load()), argument); });
+        call_in_stream(*stream,
+                       [=, &context] { function(handle, static_cast<hipError_t>(context.sticky.load()), argument); });
         return Error::success;
     });
 }
@@ -1176,7 +1179,7 @@ AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*functio
 AWAKEN_EXPORT hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(void*), void* argument) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
-        call_in_stream(*stream, function, argument);
+        call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
 }

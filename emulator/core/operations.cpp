@@ -346,8 +346,28 @@ void wait_in_stream(Stream& stream, const Event& event) {
     stream.submit([] {}, Start::prompt, event.tickets());
 }
 
-void call_in_stream(Stream& stream, void (*function)(void*), void* argument) {
-    stream.submit([function, argument] { function(argument); });
+namespace {
+thread_local bool in_host_function = false;
+}
+
+void call_in_stream(Stream& stream, Work function) {
+    stream.submit([function = std::move(function)] {
+        in_host_function = true;
+        function();
+        in_host_function = false;
+    });
+}
+
+bool called_from_host_function() {
+    static std::atomic<bool> told{false};
+    if (in_host_function && !told.exchange(true)) {
+        std::fputs(
+            "awaken emulator: a host function or stream callback made a call of the GPU's library, which drivers do "
+            "not "
+            "permit; let another thread make it\n",
+            stderr);
+    }
+    return in_host_function;
 }
 
 bool can_access_peer(int device, int peer) {

@@ -70,7 +70,9 @@ struct FillRequest {
 [[nodiscard]] Error synchronize(const Event& event);
 void wait_in_stream(Stream& stream, const Event& event);
 /// A function of the program, run in the stream's order on the stream's thread.
-void call_in_stream(Stream& stream, void (*function)(void*), void* argument);
+void call_in_stream(Stream& stream, Work function);
+/// Whether the calling thread is in such a function, from where drivers permit no calls. Says so once on stderr.
+[[nodiscard]] bool called_from_host_function();
 
 [[nodiscard]] bool can_access_peer(int device, int peer);
 [[nodiscard]] Error enable_peer(Context& context, int peer);

@@ -1168,6 +1168,78 @@ TEST_F(EmulatedCuda, FindsCallsByName) {
     EXPECT_EQ(found, nullptr);
 }
 
+// ---- host functions
+// -----------------------------------------------------------------------------------------------------------
+
+TEST_F(EmulatedCuda, HostFunctionsMayNotCallTheDriver) {
+    constexpr int kNotPermitted = 800;
+    int (*runtime_malloc)(void**, std::size_t) = nullptr;
+    int (*runtime_host_function)(void*, void (*)(void*), void*) = nullptr;
+    int (*runtime_callback)(void*, void (*)(void*, int, void*), void*, unsigned) = nullptr;
+    int (*callback)(void*, void (*)(void*, int, void*), void*, unsigned) = nullptr;
+    const Library runtime("libcudart.so.12");
+    runtime.bind(runtime_malloc, "cudaMalloc");
+    runtime.bind(runtime_host_function, "cudaLaunchHostFunc");
+    runtime.bind(runtime_callback, "cudaStreamAddCallback");
+    driver().library.bind(callback, "cuStreamAddCallback");
+    Pointer memory = allocate(64);
+    void *stream = nullptr, *event = nullptr;
+    ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    unsigned type = 0;
+    const std::array<int, 1> wanted{kMemoryType};
+    std::array<void*, 1> places{&type};
+    void* made = nullptr;
+    int number = 0;
+    const std::vector<std::function<int()>> refused{
+        [&] { return driver().attribute(&type, kMemoryType, memory); },
+        [&] { return driver().attributes(1, wanted.data(), places.data(), memory); },
+        [&] { return driver().device_count(&number); },
+        [&] { return driver().get_current(&made); },
+        [&] { return driver().stream_query(stream); },
+        [&] { return driver().event_query(event); },
+        [&] { return driver().event_record(event, stream); },
+        [&] { return driver().copy_async(memory, memory + 32, 32, stream); },
+        [&] { return driver().free(memory); },
+        [&] { return runtime_malloc(&made, 64); },
+    };
+    const std::vector<std::function<int()>> permitted{
+        [&] { return driver().init(0); },
+        [&] { return driver().exchange_capture_mode(&number); },
+    };
+    struct Inside {
+        const std::vector<std::function<int()>>&refused, &permitted;
+        std::vector<int> results;
+        void run() {
+            for (const auto* const calls : {&refused, &permitted}) {
+                for (const auto& call : *calls)
+                    results.push_back(call());
+            }
+        }
+    };
+    std::vector<int> expected(refused.size(), kNotPermitted);
+    expected.resize(refused.size() + permitted.size(), kSuccess);
+    const auto function = [](void* inside) { static_cast<Inside*>(inside)->run(); };
+    const auto called_back = [](void*, int, void* inside) { static_cast<Inside*>(inside)->run(); };
+    const std::function<int(Inside&)> ways[] = {
+        [&](Inside& inside) { return driver().host_function(stream, function, &inside); },
+        [&](Inside& inside) { return callback(stream, called_back, &inside, 0); },
+        [&](Inside& inside) { return runtime_host_function(stream, function, &inside); },
+        [&](Inside& inside) { return runtime_callback(stream, called_back, &inside, 0); },
+    };
+    for (const auto& way : ways) {
+        Inside inside{refused, permitted, {}};
+        ASSERT_EQ(way(inside), kSuccess);
+        ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+        EXPECT_EQ(inside.results, expected) << &way - ways;
+        EXPECT_EQ(driver().fill_async(memory, 1, 64, stream), kSuccess) << "what comes after is permitted";
+    }
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    EXPECT_EQ(driver().event_destroy(event), kSuccess);
+    EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(driver().free(memory), kSuccess);
+}
+
 // ---- calls that wait for all work
 // ----------------------------------------------------------------------------------------
 

@@ -315,6 +315,39 @@ TEST(EmulatedHip, WhatWaitsForAllWorkLocksNothing) {
     EXPECT_EQ(hip().stream_destroy(busy), kSuccess);
 }
 
+TEST(EmulatedHip, HostFunctionsMayNotCallTheRuntime) {
+    constexpr int kNotSupported = 801;
+    int (*callback)(void*, void (*)(void*, int, void*), void*, unsigned) = nullptr;
+    hip().library.bind(callback, "hipStreamAddCallback");
+    void *memory = nullptr, *stream = nullptr;
+    ASSERT_EQ(hip().allocate(&memory, 64), kSuccess);
+    ASSERT_EQ(hip().stream_create(&stream, 1), kSuccess);
+    struct Inside {
+        void *memory, *stream;
+        int query = -1, attributes = -1, free = -1;
+        void run() {
+            Attributes found{};
+            query = hip().query(stream);
+            attributes = hip().attributes(&found, memory);
+            free = hip().free(memory);
+        }
+    };
+    Inside by_function{memory, stream}, by_callback{memory, stream};
+    ASSERT_EQ(
+        hip().host_function(stream, [](void* inside) { static_cast<Inside*>(inside)->run(); }, &by_function), kSuccess);
+    ASSERT_EQ(callback(
+                  stream, [](void*, int, void* inside) { static_cast<Inside*>(inside)->run(); }, &by_callback, 0),
+              kSuccess);
+    ASSERT_EQ(hip().stream_synchronize(stream), kSuccess);
+    for (const Inside& inside : {by_function, by_callback}) {
+        EXPECT_EQ(inside.query, kNotSupported);
+        EXPECT_EQ(inside.attributes, kNotSupported);
+        EXPECT_EQ(inside.free, kNotSupported);
+    }
+    EXPECT_EQ(hip().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(hip().free(memory), kSuccess);
+}
+
 SCENARIO(close_waits) {
     Handle handle{};
     from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
