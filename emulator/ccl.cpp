@@ -446,7 +446,7 @@ Failure check_buffer(const Communicator& communicator, std::uintptr_t address, s
     if (bytes == 0) return {};
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (allocation == nullptr && core().configuration().faults.pageable_memory) return {};
-    if (allocation == nullptr || !allocation->contains(address, bytes)) {
+    if (allocation == nullptr || !core().memory().reachable(*allocation, address, bytes, communicator.context.device)) {
         return invalid(std::string(what) + " is not memory that the GPU runtime knows, or ends before the data does");
     }
     if (allocation->on_device() && allocation->device != communicator.context.device) {

@@ -43,6 +43,21 @@ struct CUmemPoolProps {
 };
 static_assert(sizeof(CUmemPoolProps) == 88);
 
+struct CUmemAllocationProp {
+    int type;
+    int handle_types;
+    CUmemLocation location;
+    void* windows;
+    unsigned char flags[8];
+};
+static_assert(sizeof(CUmemAllocationProp) == 32);
+struct CUmemAccessDesc {
+    CUmemLocation location;
+    int flags;
+};
+static_assert(sizeof(CUmemAccessDesc) == 12);
+using CUmemGenericAllocationHandle = unsigned long long;
+
 constexpr int kDriverVersion = 13000;
 constexpr int kMemoryTypeHost = 1;
 constexpr int kMemoryTypeDevice = 2;
@@ -585,6 +600,7 @@ AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* s
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation || allocation->kind == MemoryKind::registered) return Error::not_found;
+        if (allocation->kind == MemoryKind::mapped && allocation->access == 0) return Error::not_found;
         if (base) *base = allocation->base;
         if (size) *size = allocation->size;
         return Error::success;
@@ -668,6 +684,174 @@ AWAKEN_EXPORT CUresult cuMemAdvise(CUdeviceptr address, std::size_t, int, CUdevi
 }
 AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, int advice, CUmemLocation location) {
     return cuMemAdvise(address, bytes, advice, location.id);
+}
+
+// ---- addresses and physical memory apart
+// ---------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int kPosixFile = 1;
+constexpr int kAccessNone = 0;
+constexpr int kAccessRead = 1;
+constexpr int kAccessReadWrite = 3;
+
+Error check(const CUmemAllocationProp* properties) {
+    constexpr int kPinned = 1;
+    if (!properties || properties->type != kPinned) return Error::invalid_value;
+    if (properties->location.type != kLocationDevice) return Error::not_supported;
+    if (!core().valid_device(properties->location.id)) return Error::invalid_device;
+    return properties->handle_types == 0 || properties->handle_types == kPosixFile ? Error::success
+                                                                                   : Error::not_supported;
+}
+
+CUmemGenericAllocationHandle give_handle(std::shared_ptr<Physical> physical) {
+    return number(core().physicals.add(std::move(physical)));
+}
+
+template <typename Body>
+CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept {
+    return call([&] {
+        const std::shared_ptr<Physical> physical = core().physicals.find(pointer(handle));
+        return physical ? body(physical) : Error::invalid_value;
+    });
+}
+
+}  // namespace
+
+AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp* properties,
+                                                     int option) {
+    return call([&] {
+        if (!granularity || option < 0 || option > 1) return Error::invalid_value;
+        if (const Error error = check(properties); error != Error::success) return error;
+        *granularity = kPhysicalGranularity;
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr,
+                                           unsigned long long flags) {
+    return call([&] {
+        if (!address || flags != 0) return Error::invalid_value;
+        std::uintptr_t reserved = 0;
+        const Error error = core().memory().reserve_addresses(bytes, alignment, reserved);
+        if (error == Error::success) *address = reserved;
+        return error;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
+    return call([&] { return core().memory().free_addresses(address, bytes); });
+}
+
+AWAKEN_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                                   const CUmemAllocationProp* properties, unsigned long long flags) {
+    return call([&] {
+        if (!handle || flags != 0) return Error::invalid_value;
+        if (const Error error = check(properties); error != Error::success) return error;
+        std::shared_ptr<Physical> physical;
+        const Error error = core().memory().create_physical(
+            properties->location.id, bytes, static_cast<unsigned long long>(properties->handle_types), physical);
+        if (error == Error::success) *handle = give_handle(std::move(physical));
+        return error;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
+        if (--physical->references == 0) core().physicals.remove(pointer(handle));
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+    return call([&] {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
+        if (!handle || !allocation || allocation->kind != MemoryKind::mapped) return Error::invalid_value;
+        // The program may have released its last handle.
+        if (allocation->physical->references++ == 0) core().physicals.add(allocation->physical);
+        *handle = number(allocation->physical.get());
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                              CUmemGenericAllocationHandle handle) {
+    return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
+        if (!properties) return Error::invalid_value;
+        *properties = {1, static_cast<int>(physical->handle_types), {kLocationDevice, physical->device}, nullptr, {}};
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset,
+                                CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
+        if (flags != 0 || offset != 0) return Error::invalid_value;
+        return core().memory().map(address, bytes, physical);
+    });
+}
+
+/// The driver waits for nothing here: the program must have seen the end of what uses the memory.
+AWAKEN_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
+    return call([&] { return core().memory().unmap(address, bytes); });
+}
+
+AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions,
+                                      std::size_t count) {
+    return call([&] {
+        if (!descriptions || count == 0) return Error::invalid_value;
+        const std::shared_ptr<Allocation> first = core().memory().find(address);
+        if (!first || first->kind != MemoryKind::mapped) return Error::invalid_value;
+        for (std::size_t i = 0; i < count; ++i) {
+            const CUmemAccessDesc& description = descriptions[i];
+            const int device = description.location.id;
+            if (description.location.type != kLocationDevice || description.flags == kAccessRead) {
+                return Error::not_supported;
+            }
+            if (!core().valid_device(device)) return Error::invalid_device;
+            if (device != first->device && !can_access_peer(device, first->device)) return Error::invalid_device;
+            if (description.flags != kAccessNone && description.flags != kAccessReadWrite) return Error::invalid_value;
+            const Error error =
+                core().memory().set_access(address, bytes, device, description.flags == kAccessReadWrite);
+            if (error != Error::success) return error;
+        }
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
+    return call([&] {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+        if (!flags || !location || location->type != kLocationDevice || !core().valid_device(location->id) ||
+            !allocation || allocation->kind != MemoryKind::mapped) {
+            return Error::invalid_value;
+        }
+        *flags = allocation->accessible_by(location->id) ? kAccessReadWrite : kAccessNone;
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle, int type,
+                                                    unsigned long long flags) {
+    return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
+        if (!shareable || type != kPosixFile || flags != 0) return Error::invalid_value;
+        int file = -1;
+        const Error error = Memory::export_physical(*physical, file);
+        if (error == Error::success) std::memcpy(shareable, &file, sizeof file);
+        return error;
+    });
+}
+
+/// A file descriptor is passed as if it were the pointer.
+AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable, int type) {
+    return call([&] {
+        if (!handle || type != kPosixFile) return Error::invalid_value;
+        std::shared_ptr<Physical> physical;
+        const Error error = core().memory().import_physical(static_cast<int>(number(shareable)), physical);
+        if (error == Error::success) *handle = give_handle(std::move(physical));
+        return error;
+    });
 }
 
 // ---- pools
@@ -910,7 +1094,9 @@ AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attribu
             const Error error = put_pointer_attribute(allocation.get(), address, attribute, data[position],
                                                       kMemoryTypeHost, kMemoryTypeDevice);
             // This form leaves out what does not apply to the memory, where the single one fails.
-            if (error != Error::success && attribute != PointerAttribute::host_pointer) return error;
+            const bool may_not_apply =
+                attribute == PointerAttribute::host_pointer || attribute == PointerAttribute::device_pointer;
+            if (error != Error::success && !may_not_apply) return error;
         }
         return Error::success;
     });

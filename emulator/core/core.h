@@ -123,6 +123,7 @@ class Core {
     Registry<Stream> streams;
     Registry<Event> events;
     Registry<Pool> pools;
+    Registry<Physical> physicals;
     Registry<Module> modules;
     Registry<Function> functions;
 

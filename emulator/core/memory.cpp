@@ -44,7 +44,9 @@ std::uint64_t checksum(const IpcHandle& handle) noexcept {
     return hash;
 }
 
-/// An unnamed file for a block. Programs that keep many allocations need more descriptors than the usual soft limit.
+}  // namespace
+
+// Programs that keep many allocations need more descriptors than the usual soft limit.
 int create_file(std::size_t bytes) {
     int file = memfd_create("gpu-block", MFD_CLOEXEC);
     if (file < 0 && errno == EMFILE) {
@@ -60,8 +62,6 @@ int create_file(std::size_t bytes) {
     }
     return file;
 }
-
-}  // namespace
 
 std::uintptr_t AddressSpace::take(std::size_t size) {
     for (auto at = _free.begin(); at != _free.end(); ++at) {
@@ -341,6 +341,9 @@ void Memory::release_locked(Allocation& allocation) {
             break;
         case MemoryKind::imported:
             release_block(*allocation.block);
+            break;
+        case MemoryKind::mapped:
+            if (allocation.access != 0) unmap_block(allocation.base, allocation.size);
             break;
         case MemoryKind::registered:
             break;

@@ -30,13 +30,13 @@ bool extent_of(std::size_t width, std::size_t rows, std::size_t pitch, std::size
     return !__builtin_mul_overflow(rows - 1, pitch, &whole) && !__builtin_add_overflow(whole, width, &extent);
 }
 
-/// The memory at `address`, if all of `bytes` may be touched there.
-bool locate(std::uintptr_t address, std::size_t bytes, Place& place) {
+/// The memory at `address`, if `device` may touch all of `bytes` there.
+bool locate(std::uintptr_t address, std::size_t bytes, int device, Place& place) {
     Memory& memory = core().memory();
     place.allocation = memory.find(address);
     if (place.allocation) {
         // Pageable memory may follow registered memory; anything else ends with its allocation.
-        if (place.allocation->contains(address, bytes)) return true;
+        if (memory.reachable(*place.allocation, address, bytes, device)) return true;
         if (place.allocation->kind != MemoryKind::registered) return false;
         place.allocation = nullptr;
         return true;
@@ -165,8 +165,8 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
     }
     Place source;
     Place destination;
-    if (!locate(request.source, source_extent, source) ||
-        !locate(request.destination, destination_extent, destination)) {
+    if (!locate(request.source, source_extent, context.device, source) ||
+        !locate(request.destination, destination_extent, context.device, destination)) {
         return Error::invalid_value;
     }
     copies_given.fetch_add(1, std::memory_order_relaxed);
@@ -232,7 +232,7 @@ Error fill(Context& context, const FillRequest& request, const std::shared_ptr<S
     }
     Place place;
     // A fill needs memory that the runtime knows.
-    if (!locate(request.destination, extent, place) || place.pageable()) return Error::invalid_value;
+    if (!locate(request.destination, extent, context.device, place) || place.pageable()) return Error::invalid_value;
     const auto work = [request] { fill_rows(request); };
     if (synchrony == Synchrony::stream) {
         stream->submit(work);

@@ -915,6 +915,229 @@ TEST_F(EmulatedCuda, RefusesHandlesThatAreStaleOrForgedOrIsolated) {
     ASSERT_EQ(driver().free(keeper), kSuccess);
 }
 
+// ---- addresses and physical memory apart
+// ---------------------------------------------------------------------------------
+
+namespace {
+
+/// CUmemAllocationProp and CUmemAccessDesc.
+struct PhysicalProperties {
+    int type, handle_types, location_type, device;
+    void* windows;
+    unsigned char flags[8];
+};
+struct Access {
+    int location_type, device, flags;
+};
+using PhysicalHandle = unsigned long long;
+
+struct VirtualMemory {
+    int (*granularity)(std::size_t*, const PhysicalProperties*, int);
+    int (*reserve)(Pointer*, std::size_t, std::size_t, Pointer, unsigned long long);
+    int (*free)(Pointer, std::size_t);
+    int (*create)(PhysicalHandle*, std::size_t, const PhysicalProperties*, unsigned long long);
+    int (*release)(PhysicalHandle);
+    int (*retain)(PhysicalHandle*, void*);
+    int (*properties_of)(PhysicalProperties*, PhysicalHandle);
+    int (*map)(Pointer, std::size_t, std::size_t, PhysicalHandle, unsigned long long);
+    int (*unmap)(Pointer, std::size_t);
+    int (*set_access)(Pointer, std::size_t, const Access*, std::size_t);
+    int (*get_access)(unsigned long long*, const int*, Pointer);
+    int (*export_handle)(void*, PhysicalHandle, int, unsigned long long);
+    int (*import_handle)(PhysicalHandle*, void*, int);
+
+    VirtualMemory() {
+        const Library& library = driver().library;
+        library.bind(granularity, "cuMemGetAllocationGranularity");
+        library.bind(reserve, "cuMemAddressReserve");
+        library.bind(free, "cuMemAddressFree");
+        library.bind(create, "cuMemCreate");
+        library.bind(release, "cuMemRelease");
+        library.bind(retain, "cuMemRetainAllocationHandle");
+        library.bind(properties_of, "cuMemGetAllocationPropertiesFromHandle");
+        library.bind(map, "cuMemMap");
+        library.bind(unmap, "cuMemUnmap");
+        library.bind(set_access, "cuMemSetAccess");
+        library.bind(get_access, "cuMemGetAccess");
+        library.bind(export_handle, "cuMemExportToShareableHandle");
+        library.bind(import_handle, "cuMemImportFromShareableHandle");
+    }
+};
+
+constexpr int kPosixFile = 1;
+constexpr PhysicalProperties kOnDevice0{1, kPosixFile, 1, 0, nullptr, {}};
+constexpr Access kReadWriteByDevice0{1, 0, 3};
+constexpr std::size_t kPart = 2 * kMiB;
+
+void* as_pointer(int file) {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(file));
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, MapsPhysicalMemoryAtReservedAddresses) {
+    constexpr int kNotFound = 500, kRangeStart = 11, kRangeSize = 12, kHandleTypes = 14, kAccessFlags = 16,
+                  kMappingSize = 18, kMappingBase = 19, kBlockId = 20, kDevicePointer = 3;
+    const VirtualMemory memory;
+    std::size_t granularity = 0, free_before = 0, free_now = 0, total = 0;
+    ASSERT_EQ(memory.granularity(&granularity, &kOnDevice0, 0), kSuccess);
+    EXPECT_EQ(granularity, kPart);
+    ASSERT_EQ(driver().info(&free_before, &total), kSuccess);
+    Pointer base = 0;
+    ASSERT_EQ(memory.reserve(&base, 8 * kPart, 0, 0, 0), kSuccess);
+    ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
+    EXPECT_EQ(free_now, free_before) << "addresses take no memory";
+    std::array<PhysicalHandle, 2> handles{};
+    for (PhysicalHandle& handle : handles)
+        ASSERT_EQ(memory.create(&handle, kPart, &kOnDevice0, 0), kSuccess);
+    ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
+    EXPECT_EQ(free_before - free_now, 2 * kPart);
+    PhysicalHandle none = 0;
+    EXPECT_EQ(memory.create(&none, kPart + 1, &kOnDevice0, 0), kInvalidValue);
+    EXPECT_EQ(memory.create(&none, total + kPart, &kOnDevice0, 0), kOutOfMemory);
+    ASSERT_EQ(memory.map(base, kPart, 0, handles[0], 0), kSuccess);
+    ASSERT_EQ(memory.map(base + kPart, kPart, 0, handles[1], 0), kSuccess);
+    EXPECT_EQ(memory.map(base, kPart, 0, handles[1], 0), kInvalidValue) << "something is there";
+    EXPECT_EQ(memory.map(base + 4 * kPart, kPart / 2, 0, handles[0], 0), kNotSupported);
+    EXPECT_EQ(memory.map(base + 8 * kPart, kPart, 0, handles[0], 0), kInvalidValue) << "beyond the reservation";
+
+    // Nobody has access yet.
+    const Pointer inside = base + kPart + 8;
+    Pointer start = 0;
+    std::size_t size = 0;
+    std::uint64_t value = 0;
+    EXPECT_EQ(driver().fill(base, 1, 8), kInvalidValue);
+    EXPECT_EQ(driver().range(&start, &size, inside), kNotFound);
+    EXPECT_EQ(driver().attribute(&value, kDevicePointer, inside), kInvalidValue);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kAccessFlags), 0U);
+    EXPECT_EQ(memory.set_access(base, 4 * kPart, &kReadWriteByDevice0, 1), kInvalidValue) << "in part not mapped";
+    ASSERT_EQ(memory.set_access(base, 2 * kPart, &kReadWriteByDevice0, 1), kSuccess);
+
+    EXPECT_EQ(attribute_of<void*>(inside, kContextAttribute), nullptr);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kMemoryType), 2U);
+    EXPECT_EQ(attribute_of<Pointer>(inside, kDevicePointer), inside);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kSyncMemops), 1U);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kIpcCapable), 0U);
+    EXPECT_EQ(attribute_of<int>(inside, kDeviceOrdinal), 0);
+    EXPECT_EQ(attribute_of<Pointer>(inside, kRangeStart), base);
+    EXPECT_EQ(attribute_of<std::size_t>(inside, kRangeSize), 8 * kPart);
+    EXPECT_EQ(attribute_of<std::uint64_t>(inside, kHandleTypes), 1U);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kAccessFlags), 3U);
+    EXPECT_EQ(attribute_of<std::size_t>(inside, kMappingSize), kPart);
+    EXPECT_EQ(attribute_of<Pointer>(inside, kMappingBase), base + kPart);
+    EXPECT_NE(attribute_of<std::uint64_t>(inside, kBlockId), attribute_of<std::uint64_t>(base, kBlockId));
+    ASSERT_EQ(driver().range(&start, &size, inside), kSuccess);
+    EXPECT_EQ(start, base + kPart);
+    EXPECT_EQ(size, kPart);
+    Handle handle{};
+    EXPECT_EQ(driver().ipc_get(&handle, inside), kInvalidValue);
+    EXPECT_EQ(driver().attribute(&value, kMemoryType, base + 3 * kPart), kInvalidValue) << "nothing is mapped there";
+
+    // Work may span parts, and nothing else.
+    EXPECT_EQ(driver().fill(base + kPart - 8, 7, 16), kSuccess);
+    EXPECT_EQ(byte_at(base + kPart - 1), 7);
+    EXPECT_EQ(byte_at(base + kPart), 7);
+    EXPECT_EQ(driver().fill(base + 2 * kPart - 8, 1, 16), kInvalidValue);
+    EXPECT_EQ(driver().fill(base + 3 * kPart, 1, 8), kInvalidValue);
+    EXPECT_EQ(driver().free(base), kInvalidValue);
+    void* other = nullptr;
+    ASSERT_EQ(driver().retain(&other, 1), kSuccess);
+    ASSERT_EQ(driver().push(other), kSuccess);
+    unsigned char byte = 0;
+    EXPECT_EQ(driver().to_host(&byte, base, 1), kInvalidValue) << "the other device has no access";
+    const Access both[] = {{1, 0, 3}, {1, 1, 3}};
+    ASSERT_EQ(memory.set_access(base, 2 * kPart, both, 2), kSuccess);
+    EXPECT_EQ(driver().to_host(&byte, base, 1), kSuccess);
+    ASSERT_EQ(driver().pop(nullptr), kSuccess);
+    ASSERT_EQ(driver().release(1), kSuccess);
+    unsigned long long flags = 0;
+    const int location[] = {1, 1};
+    EXPECT_EQ(memory.get_access(&flags, location, base), kSuccess);
+    EXPECT_EQ(flags, 3U);
+    const Access taken_away[] = {{1, 0, 0}, {1, 1, 0}};
+    ASSERT_EQ(memory.set_access(base, kPart, taken_away, 2), kSuccess);
+    EXPECT_EQ(driver().to_host(&byte, base, 1), kInvalidValue);
+
+    // A handle and a mapping each keep the memory.
+    PhysicalHandle again = 0;
+    ASSERT_EQ(memory.retain(&again, reinterpret_cast<void*>(base + 8)), kSuccess);
+    EXPECT_EQ(again, handles[0]);
+    PhysicalProperties properties{};
+    ASSERT_EQ(memory.properties_of(&properties, again), kSuccess);
+    EXPECT_EQ(properties.handle_types, kPosixFile);
+    for (const PhysicalHandle one : {handles[0], handles[0], handles[1]})
+        EXPECT_EQ(memory.release(one), kSuccess);
+    EXPECT_EQ(memory.release(handles[0]), kInvalidValue);
+    EXPECT_EQ(byte_at(base + kPart), 7);
+    EXPECT_EQ(memory.unmap(base, kPart / 2), kInvalidValue);
+    EXPECT_EQ(memory.free(base, 8 * kPart), kInvalidValue) << "in use";
+    EXPECT_EQ(memory.unmap(base, 2 * kPart), kSuccess);
+    EXPECT_EQ(memory.free(base, 4 * kPart), kInvalidValue) << "not the whole";
+    EXPECT_EQ(memory.free(base, 8 * kPart), kSuccess);
+    ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
+    EXPECT_EQ(free_now, free_before);
+    constexpr std::size_t kAlignment = 64 * kMiB;
+    ASSERT_EQ(memory.reserve(&base, kPart, kAlignment, 0, 0), kSuccess);
+    EXPECT_EQ(base % kAlignment, 0U);
+    EXPECT_EQ(memory.free(base, kPart), kSuccess);
+}
+
+SCENARIO(import_and_answer) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    const VirtualMemory memory;
+    PhysicalHandle handle = 0;
+    REQUIRE_EQUAL(memory.import_handle(&handle, as_pointer(std::stoi(arguments.at(0))), kPosixFile), kSuccess);
+    Pointer base = 0;
+    REQUIRE_EQUAL(memory.reserve(&base, kPart, 0, 0, 0), kSuccess);
+    REQUIRE_EQUAL(memory.map(base, kPart, 0, handle, 0), kSuccess);
+    REQUIRE_EQUAL(memory.set_access(base, kPart, &kReadWriteByDevice0, 1), kSuccess);
+    unsigned char byte = 0;
+    REQUIRE_EQUAL(driver().to_host(&byte, base + kPart - 1, 1), kSuccess);
+    REQUIRE_EQUAL(static_cast<int>(byte), 0x5a);
+    int file = -1;
+    REQUIRE_EQUAL(memory.export_handle(&file, handle, kPosixFile, 0), kInvalidValue);  // it is not ours
+    REQUIRE_EQUAL(driver().fill(base, 0x77, 1), kSuccess);
+    REQUIRE_EQUAL(memory.release(handle), kSuccess);
+    REQUIRE_EQUAL(memory.unmap(base, kPart), kSuccess);
+    REQUIRE_EQUAL(memory.free(base, kPart), kSuccess);
+    return 0;
+}
+
+TEST_F(EmulatedCuda, SharesPhysicalMemoryByFileDescriptor) {
+    const VirtualMemory memory;
+    PhysicalHandle handle = 0, imported = 0, unshared = 0;
+    Pointer base = 0;
+    ASSERT_EQ(memory.create(&handle, kPart, &kOnDevice0, 0), kSuccess);
+    ASSERT_EQ(memory.reserve(&base, 2 * kPart, 0, 0, 0), kSuccess);
+    ASSERT_EQ(memory.map(base, kPart, 0, handle, 0), kSuccess);
+    ASSERT_EQ(memory.set_access(base, kPart, &kReadWriteByDevice0, 1), kSuccess);
+    ASSERT_EQ(driver().fill(base, 0x5a, kPart), kSuccess);
+    int file = -1;
+    ASSERT_EQ(memory.export_handle(&file, handle, kPosixFile, 0), kSuccess);
+    const int inherited = dup(file);
+    const Outcome outcome = run_scenario("import_and_answer", {}, {std::to_string(inherited)});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    EXPECT_EQ(byte_at(base), 0x77);
+    // In the same process it is the same memory at another address.
+    ASSERT_EQ(memory.import_handle(&imported, as_pointer(file), kPosixFile), kSuccess);
+    ASSERT_EQ(close(file), 0);
+    ASSERT_EQ(close(inherited), 0);
+    ASSERT_EQ(memory.map(base + kPart, kPart, 0, imported, 0), kSuccess);
+    ASSERT_EQ(memory.set_access(base + kPart, kPart, &kReadWriteByDevice0, 1), kSuccess);
+    EXPECT_EQ(byte_at(base + kPart), 0x77);
+    const int other = memfd_create("no memory of a device", 0);
+    ASSERT_EQ(ftruncate(other, 4096), 0);
+    EXPECT_EQ(memory.import_handle(&unshared, as_pointer(other), kPosixFile), kInvalidValue);
+    ASSERT_EQ(close(other), 0);
+    constexpr PhysicalProperties kNotShared{1, 0, 1, 0, nullptr, {}};
+    ASSERT_EQ(memory.create(&unshared, kPart, &kNotShared, 0), kSuccess);
+    EXPECT_EQ(memory.export_handle(&file, unshared, kPosixFile, 0), kInvalidValue);
+    for (const PhysicalHandle one : {handle, imported, unshared})
+        EXPECT_EQ(memory.release(one), kSuccess);
+    EXPECT_EQ(memory.unmap(base, 2 * kPart), kSuccess);
+    EXPECT_EQ(memory.free(base, 2 * kPart), kSuccess);
+}
+
 // ---- faults
 // -------------------------------------------------------------------------------------------------------------
 
