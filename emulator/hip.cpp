@@ -1068,7 +1068,8 @@ AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(void** address, IpcHandle handle, u
         const Error error = core().memory().import_handle(context, handle, opened);
         if (error == Error::success) *address = pointer(opened);
         // Whatever keeps the memory from being attached, HIP blames the pointer.
-        const bool attached = error != Error::invalid_value && error != Error::peer_access_unsupported;
+        const bool attached =
+            error != Error::invalid_value && error != Error::peer_access_unsupported && error != Error::invalid_device;
         return attached ? error : Error::invalid_device_pointer;
     });
 }

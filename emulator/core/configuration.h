@@ -24,6 +24,7 @@ struct Faults {
     bool ipc_export = false;     ///< ipc-export: exporting an IPC handle fails
     bool ipc_open = false;       ///< ipc-open: opening one fails to map
     bool isolated = false;       ///< isolated: opening one fails as between private pid namespaces
+    bool hidden_device = false;  ///< hidden-device: opening memory of a device that is not visible is refused
     bool no_peer = false;        ///< no-peer: no device can reach another
     bool pinned_memory = false;  ///< pinned-oom: allocating page-locked host memory fails
     bool registering = false;    ///< register: registering host memory fails

@@ -414,6 +414,11 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
         return Error::invalid_value;
     }
     if (handle.process == getpid()) return Error::invalid_context;
+    const auto& visible = _configuration.visible;
+    if (_configuration.faults.hidden_device &&
+        std::find(visible.begin(), visible.end(), handle.device) == visible.end()) {
+        return Error::invalid_device;
+    }
     if (_configuration.faults.no_peer &&
         handle.device != _configuration.visible[static_cast<std::size_t>(context.device)]) {
         return Error::peer_access_unsupported;

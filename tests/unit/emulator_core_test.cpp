@@ -208,6 +208,25 @@ TEST(EmulatorDocumentation, ListsEachCallThatIsExportedAndNoOther) {
         EXPECT_TRUE(exported.count(name)) << name << " is not exported";
 }
 
+TEST(EmulatorLibraries, HaveTheirNewestVersionUnderThePlainName) {
+    for (const auto& [plain, newest] : {std::pair{"libcuda.so", ".1"},
+                                        {"libcudart.so", ".13"},
+                                        {"libnvrtc.so", ".13"},
+                                        {"libcublas.so", ".13"},
+                                        {"libnccl.so", ".2"},
+                                        {"libnvidia-ml.so", ".1"},
+                                        {"libamdhip64.so", ".7"},
+                                        {"libhiprtc.so", ".7"},
+                                        {"libhipblas.so", ".3"},
+                                        {"librccl.so", ".1"},
+                                        {"librocm_smi64.so", ".1"}}) {
+        const std::string path = std::string(AWAKEN_EMULATOR_DIRECTORY "/") + plain;
+        void* const by_plain_name = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        EXPECT_NE(by_plain_name, nullptr) << dlerror();
+        EXPECT_EQ(by_plain_name, dlopen((path + newest).c_str(), RTLD_NOW | RTLD_LOCAL)) << plain;
+    }
+}
+
 TEST(EmulatorAddresses, AreReusedLowestFirstAndMerged) {
     AddressSpace space(1000, 1000);
     const std::uintptr_t a = space.take(300);

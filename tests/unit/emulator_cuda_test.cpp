@@ -30,6 +30,7 @@ constexpr int kOutOfMemory = 2;
 constexpr int kNotInitialized = 3;
 constexpr int kDeinitialized = 4;
 constexpr int kNoDevice = 100;
+constexpr int kInvalidDevice = 101;
 constexpr int kInvalidContext = 201;
 constexpr int kMapFailed = 205;
 constexpr int kPeerUnsupported = 217;
@@ -902,6 +903,9 @@ TEST_F(EmulatedCuda, RefusesHandlesThatAreStaleOrForgedOrIsolated) {
         opening_gives(handle, kSuccess, {{"AWAKEN_EMULATE_FAULTS", "no-peer"}});
         opening_gives(handle, kPeerUnsupported, {{"AWAKEN_EMULATE_FAULTS", "no-peer"}, {"CUDA_VISIBLE_DEVICES", "1"}});
         opening_gives(handle, kSuccess, {{"CUDA_VISIBLE_DEVICES", "1"}});
+        opening_gives(handle, kInvalidDevice,
+                      {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1"}});
+        opening_gives(handle, kSuccess, {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1,0"}});
         Handle forged = handle;
         forged.bytes[40] ^= 1;
         opening_gives(forged, kInvalidValue, {});

@@ -485,6 +485,11 @@ TEST(EmulatedHip, SharesMemoryBetweenProcesses) {
     const Outcome without_peers =
         run_scenario("open_fails", {{"AWAKEN_EMULATE_FAULTS", "no-peer"}, {"HIP_VISIBLE_DEVICES", "1"}}, {text});
     EXPECT_TRUE(without_peers.succeeded()) << without_peers.output;
+    for (const char* const variable : {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+        const Outcome hidden =
+            run_scenario("open_fails", {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {variable, "1"}}, {text});
+        EXPECT_TRUE(hidden.succeeded()) << hidden.output;
+    }
     ASSERT_EQ(hip().free(address), kSuccess);
     EXPECT_TRUE(run_scenario("open_fails", {}, {text}).succeeded());
     void* pool = nullptr;
