@@ -859,7 +859,8 @@ AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHand
 
 AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                                                CUstream stream) {
-    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>&) {
+    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
+        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) return error;
         std::shared_ptr<Pool> pool;
         if (!address || pool_of(handle, pool) != Error::success) return Error::invalid_value;
         std::uintptr_t allocated = 0;
@@ -872,6 +873,7 @@ AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t
 AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
     return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!address) return Error::invalid_value;
+        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) return error;
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
         if (error == Error::success) *address = allocated;
@@ -1199,7 +1201,6 @@ AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
     });
 }
 
-/// What a capture gives: nothing is recorded, see core/capture.h.
 AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
@@ -1210,9 +1211,25 @@ AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
 AWAKEN_EXPORT CUresult cuStreamEndCapture(CUstream handle, void** graph) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!graph) return Error::invalid_value;
-        *graph = nullptr;
-        return end_capture(*stream);
+        return end_capture(*stream, *graph);
     });
+}
+
+AWAKEN_EXPORT CUresult cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+    return call([&] { return executable ? instantiate_graph(graph, *executable) : Error::invalid_value; });
+}
+
+AWAKEN_EXPORT CUresult cuGraphLaunch(void* executable, CUstream handle) {
+    return work_on_stream(handle,
+                          [&](const std::shared_ptr<Stream>& stream) { return launch_graph(executable, stream); });
+}
+
+AWAKEN_EXPORT CUresult cuGraphExecDestroy(void* executable) {
+    return call([&] { return core().executable_graphs.remove(executable) ? Error::success : Error::invalid_value; });
+}
+
+AWAKEN_EXPORT CUresult cuGraphDestroy(void* graph) {
+    return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
 }
 
 AWAKEN_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int* status) {
@@ -1248,8 +1265,7 @@ AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigne
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
         if (!found->done()) stream->context().enter();
-        wait_in_stream(*stream, *found);
-        return Error::success;
+        return wait_in_stream(*stream, *found);
     });
 }
 

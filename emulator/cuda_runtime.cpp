@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/capture.h"
 #include "cuda_attributes.h"
 #include "runtime_state.h"
 
@@ -115,6 +116,15 @@ cudaError_t in_entered_context(Body&& body) noexcept {
     });
 }
 
+/// For calls that could be unsafe while a stream is captured; held up like the above.
+template <typename Body>
+cudaError_t unless_capturing(Body&& body) noexcept {
+    return in_entered_context([&](Context& context) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? body(context) : error;
+    });
+}
+
 template <typename Body>
 cudaError_t on_stream(cudaStream_t handle, Body&& body) noexcept {
     return in_context([&](Context& context) {
@@ -123,10 +133,19 @@ cudaError_t on_stream(cudaStream_t handle, Body&& body) noexcept {
     });
 }
 
-/// For calls that give work to a stream: held up like the above.
+/// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
+template <typename Body>
+cudaError_t on_allowed_stream(cudaStream_t handle, Body&& body) noexcept {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        const Error error = default_stream_allowed(*stream);
+        return error == Error::success ? body(stream) : error;
+    });
+}
+
+/// For calls that give work to a stream: the same, held up as above.
 template <typename Body>
 cudaError_t work_on_stream(cudaStream_t handle, Body&& body) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         stream->context().enter();
         return body(stream);
     });
@@ -404,7 +423,7 @@ AWAKEN_EXPORT cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* t
 }
 
 AWAKEN_EXPORT cudaError_t cudaMalloc(void** address, std::size_t bytes) {
-    return in_entered_context([&](Context& context) {
+    return unless_capturing([&](Context& context) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
@@ -421,11 +440,11 @@ AWAKEN_EXPORT cudaError_t cudaMallocPitch(void** address, std::size_t* pitch, st
 }
 
 AWAKEN_EXPORT cudaError_t cudaFree(void* address) {
-    return in_context([&](Context&) { return free_device("cudaFree", number(address)); });
+    return unless_capturing([&](Context&) { return free_device("cudaFree", number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return in_entered_context(
+    return unless_capturing(
         [&](Context& context) { return allocate_host(address, bytes, MemoryKind::pinned, flags, context); });
 }
 AWAKEN_EXPORT cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
@@ -433,7 +452,7 @@ AWAKEN_EXPORT cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaFreeHost(void* address) {
-    return in_context(
+    return unless_capturing(
         [&](Context&) { return address ? free_pinned("cudaFreeHost", number(address)) : Error::success; });
 }
 
@@ -456,12 +475,12 @@ AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned flags) {
-    return in_entered_context(
+    return unless_capturing(
         [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostUnregister(void* address) {
-    return in_context([&](Context&) { return unregister_host("cudaHostUnregister", number(address)); });
+    return unless_capturing([&](Context&) { return unregister_host("cudaHostUnregister", number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocManaged(void** address, std::size_t bytes, unsigned flags) {
@@ -540,7 +559,8 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
 
 AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPool_t handle,
                                                   cudaStream_t stream) {
-    return on_stream(stream, [&](const std::shared_ptr<Stream>&) {
+    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
+        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) return error;
         const std::shared_ptr<Pool> pool = core().pools.find(handle);
         if (!address || !pool) return Error::invalid_value;
         std::uintptr_t allocated = 0;
@@ -551,8 +571,9 @@ AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t by
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cudaStream_t handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!address) return Error::invalid_value;
+        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) return error;
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
         if (error == Error::success) *address = pointer(allocated);
@@ -561,8 +582,8 @@ AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cud
 }
 
 AWAKEN_EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t handle) {
-    return on_stream(handle,
-                     [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
+    return on_allowed_stream(
+        handle, [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
@@ -778,36 +799,80 @@ AWAKEN_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priori
     });
 }
 
-/// Graphs are not supported, so no stream is ever being captured.
 AWAKEN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>&) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!status) return Error::invalid_value;
-        *status = 0;
+        *status = is_capturing(*stream) ? 1 : 0;
         return Error::success;
     });
 }
 
+AWAKEN_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, int mode) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
+        return begin_capture(*stream, static_cast<CaptureMode>(mode));
+    });
+}
+
+AWAKEN_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, void** graph) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        return graph ? end_capture(*stream, *graph) : Error::invalid_value;
+    });
+}
+
+AWAKEN_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
+    return call([&] {
+        if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
+        *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT cudaError_t cudaGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+    return call([&] { return executable ? instantiate_graph(graph, *executable) : Error::invalid_value; });
+}
+
+AWAKEN_EXPORT cudaError_t cudaGraphLaunch(void* executable, cudaStream_t handle) {
+    return work_on_stream(handle,
+                          [&](const std::shared_ptr<Stream>& stream) { return launch_graph(executable, stream); });
+}
+
+AWAKEN_EXPORT cudaError_t cudaGraphExecDestroy(void* executable) {
+    return call([&] { return core().executable_graphs.remove(executable) ? Error::success : Error::invalid_value; });
+}
+
+AWAKEN_EXPORT cudaError_t cudaGraphDestroy(void* graph) {
+    return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
+}
+
+/// Since CUDA 12 its parameters are those of the form with flags.
+AWAKEN_EXPORT cudaError_t cudaGraphInstantiate(void** executable, void* graph, unsigned long long flags) {
+    return cudaGraphInstantiateWithFlags(executable, graph, flags);
+}
+
 AWAKEN_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return query(*stream); });
+    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? query(*stream) : error;
+    });
 }
 AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
     return cudaStreamQuery(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
 }
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
         if (!found->done()) stream->context().enter();
-        wait_in_stream(*stream, *found);
-        return Error::success;
+        return wait_in_stream(*stream, *found);
     });
 }
 
@@ -861,7 +926,10 @@ AWAKEN_EXPORT cudaError_t cudaEventRecord_ptsz(cudaEvent_t event, cudaStream_t s
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
-    return on_event(handle, [](const Event& event) { return query(event); });
+    return on_event(handle, [](const Event& event) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? query(event) : error;
+    });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle) {

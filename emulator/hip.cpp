@@ -1161,8 +1161,7 @@ AWAKEN_EXPORT hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
-        wait_in_stream(*stream, *found);
-        return Error::success;
+        return wait_in_stream(*stream, *found);
     });
 }
 

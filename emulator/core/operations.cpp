@@ -9,6 +9,8 @@
 #include <set>
 #include <shared_mutex>
 
+#include "core/capture.h"
+
 namespace awaken::emulator {
 namespace {
 
@@ -179,6 +181,11 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
         }
     };
     const std::size_t bytes = request.width * request.rows;
+    // In a graph, memory is read when the graph runs.
+    if (is_capturing(*stream)) {
+        stream->submit(work);
+        return Error::success;
+    }
     const bool snapshot = source.pageable() && destination.on_device() && bytes <= kLargestSnapshot;
     const bool synchronous_memory = source.synchronous() || destination.synchronous();
     const bool host_waits = source.pageable() || destination.pageable();
@@ -263,6 +270,8 @@ Error free_in_order(Stream& stream, std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::invalid_value;
     if (allocation->kind != MemoryKind::pool && allocation->kind != MemoryKind::device) return Error::invalid_value;
+    // Graphs have no nodes for memory here.
+    if (const Error error = spoil_capture(stream, Error::not_supported); error != Error::success) return error;
     stream.submit([address] {
         // A second free of the same memory was refused above unless both were queued; then this one finds nothing.
         if (core().memory().free(address, {MemoryKind::pool, MemoryKind::device}) != Error::success) {
@@ -317,11 +326,13 @@ Error synchronize(Context& context) {
 }
 
 Error synchronize(Stream& stream) {
+    if (const Error error = question_allowed(stream); error != Error::success) return error;
     stream.synchronize();
     return stream.context().sticky;
 }
 
 Error query(Stream& stream) {
+    if (const Error error = question_allowed(stream); error != Error::success) return error;
     // In this order: an operation that fails between the two looks must not pass for a success.
     const bool idle = stream.idle();
     if (const Error sticky = stream.context().sticky; sticky != Error::success) return sticky;
@@ -329,6 +340,7 @@ Error query(Stream& stream) {
 }
 
 Error query(const Event& event) {
+    if (event.capture() != 0) return Error::captured_event;
     const bool done = event.done();
     if (const Error sticky = event.context().sticky; sticky != Error::success) return sticky;
     if (done) events_answered.fetch_add(1, std::memory_order_relaxed);
@@ -336,14 +348,43 @@ Error query(const Event& event) {
 }
 
 Error synchronize(const Event& event) {
+    if (event.capture() != 0) return Error::captured_event;
     for (const Ticket& ticket : event.tickets())
         ticket.wait();
     return event.context().sticky;
 }
 
-void wait_in_stream(Stream& stream, const Event& event) {
-    if (event.done()) return;
-    stream.submit([] {}, Start::prompt, event.tickets());
+Error wait_in_stream(Stream& stream, const Event& event) {
+    if (const std::uint64_t capture = event.capture(); capture != 0 && join_capture(stream, capture)) {
+        return Error::success;
+    }
+    if (const Error error = spoil_capture(stream, Error::capture_isolation); error != Error::success) return error;
+    if (!event.done()) stream.submit([] {}, Start::prompt, event.tickets());
+    return Error::success;
+}
+
+Error end_capture(const Stream& stream, void*& handle) {
+    std::shared_ptr<Graph> graph;
+    const Error error = end_capture(stream, graph);
+    handle = graph ? core().graphs.add(std::move(graph)) : nullptr;
+    return error;
+}
+
+Error instantiate_graph(const void* const handle, void*& executable) {
+    const std::shared_ptr<Graph> graph = core().graphs.find(handle);
+    if (!graph) return Error::invalid_value;
+    executable = core().executable_graphs.add(std::make_shared<Graph>(*graph));
+    return Error::success;
+}
+
+Error launch_graph(const void* const executable, const std::shared_ptr<Stream>& stream) {
+    const std::shared_ptr<Graph> graph = core().executable_graphs.find(executable);
+    if (!graph) return Error::invalid_value;
+    stream->submit([graph] {
+        for (const Work& work : graph->works)
+            work();
+    });
+    return Error::success;
 }
 
 namespace {

@@ -68,7 +68,11 @@ struct FillRequest {
 [[nodiscard]] Error query(Stream& stream);
 [[nodiscard]] Error query(const Event& event);
 [[nodiscard]] Error synchronize(const Event& event);
-void wait_in_stream(Stream& stream, const Event& event);
+[[nodiscard]] Error wait_in_stream(Stream& stream, const Event& event);
+/// Ends the capture of a stream: the handle of what was recorded, null when something spoiled it.
+[[nodiscard]] Error end_capture(const Stream& stream, void*& graph);
+[[nodiscard]] Error instantiate_graph(const void* graph, void*& executable);
+[[nodiscard]] Error launch_graph(const void* executable, const std::shared_ptr<Stream>& stream);
 /// A function of the program, run in the stream's order on the stream's thread.
 void call_in_stream(Stream& stream, Work function);
 /// Whether the calling thread is in such a function, from where drivers permit no calls. Says so once on stderr.

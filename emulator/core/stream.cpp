@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/capture.h"
 #include "core/context.h"
 #include "core/core.h"
 
@@ -46,6 +47,7 @@ void Stream::collect_order(std::vector<Ticket>& after) {
 }
 
 Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
+    if (record_in_capture(*this, work)) return {};
     Operation operation{std::move(work), std::move(also), {}, 0};
     if (start == Start::late) operation.not_before = std::chrono::steady_clock::now() + core().configuration().delay;
     Ticket ticket;
@@ -68,6 +70,7 @@ Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
 }
 
 void Stream::run(const Work& work) {
+    if (record_in_capture(*this, work)) return;
     std::vector<Ticket> after;
     std::uint64_t number = 0;
     {
@@ -151,10 +154,17 @@ std::uint64_t Event::records() noexcept {
 void Event::record(Stream& stream) {
     event_records.fetch_add(1, std::memory_order_relaxed);
     auto time = std::make_shared<Time>();
+    const std::uint64_t capture = capture_of(stream);
     Ticket ticket = stream.submit([time] { time->value = std::chrono::steady_clock::now(); });
     const std::lock_guard lock(_mutex);
     _tickets = {std::move(ticket)};
     _time = std::move(time);
+    _capture = capture;
+}
+
+std::uint64_t Event::capture() const {
+    const std::lock_guard lock(_mutex);
+    return _capture;
 }
 
 void Event::record_context() {
@@ -163,6 +173,7 @@ void Event::record_context() {
     const std::lock_guard lock(_mutex);
     _tickets = std::move(tickets);
     _time = nullptr;
+    _capture = 0;
 }
 
 std::vector<Ticket> Event::tickets() const {

@@ -69,7 +69,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     [[nodiscard]] unsigned flags() const noexcept { return _flags; }
     [[nodiscard]] int priority() const noexcept { return _priority; }
 
-    /// Queues `work` after `also` and returns at once.
+    /// Queues `work` after `also` and returns at once. While the stream is captured, records it and queues nothing.
     Ticket submit(Work work, Start start = Start::prompt, std::vector<Ticket> also = {});
     /// Runs `work` in its place in the stream and returns when it is over; on the calling thread if nothing is ahead of
     /// it.
@@ -124,6 +124,8 @@ class Event {
     void record(Stream& stream);
     /// All work of its context so far. Has no time.
     void record_context();
+    /// The capture that it was recorded in last; 0 for none.
+    [[nodiscard]] std::uint64_t capture() const;
     /// Of all events of this process.
     [[nodiscard]] static std::uint64_t records() noexcept;
     [[nodiscard]] std::vector<Ticket> tickets() const;
@@ -143,6 +145,7 @@ class Event {
     mutable std::mutex _mutex;
     std::vector<Ticket> _tickets;
     std::shared_ptr<Time> _time;
+    std::uint64_t _capture = 0;
 };
 
 }  // namespace awaken::emulator

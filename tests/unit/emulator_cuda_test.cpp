@@ -1818,6 +1818,114 @@ void use_runtime(const char* file, const char* properties_name) {
 
 }  // namespace
 
+namespace {
+
+/// Captures and graphs by one of the run-time libraries.
+void use_graphs(const char* file) {
+    constexpr int kUnsupported = 900, kInvalidated = 901, kIsolation = 905, kImplicit = 906, kCapturedEvent = 907;
+    constexpr int kGlobal = 0, kToHost = 2, kWithinDevice = 3;
+    const Library library(file);
+    int (*malloc_)(void**, std::size_t) = nullptr;
+    int (*free_)(void*) = nullptr;
+    int (*memcpy_)(void*, const void*, std::size_t, int) = nullptr;
+    int (*memcpy_async)(void*, const void*, std::size_t, int, void*) = nullptr;
+    int (*memset_async)(void*, int, std::size_t, void*) = nullptr;
+    int (*begin)(void*, int) = nullptr;
+    int (*end)(void*, void**) = nullptr;
+    int (*capturing)(void*, int*) = nullptr;
+    int (*instantiate)(void**, void*, unsigned long long) = nullptr;
+    int (*launch)(void*, void*) = nullptr;
+    int (*destroy_executable)(void*) = nullptr;
+    int (*destroy)(void*) = nullptr;
+    int (*host_function)(void*, void (*)(void*), void*) = nullptr;
+    library.bind(malloc_, "cudaMalloc");
+    library.bind(free_, "cudaFree");
+    library.bind(memcpy_, "cudaMemcpy");
+    library.bind(memcpy_async, "cudaMemcpyAsync");
+    library.bind(memset_async, "cudaMemsetAsync");
+    library.bind(begin, "cudaStreamBeginCapture");
+    library.bind(end, "cudaStreamEndCapture");
+    library.bind(capturing, "cudaStreamIsCapturing");
+    library.bind(instantiate, "cudaGraphInstantiate");
+    library.bind(launch, "cudaGraphLaunch");
+    library.bind(destroy_executable, "cudaGraphExecDestroy");
+    library.bind(destroy, "cudaGraphDestroy");
+    library.bind(host_function, "cudaLaunchHostFunc");
+    void *first = nullptr, *second = nullptr, *event = nullptr, *outside = nullptr, *memory = nullptr;
+    ASSERT_EQ(driver().stream_create(&first, 0), kSuccess);
+    ASSERT_EQ(driver().stream_create(&second, 0), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    ASSERT_EQ(driver().event_create(&outside, 0), kSuccess);
+    ASSERT_EQ(malloc_(&memory, 16), kSuccess);
+    auto* const bytes = static_cast<char*>(memory);
+    ASSERT_EQ(memset_async(memory, 0, 16, first), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(first), kSuccess);
+
+    // Two streams of one capture: a fill, then a copy of what it filled in the other stream.
+    int status = -1, calls = 0;
+    void *graph = nullptr, *executable = nullptr;
+    ASSERT_EQ(begin(first, kGlobal), kSuccess);
+    EXPECT_EQ(begin(first, kGlobal), kInvalidValue);
+    ASSERT_EQ(memset_async(bytes, 5, 8, first), kSuccess);
+    ASSERT_EQ(driver().event_record(event, first), kSuccess);
+    ASSERT_EQ(driver().stream_wait(second, event, 0), kSuccess);
+    EXPECT_EQ(capturing(second, &status), kSuccess);
+    EXPECT_EQ(status, 1);
+    ASSERT_EQ(memcpy_async(bytes + 8, bytes, 8, kWithinDevice, second), kSuccess);
+    ASSERT_EQ(host_function(second, [](void* count) { ++*static_cast<int*>(count); }, &calls), kSuccess);
+    ASSERT_EQ(end(first, &graph), kSuccess);
+    EXPECT_EQ(capturing(second, &status), kSuccess);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(driver().event_query(event), kCapturedEvent);
+    std::array<char, 16> seen{};
+    ASSERT_EQ(memcpy_(seen.data(), memory, 16, kToHost), kSuccess);
+    EXPECT_EQ(seen[15], 0) << "nothing is done before the launch";
+    ASSERT_EQ(instantiate(&executable, graph, 0), kSuccess);
+    ASSERT_EQ(destroy(graph), kSuccess);
+    for (int round = 1; round <= 2; ++round) {
+        ASSERT_EQ(launch(executable, second), kSuccess);
+        ASSERT_EQ(memset_async(memory, 0, 8, second), kSuccess);
+        ASSERT_EQ(driver().stream_synchronize(second), kSuccess);
+        ASSERT_EQ(memcpy_(seen.data(), memory, 16, kToHost), kSuccess);
+        EXPECT_EQ(seen[0], 0) << "after the graph";
+        EXPECT_EQ(seen[15], 5);
+        EXPECT_EQ(calls, round);
+    }
+    ASSERT_EQ(destroy_executable(executable), kSuccess);
+    EXPECT_EQ(destroy_executable(executable), kInvalidValue);
+    EXPECT_EQ(instantiate(&executable, graph, 0), kInvalidValue);
+
+    // What spoils a capture.
+    ASSERT_EQ(driver().event_record(outside, second), kSuccess);
+    void* other = nullptr;
+    const std::vector<std::pair<int, std::function<int()>>> spoiling{
+        {kUnsupported, [&] { return malloc_(&other, 64); }},
+        {kUnsupported, [&] { return driver().stream_synchronize(first); }},
+        {kUnsupported, [&] { return driver().stream_query(first); }},
+        {kImplicit, [&] { return memcpy_(seen.data(), memory, 16, kToHost); }},
+        {kIsolation, [&] { return driver().stream_wait(first, outside, 0); }},
+    };
+    for (const auto& [error, call] : spoiling) {
+        ASSERT_EQ(begin(first, kGlobal), kSuccess);
+        EXPECT_EQ(call(), error);
+        EXPECT_EQ(end(first, &graph), kInvalidated);
+        EXPECT_EQ(graph, nullptr);
+    }
+    EXPECT_EQ(begin(nullptr, kGlobal), kUnsupported) << "the default stream";
+    for (void* const made : {event, outside})
+        EXPECT_EQ(driver().event_destroy(made), kSuccess);
+    for (void* const made : {first, second})
+        EXPECT_EQ(driver().stream_destroy(made), kSuccess);
+    EXPECT_EQ(free_(memory), kSuccess);
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, RecordsStreamsIntoGraphs) {
+    use_graphs("libcudart.so.12");
+    use_graphs("libcudart.so.13");
+}
+
 TEST_F(EmulatedCuda, TheRuntimeLibrariesShareTheDriversMachine) {
     use_runtime<1032, 24>("libcudart.so.12", "cudaGetDeviceProperties_v2");
     use_runtime<1008, 88>("libcudart.so.13", "cudaGetDeviceProperties");
