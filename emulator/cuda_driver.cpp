@@ -1449,6 +1449,7 @@ AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, 
     static constexpr std::array kChanges{
         Change{"cuCtxCreate", 13000, "cuCtxCreate_v4"},
         Change{"cuCtxCreate", 11040, "cuCtxCreate_v3"},
+        Change{"cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags"},
         Change{"cuMemAdvise", 13000, "cuMemAdvise_v2"},
         Change{"cuMemAdvise", 0, "cuMemAdvise"},
         Change{"cuMemPrefetchAsync", 13000, "cuMemPrefetchAsync_v2"},

@@ -1390,6 +1390,10 @@ TEST_F(EmulatedCuda, FindsCallsByName) {
     ASSERT_EQ(driver().proc_address("cuMemAlloc", &found, 12000, 0, &status), kSuccess);
     EXPECT_EQ(found, reinterpret_cast<void*>(driver().allocate));
     EXPECT_EQ(status, 0);
+    void* with_flags = nullptr;
+    ASSERT_EQ(driver().proc_address("cuGraphInstantiate", &found, 12000, 0, &status), kSuccess);
+    ASSERT_EQ(driver().proc_address("cuGraphInstantiateWithFlags", &with_flags, 12000, 0, &status), kSuccess);
+    EXPECT_EQ(found, with_flags);
     EXPECT_EQ(driver().proc_address("cuNoSuchCall", &found, 12000, 0, &status), 500);
     EXPECT_EQ(status, 1);
     EXPECT_EQ(found, nullptr);
