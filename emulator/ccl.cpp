@@ -446,7 +446,7 @@ Failure check_buffer(const Communicator& communicator, std::uintptr_t address, s
     if (bytes == 0) return {};
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (allocation == nullptr && core().configuration().faults.pageable_memory) return {};
-    if (allocation == nullptr || !allocation->contains(address, bytes)) {
+    if (allocation == nullptr || !core().memory().reachable(*allocation, address, bytes, communicator.context.device)) {
         return invalid(std::string(what) + " is not memory that the GPU runtime knows, or ends before the data does");
     }
     if (allocation->on_device() && allocation->device != communicator.context.device) {
@@ -490,6 +490,7 @@ ncclResult_t enqueue(ncclComm_t handle, ncclStream_t stream_handle, Call one) no
         if (queued.stream == nullptr || queued.stream->context().device != communicator.context.device) {
             return {Result::unhandled_gpu_error, "the stream is none of the communicator's device"};
         }
+        queued.stream->context().enter();
         if (communicator.context.sticky != Error::success) {
             return {Result::unhandled_gpu_error, "an earlier operation on the device has failed"};
         }

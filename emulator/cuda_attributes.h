@@ -51,6 +51,8 @@ namespace awaken::emulator {
         case 91:
         case 95:
         case 99:
+        case 102:
+        case 103:
         case 115:
             return 1;
         case 33:

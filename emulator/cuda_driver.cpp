@@ -43,6 +43,21 @@ struct CUmemPoolProps {
 };
 static_assert(sizeof(CUmemPoolProps) == 88);
 
+struct CUmemAllocationProp {
+    int type;
+    int handle_types;
+    CUmemLocation location;
+    void* windows;
+    unsigned char flags[8];
+};
+static_assert(sizeof(CUmemAllocationProp) == 32);
+struct CUmemAccessDesc {
+    CUmemLocation location;
+    int flags;
+};
+static_assert(sizeof(CUmemAccessDesc) == 12);
+using CUmemGenericAllocationHandle = unsigned long long;
+
 constexpr int kDriverVersion = 13000;
 constexpr int kMemoryTypeHost = 1;
 constexpr int kMemoryTypeDevice = 2;
@@ -54,6 +69,7 @@ std::atomic<bool> initialised{false};
 Error ready() noexcept {
     return guarded([] {
         if (!initialised.load(std::memory_order_acquire)) return Error::not_initialized;
+        if (called_from_host_function()) return Error::not_permitted;
         return core().availability(Vendor::cuda);
     });
 }
@@ -82,10 +98,19 @@ CUresult with_device(CUdevice device, Body&& body) noexcept {
     return call([&] { return core().valid_device(device) ? body(core().device(device)) : Error::invalid_device; });
 }
 
+/// For calls that are held up while a call of another thread has locked the context.
+template <typename Body>
+CUresult in_entered_context(Body&& body) noexcept {
+    return in_context([&](Context& context) {
+        context.enter();
+        return body(context);
+    });
+}
+
 /// For calls that could be unsafe while a stream is captured.
 template <typename Body>
 CUresult unless_capturing(Body&& body) noexcept {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         const Error error = allowed_by_captures();
         return error == Error::success ? body(context) : error;
     });
@@ -100,20 +125,28 @@ CUresult on_stream(CUstream handle, Body&& body) noexcept {
     });
 }
 
-/// For calls that give work to a stream, or wait for it: work of the default stream is refused while a stream that it
-/// waits for is captured.
+/// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
 template <typename Body>
-CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
+CUresult on_allowed_stream(CUstream handle, Body&& body) noexcept {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const Error error = default_stream_allowed(*stream);
         return error == Error::success ? body(stream) : error;
     });
 }
 
+/// For calls that give work to a stream: the same, held up as above.
+template <typename Body>
+CUresult work_on_stream(CUstream handle, Body&& body) noexcept {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        stream->context().enter();
+        return body(stream);
+    });
+}
+
 /// For calls that work in the default stream, and return when it is done.
 template <typename Body>
 CUresult in_default_stream(Body&& body) noexcept {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         const Error error = default_stream_allowed(*context.legacy);
         return error == Error::success ? body(context) : error;
     });
@@ -175,6 +208,7 @@ Error launch(CUfunction function, const Launch& shape, CUstream handle, void** a
     const std::shared_ptr<Function> found = core().functions.find(function);
     const std::shared_ptr<Stream> stream = core().stream(context, handle);
     if (!found || !stream || found->context != &stream->context()) return Error::invalid_handle;
+    stream->context().enter();
     if (const Error error = default_stream_allowed(*stream); error != Error::success) return error;
     return launch_kernel(function, shape, stream, arguments, extra);
 }
@@ -500,7 +534,7 @@ AWAKEN_EXPORT CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
 }
 
 AWAKEN_EXPORT CUresult cuCtxSynchronize() {
-    return in_context([](Context& context) { return synchronize(context); });
+    return in_entered_context([](Context& context) { return synchronize(context); });
 }
 
 AWAKEN_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -559,13 +593,14 @@ AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pit
 }
 
 AWAKEN_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
-    return unless_capturing([&](Context&) { return free_device(address); });
+    return unless_capturing([&](Context&) { return free_device("cuMemFree", address); });
 }
 
 AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation || allocation->kind == MemoryKind::registered) return Error::not_found;
+        if (allocation->kind == MemoryKind::mapped && allocation->access == 0) return Error::not_found;
         if (base) *base = allocation->base;
         if (size) *size = allocation->size;
         return Error::success;
@@ -587,7 +622,7 @@ AWAKEN_EXPORT CUresult cuMemAllocHost_v2(void** address, std::size_t bytes) {
 }
 
 AWAKEN_EXPORT CUresult cuMemFreeHost(void* address) {
-    return unless_capturing([&](Context&) { return free_pinned(number(address)); });
+    return unless_capturing([&](Context&) { return free_pinned("cuMemFreeHost", number(address)); });
 }
 
 AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned flags) {
@@ -609,7 +644,7 @@ AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, void* host) {
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (!address || (flags != 1 && flags != 2)) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = core().memory().allocate_host(context, MemoryKind::managed, bytes, flags, allocated);
@@ -624,12 +659,12 @@ AWAKEN_EXPORT CUresult cuMemHostRegister_v2(void* address, std::size_t bytes, un
 }
 
 AWAKEN_EXPORT CUresult cuMemHostUnregister(void* address) {
-    return unless_capturing([&](Context&) { return unregister_host(number(address)); });
+    return unless_capturing([&](Context&) { return unregister_host("cuMemHostUnregister", number(address)); });
 }
 
 /// Managed memory does not migrate here; the order of the stream is kept.
 AWAKEN_EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t, CUdevice, CUstream handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         if (!allocation || allocation->kind != MemoryKind::managed) return Error::invalid_value;
         stream->submit([] {});
@@ -651,12 +686,181 @@ AWAKEN_EXPORT CUresult cuMemAdvise_v2(CUdeviceptr address, std::size_t bytes, in
     return cuMemAdvise(address, bytes, advice, location.id);
 }
 
+// ---- addresses and physical memory apart
+// ---------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int kPosixFile = 1;
+constexpr int kAccessNone = 0;
+constexpr int kAccessRead = 1;
+constexpr int kAccessReadWrite = 3;
+
+Error check(const CUmemAllocationProp* properties) {
+    constexpr int kPinned = 1;
+    if (!properties || properties->type != kPinned) return Error::invalid_value;
+    if (properties->location.type != kLocationDevice) return Error::not_supported;
+    if (!core().valid_device(properties->location.id)) return Error::invalid_device;
+    return properties->handle_types == 0 || properties->handle_types == kPosixFile ? Error::success
+                                                                                   : Error::not_supported;
+}
+
+CUmemGenericAllocationHandle give_handle(std::shared_ptr<Physical> physical) {
+    return number(core().physicals.add(std::move(physical)));
+}
+
+template <typename Body>
+CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept {
+    return call([&] {
+        const std::shared_ptr<Physical> physical = core().physicals.find(pointer(handle));
+        return physical ? body(physical) : Error::invalid_value;
+    });
+}
+
+}  // namespace
+
+AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp* properties,
+                                                     int option) {
+    return call([&] {
+        if (!granularity || option < 0 || option > 1) return Error::invalid_value;
+        if (const Error error = check(properties); error != Error::success) return error;
+        *granularity = kPhysicalGranularity;
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr,
+                                           unsigned long long flags) {
+    return call([&] {
+        if (!address || flags != 0) return Error::invalid_value;
+        std::uintptr_t reserved = 0;
+        const Error error = core().memory().reserve_addresses(bytes, alignment, reserved);
+        if (error == Error::success) *address = reserved;
+        return error;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
+    return call([&] { return core().memory().free_addresses(address, bytes); });
+}
+
+AWAKEN_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
+                                   const CUmemAllocationProp* properties, unsigned long long flags) {
+    return call([&] {
+        if (!handle || flags != 0) return Error::invalid_value;
+        if (const Error error = check(properties); error != Error::success) return error;
+        std::shared_ptr<Physical> physical;
+        const Error error = core().memory().create_physical(
+            properties->location.id, bytes, static_cast<unsigned long long>(properties->handle_types), physical);
+        if (error == Error::success) *handle = give_handle(std::move(physical));
+        return error;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
+        if (--physical->references == 0) core().physicals.remove(pointer(handle));
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+    return call([&] {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
+        if (!handle || !allocation || allocation->kind != MemoryKind::mapped) return Error::invalid_value;
+        // The program may have released its last handle.
+        if (allocation->physical->references++ == 0) core().physicals.add(allocation->physical);
+        *handle = number(allocation->physical.get());
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                              CUmemGenericAllocationHandle handle) {
+    return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
+        if (!properties) return Error::invalid_value;
+        *properties = {1, static_cast<int>(physical->handle_types), {kLocationDevice, physical->device}, nullptr, {}};
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset,
+                                CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
+        if (flags != 0 || offset != 0) return Error::invalid_value;
+        return core().memory().map(address, bytes, physical);
+    });
+}
+
+/// The driver waits for nothing here: the program must have seen the end of what uses the memory.
+AWAKEN_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
+    return call([&] { return core().memory().unmap(address, bytes); });
+}
+
+AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions,
+                                      std::size_t count) {
+    return call([&] {
+        if (!descriptions || count == 0) return Error::invalid_value;
+        const std::shared_ptr<Allocation> first = core().memory().find(address);
+        if (!first || first->kind != MemoryKind::mapped) return Error::invalid_value;
+        for (std::size_t i = 0; i < count; ++i) {
+            const CUmemAccessDesc& description = descriptions[i];
+            const int device = description.location.id;
+            if (description.location.type != kLocationDevice || description.flags == kAccessRead) {
+                return Error::not_supported;
+            }
+            if (!core().valid_device(device)) return Error::invalid_device;
+            if (device != first->device && !can_access_peer(device, first->device)) return Error::invalid_device;
+            if (description.flags != kAccessNone && description.flags != kAccessReadWrite) return Error::invalid_value;
+            const Error error =
+                core().memory().set_access(address, bytes, device, description.flags == kAccessReadWrite);
+            if (error != Error::success) return error;
+        }
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
+    return call([&] {
+        const std::shared_ptr<Allocation> allocation = core().memory().find(address);
+        if (!flags || !location || location->type != kLocationDevice || !core().valid_device(location->id) ||
+            !allocation || allocation->kind != MemoryKind::mapped) {
+            return Error::invalid_value;
+        }
+        *flags = allocation->accessible_by(location->id) ? kAccessReadWrite : kAccessNone;
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle, int type,
+                                                    unsigned long long flags) {
+    return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
+        if (!shareable || type != kPosixFile || flags != 0) return Error::invalid_value;
+        int file = -1;
+        const Error error = Memory::export_physical(*physical, file);
+        if (error == Error::success) std::memcpy(shareable, &file, sizeof file);
+        return error;
+    });
+}
+
+/// A file descriptor is passed as if it were the pointer.
+AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable, int type) {
+    return call([&] {
+        if (!handle || type != kPosixFile) return Error::invalid_value;
+        std::shared_ptr<Physical> physical;
+        const Error error = core().memory().import_physical(static_cast<int>(number(shareable)), physical);
+        if (error == Error::success) *handle = give_handle(std::move(physical));
+        return error;
+    });
+}
+
 // ---- pools
 // --------------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                                                CUstream stream) {
-    return work_on_stream(stream, [&](const std::shared_ptr<Stream>&) {
+    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
+        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) return error;
         std::shared_ptr<Pool> pool;
         if (!address || pool_of(handle, pool) != Error::success) return Error::invalid_value;
         std::uintptr_t allocated = 0;
@@ -667,8 +871,9 @@ AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!address) return Error::invalid_value;
+        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) return error;
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
         if (error == Error::success) *address = allocated;
@@ -677,8 +882,8 @@ AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, 
 }
 
 AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
-    return work_on_stream(handle,
-                          [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, address); });
+    return on_allowed_stream(handle,
+                             [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, address); });
 }
 
 AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
@@ -891,7 +1096,9 @@ AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attribu
             const Error error = put_pointer_attribute(allocation.get(), address, attribute, data[position],
                                                       kMemoryTypeHost, kMemoryTypeDevice);
             // This form leaves out what does not apply to the memory, where the single one fails.
-            if (error != Error::success && attribute != PointerAttribute::host_pointer) return error;
+            const bool may_not_apply =
+                attribute == PointerAttribute::host_pointer || attribute == PointerAttribute::device_pointer;
+            if (error != Error::success && !may_not_apply) return error;
         }
         return Error::success;
     });
@@ -930,24 +1137,25 @@ AWAKEN_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, IpcHandle handle
 }
 
 AWAKEN_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-    return in_context([&](Context&) { return close_import(address); });
+    return in_context([&](Context&) { return close_import("cuIpcCloseMemHandle", address); });
 }
 
 // ---- streams and events
 // -------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
-    return in_context([&](Context& context) { return create_stream(context, stream, flags, 0); });
+    return in_entered_context([&](Context& context) { return create_stream(context, stream, flags, 0); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
-    return in_context([&](Context& context) { return create_stream(context, stream, flags, priority); });
+    return in_entered_context([&](Context& context) { return create_stream(context, stream, flags, priority); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     return call([&] {
         const std::shared_ptr<Stream> stream = core().streams.remove(handle);
         if (!stream) return Error::invalid_handle;
+        stream->context().enter();
         stream->close();
         return Error::success;
     });
@@ -993,7 +1201,6 @@ AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
     });
 }
 
-/// What a capture gives: nothing is recorded, see core/capture.h.
 AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
@@ -1004,9 +1211,25 @@ AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
 AWAKEN_EXPORT CUresult cuStreamEndCapture(CUstream handle, void** graph) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!graph) return Error::invalid_value;
-        *graph = nullptr;
-        return end_capture(*stream);
+        return end_capture(*stream, *graph);
     });
+}
+
+AWAKEN_EXPORT CUresult cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+    return call([&] { return executable ? instantiate_graph(graph, *executable) : Error::invalid_value; });
+}
+
+AWAKEN_EXPORT CUresult cuGraphLaunch(void* executable, CUstream handle) {
+    return work_on_stream(handle,
+                          [&](const std::shared_ptr<Stream>& stream) { return launch_graph(executable, stream); });
+}
+
+AWAKEN_EXPORT CUresult cuGraphExecDestroy(void* executable) {
+    return call([&] { return core().executable_graphs.remove(executable) ? Error::success : Error::invalid_value; });
+}
+
+AWAKEN_EXPORT CUresult cuGraphDestroy(void* graph) {
+    return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
 }
 
 AWAKEN_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int* status) {
@@ -1034,38 +1257,39 @@ AWAKEN_EXPORT CUresult cuStreamQuery(CUstream handle) {
 }
 
 AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
-    return work_on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
 }
 
 AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
-    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
-        wait_in_stream(*stream, *found);
-        return Error::success;
+        if (!found->done()) stream->context().enter();
+        return wait_in_stream(*stream, *found);
     });
 }
 
 AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* argument) {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
-        call_in_stream(*stream, function, argument);
+        call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, void*), void* argument,
                                            unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
-        stream->submit([=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
+        call_in_stream(*stream,
+                       [=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (!event) return Error::invalid_value;
         *event = core().events.add(std::make_shared<Event>(context, flags));
         return Error::success;
@@ -1073,7 +1297,10 @@ AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
 }
 
 AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
-    return call([&] { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
+    return on_event(handle, [&](const Event& event) {
+        event.context().enter();
+        return core().events.remove(handle) ? Error::success : Error::invalid_handle;
+    });
 }
 
 AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
@@ -1086,6 +1313,19 @@ AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
 }
 AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned) {
     return cuEventRecord(handle, stream);
+}
+
+AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle) {
+    return call([&] {
+        Context* const context = core().find_context(context_handle);
+        if (!context || !context->alive) return Error::invalid_context;
+        context->enter();
+        const std::shared_ptr<Event> event = core().events.find(handle);
+        if (!event || &event->context() != context) return Error::invalid_handle;
+        if (const Error error = context_event_allowed(*context); error != Error::success) return error;
+        event->record_context();
+        return Error::success;
+    });
 }
 
 AWAKEN_EXPORT CUresult cuEventQuery(CUevent handle) {
@@ -1113,28 +1353,33 @@ AWAKEN_EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start,
 // ---- kernels
 // ------------------------------------------------------------------------------------------------------------
 
-AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+namespace {
+
+CUresult load(const char* const name, CUmodule* module, const void* image) noexcept {
     return in_context([&](Context& context) {
         if (!module || !image) return Error::invalid_value;
         const void* loaded = nullptr;
-        const Error error = load_module(context, image, loaded);
+        const Error error = load_module(name, context, image, loaded);
         if (error == Error::success) *module = const_cast<void*>(loaded);
         return error;
     });
 }
+
+}  // namespace
+
+AWAKEN_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+    return load("cuModuleLoadData", module, image);
+}
 AWAKEN_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, int*, void**) {
-    return cuModuleLoadData(module, image);
+    return load("cuModuleLoadDataEx", module, image);
 }
 
 AWAKEN_EXPORT CUresult cuModuleUnload(CUmodule module) {
-    return in_context([&](Context& context) {
-        context.synchronize();
-        return unload_module(module);
-    });
+    return in_context([&](Context&) { return unload_module("cuModuleUnload", module); });
 }
 
 AWAKEN_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
-    return in_context([&](Context&) {
+    return in_entered_context([&](Context&) {
         if (!function || !name) return Error::invalid_value;
         const void* found = nullptr;
         const Error error = find_function(module, name, found);
@@ -1204,6 +1449,7 @@ AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, 
     static constexpr std::array kChanges{
         Change{"cuCtxCreate", 13000, "cuCtxCreate_v4"},
         Change{"cuCtxCreate", 11040, "cuCtxCreate_v3"},
+        Change{"cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags"},
         Change{"cuMemAdvise", 13000, "cuMemAdvise_v2"},
         Change{"cuMemAdvise", 0, "cuMemAdvise"},
         Change{"cuMemPrefetchAsync", 13000, "cuMemPrefetchAsync_v2"},

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/capture.h"
 #include "cuda_attributes.h"
 #include "runtime_state.h"
 
@@ -96,6 +97,7 @@ cudaError_t call(Body&& body) noexcept {
         const Error error = core().availability(Vendor::cuda);
         // A wrong environment means that the runtime cannot start.
         if (error == Error::invalid_value) return Error::not_initialized;
+        if (called_from_host_function()) return Error::not_permitted;
         return error == Error::success ? body() : error;
     }));
 }
@@ -105,11 +107,55 @@ cudaError_t in_context(Body&& body) noexcept {
     return call([&] { return body(runtime_context()); });
 }
 
+/// For calls that are held up while a call of another thread has locked the context.
+template <typename Body>
+cudaError_t in_entered_context(Body&& body) noexcept {
+    return in_context([&](Context& context) {
+        context.enter();
+        return body(context);
+    });
+}
+
+/// For calls that could be unsafe while a stream is captured; held up like the above.
+template <typename Body>
+cudaError_t unless_capturing(Body&& body) noexcept {
+    return in_entered_context([&](Context& context) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? body(context) : error;
+    });
+}
+
 template <typename Body>
 cudaError_t on_stream(cudaStream_t handle, Body&& body) noexcept {
     return in_context([&](Context& context) {
         const std::shared_ptr<Stream> stream = core().stream(context, handle);
         return stream ? body(stream) : Error::invalid_handle;
+    });
+}
+
+/// For calls on a stream that are refused for the default stream while a stream that it waits for is captured.
+template <typename Body>
+cudaError_t on_allowed_stream(cudaStream_t handle, Body&& body) noexcept {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        const Error error = default_stream_allowed(*stream);
+        return error == Error::success ? body(stream) : error;
+    });
+}
+
+/// For calls that give work to a stream: the same, held up as above.
+template <typename Body>
+cudaError_t work_on_stream(cudaStream_t handle, Body&& body) noexcept {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        stream->context().enter();
+        return body(stream);
+    });
+}
+
+template <typename Body>
+cudaError_t on_event(cudaEvent_t handle, Body&& body) noexcept {
+    return call([&] {
+        const std::shared_ptr<Event> event = core().events.find(handle);
+        return event ? body(*event) : Error::invalid_handle;
     });
 }
 
@@ -123,14 +169,14 @@ Error check_kind(int kind) noexcept {
 }
 
 cudaError_t copy_rows(const CopyRequest& request, int kind, cudaStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (const Error error = check_kind(kind); error != Error::success) return error;
         return copy(stream->context(), request, stream, synchrony);
     });
 }
 
 cudaError_t fill_rows(const FillRequest& request, cudaStream_t handle, Synchrony synchrony) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         return fill(stream->context(), request, stream, synchrony);
     });
 }
@@ -290,7 +336,7 @@ AWAKEN_EXPORT cudaError_t cudaGetDeviceFlags(unsigned* flags) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceSynchronize() {
-    return in_context([](Context& context) { return synchronize(context); });
+    return in_entered_context([](Context& context) { return synchronize(context); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceReset() {
@@ -377,7 +423,7 @@ AWAKEN_EXPORT cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* t
 }
 
 AWAKEN_EXPORT cudaError_t cudaMalloc(void** address, std::size_t bytes) {
-    return in_context([&](Context& context) {
+    return unless_capturing([&](Context& context) {
         if (!address) return Error::invalid_value;
         std::uintptr_t allocated = 0;
         const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
@@ -394,11 +440,11 @@ AWAKEN_EXPORT cudaError_t cudaMallocPitch(void** address, std::size_t* pitch, st
 }
 
 AWAKEN_EXPORT cudaError_t cudaFree(void* address) {
-    return in_context([&](Context&) { return free_device(number(address)); });
+    return unless_capturing([&](Context&) { return free_device("cudaFree", number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned flags) {
-    return in_context(
+    return unless_capturing(
         [&](Context& context) { return allocate_host(address, bytes, MemoryKind::pinned, flags, context); });
 }
 AWAKEN_EXPORT cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
@@ -406,7 +452,8 @@ AWAKEN_EXPORT cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaFreeHost(void* address) {
-    return in_context([&](Context&) { return address ? free_pinned(number(address)) : Error::success; });
+    return unless_capturing(
+        [&](Context&) { return address ? free_pinned("cudaFreeHost", number(address)) : Error::success; });
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
@@ -428,16 +475,16 @@ AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned flags) {
-    return in_context(
+    return unless_capturing(
         [&](Context& context) { return core().memory().register_host(context, number(address), bytes, flags); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaHostUnregister(void* address) {
-    return in_context([&](Context&) { return unregister_host(number(address)); });
+    return unless_capturing([&](Context&) { return unregister_host("cudaHostUnregister", number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocManaged(void** address, std::size_t bytes, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (flags != 1 && flags != 2) return Error::invalid_value;
         return allocate_host(address, bytes, MemoryKind::managed, flags, context);
     });
@@ -446,7 +493,7 @@ AWAKEN_EXPORT cudaError_t cudaMallocManaged(void** address, std::size_t bytes, u
 namespace {
 
 cudaError_t prefetch(const void* address, cudaStream_t handle) noexcept {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
         if (!allocation || allocation->kind != MemoryKind::managed) return Error::invalid_value;
         stream->submit([] {});
@@ -512,7 +559,8 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
 
 AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPool_t handle,
                                                   cudaStream_t stream) {
-    return on_stream(stream, [&](const std::shared_ptr<Stream>&) {
+    return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
+        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) return error;
         const std::shared_ptr<Pool> pool = core().pools.find(handle);
         if (!address || !pool) return Error::invalid_value;
         std::uintptr_t allocated = 0;
@@ -523,8 +571,9 @@ AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t by
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cudaStream_t handle) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!address) return Error::invalid_value;
+        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) return error;
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
         if (error == Error::success) *address = pointer(allocated);
@@ -533,8 +582,8 @@ AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cud
 }
 
 AWAKEN_EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t handle) {
-    return on_stream(handle,
-                     [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
+    return on_allowed_stream(
+        handle, [&](const std::shared_ptr<Stream>& stream) { return free_in_order(*stream, number(address)); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
@@ -702,14 +751,14 @@ AWAKEN_EXPORT cudaError_t cudaIpcOpenMemHandle(void** address, IpcHandle handle,
 }
 
 AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(void* address) {
-    return in_context([&](Context&) { return close_import(number(address)); });
+    return in_context([&](Context&) { return close_import("cudaIpcCloseMemHandle", number(address)); });
 }
 
 // ---- streams and events
 // -------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         constexpr unsigned kNonBlocking = 1;
         if (!stream || flags > kNonBlocking) return Error::invalid_value;
         *stream =
@@ -728,6 +777,7 @@ AWAKEN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     return call([&] {
         const std::shared_ptr<Stream> stream = core().streams.remove(handle);
         if (!stream) return Error::invalid_handle;
+        stream->context().enter();
         stream->close();
         return Error::success;
     });
@@ -749,58 +799,104 @@ AWAKEN_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priori
     });
 }
 
-/// Graphs are not supported, so no stream is ever being captured.
 AWAKEN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int* status) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>&) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!status) return Error::invalid_value;
-        *status = 0;
+        *status = is_capturing(*stream) ? 1 : 0;
         return Error::success;
     });
 }
 
+AWAKEN_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, int mode) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
+        return begin_capture(*stream, static_cast<CaptureMode>(mode));
+    });
+}
+
+AWAKEN_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, void** graph) {
+    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+        return graph ? end_capture(*stream, *graph) : Error::invalid_value;
+    });
+}
+
+AWAKEN_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
+    return call([&] {
+        if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
+        *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
+        return Error::success;
+    });
+}
+
+AWAKEN_EXPORT cudaError_t cudaGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+    return call([&] { return executable ? instantiate_graph(graph, *executable) : Error::invalid_value; });
+}
+
+AWAKEN_EXPORT cudaError_t cudaGraphLaunch(void* executable, cudaStream_t handle) {
+    return work_on_stream(handle,
+                          [&](const std::shared_ptr<Stream>& stream) { return launch_graph(executable, stream); });
+}
+
+AWAKEN_EXPORT cudaError_t cudaGraphExecDestroy(void* executable) {
+    return call([&] { return core().executable_graphs.remove(executable) ? Error::success : Error::invalid_value; });
+}
+
+AWAKEN_EXPORT cudaError_t cudaGraphDestroy(void* graph) {
+    return call([&] { return core().graphs.remove(graph) ? Error::success : Error::invalid_value; });
+}
+
+/// Since CUDA 12 its parameters are those of the form with flags.
+AWAKEN_EXPORT cudaError_t cudaGraphInstantiate(void** executable, void* graph, unsigned long long flags) {
+    return cudaGraphInstantiateWithFlags(executable, graph, flags);
+}
+
 AWAKEN_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return query(*stream); });
+    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? query(*stream) : error;
+    });
 }
 AWAKEN_EXPORT cudaError_t cudaStreamQuery_ptsz(cudaStream_t stream) {
     return cudaStreamQuery(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-    return on_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
+    return on_allowed_stream(handle, [](const std::shared_ptr<Stream>& stream) { return synchronize(*stream); });
 }
 AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
     return cudaStreamSynchronize(or_per_thread(stream));
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
-        wait_in_stream(*stream, *found);
-        return Error::success;
+        if (!found->done()) stream->context().enter();
+        return wait_in_stream(*stream, *found);
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* argument) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
-        call_in_stream(*stream, function, argument);
+        call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*function)(cudaStream_t, cudaError_t, void*),
                                                 void* argument, unsigned) {
-    return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
-        stream->submit([=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
+        call_in_stream(*stream,
+                       [=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-    return in_context([&](Context& context) {
+    return in_entered_context([&](Context& context) {
         if (!event) return Error::invalid_value;
         *event = core().events.add(std::make_shared<Event>(context, flags));
         return Error::success;
@@ -811,11 +907,14 @@ AWAKEN_EXPORT cudaError_t cudaEventCreate(cudaEvent_t* event) {
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
-    return call([&] { return core().events.remove(handle) ? Error::success : Error::invalid_handle; });
+    return on_event(handle, [&](const Event& event) {
+        event.context().enter();
+        return core().events.remove(handle) ? Error::success : Error::invalid_handle;
+    });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
-    return on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
+    return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> event = core().events.find(handle);
         if (!event || &event->context() != &stream->context()) return Error::invalid_handle;
         event->record(*stream);
@@ -827,17 +926,14 @@ AWAKEN_EXPORT cudaError_t cudaEventRecord_ptsz(cudaEvent_t event, cudaStream_t s
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? query(*event) : Error::invalid_handle;
+    return on_event(handle, [](const Event& event) {
+        const Error error = allowed_by_captures();
+        return error == Error::success ? query(event) : error;
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
-    return call([&] {
-        const std::shared_ptr<Event> event = core().events.find(handle);
-        return event ? synchronize(*event) : Error::invalid_handle;
-    });
+    return on_event(handle, [](const Event& event) { return synchronize(event); });
 }
 
 AWAKEN_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {

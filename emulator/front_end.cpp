@@ -66,6 +66,8 @@ Error put_pointer_attribute(const Allocation* allocation, std::uintptr_t address
     const bool known = allocation != nullptr;
     const bool host = known && (allocation->kind == MemoryKind::pinned || allocation->kind == MemoryKind::registered);
     const bool managed = known && allocation->kind == MemoryKind::managed;
+    const bool mapped = known && allocation->kind == MemoryKind::mapped;
+    const bool out_of_reach = mapped && allocation->access == 0;
     switch (attribute) {
         case PointerAttribute::context:
             put(data, static_cast<const void*>(known ? allocation->context : nullptr));
@@ -74,8 +76,8 @@ Error put_pointer_attribute(const Allocation* allocation, std::uintptr_t address
             put(data, known ? (host ? host_type : device_type) : 0);
             return Error::success;
         case PointerAttribute::device_pointer:
-            put(data, known ? std::uint64_t{address} : 0);
-            return Error::success;
+            put(data, known && !out_of_reach ? std::uint64_t{address} : 0);
+            return out_of_reach ? Error::invalid_value : Error::success;
         case PointerAttribute::host_pointer:
             put(data, host || managed ? pointer(address) : nullptr);
             return known && !host && !managed ? Error::invalid_value : Error::success;
@@ -97,22 +99,22 @@ Error put_pointer_attribute(const Allocation* allocation, std::uintptr_t address
             put(data, known && allocation->kind == MemoryKind::device ? 1U : 0U);
             return Error::success;
         case PointerAttribute::range_start:
-            put(data, known ? std::uint64_t{allocation->base} : 0);
+            put(data, known ? std::uint64_t{mapped ? allocation->reservation_base : allocation->base} : 0);
             return Error::success;
         case PointerAttribute::range_size:
-            put(data, known ? allocation->size : std::size_t{0});
+            put(data, known ? (mapped ? allocation->reservation_size : allocation->size) : std::size_t{0});
             return Error::success;
         case PointerAttribute::mapped:
             put(data, known ? 1U : 0U);
             return Error::success;
         case PointerAttribute::allowed_handle_types:
-            put(data, std::uint64_t{0});
+            put(data, mapped ? std::uint64_t{allocation->physical->handle_types} : std::uint64_t{0});
             return Error::success;
         case PointerAttribute::is_rdma_capable:
             put(data, 0U);
             return Error::success;
         case PointerAttribute::access_flags:
-            put(data, known ? 3U : 0U);
+            put(data, known && !out_of_reach ? 3U : 0U);
             return Error::success;
         case PointerAttribute::pool_handle:
             put(data, static_cast<const void*>(known ? allocation->pool.get() : nullptr));
@@ -124,7 +126,7 @@ Error put_pointer_attribute(const Allocation* allocation, std::uintptr_t address
             put(data, known ? std::uint64_t{allocation->block ? allocation->block->base : allocation->base} : 0);
             return Error::success;
         case PointerAttribute::memory_block_id:
-            put(data, known ? allocation->id : std::uint64_t{0});
+            put(data, known ? (mapped ? allocation->physical->id : allocation->id) : std::uint64_t{0});
             return Error::success;
     }
     return Error::invalid_value;

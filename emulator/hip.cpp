@@ -108,6 +108,8 @@ hipError_t call(Body&& body) noexcept {
     return result(guarded([&] {
         const Error error = core().availability(Vendor::hip);
         if (error == Error::invalid_value) return Error::not_initialized;
+        // HIP forbids these calls and names no error for them; it has none like CUDA's "not permitted".
+        if (called_from_host_function()) return Error::not_supported;
         return error == Error::success ? body() : error;
     }));
 }
@@ -696,7 +698,7 @@ AWAKEN_EXPORT hipError_t hipMemAllocHost(void** address, std::size_t bytes) {
 }
 
 AWAKEN_EXPORT hipError_t hipHostFree(void* address) {
-    return in_context([&](Context&) { return address ? free_pinned(number(address)) : Error::success; });
+    return in_context([&](Context&) { return address ? free_pinned("hipHostFree", number(address)) : Error::success; });
 }
 AWAKEN_EXPORT hipError_t hipFreeHost(void* address) {
     return hipHostFree(address);
@@ -706,8 +708,8 @@ AWAKEN_EXPORT hipError_t hipFreeHost(void* address) {
 AWAKEN_EXPORT hipError_t hipFree(void* address) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        return allocation && allocation->kind == MemoryKind::pinned ? free_pinned(number(address))
-                                                                    : free_device(number(address));
+        return allocation && allocation->kind == MemoryKind::pinned ? free_pinned("hipFree", number(address))
+                                                                    : free_device("hipFree", number(address));
     });
 }
 
@@ -735,7 +737,7 @@ AWAKEN_EXPORT hipError_t hipHostRegister(void* address, std::size_t bytes, unsig
 }
 
 AWAKEN_EXPORT hipError_t hipHostUnregister(void* address) {
-    return in_context([&](Context&) { return unregister_host(number(address)); });
+    return in_context([&](Context&) { return unregister_host("hipHostUnregister", number(address)); });
 }
 
 AWAKEN_EXPORT hipError_t hipMallocManaged(void** address, std::size_t bytes, unsigned flags) {
@@ -1066,13 +1068,15 @@ AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(void** address, IpcHandle handle, u
         const Error error = core().memory().import_handle(context, handle, opened);
         if (error == Error::success) *address = pointer(opened);
         // Whatever keeps the memory from being attached, HIP blames the pointer.
-        const bool attached = error != Error::invalid_value && error != Error::peer_access_unsupported;
+        const bool attached =
+            error != Error::invalid_value && error != Error::peer_access_unsupported && error != Error::invalid_device;
         return attached ? error : Error::invalid_device_pointer;
     });
 }
 
 AWAKEN_EXPORT hipError_t hipIpcCloseMemHandle(void* address) {
-    return in_context([&](Context&) { return close_import(number(address)); });
+    return in_context(
+        [&](Context&) { return close_import("hipIpcCloseMemHandle", number(address), generation() >= 6); });
 }
 
 // ---- streams and events
@@ -1157,8 +1161,7 @@ AWAKEN_EXPORT hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
         if (!found) return Error::invalid_handle;
-        wait_in_stream(*stream, *found);
-        return Error::success;
+        return wait_in_stream(*stream, *found);
     });
 }
 
@@ -1167,7 +1170,8 @@ AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*functio
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
-        stream->submit([=, &context] { function(handle, static_cast<hipError_t>(context.sticky.load()), argument); });
+        call_in_stream(*stream,
+                       [=, &context] { function(handle, static_cast<hipError_t>(context.sticky.load()), argument); });
         return Error::success;
     });
 }
@@ -1175,7 +1179,7 @@ AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*functio
 AWAKEN_EXPORT hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(void*), void* argument) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
-        call_in_stream(*stream, function, argument);
+        call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
 }
@@ -1237,7 +1241,7 @@ AWAKEN_EXPORT hipError_t hipModuleLoadData(hipModule_t* module, const void* imag
     return in_context([&](Context& context) {
         if (!module || !image) return Error::invalid_value;
         const void* loaded = nullptr;
-        const Error error = load_module(context, image, loaded);
+        const Error error = load_module("hipModuleLoadData", context, image, loaded);
         if (error == Error::success) *module = const_cast<void*>(loaded);
         return error;
     });
@@ -1247,10 +1251,7 @@ AWAKEN_EXPORT hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* im
 }
 
 AWAKEN_EXPORT hipError_t hipModuleUnload(hipModule_t module) {
-    return in_context([&](Context& context) {
-        context.synchronize();
-        return unload_module(module);
-    });
+    return in_context([&](Context&) { return unload_module("hipModuleUnload", module); });
 }
 
 AWAKEN_EXPORT hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {

@@ -58,7 +58,9 @@ bool reachable(const Context& context, const Value* data, std::int64_t rows, std
     std::size_t bytes = 0;
     if (!extent_of<Value>(rows, columns, leading, bytes)) return false;
     const std::shared_ptr<Allocation> allocation = core().memory().find(number(data));
-    if (allocation == nullptr || !allocation->contains(number(data), bytes)) return false;
+    if (allocation == nullptr || !core().memory().reachable(*allocation, number(data), bytes, context.device)) {
+        return false;
+    }
     return !allocation->on_device() || allocation->device == context.device;
 }
 
@@ -157,6 +159,7 @@ Status gemm(void* handle, const Arguments<Value>& given) noexcept {
         product.a = {accessible(given.a), given.leading_a};
         product.b = {accessible(given.b), given.leading_b};
         product.c = {accessible(given.c), given.leading_c};
+        found.context.enter();
         stream->submit([product, &context = found.context, fails = core().kernel_fails()] {
             if (fails) {
                 context.sticky = Error::launch_failed;

@@ -1,7 +1,10 @@
 #include "core/capture.h"
 
+#include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace awaken::emulator {
@@ -9,10 +12,16 @@ namespace awaken::emulator {
 namespace {
 
 struct Capture {
-    const Stream* stream;
+    std::uint64_t identity;
+    std::vector<const Stream*> streams;  ///< the first is the one that it began with
     CaptureMode mode;
     std::thread::id thread;
+    std::shared_ptr<Graph> graph = std::make_shared<Graph>();
     bool invalidated = false;
+
+    [[nodiscard]] bool holds(const Stream& stream) const {
+        return std::find(streams.begin(), streams.end(), &stream) != streams.end();
+    }
 };
 
 thread_local CaptureMode own_mode = CaptureMode::global;
@@ -25,35 +34,82 @@ std::vector<Capture>& captures() {
     static auto* const all = new std::vector<Capture>;
     return *all;
 }
+/// How many there are: mostly none, and then no lock is taken for each piece of work.
+std::atomic<std::size_t> under_way{0};
+
+/// Does `body` with the capture that the stream belongs to, if any.
+template <typename Body>
+void in_capture_of(const Stream& stream, Body&& body) {
+    if (under_way.load(std::memory_order_acquire) == 0) return;
+    const std::scoped_lock lock(lock_of_captures());
+    for (Capture& capture : captures()) {
+        if (capture.holds(stream)) body(capture);
+    }
+}
 
 }  // namespace
 
 Error begin_capture(const Stream& stream, const CaptureMode mode) {
+    static std::uint64_t last_identity = 0;
+    if (stream.role() == Stream::Role::legacy_default) return Error::capture_unsupported;
     const std::scoped_lock lock(lock_of_captures());
     for (const Capture& capture : captures()) {
-        if (capture.stream == &stream) return Error::invalid_value;
+        if (capture.holds(stream)) return Error::invalid_value;
     }
-    captures().push_back({&stream, mode, std::this_thread::get_id()});
+    captures().push_back({++last_identity, {&stream}, mode, std::this_thread::get_id()});
+    ++under_way;
     return Error::success;
 }
 
-Error end_capture(const Stream& stream) {
+Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph) {
     const std::scoped_lock lock(lock_of_captures());
     for (auto capture = captures().begin(); capture != captures().end(); ++capture) {
-        if (capture->stream != &stream) continue;
+        if (capture->streams.front() != &stream) continue;
         const bool invalidated = capture->invalidated;
+        if (!invalidated) graph = std::move(capture->graph);
         captures().erase(capture);
+        --under_way;
         return invalidated ? Error::capture_invalidated : Error::success;
     }
     return Error::invalid_value;
 }
 
 bool is_capturing(const Stream& stream) {
+    return capture_of(stream) != 0;
+}
+
+std::uint64_t capture_of(const Stream& stream) {
+    std::uint64_t found = 0;
+    in_capture_of(stream, [&](const Capture& capture) { found = capture.identity; });
+    return found;
+}
+
+bool join_capture(const Stream& stream, const std::uint64_t identity) {
     const std::scoped_lock lock(lock_of_captures());
-    for (const Capture& capture : captures()) {
-        if (capture.stream == &stream) return true;
+    for (Capture& capture : captures()) {
+        if (capture.identity != identity) continue;
+        if (!capture.holds(stream)) capture.streams.push_back(&stream);
+        return true;
     }
     return false;
+}
+
+bool record_in_capture(const Stream& stream, const Work& work) {
+    bool recorded = false;
+    in_capture_of(stream, [&](Capture& capture) {
+        capture.graph->works.push_back(work);
+        recorded = true;
+    });
+    return recorded;
+}
+
+Error spoil_capture(const Stream& stream, const Error reason) {
+    Error outcome = Error::success;
+    in_capture_of(stream, [&](Capture& capture) {
+        capture.invalidated = true;
+        outcome = reason;
+    });
+    return outcome;
 }
 
 CaptureMode exchange_capture_mode(const CaptureMode mode) noexcept {
@@ -83,9 +139,26 @@ Error default_stream_allowed(const Stream& stream) {
     const std::scoped_lock lock(lock_of_captures());
     Error outcome = Error::success;
     for (Capture& capture : captures()) {
-        if (capture.stream->blocking() && &capture.stream->context() == &stream.context()) {
+        const bool waited_for = std::any_of(
+            capture.streams.begin(), capture.streams.end(),
+            [&](const Stream* captured) { return captured->blocking() && &captured->context() == &stream.context(); });
+        if (waited_for) {
             capture.invalidated = true;
             outcome = Error::capture_implicit;
+        }
+    }
+    return outcome;
+}
+
+Error context_event_allowed(const Context& context) {
+    const std::scoped_lock lock(lock_of_captures());
+    Error outcome = Error::success;
+    for (Capture& capture : captures()) {
+        const bool here = std::any_of(capture.streams.begin(), capture.streams.end(),
+                                      [&](const Stream* captured) { return &captured->context() == &context; });
+        if (here) {
+            capture.invalidated = true;
+            outcome = Error::capture_unsupported;
         }
     }
     return outcome;

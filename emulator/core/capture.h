@@ -1,8 +1,13 @@
-// Captures of streams into graphs, as far as other calls can spoil them.
+// Captures of streams into graphs.
 //
-// Nothing is recorded: a graph is empty, and what is given to a stream under capture is done at once. What is kept to
-// is which questions and allocations make a capture fail, and how a thread says that its own are harmless.
+// What is given to a stream under capture is recorded instead of done. A graph is the list of its work in the order of
+// the calls, of all streams that belong to the capture: an order that satisfies every dependence among them. Questions
+// and allocations can make a capture fail, and a thread can say that its own are harmless.
 #pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "core/error.h"
 #include "core/stream.h"
@@ -15,17 +20,35 @@ enum class CaptureMode : int {
     relaxed = 2  ///< everything is allowed
 };
 
+struct Graph {
+    std::vector<Work> works;
+};
+
 Error begin_capture(const Stream& stream, CaptureMode mode);
-/// Error::capture_invalidated when something spoiled it.
-Error end_capture(const Stream& stream);
+/// Error::capture_invalidated, and no graph, when something spoiled it. The stream is the one that it began with.
+Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph);
 [[nodiscard]] bool is_capturing(const Stream& stream);
+/// Identity of the capture that a stream belongs to; 0 for none.
+[[nodiscard]] std::uint64_t capture_of(const Stream& stream);
+/// Makes the stream belong to the capture; false when that is over.
+[[nodiscard]] bool join_capture(const Stream& stream, std::uint64_t capture);
+/// Adds work to the capture that a stream belongs to; false when it belongs to none.
+[[nodiscard]] bool record_in_capture(const Stream& stream, const Work& work);
+/// Spoils the capture that a stream belongs to: `reason`, or success when it belongs to none.
+[[nodiscard]] Error spoil_capture(const Stream& stream, Error reason);
 /// The calling thread's mode from now on; returns the one before.
 CaptureMode exchange_capture_mode(CaptureMode mode) noexcept;
 
 /// For calls that could be unsafe while a stream is captured: refuses them, and spoils the captures that forbid them.
 [[nodiscard]] Error allowed_by_captures();
+/// For questions about a stream, and waiting for it: not while it is captured.
+[[nodiscard]] inline Error question_allowed(const Stream& stream) {
+    return spoil_capture(stream, Error::capture_unsupported);
+}
 /// For questions about a default stream and for its work: neither is possible while a stream that it waits for is
 /// captured. What the thread says of its calls does not help here.
 [[nodiscard]] Error default_stream_allowed(const Stream& stream);
+/// For an event of all work of a context, which cannot be had while one of its streams is captured, in whatever mode.
+[[nodiscard]] Error context_event_allowed(const Context& context);
 
 }  // namespace awaken::emulator

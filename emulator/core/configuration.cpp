@@ -82,7 +82,8 @@ void read_selection(Configuration& configuration) {
 
 void read_faults(Configuration& configuration) {
     constexpr const char* kExpected =
-        "a comma-separated list of ipc-export, ipc-open, isolated, no-peer, oom, oom-after=BYTES, pinned-oom, "
+        "a comma-separated list of ipc-export, ipc-open, isolated, hidden-device, no-peer, oom, oom-after=BYTES, "
+        "pinned-oom, "
         "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-silent=RANK, "
         "ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
     const std::string_view text = variable("AWAKEN_EMULATE_FAULTS");
@@ -99,6 +100,8 @@ void read_faults(Configuration& configuration) {
             faults.ipc_open = true;
         } else if (plain && name == "isolated") {
             faults.isolated = true;
+        } else if (plain && name == "hidden-device") {
+            faults.hidden_device = true;
         } else if (plain && name == "no-peer") {
             faults.no_peer = true;
         } else if (plain && name == "oom") {
@@ -225,6 +228,11 @@ Configuration read_configuration() {
             configuration.problem =
                 complain("AWAKEN_EMULATE_DELAY_US", text, "a number of microseconds from 0 to 60000000");
         }
+    }
+    if (const std::string_view text = variable("AWAKEN_EMULATE_BUSY"); text == "error") {
+        configuration.busy_calls = BusyCalls::error;
+    } else if (!text.empty() && text != "wait") {
+        configuration.problem = complain("AWAKEN_EMULATE_BUSY", text, "wait or error");
     }
     read_faults(configuration);
     read_links(configuration);

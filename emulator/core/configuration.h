@@ -2,7 +2,8 @@
 //
 //   AWAKEN_EMULATE            cuda:N | hip:N | hip5:N | hip6:N | hip7:N   which driver, how many devices (1..16,
 //   default 2) AWAKEN_EMULATE_MEMORY     bytes of each device, with K, M, G or T (default 4G) AWAKEN_EMULATE_DELAY_US
-//   microseconds by which operations are late that real runtimes return early from (default 200) AWAKEN_EMULATE_FAULTS
+//   microseconds by which operations are late that real runtimes return early from (default 200) AWAKEN_EMULATE_BUSY
+//   wait | error   what becomes of a call that waits for all work, see BusyCalls (default wait) AWAKEN_EMULATE_FAULTS
 //   comma-separated faults, see Faults CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES   as for the
 //   real drivers
 #pragma once
@@ -23,6 +24,7 @@ struct Faults {
     bool ipc_export = false;     ///< ipc-export: exporting an IPC handle fails
     bool ipc_open = false;       ///< ipc-open: opening one fails to map
     bool isolated = false;       ///< isolated: opening one fails as between private pid namespaces
+    bool hidden_device = false;  ///< hidden-device: opening memory of a device that is not visible is refused
     bool no_peer = false;        ///< no-peer: no device can reach another
     bool pinned_memory = false;  ///< pinned-oom: allocating page-locked host memory fails
     bool registering = false;    ///< register: registering host memory fails
@@ -48,6 +50,12 @@ struct EmulatedLinks {
     int count = 0;  ///< of a pair; with NVSwitch, of a GPU
 };
 
+/// What becomes of a call that a driver lets wait for all work of a context or device, while there is such work.
+enum class BusyCalls : std::uint8_t {
+    wait,  ///< it waits
+    error  ///< it fails: not ready
+};
+
 struct Configuration {
     Vendor vendor = Vendor::none;
     int hip_generation = 0;  ///< 5, 6 or 7: the major version of ROCm to be; 0: as the file name of the library says
@@ -55,6 +63,7 @@ struct Configuration {
     std::vector<int> visible;
     std::size_t memory_bytes = std::size_t{4} << 30;
     std::chrono::microseconds delay{200};
+    BusyCalls busy_calls = BusyCalls::wait;
     Faults faults;
     EmulatedLinks links;
     std::string problem;  ///< what is wrong in the environment, and what to write instead; empty when all is well

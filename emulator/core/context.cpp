@@ -39,9 +39,34 @@ std::vector<std::shared_ptr<Stream>> Context::all_streams() {
     return found;
 }
 
+std::vector<Ticket> Context::unfinished() {
+    std::vector<Ticket> found;
+    for (const auto& stream : all_streams()) {
+        if (Ticket ticket = stream->last(); !ticket.done()) found.push_back(std::move(ticket));
+    }
+    return found;
+}
+
 void Context::synchronize() {
-    for (const auto& stream : all_streams())
-        stream->last().wait();
+    for (const Ticket& ticket : unfinished())
+        ticket.wait();
+}
+
+namespace {
+std::atomic<unsigned> held_up{0};
+}
+
+unsigned calls_held_up() noexcept {
+    return held_up.load();
+}
+
+void Context::enter() {
+    if (!exclusive.try_lock_shared()) {
+        ++held_up;
+        exclusive.lock_shared();
+        --held_up;
+    }
+    exclusive.unlock_shared();
 }
 
 void ThreadState::set_current(Context* context) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -42,9 +43,19 @@ struct Context {
     [[nodiscard]] std::shared_ptr<Stream> per_thread_stream();
     [[nodiscard]] std::shared_ptr<Stream> create_stream(Stream::Role role, bool blocking, unsigned flags, int priority);
     [[nodiscard]] std::vector<std::shared_ptr<Stream>> all_streams();
+    /// Tickets of all work submitted so far that is not over.
+    [[nodiscard]] std::vector<Ticket> unfinished();
     /// Waits for all work submitted so far.
     void synchronize();
+
+    /// Held by a call of CUDA that waits for all work of this context: it locks the context for most other calls.
+    std::shared_mutex exclusive;
+    /// Waits until no such call is under way.
+    void enter();
 };
+
+/// Threads of this process that are in Context::enter because of a call of another thread.
+[[nodiscard]] unsigned calls_held_up() noexcept;
 
 /// What a thread has: the stack of contexts (its top is current), a runtime's last error, its own default streams.
 struct ThreadState {

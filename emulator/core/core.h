@@ -86,6 +86,8 @@ class Registry {
 struct Module;
 /// One of them.
 struct Function;
+/// What a capture of streams gave.
+struct Graph;
 
 class Core {
   public:
@@ -123,8 +125,11 @@ class Core {
     Registry<Stream> streams;
     Registry<Event> events;
     Registry<Pool> pools;
+    Registry<Physical> physicals;
     Registry<Module> modules;
     Registry<Function> functions;
+    Registry<Graph> graphs;
+    Registry<Graph> executable_graphs;
 
     /// True for the copy that copy-error=N chose.
     [[nodiscard]] bool copy_fails() noexcept {

@@ -35,7 +35,9 @@ enum class Error : int {
     not_supported = 801,
     capture_unsupported = 900,
     capture_invalidated = 901,
+    capture_isolation = 905,
     capture_implicit = 906,
+    captured_event = 907,
     unknown = 999
 };
 

@@ -44,7 +44,9 @@ std::uint64_t checksum(const IpcHandle& handle) noexcept {
     return hash;
 }
 
-/// An unnamed file for a block. Programs that keep many allocations need more descriptors than the usual soft limit.
+}  // namespace
+
+// Programs that keep many allocations need more descriptors than the usual soft limit.
 int create_file(std::size_t bytes) {
     int file = memfd_create("gpu-block", MFD_CLOEXEC);
     if (file < 0 && errno == EMFILE) {
@@ -60,8 +62,6 @@ int create_file(std::size_t bytes) {
     }
     return file;
 }
-
-}  // namespace
 
 std::uintptr_t AddressSpace::take(std::size_t size) {
     for (auto at = _free.begin(); at != _free.end(); ++at) {
@@ -342,6 +342,9 @@ void Memory::release_locked(Allocation& allocation) {
         case MemoryKind::imported:
             release_block(*allocation.block);
             break;
+        case MemoryKind::mapped:
+            if (allocation.access != 0) unmap_block(allocation.base, allocation.size);
+            break;
         case MemoryKind::registered:
             break;
     }
@@ -411,6 +414,11 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
         return Error::invalid_value;
     }
     if (handle.process == getpid()) return Error::invalid_context;
+    const auto& visible = _configuration.visible;
+    if (_configuration.faults.hidden_device &&
+        std::find(visible.begin(), visible.end(), handle.device) == visible.end()) {
+        return Error::invalid_device;
+    }
     if (_configuration.faults.no_peer &&
         handle.device != _configuration.visible[static_cast<std::size_t>(context.device)]) {
         return Error::peer_access_unsupported;

@@ -31,7 +31,8 @@ enum class MemoryKind : std::uint8_t {
     managed,     ///< host and device use the same address
     pinned,      ///< page-locked host memory from the runtime
     registered,  ///< the program's host memory, page-locked later
-    imported     ///< another process's device memory, opened by IPC
+    imported,    ///< another process's device memory, opened by IPC
+    mapped       ///< physical memory at an address of a reservation: cuMemMap
 };
 
 /// First-fit addresses of a range; freed ones are merged with their neighbours.
@@ -65,12 +66,34 @@ struct Block {
     std::size_t occupants = 0;
 };
 
+/// Physical memory by itself, cuMemCreate's; lives as long as a handle or a mapping of it.
+struct Physical {
+    Physical() = default;
+    Physical(const Physical&) = delete;
+    Physical& operator=(const Physical&) = delete;
+    ~Physical();
+
+    int device = 0;  ///< as the program counts
+    std::size_t size = 0;
+    int file = -1;
+    unsigned long long handle_types = 0;  ///< in which it may be exported
+    std::uint64_t id = 0;
+    std::atomic<std::size_t>* used = nullptr;  ///< the count of the device's memory; null for what was imported
+    std::atomic<unsigned> references{1};       ///< that the program holds
+};
+
+/// Physical memory comes in multiples of this, and so do reservations of addresses.
+constexpr std::size_t kPhysicalGranularity = std::size_t{2} << 20;
+
+/// An unnamed file for device memory; -1 when there is none to be had.
+[[nodiscard]] int create_file(std::size_t bytes);
+
 struct Allocation {
     std::uintptr_t base = 0;
     std::size_t size = 0;
     MemoryKind kind = MemoryKind::device;
     int device = -1;             ///< as the program counts; the current one of the call for host memory
-    Context* context = nullptr;  ///< null for pool memory
+    Context* context = nullptr;  ///< null for pool memory and mappings
     std::uint64_t id = 0;        ///< never used again in this process
     unsigned flags = 0;          ///< as the program passed them
     std::shared_ptr<Block> block;
@@ -81,12 +104,23 @@ struct Allocation {
     std::string import_key;  ///< identity of what was opened
     std::size_t opens = 0;   ///< how often; guarded by the memory's lock
 
+    std::shared_ptr<Physical> physical;   ///< of a mapping, like what follows
+    std::uintptr_t reservation_base = 0;  ///< of the addresses that it lies in
+    std::size_t reservation_size = 0;
+    std::atomic<std::uint32_t> access{0};  ///< a bit for each device that may touch it
+
     /// Of a device, in the sense that the host must not touch it.
     [[nodiscard]] bool on_device() const noexcept {
-        return kind == MemoryKind::device || kind == MemoryKind::pool || kind == MemoryKind::imported;
+        return kind == MemoryKind::device || kind == MemoryKind::pool || kind == MemoryKind::imported ||
+               kind == MemoryKind::mapped;
     }
     [[nodiscard]] bool contains(std::uintptr_t address, std::size_t bytes) const noexcept {
         return address >= base && address - base <= size && bytes <= size - (address - base);
+    }
+
+    /// Whether the program has given the device access, where it has to.
+    [[nodiscard]] bool accessible_by(int other) const noexcept {
+        return kind != MemoryKind::mapped || (access & (std::uint32_t{1} << other)) != 0;
     }
 
     /// Operations on this memory that synchronous-looking calls have left behind.
@@ -143,6 +177,24 @@ class Memory {
     Error import_handle(Context& context, const IpcHandle& handle, std::uintptr_t& address);
     Error close_import(std::uintptr_t address);
 
+    // Addresses and physical memory apart (virtual_memory.cpp). Ranges are those of whole mappings.
+    Error reserve_addresses(std::size_t bytes, std::size_t alignment, std::uintptr_t& address);
+    /// Of a whole reservation in which nothing is mapped.
+    Error free_addresses(std::uintptr_t address, std::size_t bytes);
+    Error create_physical(int device, std::size_t bytes, unsigned long long handle_types,
+                          std::shared_ptr<Physical>& physical);
+    /// `file` is a descriptor of its own, which is the caller's.
+    static Error export_physical(const Physical& physical, int& file);
+    /// The descriptor stays the caller's.
+    Error import_physical(int file, std::shared_ptr<Physical>& physical);
+    Error map(std::uintptr_t address, std::size_t bytes, std::shared_ptr<Physical> physical);
+    Error unmap(std::uintptr_t address, std::size_t bytes);
+    Error set_access(std::uintptr_t address, std::size_t bytes, int device, bool on);
+
+    /// Whether `device` may touch `bytes` at `address`, which is in `first`: all in one allocation, or in mappings that
+    /// follow each other.
+    [[nodiscard]] bool reachable(const Allocation& first, std::uintptr_t address, std::size_t bytes, int device) const;
+
   private:
     /// Maps a block's file where the driver reaches it, and with the licence host-access where the program does.
     [[nodiscard]] bool map_block(std::uintptr_t base, std::size_t size, int file) const;
@@ -154,6 +206,9 @@ class Memory {
     /// With the lock held.
     [[nodiscard]] std::shared_ptr<Allocation> find_locked(std::uintptr_t address) const;
     void release_locked(Allocation& allocation);
+    /// With the lock held: the mappings that make up exactly this range.
+    Error mappings_locked(std::uintptr_t address, std::size_t bytes,
+                          std::vector<std::shared_ptr<Allocation>>& found) const;
     static void write_ledger(const Allocation& allocation, std::uint64_t id);
 
     const Configuration& _configuration;
@@ -163,6 +218,7 @@ class Memory {
     mutable std::shared_mutex _lock;
     AddressSpace _addresses;
     std::map<std::uintptr_t, std::shared_ptr<Allocation>> _allocations;
+    std::map<std::uintptr_t, std::size_t> _reservations;  ///< of addresses, with their lengths
     /// Shared blocks by device; pool memory never shares a block with other memory.
     std::map<std::pair<int, bool>, std::vector<std::shared_ptr<Block>>> _shared_blocks;
     std::vector<std::atomic<std::size_t>> _used;

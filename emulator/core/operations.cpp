@@ -4,7 +4,12 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <set>
+#include <shared_mutex>
+
+#include "core/capture.h"
 
 namespace awaken::emulator {
 namespace {
@@ -27,13 +32,13 @@ bool extent_of(std::size_t width, std::size_t rows, std::size_t pitch, std::size
     return !__builtin_mul_overflow(rows - 1, pitch, &whole) && !__builtin_add_overflow(whole, width, &extent);
 }
 
-/// The memory at `address`, if all of `bytes` may be touched there.
-bool locate(std::uintptr_t address, std::size_t bytes, Place& place) {
+/// The memory at `address`, if `device` may touch all of `bytes` there.
+bool locate(std::uintptr_t address, std::size_t bytes, int device, Place& place) {
     Memory& memory = core().memory();
     place.allocation = memory.find(address);
     if (place.allocation) {
         // Pageable memory may follow registered memory; anything else ends with its allocation.
-        if (place.allocation->contains(address, bytes)) return true;
+        if (memory.reachable(*place.allocation, address, bytes, device)) return true;
         if (place.allocation->kind != MemoryKind::registered) return false;
         place.allocation = nullptr;
         return true;
@@ -90,6 +95,57 @@ void move(const CopyRequest& request, const std::byte* const source, const std::
     move_rows(part, source + moved, source_pitch);
 }
 
+/// Threads in a call that waits for all work; for awaken_emulator_waiting.
+std::atomic<unsigned> waiting_inside{0};
+
+/// Says once of each call that it would have waited.
+Error refuse_to_wait(const char* const call) {
+    static auto* const lock_of_told = new std::mutex;
+    static auto* const told = new std::set<std::string>;
+    const std::lock_guard lock(*lock_of_told);
+    if (told->insert(call).second) {
+        std::fprintf(stderr,
+                     "awaken emulator: %s was called while there was unfinished work that it waits for, and "
+                     "AWAKEN_EMULATE_BUSY=error makes that an error; call it when the streams are done\n",
+                     call);
+    }
+    return Error::not_ready;
+}
+
+/// Waits for `unfinished`, or refuses to, and then does `body`.
+Error after_work(const char* const call, const std::function<std::vector<Ticket>()>& unfinished,
+                 const std::function<Error()>& body) {
+    const std::vector<Ticket> tickets = unfinished();
+    if (!tickets.empty() && core().configuration().busy_calls == BusyCalls::error) return refuse_to_wait(call);
+    ++waiting_inside;
+    for (const Ticket& ticket : tickets)
+        ticket.wait();
+    --waiting_inside;
+    return body();
+}
+
+/// Does `body` when all work is over: of `context` with CUDA, or of all contexts of the device where memory has none;
+/// of `device` with HIP. CUDA locks the contexts meanwhile.
+Error when_idle(const char* const call, Context* const context, const int device, const std::function<Error()>& body) {
+    const bool cuda = core().configuration().vendor == Vendor::cuda;
+    const std::vector<Context*> contexts =
+        cuda && context ? std::vector<Context*>{context} : core().contexts_of(device);
+    std::vector<std::unique_lock<std::shared_mutex>> locks;
+    if (cuda) {
+        for (Context* const one : contexts)
+            locks.emplace_back(one->exclusive);
+    }
+    const auto unfinished = [&] {
+        std::vector<Ticket> tickets;
+        for (Context* const one : contexts) {
+            std::vector<Ticket> more = one->unfinished();
+            std::move(more.begin(), more.end(), std::back_inserter(tickets));
+        }
+        return tickets;
+    };
+    return after_work(call, unfinished, body);
+}
+
 void leave_behind(const Place& place, const Ticket& ticket) {
     if (place.allocation) place.allocation->add_pending(ticket);
 }
@@ -111,8 +167,8 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
     }
     Place source;
     Place destination;
-    if (!locate(request.source, source_extent, source) ||
-        !locate(request.destination, destination_extent, destination)) {
+    if (!locate(request.source, source_extent, context.device, source) ||
+        !locate(request.destination, destination_extent, context.device, destination)) {
         return Error::invalid_value;
     }
     copies_given.fetch_add(1, std::memory_order_relaxed);
@@ -125,6 +181,11 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
         }
     };
     const std::size_t bytes = request.width * request.rows;
+    // In a graph, memory is read when the graph runs.
+    if (is_capturing(*stream)) {
+        stream->submit(work);
+        return Error::success;
+    }
     const bool snapshot = source.pageable() && destination.on_device() && bytes <= kLargestSnapshot;
     const bool synchronous_memory = source.synchronous() || destination.synchronous();
     const bool host_waits = source.pageable() || destination.pageable();
@@ -178,7 +239,7 @@ Error fill(Context& context, const FillRequest& request, const std::shared_ptr<S
     }
     Place place;
     // A fill needs memory that the runtime knows.
-    if (!locate(request.destination, extent, place) || place.pageable()) return Error::invalid_value;
+    if (!locate(request.destination, extent, context.device, place) || place.pageable()) return Error::invalid_value;
     const auto work = [request] { fill_rows(request); };
     if (synchrony == Synchrony::stream) {
         stream->submit(work);
@@ -209,6 +270,8 @@ Error free_in_order(Stream& stream, std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::invalid_value;
     if (allocation->kind != MemoryKind::pool && allocation->kind != MemoryKind::device) return Error::invalid_value;
+    // Graphs have no nodes for memory here.
+    if (const Error error = spoil_capture(stream, Error::not_supported); error != Error::success) return error;
     stream.submit([address] {
         // A second free of the same memory was refused above unless both were queued; then this one finds nothing.
         if (core().memory().free(address, {MemoryKind::pool, MemoryKind::device}) != Error::success) {
@@ -218,35 +281,35 @@ Error free_in_order(Stream& stream, std::uintptr_t address) {
     return Error::success;
 }
 
-Error free_device(std::uintptr_t address) {
+Error free_device(const char* const call, const std::uintptr_t address) {
     if (address == 0) return Error::success;
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::invalid_value;
-    core().synchronize_device(allocation->device);
-    return core().memory().free(address, {MemoryKind::device, MemoryKind::pool, MemoryKind::managed});
+    return when_idle(call, allocation->context, allocation->device, [&] {
+        return core().memory().free(address, {MemoryKind::device, MemoryKind::pool, MemoryKind::managed});
+    });
 }
 
-Error free_pinned(std::uintptr_t address) {
+Error free_pinned(const char* const call, const std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::invalid_value;
-    for (int device = 0; device < core().device_count(); ++device)
-        core().synchronize_device(device);
-    return core().memory().free(address, {MemoryKind::pinned});
+    return when_idle(call, allocation->context, allocation->device,
+                     [&] { return core().memory().free(address, {MemoryKind::pinned}); });
 }
 
-Error unregister_host(std::uintptr_t address) {
+Error unregister_host(const char* const call, const std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::host_memory_not_registered;
-    for (int device = 0; device < core().device_count(); ++device)
-        core().synchronize_device(device);
-    return core().memory().unregister_host(address);
+    return when_idle(call, allocation->context, allocation->device,
+                     [&] { return core().memory().unregister_host(address); });
 }
 
-Error close_import(std::uintptr_t address) {
+Error close_import(const char* const call, const std::uintptr_t address, const bool default_stream_only) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
     if (!allocation || allocation->base != address) return Error::invalid_value;
-    core().synchronize_device(allocation->device);
-    return core().memory().close_import(address);
+    const auto close = [&] { return core().memory().close_import(address); };
+    if (!default_stream_only) return when_idle(call, allocation->context, allocation->device, close);
+    return after_work(call, [&] { return allocation->context->legacy->unfinished(); }, close);
 }
 
 Error set_synchronous(std::uintptr_t address, bool on) {
@@ -263,11 +326,13 @@ Error synchronize(Context& context) {
 }
 
 Error synchronize(Stream& stream) {
+    if (const Error error = question_allowed(stream); error != Error::success) return error;
     stream.synchronize();
     return stream.context().sticky;
 }
 
 Error query(Stream& stream) {
+    if (const Error error = question_allowed(stream); error != Error::success) return error;
     // In this order: an operation that fails between the two looks must not pass for a success.
     const bool idle = stream.idle();
     if (const Error sticky = stream.context().sticky; sticky != Error::success) return sticky;
@@ -275,25 +340,75 @@ Error query(Stream& stream) {
 }
 
 Error query(const Event& event) {
-    const bool done = event.ticket().done();
+    if (event.capture() != 0) return Error::captured_event;
+    const bool done = event.done();
     if (const Error sticky = event.context().sticky; sticky != Error::success) return sticky;
     if (done) events_answered.fetch_add(1, std::memory_order_relaxed);
     return done ? Error::success : Error::not_ready;
 }
 
 Error synchronize(const Event& event) {
-    event.ticket().wait();
+    if (event.capture() != 0) return Error::captured_event;
+    for (const Ticket& ticket : event.tickets())
+        ticket.wait();
     return event.context().sticky;
 }
 
-void wait_in_stream(Stream& stream, const Event& event) {
-    Ticket ticket = event.ticket();
-    if (ticket.done()) return;
-    stream.submit([] {}, Start::prompt, {std::move(ticket)});
+Error wait_in_stream(Stream& stream, const Event& event) {
+    if (const std::uint64_t capture = event.capture(); capture != 0 && join_capture(stream, capture)) {
+        return Error::success;
+    }
+    if (const Error error = spoil_capture(stream, Error::capture_isolation); error != Error::success) return error;
+    if (!event.done()) stream.submit([] {}, Start::prompt, event.tickets());
+    return Error::success;
 }
 
-void call_in_stream(Stream& stream, void (*function)(void*), void* argument) {
-    stream.submit([function, argument] { function(argument); });
+Error end_capture(const Stream& stream, void*& handle) {
+    std::shared_ptr<Graph> graph;
+    const Error error = end_capture(stream, graph);
+    handle = graph ? core().graphs.add(std::move(graph)) : nullptr;
+    return error;
+}
+
+Error instantiate_graph(const void* const handle, void*& executable) {
+    const std::shared_ptr<Graph> graph = core().graphs.find(handle);
+    if (!graph) return Error::invalid_value;
+    executable = core().executable_graphs.add(std::make_shared<Graph>(*graph));
+    return Error::success;
+}
+
+Error launch_graph(const void* const executable, const std::shared_ptr<Stream>& stream) {
+    const std::shared_ptr<Graph> graph = core().executable_graphs.find(executable);
+    if (!graph) return Error::invalid_value;
+    stream->submit([graph] {
+        for (const Work& work : graph->works)
+            work();
+    });
+    return Error::success;
+}
+
+namespace {
+thread_local bool in_host_function = false;
+}
+
+void call_in_stream(Stream& stream, Work function) {
+    stream.submit([function = std::move(function)] {
+        in_host_function = true;
+        function();
+        in_host_function = false;
+    });
+}
+
+bool called_from_host_function() {
+    static std::atomic<bool> told{false};
+    if (in_host_function && !told.exchange(true)) {
+        std::fputs(
+            "awaken emulator: a host function or stream callback made a call of the GPU's library, which drivers do "
+            "not "
+            "permit; let another thread make it\n",
+            stderr);
+    }
+    return in_host_function;
 }
 
 bool can_access_peer(int device, int peer) {
@@ -313,18 +428,25 @@ Error disable_peer(Context& context, int peer) {
     return context.peers.erase(peer) != 0 ? Error::success : Error::peer_access_not_enabled;
 }
 
-Error load_module(Context& context, const void* image, const void*& handle) {
+Error load_module(const char* const call, Context& context, const void* image, const void*& handle) {
     auto module = std::make_shared<Module>();
     if (!read_image(image, module->kernels)) return Error::no_binary_for_device;
     module->context = &context;
-    handle = core().modules.add(std::move(module));
-    return Error::success;
+    const auto load = [&] {
+        handle = core().modules.add(std::move(module));
+        return Error::success;
+    };
+    return core().configuration().vendor == Vendor::cuda ? when_idle(call, &context, context.device, load) : load();
 }
 
-Error unload_module(const void* handle) {
-    if (!core().modules.remove(handle)) return Error::invalid_handle;
-    core().functions.remove_if([&](const Function& function) { return function.module == handle; });
-    return Error::success;
+Error unload_module(const char* const call, const void* handle) {
+    const std::shared_ptr<Module> module = core().modules.find(handle);
+    if (!module) return Error::invalid_handle;
+    return when_idle(call, module->context, module->context->device, [&] {
+        if (!core().modules.remove(handle)) return Error::invalid_handle;
+        core().functions.remove_if([&](const Function& function) { return function.module == handle; });
+        return Error::success;
+    });
 }
 
 Error find_function(const void* handle, const char* name, const void*& function_handle) {
@@ -428,6 +550,11 @@ void awaken_emulator_operations(std::uint64_t* const copies, std::uint64_t* cons
 
 std::uint64_t awaken_emulator_answers() {
     return awaken::emulator::events_answered.load(std::memory_order_relaxed);
+}
+
+void awaken_emulator_waiting(unsigned* const inside, unsigned* const held_up) {
+    *inside = awaken::emulator::waiting_inside.load();
+    *held_up = awaken::emulator::calls_held_up();
 }
 
 void awaken_emulator_interrupt_copy(const std::size_t least_bytes, void (*const halfway)()) {

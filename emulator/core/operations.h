@@ -45,11 +45,18 @@ struct FillRequest {
 /// From a pool, in stream order (which here means: at once).
 [[nodiscard]] Error allocate_from_pool(const std::shared_ptr<Pool>& pool, std::size_t bytes, std::uintptr_t& address);
 [[nodiscard]] Error free_in_order(Stream& stream, std::uintptr_t address);
-/// Frees device, pool or managed memory after all work of its device; address 0 is fine.
-[[nodiscard]] Error free_device(std::uintptr_t address);
-[[nodiscard]] Error free_pinned(std::uintptr_t address);
-[[nodiscard]] Error unregister_host(std::uintptr_t address);
-[[nodiscard]] Error close_import(std::uintptr_t address);
+// What drivers let wait for all work of the memory's context (CUDA) or device (HIP). With CUDA it also locks the
+// context meanwhile, see Context::enter. `call` is the name by which the program knows it.
+
+/// Frees device, pool or managed memory; address 0 is fine.
+[[nodiscard]] Error free_device(const char* call, std::uintptr_t address);
+[[nodiscard]] Error free_pinned(const char* call, std::uintptr_t address);
+[[nodiscard]] Error unregister_host(const char* call, std::uintptr_t address);
+/// With HIP from ROCm 6 on it waits for the default stream, as the CLR of ROCm does.
+[[nodiscard]] Error close_import(const char* call, std::uintptr_t address, bool default_stream_only = false);
+/// With HIP it does not wait.
+[[nodiscard]] Error load_module(const char* call, Context& context, const void* image, const void*& module);
+[[nodiscard]] Error unload_module(const char* call, const void* module);
 
 /// Waits for what synchronous-looking calls left behind on the allocation, and makes later ones on it finish in the
 /// call.
@@ -61,16 +68,20 @@ struct FillRequest {
 [[nodiscard]] Error query(Stream& stream);
 [[nodiscard]] Error query(const Event& event);
 [[nodiscard]] Error synchronize(const Event& event);
-void wait_in_stream(Stream& stream, const Event& event);
+[[nodiscard]] Error wait_in_stream(Stream& stream, const Event& event);
+/// Ends the capture of a stream: the handle of what was recorded, null when something spoiled it.
+[[nodiscard]] Error end_capture(const Stream& stream, void*& graph);
+[[nodiscard]] Error instantiate_graph(const void* graph, void*& executable);
+[[nodiscard]] Error launch_graph(const void* executable, const std::shared_ptr<Stream>& stream);
 /// A function of the program, run in the stream's order on the stream's thread.
-void call_in_stream(Stream& stream, void (*function)(void*), void* argument);
+void call_in_stream(Stream& stream, Work function);
+/// Whether the calling thread is in such a function, from where drivers permit no calls. Says so once on stderr.
+[[nodiscard]] bool called_from_host_function();
 
 [[nodiscard]] bool can_access_peer(int device, int peer);
 [[nodiscard]] Error enable_peer(Context& context, int peer);
 [[nodiscard]] Error disable_peer(Context& context, int peer);
 
-[[nodiscard]] Error load_module(Context& context, const void* image, const void*& module);
-[[nodiscard]] Error unload_module(const void* module);
 [[nodiscard]] Error find_function(const void* module, const char* name, const void*& function);
 /// `arguments` and `extra` as cuLaunchKernel and hipModuleLaunchKernel take them: one of the two is null.
 [[nodiscard]] Error launch_kernel(const void* function, const Launch& launch, const std::shared_ptr<Stream>& stream,
@@ -88,6 +99,10 @@ extern "C" void awaken_emulator_operations(std::uint64_t* copies, std::uint64_t*
 /// How often this process has asked about an event and was told that it is over, which is what real drivers take their
 /// time for. Found as above.
 extern "C" std::uint64_t awaken_emulator_answers();
+
+/// How many threads of this process are in a call that waits for all work of a context or device, and how many wait to
+/// get into a call that such a call holds up. Found as above.
+extern "C" void awaken_emulator_waiting(unsigned* inside, unsigned* held_up);
 
 /// The next copy of this process that moves at least so many bytes calls `halfway` when half of them have moved, in the
 /// thread that copies. For tests of what becomes of a transfer whose processes end in its midst.

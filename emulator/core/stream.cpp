@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/capture.h"
 #include "core/context.h"
 #include "core/core.h"
 
@@ -46,6 +47,7 @@ void Stream::collect_order(std::vector<Ticket>& after) {
 }
 
 Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
+    if (record_in_capture(*this, work)) return {};
     Operation operation{std::move(work), std::move(also), {}, 0};
     if (start == Start::late) operation.not_before = std::chrono::steady_clock::now() + core().configuration().delay;
     Ticket ticket;
@@ -68,6 +70,7 @@ Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
 }
 
 void Stream::run(const Work& work) {
+    if (record_in_capture(*this, work)) return;
     std::vector<Ticket> after;
     std::uint64_t number = 0;
     {
@@ -114,22 +117,21 @@ void Stream::work_off() {
     }
 }
 
-bool Stream::idle() {
-    std::vector<Ticket> after;
+std::vector<Ticket> Stream::unfinished() {
+    std::vector<Ticket> tickets;
     const std::lock_guard order(_context.order);
-    collect_order(after);
-    return after.empty() && last().done();
+    // A default stream is done when the work is that an operation in it would wait for.
+    if (_role == Role::legacy_default) collect_order(tickets);
+    if (Ticket ticket = last(); !ticket.done()) tickets.push_back(std::move(ticket));
+    return tickets;
+}
+
+bool Stream::idle() {
+    return unfinished().empty();
 }
 
 void Stream::synchronize() {
-    std::vector<Ticket> after;
-    {
-        const std::lock_guard order(_context.order);
-        // A default stream is done when the work is that an operation in it would wait for.
-        if (_role == Role::legacy_default) collect_order(after);
-        after.push_back(last());
-    }
-    for (const Ticket& ticket : after)
+    for (const Ticket& ticket : unfinished())
         ticket.wait();
 }
 
@@ -152,25 +154,46 @@ std::uint64_t Event::records() noexcept {
 void Event::record(Stream& stream) {
     event_records.fetch_add(1, std::memory_order_relaxed);
     auto time = std::make_shared<Time>();
+    const std::uint64_t capture = capture_of(stream);
     Ticket ticket = stream.submit([time] { time->value = std::chrono::steady_clock::now(); });
     const std::lock_guard lock(_mutex);
-    _ticket = std::move(ticket);
+    _tickets = {std::move(ticket)};
     _time = std::move(time);
+    _capture = capture;
 }
 
-Ticket Event::ticket() const {
+std::uint64_t Event::capture() const {
     const std::lock_guard lock(_mutex);
-    return _ticket;
+    return _capture;
 }
 
-bool Event::recorded() const {
+void Event::record_context() {
+    event_records.fetch_add(1, std::memory_order_relaxed);
+    std::vector<Ticket> tickets = _context.unfinished();
+    const std::lock_guard lock(_mutex);
+    _tickets = std::move(tickets);
+    _time = nullptr;
+    _capture = 0;
+}
+
+std::vector<Ticket> Event::tickets() const {
+    const std::lock_guard lock(_mutex);
+    return _tickets;
+}
+
+bool Event::done() const {
+    const std::lock_guard lock(_mutex);
+    return std::all_of(_tickets.begin(), _tickets.end(), [](const Ticket& ticket) { return ticket.done(); });
+}
+
+bool Event::timed_record() const {
     const std::lock_guard lock(_mutex);
     return _time != nullptr;
 }
 
 Error Event::elapsed_since(const Event& start, float& milliseconds) const {
-    if (!timed() || !start.timed() || !recorded() || !start.recorded()) return Error::invalid_handle;
-    if (!ticket().done() || !start.ticket().done()) return Error::not_ready;
+    if (!timed() || !start.timed() || !timed_record() || !start.timed_record()) return Error::invalid_handle;
+    if (!done() || !start.done()) return Error::not_ready;
     const auto time_of = [](const Event& event) {
         const std::lock_guard lock(event._mutex);
         return event._time->value;

@@ -69,7 +69,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     [[nodiscard]] unsigned flags() const noexcept { return _flags; }
     [[nodiscard]] int priority() const noexcept { return _priority; }
 
-    /// Queues `work` after `also` and returns at once.
+    /// Queues `work` after `also` and returns at once. While the stream is captured, records it and queues nothing.
     Ticket submit(Work work, Start start = Start::prompt, std::vector<Ticket> also = {});
     /// Runs `work` in its place in the stream and returns when it is over; on the calling thread if nothing is ahead of
     /// it.
@@ -77,8 +77,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
     /// Ticket of the last operation submitted so far.
     [[nodiscard]] Ticket last();
-    /// Including what the default-stream rules put before an operation submitted now.
+    /// Its work that is not over; a default stream's includes what an operation in it would wait for.
+    [[nodiscard]] std::vector<Ticket> unfinished();
+    /// Whether synchronize would return at once.
     [[nodiscard]] bool idle();
+    /// Waits for unfinished().
     void synchronize();
     /// No more operations come; the worker ends when the queue is empty.
     void close();
@@ -110,7 +113,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
     bool _closed = false;
 };
 
-/// An event is the ticket of the operation that its last record put into a stream.
+/// An event is the tickets of what its last record stands for: an operation put into a stream, or all work of a
+/// context.
 class Event {
   public:
     Event(Context& context, unsigned flags) : _context(context), _flags(flags) {}
@@ -118,10 +122,15 @@ class Event {
     [[nodiscard]] Context& context() const noexcept { return _context; }
     [[nodiscard]] bool timed() const noexcept { return (_flags & kDisableTiming) == 0; }
     void record(Stream& stream);
+    /// All work of its context so far. Has no time.
+    void record_context();
+    /// The capture that it was recorded in last; 0 for none.
+    [[nodiscard]] std::uint64_t capture() const;
     /// Of all events of this process.
     [[nodiscard]] static std::uint64_t records() noexcept;
-    [[nodiscard]] Ticket ticket() const;
-    [[nodiscard]] bool recorded() const;
+    [[nodiscard]] std::vector<Ticket> tickets() const;
+    [[nodiscard]] bool done() const;
+    [[nodiscard]] bool timed_record() const;
     /// Milliseconds from `start` to this event. not_ready while one is not reached; invalid_handle without times.
     Error elapsed_since(const Event& start, float& milliseconds) const;
 
@@ -134,8 +143,9 @@ class Event {
     Context& _context;
     const unsigned _flags;
     mutable std::mutex _mutex;
-    Ticket _ticket;
+    std::vector<Ticket> _tickets;
     std::shared_ptr<Time> _time;
+    std::uint64_t _capture = 0;
 };
 
 }  // namespace awaken::emulator

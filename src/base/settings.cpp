@@ -221,6 +221,9 @@ const std::vector<SettingDescription>& Settings::descriptions() {
          "emulated driver: failures to inject, such as ipc-open or no-peer"},
         {"AWAKEN_EMULATE_DELAY_US", "microseconds", "200",
          "emulated driver: how late operations are that the real runtimes return early from"},
+        {"AWAKEN_EMULATE_BUSY", "wait | error", "wait",
+         "emulated driver: what becomes of calls that wait for all work of a GPU, such as cudaFree, while there is "
+         "some"},
         {"AWAKEN_EMULATE_LINKS", "pcie | nvlink:N | nvswitch:N | xgmi:N", "nvswitch:18 or xgmi:4",
          "emulated driver: how its GPUs are connected, as management libraries tell it"},
     };

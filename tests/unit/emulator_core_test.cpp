@@ -208,6 +208,25 @@ TEST(EmulatorDocumentation, ListsEachCallThatIsExportedAndNoOther) {
         EXPECT_TRUE(exported.count(name)) << name << " is not exported";
 }
 
+TEST(EmulatorLibraries, HaveTheirNewestVersionUnderThePlainName) {
+    for (const auto& [plain, newest] : {std::pair{"libcuda.so", ".1"},
+                                        {"libcudart.so", ".13"},
+                                        {"libnvrtc.so", ".13"},
+                                        {"libcublas.so", ".13"},
+                                        {"libnccl.so", ".2"},
+                                        {"libnvidia-ml.so", ".1"},
+                                        {"libamdhip64.so", ".7"},
+                                        {"libhiprtc.so", ".7"},
+                                        {"libhipblas.so", ".3"},
+                                        {"librccl.so", ".1"},
+                                        {"librocm_smi64.so", ".1"}}) {
+        const std::string path = std::string(AWAKEN_EMULATOR_DIRECTORY "/") + plain;
+        void* const by_plain_name = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+        EXPECT_NE(by_plain_name, nullptr) << dlerror();
+        EXPECT_EQ(by_plain_name, dlopen((path + newest).c_str(), RTLD_NOW | RTLD_LOCAL)) << plain;
+    }
+}
+
 TEST(EmulatorAddresses, AreReusedLowestFirstAndMerged) {
     AddressSpace space(1000, 1000);
     const std::uintptr_t a = space.take(300);
@@ -236,6 +255,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     set("AWAKEN_EMULATE", "hip6:3");
     set("AWAKEN_EMULATE_MEMORY", "512M");
     set("AWAKEN_EMULATE_DELAY_US", "0");
+    set("AWAKEN_EMULATE_BUSY", "error");
     set("AWAKEN_EMULATE_FAULTS",
         "oom-after=64K, "
         "ipc-open,copy-error=7,ccl-init=1,ccl-silent=2,ccl-connect=3,ccl-share-gpu,pageable-memory,host-access");
@@ -246,6 +266,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_EQ(configuration.visible, (std::vector<int>{0, 1, 2}));
     EXPECT_EQ(configuration.memory_bytes, std::size_t{512} << 20);
     EXPECT_EQ(configuration.delay.count(), 0);
+    EXPECT_EQ(configuration.busy_calls, BusyCalls::error);
     EXPECT_EQ(configuration.faults.memory_limit, std::size_t{64} << 10);
     EXPECT_TRUE(configuration.faults.ipc_open);
     EXPECT_FALSE(configuration.faults.ipc_export);
@@ -262,6 +283,7 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
                                                                  {"AWAKEN_EMULATE_FAULTS", "oom=3"},
                                                                  {"AWAKEN_EMULATE_MEMORY", "1M"},
                                                                  {"AWAKEN_EMULATE_DELAY_US", "soon"},
+                                                                 {"AWAKEN_EMULATE_BUSY", "fail"},
                                                                  {"AWAKEN_EMULATE", "rocm:2"},
                                                                  {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -28,6 +30,7 @@ constexpr int kOutOfMemory = 2;
 constexpr int kNotInitialized = 3;
 constexpr int kDeinitialized = 4;
 constexpr int kNoDevice = 100;
+constexpr int kInvalidDevice = 101;
 constexpr int kInvalidContext = 201;
 constexpr int kMapFailed = 205;
 constexpr int kPeerUnsupported = 217;
@@ -122,6 +125,7 @@ struct Driver {
     int (*event_record)(void*, void*);
     int (*event_query)(void*);
     int (*event_synchronize)(void*);
+    int (*record_context)(void*, void*);
     int (*event_elapsed)(float*, void*, void*);
     int (*module_load)(void**, const void*);
     int (*module_unload)(void*);
@@ -182,6 +186,7 @@ struct Driver {
         library.bind(event_record, "cuEventRecord");
         library.bind(event_query, "cuEventQuery");
         library.bind(event_synchronize, "cuEventSynchronize");
+        library.bind(record_context, "cuCtxRecordEvent");
         library.bind(event_elapsed, "cuEventElapsedTime");
         library.bind(module_load, "cuModuleLoadData");
         library.bind(module_unload, "cuModuleUnload");
@@ -234,15 +239,6 @@ class EmulatedCuda : public testing::Test {
         unsigned char value = 0;
         EXPECT_EQ(driver().to_host(&value, address, 1), kSuccess);
         return value;
-    }
-};
-
-/// A place for a stream to stop until the test lets it go on.
-struct Gate {
-    std::atomic<bool> open{false};
-    static void wait(void* gate) {
-        while (!static_cast<Gate*>(gate)->open.load())
-            std::this_thread::yield();
     }
 };
 
@@ -748,6 +744,70 @@ TEST_F(EmulatedCuda, EventsOrderStreams) {
         EXPECT_EQ(driver().stream_destroy(made), kSuccess);
 }
 
+TEST_F(EmulatedCuda, AStreamIsDoneWhenItsOwnWorkIs) {
+    void* blocking = nullptr;
+    ASSERT_EQ(driver().stream_create(&blocking, 0), kSuccess);
+    Gate gate;
+    ASSERT_EQ(driver().host_function(nullptr, &Gate::wait, &gate), kSuccess);
+    EXPECT_EQ(driver().stream_query(blocking), kSuccess) << "it has no work that would wait for the default stream";
+    EXPECT_EQ(driver().stream_synchronize(blocking), kSuccess);
+    EXPECT_EQ(driver().stream_query(nullptr), kNotReady);
+    gate.open = true;
+    EXPECT_EQ(driver().stream_synchronize(nullptr), kSuccess);
+    EXPECT_EQ(driver().stream_query(nullptr), kSuccess);
+    EXPECT_EQ(driver().stream_destroy(blocking), kSuccess);
+}
+
+TEST_F(EmulatedCuda, AnEventStandsForAllWorkOfAContext) {
+    constexpr int kUnsupported = 900, kInvalidated = 901, kRelaxed = 2;
+    void *context = nullptr, *other = nullptr;
+    ASSERT_EQ(driver().get_current(&context), kSuccess);
+    ASSERT_EQ(driver().retain(&other, 1), kSuccess);
+    std::array<void*, 2> streams{};
+    for (void*& stream : streams)
+        ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    void *event = nullptr, *plain = nullptr, *graph = nullptr;
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    ASSERT_EQ(driver().event_create(&plain, 0), kSuccess);
+    ASSERT_EQ(driver().record_context(context, event), kSuccess);
+    EXPECT_EQ(driver().event_query(event), kSuccess) << "there is no work";
+    std::array<Gate, 2> gates;
+    ASSERT_EQ(driver().host_function(streams[0], &Gate::wait, &gates[0]), kSuccess);
+    ASSERT_EQ(driver().host_function(streams[1], &Gate::wait, &gates[1]), kSuccess);
+    ASSERT_EQ(driver().record_context(context, event), kSuccess);
+    Gate later;
+    ASSERT_EQ(driver().host_function(streams[0], &Gate::wait, &later), kSuccess);
+    EXPECT_EQ(driver().event_query(event), kNotReady);
+    void* third = nullptr;
+    ASSERT_EQ(driver().stream_create(&third, 1), kSuccess);
+    ASSERT_EQ(driver().stream_wait(third, event, 0), kSuccess);
+    gates[0].open = true;
+    EXPECT_EQ(driver().event_query(event), kNotReady) << "the other stream";
+    EXPECT_EQ(driver().stream_query(third), kNotReady);
+    gates[1].open = true;
+    EXPECT_EQ(driver().event_synchronize(event), kSuccess);
+    EXPECT_EQ(driver().event_query(event), kSuccess) << "what came later does not count";
+    EXPECT_EQ(driver().stream_synchronize(third), kSuccess);
+    float milliseconds = 0;
+    ASSERT_EQ(driver().event_record(plain, third), kSuccess);
+    ASSERT_EQ(driver().event_synchronize(plain), kSuccess);
+    EXPECT_EQ(driver().event_elapsed(&milliseconds, event, plain), kInvalidHandle) << "it has no time";
+    later.open = true;
+
+    EXPECT_EQ(driver().record_context(other, event), kInvalidHandle) << "an event of another context";
+    EXPECT_EQ(driver().record_context(nullptr, event), kInvalidContext);
+    EXPECT_EQ(driver().record_context(context, nullptr), kInvalidHandle);
+    ASSERT_EQ(driver().begin_capture(third, kRelaxed), kSuccess);
+    EXPECT_EQ(driver().record_context(context, event), kUnsupported);
+    EXPECT_EQ(driver().end_capture(third, &graph), kInvalidated);
+    EXPECT_EQ(driver().record_context(context, event), kSuccess);
+    for (void* const stream : {streams[0], streams[1], third})
+        EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+    for (void* const made : {event, plain})
+        EXPECT_EQ(driver().event_destroy(made), kSuccess);
+    EXPECT_EQ(driver().release(1), kSuccess);
+}
+
 TEST_F(EmulatedCuda, PeerAccessIsCounted) {
     int can = -1;
     ASSERT_EQ(driver().can_access_peer(&can, 0, 1), kSuccess);
@@ -843,6 +903,9 @@ TEST_F(EmulatedCuda, RefusesHandlesThatAreStaleOrForgedOrIsolated) {
         opening_gives(handle, kSuccess, {{"AWAKEN_EMULATE_FAULTS", "no-peer"}});
         opening_gives(handle, kPeerUnsupported, {{"AWAKEN_EMULATE_FAULTS", "no-peer"}, {"CUDA_VISIBLE_DEVICES", "1"}});
         opening_gives(handle, kSuccess, {{"CUDA_VISIBLE_DEVICES", "1"}});
+        opening_gives(handle, kInvalidDevice,
+                      {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1"}});
+        opening_gives(handle, kSuccess, {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1,0"}});
         Handle forged = handle;
         forged.bytes[40] ^= 1;
         opening_gives(forged, kInvalidValue, {});
@@ -854,6 +917,229 @@ TEST_F(EmulatedCuda, RefusesHandlesThatAreStaleOrForgedOrIsolated) {
         ASSERT_EQ(driver().free(successor), kSuccess);
     }
     ASSERT_EQ(driver().free(keeper), kSuccess);
+}
+
+// ---- addresses and physical memory apart
+// ---------------------------------------------------------------------------------
+
+namespace {
+
+/// CUmemAllocationProp and CUmemAccessDesc.
+struct PhysicalProperties {
+    int type, handle_types, location_type, device;
+    void* windows;
+    unsigned char flags[8];
+};
+struct Access {
+    int location_type, device, flags;
+};
+using PhysicalHandle = unsigned long long;
+
+struct VirtualMemory {
+    int (*granularity)(std::size_t*, const PhysicalProperties*, int);
+    int (*reserve)(Pointer*, std::size_t, std::size_t, Pointer, unsigned long long);
+    int (*free)(Pointer, std::size_t);
+    int (*create)(PhysicalHandle*, std::size_t, const PhysicalProperties*, unsigned long long);
+    int (*release)(PhysicalHandle);
+    int (*retain)(PhysicalHandle*, void*);
+    int (*properties_of)(PhysicalProperties*, PhysicalHandle);
+    int (*map)(Pointer, std::size_t, std::size_t, PhysicalHandle, unsigned long long);
+    int (*unmap)(Pointer, std::size_t);
+    int (*set_access)(Pointer, std::size_t, const Access*, std::size_t);
+    int (*get_access)(unsigned long long*, const int*, Pointer);
+    int (*export_handle)(void*, PhysicalHandle, int, unsigned long long);
+    int (*import_handle)(PhysicalHandle*, void*, int);
+
+    VirtualMemory() {
+        const Library& library = driver().library;
+        library.bind(granularity, "cuMemGetAllocationGranularity");
+        library.bind(reserve, "cuMemAddressReserve");
+        library.bind(free, "cuMemAddressFree");
+        library.bind(create, "cuMemCreate");
+        library.bind(release, "cuMemRelease");
+        library.bind(retain, "cuMemRetainAllocationHandle");
+        library.bind(properties_of, "cuMemGetAllocationPropertiesFromHandle");
+        library.bind(map, "cuMemMap");
+        library.bind(unmap, "cuMemUnmap");
+        library.bind(set_access, "cuMemSetAccess");
+        library.bind(get_access, "cuMemGetAccess");
+        library.bind(export_handle, "cuMemExportToShareableHandle");
+        library.bind(import_handle, "cuMemImportFromShareableHandle");
+    }
+};
+
+constexpr int kPosixFile = 1;
+constexpr PhysicalProperties kOnDevice0{1, kPosixFile, 1, 0, nullptr, {}};
+constexpr Access kReadWriteByDevice0{1, 0, 3};
+constexpr std::size_t kPart = 2 * kMiB;
+
+void* as_pointer(int file) {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(file));
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, MapsPhysicalMemoryAtReservedAddresses) {
+    constexpr int kNotFound = 500, kRangeStart = 11, kRangeSize = 12, kHandleTypes = 14, kAccessFlags = 16,
+                  kMappingSize = 18, kMappingBase = 19, kBlockId = 20, kDevicePointer = 3;
+    const VirtualMemory memory;
+    std::size_t granularity = 0, free_before = 0, free_now = 0, total = 0;
+    ASSERT_EQ(memory.granularity(&granularity, &kOnDevice0, 0), kSuccess);
+    EXPECT_EQ(granularity, kPart);
+    ASSERT_EQ(driver().info(&free_before, &total), kSuccess);
+    Pointer base = 0;
+    ASSERT_EQ(memory.reserve(&base, 8 * kPart, 0, 0, 0), kSuccess);
+    ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
+    EXPECT_EQ(free_now, free_before) << "addresses take no memory";
+    std::array<PhysicalHandle, 2> handles{};
+    for (PhysicalHandle& handle : handles)
+        ASSERT_EQ(memory.create(&handle, kPart, &kOnDevice0, 0), kSuccess);
+    ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
+    EXPECT_EQ(free_before - free_now, 2 * kPart);
+    PhysicalHandle none = 0;
+    EXPECT_EQ(memory.create(&none, kPart + 1, &kOnDevice0, 0), kInvalidValue);
+    EXPECT_EQ(memory.create(&none, total + kPart, &kOnDevice0, 0), kOutOfMemory);
+    ASSERT_EQ(memory.map(base, kPart, 0, handles[0], 0), kSuccess);
+    ASSERT_EQ(memory.map(base + kPart, kPart, 0, handles[1], 0), kSuccess);
+    EXPECT_EQ(memory.map(base, kPart, 0, handles[1], 0), kInvalidValue) << "something is there";
+    EXPECT_EQ(memory.map(base + 4 * kPart, kPart / 2, 0, handles[0], 0), kNotSupported);
+    EXPECT_EQ(memory.map(base + 8 * kPart, kPart, 0, handles[0], 0), kInvalidValue) << "beyond the reservation";
+
+    // Nobody has access yet.
+    const Pointer inside = base + kPart + 8;
+    Pointer start = 0;
+    std::size_t size = 0;
+    std::uint64_t value = 0;
+    EXPECT_EQ(driver().fill(base, 1, 8), kInvalidValue);
+    EXPECT_EQ(driver().range(&start, &size, inside), kNotFound);
+    EXPECT_EQ(driver().attribute(&value, kDevicePointer, inside), kInvalidValue);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kAccessFlags), 0U);
+    EXPECT_EQ(memory.set_access(base, 4 * kPart, &kReadWriteByDevice0, 1), kInvalidValue) << "in part not mapped";
+    ASSERT_EQ(memory.set_access(base, 2 * kPart, &kReadWriteByDevice0, 1), kSuccess);
+
+    EXPECT_EQ(attribute_of<void*>(inside, kContextAttribute), nullptr);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kMemoryType), 2U);
+    EXPECT_EQ(attribute_of<Pointer>(inside, kDevicePointer), inside);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kSyncMemops), 1U);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kIpcCapable), 0U);
+    EXPECT_EQ(attribute_of<int>(inside, kDeviceOrdinal), 0);
+    EXPECT_EQ(attribute_of<Pointer>(inside, kRangeStart), base);
+    EXPECT_EQ(attribute_of<std::size_t>(inside, kRangeSize), 8 * kPart);
+    EXPECT_EQ(attribute_of<std::uint64_t>(inside, kHandleTypes), 1U);
+    EXPECT_EQ(attribute_of<unsigned>(inside, kAccessFlags), 3U);
+    EXPECT_EQ(attribute_of<std::size_t>(inside, kMappingSize), kPart);
+    EXPECT_EQ(attribute_of<Pointer>(inside, kMappingBase), base + kPart);
+    EXPECT_NE(attribute_of<std::uint64_t>(inside, kBlockId), attribute_of<std::uint64_t>(base, kBlockId));
+    ASSERT_EQ(driver().range(&start, &size, inside), kSuccess);
+    EXPECT_EQ(start, base + kPart);
+    EXPECT_EQ(size, kPart);
+    Handle handle{};
+    EXPECT_EQ(driver().ipc_get(&handle, inside), kInvalidValue);
+    EXPECT_EQ(driver().attribute(&value, kMemoryType, base + 3 * kPart), kInvalidValue) << "nothing is mapped there";
+
+    // Work may span parts, and nothing else.
+    EXPECT_EQ(driver().fill(base + kPart - 8, 7, 16), kSuccess);
+    EXPECT_EQ(byte_at(base + kPart - 1), 7);
+    EXPECT_EQ(byte_at(base + kPart), 7);
+    EXPECT_EQ(driver().fill(base + 2 * kPart - 8, 1, 16), kInvalidValue);
+    EXPECT_EQ(driver().fill(base + 3 * kPart, 1, 8), kInvalidValue);
+    EXPECT_EQ(driver().free(base), kInvalidValue);
+    void* other = nullptr;
+    ASSERT_EQ(driver().retain(&other, 1), kSuccess);
+    ASSERT_EQ(driver().push(other), kSuccess);
+    unsigned char byte = 0;
+    EXPECT_EQ(driver().to_host(&byte, base, 1), kInvalidValue) << "the other device has no access";
+    const Access both[] = {{1, 0, 3}, {1, 1, 3}};
+    ASSERT_EQ(memory.set_access(base, 2 * kPart, both, 2), kSuccess);
+    EXPECT_EQ(driver().to_host(&byte, base, 1), kSuccess);
+    ASSERT_EQ(driver().pop(nullptr), kSuccess);
+    ASSERT_EQ(driver().release(1), kSuccess);
+    unsigned long long flags = 0;
+    const int location[] = {1, 1};
+    EXPECT_EQ(memory.get_access(&flags, location, base), kSuccess);
+    EXPECT_EQ(flags, 3U);
+    const Access taken_away[] = {{1, 0, 0}, {1, 1, 0}};
+    ASSERT_EQ(memory.set_access(base, kPart, taken_away, 2), kSuccess);
+    EXPECT_EQ(driver().to_host(&byte, base, 1), kInvalidValue);
+
+    // A handle and a mapping each keep the memory.
+    PhysicalHandle again = 0;
+    ASSERT_EQ(memory.retain(&again, reinterpret_cast<void*>(base + 8)), kSuccess);
+    EXPECT_EQ(again, handles[0]);
+    PhysicalProperties properties{};
+    ASSERT_EQ(memory.properties_of(&properties, again), kSuccess);
+    EXPECT_EQ(properties.handle_types, kPosixFile);
+    for (const PhysicalHandle one : {handles[0], handles[0], handles[1]})
+        EXPECT_EQ(memory.release(one), kSuccess);
+    EXPECT_EQ(memory.release(handles[0]), kInvalidValue);
+    EXPECT_EQ(byte_at(base + kPart), 7);
+    EXPECT_EQ(memory.unmap(base, kPart / 2), kInvalidValue);
+    EXPECT_EQ(memory.free(base, 8 * kPart), kInvalidValue) << "in use";
+    EXPECT_EQ(memory.unmap(base, 2 * kPart), kSuccess);
+    EXPECT_EQ(memory.free(base, 4 * kPart), kInvalidValue) << "not the whole";
+    EXPECT_EQ(memory.free(base, 8 * kPart), kSuccess);
+    ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
+    EXPECT_EQ(free_now, free_before);
+    constexpr std::size_t kAlignment = 64 * kMiB;
+    ASSERT_EQ(memory.reserve(&base, kPart, kAlignment, 0, 0), kSuccess);
+    EXPECT_EQ(base % kAlignment, 0U);
+    EXPECT_EQ(memory.free(base, kPart), kSuccess);
+}
+
+SCENARIO(import_and_answer) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    const VirtualMemory memory;
+    PhysicalHandle handle = 0;
+    REQUIRE_EQUAL(memory.import_handle(&handle, as_pointer(std::stoi(arguments.at(0))), kPosixFile), kSuccess);
+    Pointer base = 0;
+    REQUIRE_EQUAL(memory.reserve(&base, kPart, 0, 0, 0), kSuccess);
+    REQUIRE_EQUAL(memory.map(base, kPart, 0, handle, 0), kSuccess);
+    REQUIRE_EQUAL(memory.set_access(base, kPart, &kReadWriteByDevice0, 1), kSuccess);
+    unsigned char byte = 0;
+    REQUIRE_EQUAL(driver().to_host(&byte, base + kPart - 1, 1), kSuccess);
+    REQUIRE_EQUAL(static_cast<int>(byte), 0x5a);
+    int file = -1;
+    REQUIRE_EQUAL(memory.export_handle(&file, handle, kPosixFile, 0), kInvalidValue);  // it is not ours
+    REQUIRE_EQUAL(driver().fill(base, 0x77, 1), kSuccess);
+    REQUIRE_EQUAL(memory.release(handle), kSuccess);
+    REQUIRE_EQUAL(memory.unmap(base, kPart), kSuccess);
+    REQUIRE_EQUAL(memory.free(base, kPart), kSuccess);
+    return 0;
+}
+
+TEST_F(EmulatedCuda, SharesPhysicalMemoryByFileDescriptor) {
+    const VirtualMemory memory;
+    PhysicalHandle handle = 0, imported = 0, unshared = 0;
+    Pointer base = 0;
+    ASSERT_EQ(memory.create(&handle, kPart, &kOnDevice0, 0), kSuccess);
+    ASSERT_EQ(memory.reserve(&base, 2 * kPart, 0, 0, 0), kSuccess);
+    ASSERT_EQ(memory.map(base, kPart, 0, handle, 0), kSuccess);
+    ASSERT_EQ(memory.set_access(base, kPart, &kReadWriteByDevice0, 1), kSuccess);
+    ASSERT_EQ(driver().fill(base, 0x5a, kPart), kSuccess);
+    int file = -1;
+    ASSERT_EQ(memory.export_handle(&file, handle, kPosixFile, 0), kSuccess);
+    const int inherited = dup(file);
+    const Outcome outcome = run_scenario("import_and_answer", {}, {std::to_string(inherited)});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    EXPECT_EQ(byte_at(base), 0x77);
+    // In the same process it is the same memory at another address.
+    ASSERT_EQ(memory.import_handle(&imported, as_pointer(file), kPosixFile), kSuccess);
+    ASSERT_EQ(close(file), 0);
+    ASSERT_EQ(close(inherited), 0);
+    ASSERT_EQ(memory.map(base + kPart, kPart, 0, imported, 0), kSuccess);
+    ASSERT_EQ(memory.set_access(base + kPart, kPart, &kReadWriteByDevice0, 1), kSuccess);
+    EXPECT_EQ(byte_at(base + kPart), 0x77);
+    const int other = memfd_create("no memory of a device", 0);
+    ASSERT_EQ(ftruncate(other, 4096), 0);
+    EXPECT_EQ(memory.import_handle(&unshared, as_pointer(other), kPosixFile), kInvalidValue);
+    ASSERT_EQ(close(other), 0);
+    constexpr PhysicalProperties kNotShared{1, 0, 1, 0, nullptr, {}};
+    ASSERT_EQ(memory.create(&unshared, kPart, &kNotShared, 0), kSuccess);
+    EXPECT_EQ(memory.export_handle(&file, unshared, kPosixFile, 0), kInvalidValue);
+    for (const PhysicalHandle one : {handle, imported, unshared})
+        EXPECT_EQ(memory.release(one), kSuccess);
+    EXPECT_EQ(memory.unmap(base, 2 * kPart), kSuccess);
+    EXPECT_EQ(memory.free(base, 2 * kPart), kSuccess);
 }
 
 // ---- faults
@@ -1104,9 +1390,359 @@ TEST_F(EmulatedCuda, FindsCallsByName) {
     ASSERT_EQ(driver().proc_address("cuMemAlloc", &found, 12000, 0, &status), kSuccess);
     EXPECT_EQ(found, reinterpret_cast<void*>(driver().allocate));
     EXPECT_EQ(status, 0);
+    void* with_flags = nullptr;
+    ASSERT_EQ(driver().proc_address("cuGraphInstantiate", &found, 12000, 0, &status), kSuccess);
+    ASSERT_EQ(driver().proc_address("cuGraphInstantiateWithFlags", &with_flags, 12000, 0, &status), kSuccess);
+    EXPECT_EQ(found, with_flags);
     EXPECT_EQ(driver().proc_address("cuNoSuchCall", &found, 12000, 0, &status), 500);
     EXPECT_EQ(status, 1);
     EXPECT_EQ(found, nullptr);
+}
+
+// ---- host functions
+// -----------------------------------------------------------------------------------------------------------
+
+TEST_F(EmulatedCuda, HostFunctionsMayNotCallTheDriver) {
+    constexpr int kNotPermitted = 800;
+    int (*runtime_malloc)(void**, std::size_t) = nullptr;
+    int (*runtime_host_function)(void*, void (*)(void*), void*) = nullptr;
+    int (*runtime_callback)(void*, void (*)(void*, int, void*), void*, unsigned) = nullptr;
+    int (*callback)(void*, void (*)(void*, int, void*), void*, unsigned) = nullptr;
+    const Library runtime("libcudart.so.12");
+    runtime.bind(runtime_malloc, "cudaMalloc");
+    runtime.bind(runtime_host_function, "cudaLaunchHostFunc");
+    runtime.bind(runtime_callback, "cudaStreamAddCallback");
+    driver().library.bind(callback, "cuStreamAddCallback");
+    Pointer memory = allocate(64);
+    void *stream = nullptr, *event = nullptr;
+    ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    unsigned type = 0;
+    const std::array<int, 1> wanted{kMemoryType};
+    std::array<void*, 1> places{&type};
+    void* made = nullptr;
+    int number = 0;
+    const std::vector<std::function<int()>> refused{
+        [&] { return driver().attribute(&type, kMemoryType, memory); },
+        [&] { return driver().attributes(1, wanted.data(), places.data(), memory); },
+        [&] { return driver().device_count(&number); },
+        [&] { return driver().get_current(&made); },
+        [&] { return driver().stream_query(stream); },
+        [&] { return driver().event_query(event); },
+        [&] { return driver().event_record(event, stream); },
+        [&] { return driver().copy_async(memory, memory + 32, 32, stream); },
+        [&] { return driver().free(memory); },
+        [&] { return runtime_malloc(&made, 64); },
+    };
+    const std::vector<std::function<int()>> permitted{
+        [&] { return driver().init(0); },
+        [&] { return driver().exchange_capture_mode(&number); },
+    };
+    struct Inside {
+        const std::vector<std::function<int()>>&refused, &permitted;
+        std::vector<int> results;
+        void run() {
+            for (const auto* const calls : {&refused, &permitted}) {
+                for (const auto& call : *calls)
+                    results.push_back(call());
+            }
+        }
+    };
+    std::vector<int> expected(refused.size(), kNotPermitted);
+    expected.resize(refused.size() + permitted.size(), kSuccess);
+    const auto function = [](void* inside) { static_cast<Inside*>(inside)->run(); };
+    const auto called_back = [](void*, int, void* inside) { static_cast<Inside*>(inside)->run(); };
+    const std::function<int(Inside&)> ways[] = {
+        [&](Inside& inside) { return driver().host_function(stream, function, &inside); },
+        [&](Inside& inside) { return callback(stream, called_back, &inside, 0); },
+        [&](Inside& inside) { return runtime_host_function(stream, function, &inside); },
+        [&](Inside& inside) { return runtime_callback(stream, called_back, &inside, 0); },
+    };
+    for (const auto& way : ways) {
+        Inside inside{refused, permitted, {}};
+        ASSERT_EQ(way(inside), kSuccess);
+        ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+        EXPECT_EQ(inside.results, expected) << &way - ways;
+        EXPECT_EQ(driver().fill_async(memory, 1, 64, stream), kSuccess) << "what comes after is permitted";
+    }
+    ASSERT_EQ(driver().stream_synchronize(stream), kSuccess);
+    EXPECT_EQ(driver().event_destroy(event), kSuccess);
+    EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(driver().free(memory), kSuccess);
+}
+
+// ---- calls that wait for all work
+// ----------------------------------------------------------------------------------------
+
+namespace {
+
+std::vector<char> image_of_a_kernel() {
+    const Compiler compiler;
+    const std::string source = text_of_file(AWAKEN_KERNEL_DIRECTORY "/fill.h");
+    void* program = nullptr;
+    std::size_t size = 0;
+    EXPECT_EQ(compiler.create(&program, source.c_str(), "fill", 0, nullptr, nullptr), 0);
+    EXPECT_EQ(compiler.compile(program, 0, nullptr), 0);
+    EXPECT_EQ(compiler.image_size(program, &size), 0);
+    std::vector<char> image(size);
+    EXPECT_EQ(compiler.image(program, image.data()), 0);
+    EXPECT_EQ(compiler.destroy(&program), 0);
+    return image;
+}
+
+struct NamedCall {
+    const char* name;
+    std::function<int()> call;
+};
+
+/// Calls that wait, each for once.
+class WaitingCalls {
+  public:
+    WaitingCalls() : _image(image_of_a_kernel()) {
+        int (*runtime_free)(void*) = nullptr;
+        int (*runtime_free_host)(void*) = nullptr;
+        int (*runtime_unregister)(void*) = nullptr;
+        int (*load_ex)(void**, const void*, unsigned, int*, void**) = nullptr;
+        const Library runtime("libcudart.so.13");
+        runtime.bind(runtime_free, "cudaFree");
+        runtime.bind(runtime_free_host, "cudaFreeHost");
+        runtime.bind(runtime_unregister, "cudaHostUnregister");
+        driver().library.bind(load_ex, "cuModuleLoadDataEx");
+        for (Pointer& memory : _memory)
+            EXPECT_EQ(driver().allocate(&memory, 4096), kSuccess);
+        for (void*& memory : _pinned)
+            EXPECT_EQ(driver().allocate_host(&memory, 4096, 0), kSuccess);
+        for (std::vector<char>& memory : _registered) {
+            memory.resize(64);
+            EXPECT_EQ(driver().register_host(memory.data(), memory.size(), 0), kSuccess);
+        }
+        EXPECT_EQ(driver().module_load(&_module, _image.data()), kSuccess);
+        calls = {
+            {"cuMemFree", [this] { return driver().free(_memory[0]); }},
+            {"cuMemFreeHost", [this] { return driver().free_host(_pinned[0]); }},
+            {"cuMemHostUnregister", [this] { return driver().unregister_host(_registered[0].data()); }},
+            {"cuModuleLoadData", [this] { return driver().module_load(&_loaded[0], _image.data()); }},
+            {"cuModuleLoadDataEx",
+             [this, load_ex] { return load_ex(&_loaded[1], _image.data(), 0, nullptr, nullptr); }},
+            {"cuModuleUnload", [this] { return driver().module_unload(_module); }},
+            {"cudaFree", [this, runtime_free] { return runtime_free(reinterpret_cast<void*>(_memory[1])); }},
+            {"cudaFreeHost", [this, runtime_free_host] { return runtime_free_host(_pinned[1]); }},
+            {"cudaHostUnregister", [this, runtime_unregister] { return runtime_unregister(_registered[1].data()); }},
+        };
+    }
+    ~WaitingCalls() {
+        for (void* const module : _loaded)
+            EXPECT_EQ(driver().module_unload(module), kSuccess);
+    }
+    WaitingCalls(const WaitingCalls&) = delete;
+    WaitingCalls& operator=(const WaitingCalls&) = delete;
+
+    std::vector<NamedCall> calls;
+
+  private:
+    std::vector<char> _image;
+    std::array<Pointer, 2> _memory{};
+    std::array<void*, 2> _pinned{}, _loaded{};
+    std::array<std::vector<char>, 2> _registered;
+    void* _module = nullptr;
+};
+
+/// A call of another thread, in the same context.
+std::function<int()> on_this_context(std::function<int()> call) {
+    void* context = nullptr;
+    EXPECT_EQ(driver().get_current(&context), kSuccess);
+    return [context, call = std::move(call)] {
+        const int result = driver().set_current(context);
+        return result == kSuccess ? call() : result;
+    };
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
+    WaitingCalls waiting;
+    const std::vector<char> image = image_of_a_kernel();
+    void *busy = nullptr, *stream = nullptr, *event = nullptr, *module = nullptr, *function = nullptr;
+    ASSERT_EQ(driver().stream_create(&busy, 1), kSuccess);
+    ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    ASSERT_EQ(driver().module_load(&module, image.data()), kSuccess);
+    ASSERT_EQ(driver().module_function(&function, module, "awaken_fill_pattern"), kSuccess);
+    void *context = nullptr, *context_event = nullptr, *old_event = nullptr;
+    ASSERT_EQ(driver().get_current(&context), kSuccess);
+    ASSERT_EQ(driver().event_create(&context_event, 0), kSuccess);
+    ASSERT_EQ(driver().event_create(&old_event, 0), kSuccess);
+    Pointer memory = allocate(4096);
+    std::vector<char> host(64);
+    const std::function<int()> held_up[] = {
+        [&] { return driver().copy_async(memory, memory + 64, 64, stream); },
+        [&] { return driver().to_host(host.data(), memory, 64); },
+        [&] { return driver().fill_async(memory + 1024, 1, 64, stream); },
+        [&] { return driver().event_record(event, stream); },
+        [&] { return driver().record_context(context, context_event); },
+        [&] { return driver().host_function(stream, [](void*) {}, nullptr); },
+        [&] {
+            void* found = nullptr;
+            return driver().module_function(&found, module, "awaken_fill_pattern");
+        },
+        [&] {
+            Pointer address = 0;
+            const int result = driver().allocate_managed(&address, 64, 1);
+            return result == kSuccess ? driver().free(address) : result;
+        },
+        [&] {
+            unsigned long long bytes = 64, seed = 1, first = 0;
+            Pointer target = memory + 2048;
+            void* arguments[] = {&target, &bytes, &seed, &first};
+            return driver().launch(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr);
+        },
+        [&] {
+            Pointer address = 0;
+            const int result = driver().allocate(&address, 64);
+            return result == kSuccess ? driver().free(address) : result;
+        },
+        [&] {
+            void* address = nullptr;
+            const int result = driver().allocate_host(&address, 64, 0);
+            return result == kSuccess ? driver().free_host(address) : result;
+        },
+        [&] {
+            void* made = nullptr;
+            const int result = driver().stream_create(&made, 1);
+            return result == kSuccess ? driver().stream_destroy(made) : result;
+        },
+        [&] {
+            void* made = nullptr;
+            const int result = driver().event_create(&made, 0);
+            return result == kSuccess ? driver().event_destroy(made) : result;
+        },
+    };
+    for (const NamedCall& waiter : waiting.calls) {
+        SCOPED_TRACE(waiter.name);
+        Gate gate;
+        ASSERT_EQ(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
+        const BackgroundCall call(on_this_context(waiter.call));
+        EXPECT_TRUE(waits_for_all_work(call));
+        // These do not care.
+        Handle handle{};
+        Pointer opened = 0;
+        EXPECT_EQ(driver().ipc_get(&handle, memory), kSuccess);
+        EXPECT_EQ(driver().ipc_open(&opened, handle, 1), kInvalidContext);
+        EXPECT_EQ(attribute_of<unsigned>(memory, kMemoryType), 2U);
+        EXPECT_EQ(driver().stream_query(stream), kSuccess);
+        EXPECT_EQ(driver().stream_query(busy), kNotReady);
+        EXPECT_EQ(driver().stream_synchronize(stream), kSuccess);
+        EXPECT_EQ(driver().event_query(old_event), kSuccess);
+        EXPECT_EQ(driver().event_synchronize(old_event), kSuccess);
+        EXPECT_EQ(driver().stream_wait(stream, old_event, 0), kSuccess);
+        EXPECT_EQ(driver().allocate_async(&opened, 64, stream), kSuccess);
+        EXPECT_EQ(driver().free_async(opened, stream), kSuccess);
+        std::vector<std::unique_ptr<BackgroundCall>> others;
+        for (const std::function<int()>& other : held_up)
+            others.push_back(std::make_unique<BackgroundCall>(on_this_context(other)));
+        const auto any_returned = [&] {
+            return std::any_of(others.begin(), others.end(), [](const auto& other) { return other->returned(); });
+        };
+        while (waiting_threads().held_up < others.size() && !any_returned())
+            std::this_thread::yield();
+        for (std::size_t other = 0; other < others.size(); ++other)
+            EXPECT_FALSE(others[other]->returned()) << other;
+        EXPECT_FALSE(call.returned());
+        gate.open = true;
+        EXPECT_EQ(call.result(), kSuccess);
+        for (std::size_t other = 0; other < others.size(); ++other)
+            EXPECT_EQ(others[other]->result(), kSuccess) << other;
+        ASSERT_EQ(driver().synchronize(), kSuccess);
+    }
+    // Another context of the device is another matter.
+    Gate gate;
+    ASSERT_EQ(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
+    int (*create_context)(void**, unsigned, int) = nullptr;
+    int (*destroy_context)(void*) = nullptr;
+    driver().library.bind(create_context, "cuCtxCreate_v2");
+    driver().library.bind(destroy_context, "cuCtxDestroy_v2");
+    void* own = nullptr;
+    ASSERT_EQ(create_context(&own, 0, 0), kSuccess);
+    Pointer elsewhere = 0;
+    EXPECT_EQ(driver().allocate(&elsewhere, 64), kSuccess);
+    EXPECT_EQ(driver().free(elsewhere), kSuccess);
+    EXPECT_EQ(destroy_context(own), kSuccess);
+    gate.open = true;
+    ASSERT_EQ(driver().synchronize(), kSuccess);
+    EXPECT_EQ(driver().module_unload(module), kSuccess);
+    EXPECT_EQ(driver().free(memory), kSuccess);
+    for (void* const made : {event, context_event, old_event})
+        EXPECT_EQ(driver().event_destroy(made), kSuccess);
+    for (void* const made : {busy, stream})
+        EXPECT_EQ(driver().stream_destroy(made), kSuccess);
+}
+
+SCENARIO(close_waits) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    int (*runtime_close)(void*) = nullptr;
+    Library("libcudart.so.12").bind(runtime_close, "cudaIpcCloseMemHandle");
+    for (const bool by_runtime : {false, true}) {
+        Pointer address = 0;
+        void* busy = nullptr;
+        REQUIRE_EQUAL(driver().ipc_open(&address, handle, 1), kSuccess);
+        REQUIRE_EQUAL(driver().stream_create(&busy, 1), kSuccess);
+        Gate gate;
+        REQUIRE_EQUAL(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
+        const BackgroundCall call(on_this_context([&] {
+            return by_runtime ? runtime_close(reinterpret_cast<void*>(address)) : driver().ipc_close(address);
+        }));
+        const bool waited = waits_for_all_work(call);
+        gate.open = true;
+        REQUIRE_EQUAL(waited, true);
+        REQUIRE_EQUAL(call.result(), kSuccess);
+    }
+    return 0;
+}
+
+TEST_F(EmulatedCuda, ClosingAnImportWaitsForAllWork) {
+    const Pointer address = allocate(4096);
+    Handle handle{};
+    ASSERT_EQ(driver().ipc_get(&handle, address), kSuccess);
+    const Outcome outcome = run_scenario("close_waits", {}, {to_text(handle.bytes, sizeof handle.bytes)});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    ASSERT_EQ(driver().free(address), kSuccess);
+}
+
+SCENARIO(refuses_to_wait) {
+    REQUIRE_EQUAL(driver().start(), kSuccess);
+    WaitingCalls waiting;
+    void* busy = nullptr;
+    REQUIRE_EQUAL(driver().stream_create(&busy, 1), kSuccess);
+    Gate gate;
+    REQUIRE_EQUAL(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
+    for (int round = 0; round < 2; ++round) {
+        for (const NamedCall& waiter : waiting.calls)
+            REQUIRE_EQUAL(waiter.call(), kNotReady);
+    }
+    gate.open = true;
+    REQUIRE_EQUAL(driver().stream_synchronize(busy), kSuccess);
+    for (const NamedCall& waiter : waiting.calls)
+        REQUIRE_EQUAL(waiter.call(), kSuccess);
+    return 0;
+}
+
+TEST(EmulatedCudaProcess, RefusesToWaitForAllWorkWhenAsked) {
+    const Outcome outcome =
+        run_scenario("refuses_to_wait", {{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_EMULATE_BUSY", "error"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    std::size_t lines = 0;
+    for (const char* name :
+         {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuModuleLoadData", "cuModuleLoadDataEx",
+          "cuModuleUnload", "cudaFree", "cudaFreeHost", "cudaHostUnregister"}) {
+        const std::string words = ": " + std::string(name) + " was called while there was unfinished work";
+        const std::size_t at = outcome.output.find(words);
+        EXPECT_NE(at, std::string::npos) << outcome.output;
+        EXPECT_EQ(outcome.output.find(words, at + 1), std::string::npos) << "said twice: " << name;
+        ++lines;
+    }
+    EXPECT_EQ(static_cast<std::size_t>(std::count(outcome.output.begin(), outcome.output.end(), '\n')), lines);
 }
 
 // ---- the run-time library
@@ -1185,6 +1821,114 @@ void use_runtime(const char* file, const char* properties_name) {
 }
 
 }  // namespace
+
+namespace {
+
+/// Captures and graphs by one of the run-time libraries.
+void use_graphs(const char* file) {
+    constexpr int kUnsupported = 900, kInvalidated = 901, kIsolation = 905, kImplicit = 906, kCapturedEvent = 907;
+    constexpr int kGlobal = 0, kToHost = 2, kWithinDevice = 3;
+    const Library library(file);
+    int (*malloc_)(void**, std::size_t) = nullptr;
+    int (*free_)(void*) = nullptr;
+    int (*memcpy_)(void*, const void*, std::size_t, int) = nullptr;
+    int (*memcpy_async)(void*, const void*, std::size_t, int, void*) = nullptr;
+    int (*memset_async)(void*, int, std::size_t, void*) = nullptr;
+    int (*begin)(void*, int) = nullptr;
+    int (*end)(void*, void**) = nullptr;
+    int (*capturing)(void*, int*) = nullptr;
+    int (*instantiate)(void**, void*, unsigned long long) = nullptr;
+    int (*launch)(void*, void*) = nullptr;
+    int (*destroy_executable)(void*) = nullptr;
+    int (*destroy)(void*) = nullptr;
+    int (*host_function)(void*, void (*)(void*), void*) = nullptr;
+    library.bind(malloc_, "cudaMalloc");
+    library.bind(free_, "cudaFree");
+    library.bind(memcpy_, "cudaMemcpy");
+    library.bind(memcpy_async, "cudaMemcpyAsync");
+    library.bind(memset_async, "cudaMemsetAsync");
+    library.bind(begin, "cudaStreamBeginCapture");
+    library.bind(end, "cudaStreamEndCapture");
+    library.bind(capturing, "cudaStreamIsCapturing");
+    library.bind(instantiate, "cudaGraphInstantiate");
+    library.bind(launch, "cudaGraphLaunch");
+    library.bind(destroy_executable, "cudaGraphExecDestroy");
+    library.bind(destroy, "cudaGraphDestroy");
+    library.bind(host_function, "cudaLaunchHostFunc");
+    void *first = nullptr, *second = nullptr, *event = nullptr, *outside = nullptr, *memory = nullptr;
+    ASSERT_EQ(driver().stream_create(&first, 0), kSuccess);
+    ASSERT_EQ(driver().stream_create(&second, 0), kSuccess);
+    ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
+    ASSERT_EQ(driver().event_create(&outside, 0), kSuccess);
+    ASSERT_EQ(malloc_(&memory, 16), kSuccess);
+    auto* const bytes = static_cast<char*>(memory);
+    ASSERT_EQ(memset_async(memory, 0, 16, first), kSuccess);
+    ASSERT_EQ(driver().stream_synchronize(first), kSuccess);
+
+    // Two streams of one capture: a fill, then a copy of what it filled in the other stream.
+    int status = -1, calls = 0;
+    void *graph = nullptr, *executable = nullptr;
+    ASSERT_EQ(begin(first, kGlobal), kSuccess);
+    EXPECT_EQ(begin(first, kGlobal), kInvalidValue);
+    ASSERT_EQ(memset_async(bytes, 5, 8, first), kSuccess);
+    ASSERT_EQ(driver().event_record(event, first), kSuccess);
+    ASSERT_EQ(driver().stream_wait(second, event, 0), kSuccess);
+    EXPECT_EQ(capturing(second, &status), kSuccess);
+    EXPECT_EQ(status, 1);
+    ASSERT_EQ(memcpy_async(bytes + 8, bytes, 8, kWithinDevice, second), kSuccess);
+    ASSERT_EQ(host_function(second, [](void* count) { ++*static_cast<int*>(count); }, &calls), kSuccess);
+    ASSERT_EQ(end(first, &graph), kSuccess);
+    EXPECT_EQ(capturing(second, &status), kSuccess);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(driver().event_query(event), kCapturedEvent);
+    std::array<char, 16> seen{};
+    ASSERT_EQ(memcpy_(seen.data(), memory, 16, kToHost), kSuccess);
+    EXPECT_EQ(seen[15], 0) << "nothing is done before the launch";
+    ASSERT_EQ(instantiate(&executable, graph, 0), kSuccess);
+    ASSERT_EQ(destroy(graph), kSuccess);
+    for (int round = 1; round <= 2; ++round) {
+        ASSERT_EQ(launch(executable, second), kSuccess);
+        ASSERT_EQ(memset_async(memory, 0, 8, second), kSuccess);
+        ASSERT_EQ(driver().stream_synchronize(second), kSuccess);
+        ASSERT_EQ(memcpy_(seen.data(), memory, 16, kToHost), kSuccess);
+        EXPECT_EQ(seen[0], 0) << "after the graph";
+        EXPECT_EQ(seen[15], 5);
+        EXPECT_EQ(calls, round);
+    }
+    ASSERT_EQ(destroy_executable(executable), kSuccess);
+    EXPECT_EQ(destroy_executable(executable), kInvalidValue);
+    EXPECT_EQ(instantiate(&executable, graph, 0), kInvalidValue);
+
+    // What spoils a capture.
+    ASSERT_EQ(driver().event_record(outside, second), kSuccess);
+    void* other = nullptr;
+    const std::vector<std::pair<int, std::function<int()>>> spoiling{
+        {kUnsupported, [&] { return malloc_(&other, 64); }},
+        {kUnsupported, [&] { return driver().stream_synchronize(first); }},
+        {kUnsupported, [&] { return driver().stream_query(first); }},
+        {kImplicit, [&] { return memcpy_(seen.data(), memory, 16, kToHost); }},
+        {kIsolation, [&] { return driver().stream_wait(first, outside, 0); }},
+    };
+    for (const auto& [error, call] : spoiling) {
+        ASSERT_EQ(begin(first, kGlobal), kSuccess);
+        EXPECT_EQ(call(), error);
+        EXPECT_EQ(end(first, &graph), kInvalidated);
+        EXPECT_EQ(graph, nullptr);
+    }
+    EXPECT_EQ(begin(nullptr, kGlobal), kUnsupported) << "the default stream";
+    for (void* const made : {event, outside})
+        EXPECT_EQ(driver().event_destroy(made), kSuccess);
+    for (void* const made : {first, second})
+        EXPECT_EQ(driver().stream_destroy(made), kSuccess);
+    EXPECT_EQ(free_(memory), kSuccess);
+}
+
+}  // namespace
+
+TEST_F(EmulatedCuda, RecordsStreamsIntoGraphs) {
+    use_graphs("libcudart.so.12");
+    use_graphs("libcudart.so.13");
+}
 
 TEST_F(EmulatedCuda, TheRuntimeLibrariesShareTheDriversMachine) {
     use_runtime<1032, 24>("libcudart.so.12", "cudaGetDeviceProperties_v2");

@@ -1,11 +1,10 @@
 // The emulated HIP runtime. Built once per major version of ROCm (AWAKEN_HIP_GENERATION): what is the same in all, and
 // what is not.
 #include <array>
-#include <atomic>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "emulator_support.h"
@@ -52,6 +51,13 @@ struct Hip {
     int (*fill)(void*, int, std::size_t);
     int (*synchronize)();
     int (*query)(void*);
+    int (*stream_create)(void**, unsigned);
+    int (*stream_destroy)(void*);
+    int (*stream_synchronize)(void*);
+    int (*register_host)(void*, std::size_t, unsigned);
+    int (*unregister_host)(void*);
+    int (*module_load)(void**, const void*);
+    int (*module_unload)(void*);
     int (*host_function)(void*, void (*)(void*), void*);
     int (*attributes)(Attributes*, const void*);
     int (*attribute)(void*, int, void*);
@@ -80,6 +86,13 @@ struct Hip {
         library.bind(fill, "hipMemset");
         library.bind(synchronize, "hipDeviceSynchronize");
         library.bind(query, "hipStreamQuery");
+        library.bind(stream_create, "hipStreamCreateWithFlags");
+        library.bind(stream_destroy, "hipStreamDestroy");
+        library.bind(stream_synchronize, "hipStreamSynchronize");
+        library.bind(register_host, "hipHostRegister");
+        library.bind(unregister_host, "hipHostUnregister");
+        library.bind(module_load, "hipModuleLoadData");
+        library.bind(module_unload, "hipModuleUnload");
         library.bind(host_function, "hipLaunchHostFunc");
         library.bind(attributes, "hipPointerGetAttributes");
         library.bind(attribute, "hipPointerGetAttribute");
@@ -185,15 +198,11 @@ TEST(EmulatedHip, MemsetReturnsEarlyAndTheNullStreamKnows) {
     void* address = nullptr;
     ASSERT_EQ(hip().allocate(&address, 4096), kSuccess);
     // Behind a gate: nothing is over before that is open.
-    std::atomic<bool> open{false};
-    const auto wait = [](void* gate) {
-        while (!static_cast<std::atomic<bool>*>(gate)->load())
-            std::this_thread::yield();
-    };
-    ASSERT_EQ(hip().host_function(nullptr, wait, &open), kSuccess);
+    Gate gate;
+    ASSERT_EQ(hip().host_function(nullptr, &Gate::wait, &gate), kSuccess);
     ASSERT_EQ(hip().fill(address, 3, 4096), kSuccess);
     EXPECT_EQ(hip().query(nullptr), kNotReady);
-    open = true;
+    gate.open = true;
     ASSERT_EQ(hip().synchronize(), kSuccess);
     EXPECT_EQ(hip().query(nullptr), kSuccess);
     std::array<unsigned char, 4096> data{};
@@ -236,6 +245,159 @@ TEST(EmulatedHip, CarriesItsRunTimeCompiler) {
     EXPECT_EQ(compile(program, 0, nullptr), 0);
     EXPECT_EQ(destroy(&program), 0);
     EXPECT_NE(destroy(&program), 0);
+}
+
+namespace {
+
+std::vector<char> image_of_a_kernel() {
+    const Library compiler(kGeneration == 5 ? "libamdhip64.so.5"
+                                            : ("libhiprtc.so." + std::to_string(kGeneration)).c_str());
+    int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*) = nullptr;
+    int (*compile)(void*, int, const char* const*) = nullptr;
+    int (*destroy)(void**) = nullptr;
+    int (*size_of)(void*, std::size_t*) = nullptr;
+    int (*code)(void*, char*) = nullptr;
+    compiler.bind(create, "hiprtcCreateProgram");
+    compiler.bind(compile, "hiprtcCompileProgram");
+    compiler.bind(destroy, "hiprtcDestroyProgram");
+    compiler.bind(size_of, "hiprtcGetCodeSize");
+    compiler.bind(code, "hiprtcGetCode");
+    void* program = nullptr;
+    std::size_t size = 0;
+    EXPECT_EQ(create(&program, "AWAKEN_KERNEL(awaken_fill_pattern, u64 bytes) {}", "fill.h", 0, nullptr, nullptr), 0);
+    EXPECT_EQ(compile(program, 0, nullptr), 0);
+    EXPECT_EQ(size_of(program, &size), 0);
+    std::vector<char> image(size);
+    EXPECT_EQ(code(program, image.data()), 0);
+    EXPECT_EQ(destroy(&program), 0);
+    return image;
+}
+
+}  // namespace
+
+TEST(EmulatedHip, WhatWaitsForAllWorkLocksNothing) {
+    const std::vector<char> image = image_of_a_kernel();
+    std::vector<char> registered(64);
+    void *memory = nullptr, *pinned = nullptr, *freed_pinned = nullptr, *module = nullptr, *busy = nullptr,
+         *kept = nullptr;
+    ASSERT_EQ(hip().allocate(&memory, 4096), kSuccess);
+    ASSERT_EQ(hip().allocate(&kept, 4096), kSuccess);
+    ASSERT_EQ(hip().allocate_host(&pinned, 4096, 0), kSuccess);
+    ASSERT_EQ(hip().allocate_host(&freed_pinned, 4096, 0), kSuccess);
+    ASSERT_EQ(hip().register_host(registered.data(), registered.size(), 0), kSuccess);
+    ASSERT_EQ(hip().module_load(&module, image.data()), kSuccess);
+    ASSERT_EQ(hip().stream_create(&busy, 1), kSuccess);
+    const std::function<int()> waiting[] = {
+        [&] { return hip().free(memory); },          [&] { return hip().free_host(pinned); },
+        [&] { return hip().free(freed_pinned); },    [&] { return hip().unregister_host(registered.data()); },
+        [&] { return hip().module_unload(module); },
+    };
+    for (const std::function<int()>& waiter : waiting) {
+        Gate gate;
+        ASSERT_EQ(hip().host_function(busy, &Gate::wait, &gate), kSuccess);
+        const BackgroundCall call(waiter);
+        EXPECT_TRUE(waits_for_all_work(call)) << &waiter - waiting;
+        // Other threads go on, and loading a module does not wait.
+        void *loaded = nullptr, *allocated = nullptr;
+        char byte = 0;
+        EXPECT_EQ(hip().module_load(&loaded, image.data()), kSuccess);
+        EXPECT_EQ(hip().allocate(&allocated, 64), kSuccess);
+        EXPECT_EQ(hip().copy(&byte, kept, 1, 2), kSuccess);
+        EXPECT_EQ(hip().query(nullptr), kSuccess);
+        EXPECT_EQ(hip().query(busy), kNotReady);
+        EXPECT_FALSE(call.returned());
+        gate.open = true;
+        EXPECT_EQ(call.result(), kSuccess);
+        EXPECT_EQ(hip().free(allocated), kSuccess);
+        EXPECT_EQ(hip().module_unload(loaded), kSuccess);
+    }
+    EXPECT_EQ(hip().free(kept), kSuccess);
+    EXPECT_EQ(hip().stream_destroy(busy), kSuccess);
+}
+
+TEST(EmulatedHip, HostFunctionsMayNotCallTheRuntime) {
+    constexpr int kNotSupported = 801;
+    int (*callback)(void*, void (*)(void*, int, void*), void*, unsigned) = nullptr;
+    hip().library.bind(callback, "hipStreamAddCallback");
+    void *memory = nullptr, *stream = nullptr;
+    ASSERT_EQ(hip().allocate(&memory, 64), kSuccess);
+    ASSERT_EQ(hip().stream_create(&stream, 1), kSuccess);
+    struct Inside {
+        void *memory, *stream;
+        int query = -1, attributes = -1, free = -1;
+        void run() {
+            Attributes found{};
+            query = hip().query(stream);
+            attributes = hip().attributes(&found, memory);
+            free = hip().free(memory);
+        }
+    };
+    Inside by_function{memory, stream}, by_callback{memory, stream};
+    ASSERT_EQ(
+        hip().host_function(stream, [](void* inside) { static_cast<Inside*>(inside)->run(); }, &by_function), kSuccess);
+    ASSERT_EQ(callback(
+                  stream, [](void*, int, void* inside) { static_cast<Inside*>(inside)->run(); }, &by_callback, 0),
+              kSuccess);
+    ASSERT_EQ(hip().stream_synchronize(stream), kSuccess);
+    for (const Inside& inside : {by_function, by_callback}) {
+        EXPECT_EQ(inside.query, kNotSupported);
+        EXPECT_EQ(inside.attributes, kNotSupported);
+        EXPECT_EQ(inside.free, kNotSupported);
+    }
+    EXPECT_EQ(hip().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(hip().free(memory), kSuccess);
+}
+
+SCENARIO(close_waits) {
+    Handle handle{};
+    from_text(arguments.at(0), handle.bytes, sizeof handle.bytes);
+    // A blocking stream, for which the default stream waits, and one that has nothing to do with it.
+    for (const unsigned flags : {0U, 1U}) {
+        void *address = nullptr, *busy = nullptr;
+        REQUIRE_EQUAL(hip().ipc_open(&address, handle, 1), kSuccess);
+        REQUIRE_EQUAL(hip().stream_create(&busy, flags), kSuccess);
+        Gate gate;
+        REQUIRE_EQUAL(hip().host_function(busy, &Gate::wait, &gate), kSuccess);
+        const BackgroundCall call([&] { return hip().ipc_close(address); });
+        const bool waited = waits_for_all_work(call);
+        gate.open = true;
+        REQUIRE_EQUAL(waited, flags == 0 || kGeneration == 5);
+        REQUIRE_EQUAL(call.result(), kSuccess);
+        REQUIRE_EQUAL(hip().stream_synchronize(busy), kSuccess);
+    }
+    return 0;
+}
+
+TEST(EmulatedHip, ClosingAnImportWaits) {
+    void* address = nullptr;
+    ASSERT_EQ(hip().allocate(&address, 4096), kSuccess);
+    Handle handle{};
+    ASSERT_EQ(hip().ipc_get(&handle, address), kSuccess);
+    const Outcome outcome = run_scenario("close_waits", {}, {to_text(handle.bytes, sizeof handle.bytes)});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    ASSERT_EQ(hip().free(address), kSuccess);
+}
+
+SCENARIO(refuses_to_wait) {
+    void *memory = nullptr, *busy = nullptr;
+    REQUIRE_EQUAL(hip().allocate(&memory, 4096), kSuccess);
+    REQUIRE_EQUAL(hip().stream_create(&busy, 1), kSuccess);
+    Gate gate;
+    REQUIRE_EQUAL(hip().host_function(busy, &Gate::wait, &gate), kSuccess);
+    REQUIRE_EQUAL(hip().free(memory), kNotReady);
+    REQUIRE_EQUAL(hip().free(memory), kNotReady);
+    gate.open = true;
+    REQUIRE_EQUAL(hip().stream_synchronize(busy), kSuccess);
+    REQUIRE_EQUAL(hip().free(memory), kSuccess);
+    return 0;
+}
+
+TEST(EmulatedHipProcess, RefusesToWaitForAllWorkWhenAsked) {
+    const Outcome outcome = run_scenario("refuses_to_wait", {{"AWAKEN_EMULATE_BUSY", "error"}});
+    EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    const std::size_t at = outcome.output.find(": hipFree was called while there was unfinished work");
+    EXPECT_NE(at, std::string::npos) << outcome.output;
+    EXPECT_EQ(outcome.output.find("hipFree", at + 10), std::string::npos) << outcome.output;
 }
 
 SCENARIO(touch_device_memory) {
@@ -323,6 +485,11 @@ TEST(EmulatedHip, SharesMemoryBetweenProcesses) {
     const Outcome without_peers =
         run_scenario("open_fails", {{"AWAKEN_EMULATE_FAULTS", "no-peer"}, {"HIP_VISIBLE_DEVICES", "1"}}, {text});
     EXPECT_TRUE(without_peers.succeeded()) << without_peers.output;
+    for (const char* const variable : {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+        const Outcome hidden =
+            run_scenario("open_fails", {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {variable, "1"}}, {text});
+        EXPECT_TRUE(hidden.succeeded()) << hidden.output;
+    }
     ASSERT_EQ(hip().free(address), kSuccess);
     EXPECT_TRUE(run_scenario("open_fails", {}, {text}).succeeded());
     void* pool = nullptr;

@@ -113,8 +113,8 @@ int main(int count, char** words) {
     // a call seen which waits for it; tests that depend on what is not over yet have gates.
     setenv("AWAKEN_EMULATE", AWAKEN_TEST_EMULATE, 1);
     setenv("AWAKEN_EMULATE_DELAY_US", "30000", 1);
-    for (const char* name : {"AWAKEN_EMULATE_FAULTS", "AWAKEN_EMULATE_MEMORY", "CUDA_VISIBLE_DEVICES",
-                             "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    for (const char* name : {"AWAKEN_EMULATE_BUSY", "AWAKEN_EMULATE_FAULTS", "AWAKEN_EMULATE_MEMORY",
+                             "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
         unsetenv(name);
     }
     testing::InitGoogleTest(&count, words);

@@ -5,10 +5,13 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,6 +42,63 @@ class Library {
   private:
     void* _handle = nullptr;
 };
+
+/// A place for a stream to stop until the test lets it go on.
+struct Gate {
+    std::atomic<bool> open{false};
+    static void wait(void* gate) {
+        while (!static_cast<Gate*>(gate)->open.load())
+            std::this_thread::yield();
+    }
+};
+
+/// Threads of this process in a call that waits for all work of a context or device, and threads that such a call holds
+/// up.
+struct Waiting {
+    unsigned inside = 0, held_up = 0;
+};
+[[nodiscard]] inline Waiting waiting_threads() {
+    static void (*const read)(unsigned*, unsigned*) = [] {
+        void (*found)(unsigned*, unsigned*) = nullptr;
+        Library("libawaken-emulator.so").bind(found, "awaken_emulator_waiting");
+        return found;
+    }();
+    Waiting now;
+    read(&now.inside, &now.held_up);
+    return now;
+}
+
+/// A call on a thread of its own.
+class BackgroundCall {
+  public:
+    explicit BackgroundCall(const std::function<int()>& call)
+        : _thread([this, call] {
+              _result = call();
+              _returned = true;
+          }) {}
+    ~BackgroundCall() { _thread.join(); }
+    BackgroundCall(const BackgroundCall&) = delete;
+    BackgroundCall& operator=(const BackgroundCall&) = delete;
+    [[nodiscard]] bool returned() const { return _returned; }
+    /// What it returned, once it has.
+    [[nodiscard]] int result() const {
+        while (!_returned)
+            std::this_thread::yield();
+        return _result;
+    }
+
+  private:
+    std::atomic<bool> _returned{false};
+    std::atomic<int> _result{0};
+    std::thread _thread;
+};
+
+/// Whether the call, which runs while a stream is behind a gate, comes to wait for all work rather than to return.
+[[nodiscard]] inline bool waits_for_all_work(const BackgroundCall& call) {
+    while (waiting_threads().inside == 0 && !call.returned())
+        std::this_thread::yield();
+    return !call.returned();
+}
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 

@@ -213,7 +213,8 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
                                    "AWAKEN_EMULATE",
                                    "AWAKEN_EMULATE_MEMORY",
                                    "AWAKEN_EMULATE_FAULTS",
-                                   "AWAKEN_EMULATE_DELAY_US"}) {
+                                   "AWAKEN_EMULATE_DELAY_US",
+                                   "AWAKEN_EMULATE_BUSY"}) {
         EXPECT_EQ(names.count(name), 1U) << name;
     }
 }
