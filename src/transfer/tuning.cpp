@@ -315,7 +315,7 @@ Tuning checked(const Tuning& tuning) {
     return tuning;
 }
 
-/// The text of a file; of one that may be absent and is, nothing.
+/// The text of a file; of one that may be absent, and is or cannot be opened (HOME may be somebody else's), nothing.
 std::string read_file(const std::string& file, const bool may_be_absent) {
     const auto refuse = [&file](const int problem) {
         return Error("the tuning file " + file + " cannot be read (" + std::strerror(problem) + ")",
@@ -324,11 +324,10 @@ std::string read_file(const std::string& file, const bool may_be_absent) {
     const auto close = [](std::FILE* stream) { std::fclose(stream); };
     const std::unique_ptr<std::FILE, decltype(close)> stream(std::fopen(file.c_str(), "re"), close);
     if (!stream) {
-        const int problem = errno;
-        if (may_be_absent && (problem == ENOENT || problem == ENOTDIR)) {
+        if (may_be_absent) {
             return "";
         }
-        throw refuse(problem);
+        throw refuse(errno);
     }
     std::string text;
     std::array<char, 4096> part{};
