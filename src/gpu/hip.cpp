@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string_view>
 
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
@@ -310,6 +311,8 @@ class Hip final : public VendorRuntime {
         for (std::size_t i = 0; i < pointers.size(); ++i)
             infos[i] = classify_one(pointers[i], scope);
     }
+
+    bool was_reset() noexcept override { return _was_reset.load(std::memory_order_acquire); }
 
     Status order_after_default_stream(const void*, const PointerInfo& info) noexcept override {
         // Synchronous calls that target host memory do not return early.
@@ -606,6 +609,10 @@ class Hip final : public VendorRuntime {
                 _status = {hip_abi::kErrorInvalidDevice, "hipSetDevice", "no such device"};
                 return;
             }
+            if (hip._was_reset.load(std::memory_order_relaxed)) {
+                _status = {kShutDown, "hipSetDevice", kReset};
+                return;
+            }
             int current = 0;
             if (const Result code = hip._hip.current_device(&current)) {
                 _status = end(code, "hipGetDevice");
@@ -655,12 +662,18 @@ class Hip final : public VendorRuntime {
         bool _failed = false;
     };
 
+    /// HIP says nothing of a reset but that it no longer knows the streams and events of before, and those that it is
+    /// given here are all ours.
     Status outcome(Result code, const char* call) const noexcept {
         if (code == kSuccess) return {};
+        const bool handle_of_ours = call != std::string_view("hipIpcOpenMemHandle");
+        if (code == hip_abi::kErrorContextIsDestroyed || (code == hip_abi::kErrorInvalidHandle && handle_of_ours)) {
+            _was_reset.store(true, std::memory_order_release);
+            return {kShutDown, call, kReset};
+        }
         const char* text = _hip.error_string(code);
         if (text == nullptr) text = "unknown HIP error";
-        const bool shut_down = code == hip_abi::kErrorDeinitialized || code == hip_abi::kErrorContextIsDestroyed;
-        return {shut_down ? kShutDown : code, call, text};
+        return {code == hip_abi::kErrorDeinitialized ? kShutDown : code, call, text};
     }
 
     static Status lacking(const char* call) noexcept {
@@ -827,8 +840,11 @@ class Hip final : public VendorRuntime {
         return status;
     }
 
+    static constexpr const char* kReset = "the program has reset the device (hipDeviceReset)";
+
     const Functions _hip;
     const DynamicLibrary _library;
+    mutable std::atomic<bool> _was_reset{false};
     int _devices = 0;
     int _version = 0;
     int _major = 0;

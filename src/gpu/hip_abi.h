@@ -16,6 +16,7 @@ inline constexpr Result kSuccess = 0;
 inline constexpr Result kErrorInvalidValue = 1;
 inline constexpr Result kErrorDeinitialized = 4;
 inline constexpr Result kErrorInvalidDevice = 101;
+inline constexpr Result kErrorInvalidHandle = 400;
 inline constexpr Result kErrorNotReady = 600;
 inline constexpr Result kErrorPeerAccessAlreadyEnabled = 704;
 inline constexpr Result kErrorContextIsDestroyed = 709;
