@@ -151,5 +151,7 @@ class Core {
 };
 
 [[nodiscard]] Core& core();
+/// Whether anybody has called that: what the drivers read when they are initialised has been read.
+[[nodiscard]] bool is_core_up() noexcept;
 
 }  // namespace awaken::emulator

@@ -87,7 +87,9 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
     X(module_unload, "hipModuleUnload", true, Result, hip_abi::Module)                                                 \
     X(module_function, "hipModuleGetFunction", true, Result, hip_abi::Function*, hip_abi::Module, const char*)         \
     X(launch_kernel, "hipModuleLaunchKernel", true, Result, hip_abi::Function, unsigned, unsigned, unsigned, unsigned, \
-      unsigned, unsigned, unsigned, hip_abi::Stream, void**, void**)
+      unsigned, unsigned, unsigned, hip_abi::Stream, void**, void**)                                                   \
+    /* Of libhsa-runtime64, which HIP depends on: found by way of its handle. */                                       \
+    X(hsa_information, "hsa_system_get_info", false, int, int, void*)
 
 struct Functions {
     AWAKEN_HIP_FUNCTIONS(AWAKEN_DECLARE_FUNCTION)
@@ -175,7 +177,10 @@ class Hip final : public VendorRuntime {
                 return Readiness::no_device;
             }
         }
-        // This initialises the runtime. There is no call that would only ask, and a program that loaded it will use it.
+        if (!initialise && !is_initialised()) {
+            explain(_library.path() + " is loaded, but the program has not initialised it");
+            return Readiness::not_initialised;
+        }
         int count = 0;
         const Result result = _hip.device_count(&count);
         int version = 0;
@@ -762,6 +767,16 @@ class Hip final : public VendorRuntime {
         if (pointer_attribute(&id, hip_abi::kPointerBufferId, pointer, scope)) info.id = id;
         info.ipc_capable = kind == MemoryKind::device && ipc_capable(pointer, scope);
         return info;
+    }
+
+    /// Whether the program has used HIP. Each of HIP's own calls initialises it, and with that reads the variables that
+    /// say which devices are visible, which a program may set after it has asked MPI for its rank. HSA, which HIP
+    /// initialises first, says so of itself and stays as it is. (Whether /dev/kfd is open would tell as well, but takes
+    /// a look through all open files at each MPI call.) A HIP without HSA of its own is taken for initialised.
+    [[nodiscard]] bool is_initialised() const noexcept {
+        if (_hip.hsa_information == nullptr) return true;
+        std::uint16_t major = 0;
+        return _hip.hsa_information(hip_abi::kHsaSystemInfoVersionMajor, &major) != hip_abi::kHsaErrorNotInitialised;
     }
 
     bool pointer_attribute(void* value, int attribute, const void* pointer, Scope& scope) const noexcept {

@@ -73,6 +73,10 @@ inline constexpr unsigned kHostRegisterMapped = 2;
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 inline constexpr unsigned kIpcLazyEnablePeerAccessEarly = 0;
 
+/// Of the HSA runtime beneath HIP, whose functions answer so as long as nobody has initialised it.
+inline constexpr int kHsaErrorNotInitialised = 0x100B;
+inline constexpr int kHsaSystemInfoVersionMajor = 0;  ///< 16 bits wide
+
 struct Uuid {
     unsigned char bytes[16];
 };

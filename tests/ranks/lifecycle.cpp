@@ -2,6 +2,7 @@
 //
 //     lifecycle late-load         the GPU runtime is loaded long after MPI_Init
 //     lifecycle early-load        ... and before it
+//     lifecycle late-visible      ... and it is said after traffic of host memory which devices are visible
 //     lifecycle reset             the device is reset before MPI_Finalize
 //     lifecycle sessions-only     MPI_Init is never called
 //     lifecycle threads           MPI_THREAD_MULTIPLE: four threads, each with its communicator, device buffers
@@ -19,6 +20,7 @@
 
 #include <atomic>
 #include <bitset>
+#include <cstring>
 #include <set>
 #include <thread>
 
@@ -41,6 +43,16 @@ void check(bool condition, const std::string& what) {
     if (condition) return;
     ++failures;
     std::fprintf(stderr, "FAIL lifecycle: %s\n", what.c_str());
+}
+
+/// As the loader does for a program that is linked with it: nothing is called.
+void load_only(const std::string& gpu_name) {
+    void* library = nullptr;
+    for (const char* const name : {"libcuda.so.1", "libamdhip64.so.6", "libamdhip64.so.7", "libamdhip64.so.5"}) {
+        const bool cuda = std::strncmp(name, "libcuda", 7) == 0;
+        if (library == nullptr && cuda == (gpu_name == "cuda")) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+    check(library != nullptr, "the GPU runtime can be loaded");
 }
 
 void check_mpi(int code, const char* call) {
@@ -336,6 +348,7 @@ int main(int argc, char** argv) {
     const std::set<std::string> descriptors_before = entries("/proc/self/fd");
     std::unique_ptr<Gpu> early;
     if (mode == "early-load") early = open_gpu(gpu_name, 0);
+    if (mode == "late-visible") load_only(gpu_name);
     std::unique_ptr<Loading> loading;
     const bool loads = mode.rfind("loading=", 0) == 0;
     if (loads) loading = std::make_unique<Loading>(mode.substr(std::strlen("loading=")));
@@ -368,6 +381,15 @@ int main(int argc, char** argv) {
             traffic(host, MPI_COMM_WORLD, 3);
             reduction(host, MPI_COMM_WORLD);
             const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
+            traffic(*gpu, MPI_COMM_WORLD, 3);
+            reduction(*gpu, MPI_COMM_WORLD);
+        } else if (mode == "late-visible") {
+            traffic(host, MPI_COMM_WORLD, 3);
+            reduction(host, MPI_COMM_WORLD);
+            const char* const variable = gpu_name == "cuda" ? "CUDA_VISIBLE_DEVICES" : "HIP_VISIBLE_DEVICES";
+            setenv(variable, std::to_string(rank % 2).c_str(), 1);
+            const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, 0);
+            check(gpu->device_count() == 1, "the device that was made visible is the only one");
             traffic(*gpu, MPI_COMM_WORLD, 3);
             reduction(*gpu, MPI_COMM_WORLD);
         } else if (mode == "early-load") {
