@@ -1059,7 +1059,10 @@ AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUs
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
-        stream->submit([=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
+        stream->submit([=, &context] {
+            const HostFunction here;
+            function(handle, static_cast<CUresult>(context.sticky.load()), argument);
+        });
         return Error::success;
     });
 }

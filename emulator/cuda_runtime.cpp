@@ -794,7 +794,10 @@ AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*func
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         if (!function) return Error::invalid_value;
         Context& context = stream->context();
-        stream->submit([=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
+        stream->submit([=, &context] {
+            const HostFunction here;
+            function(handle, static_cast<cudaError_t>(context.sticky.load()), argument);
+        });
         return Error::success;
     });
 }

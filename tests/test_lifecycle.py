@@ -10,7 +10,7 @@ from pathlib import Path
 import harness
 import pytest
 
-MODES = ("late-load", "early-load", "reset", "sessions-only", "threads", "shared-threads")
+MODES = ("late-load", "early-load", "reset", "sessions-only", "threads", "shared-threads", "host-functions")
 MPIS = ("mpich", "openmpi")
 
 

@@ -73,6 +73,7 @@ Error Core::availability(Vendor vendor) {
     }
     if (_configuration.vendor != vendor || _devices.empty()) return Error::no_device;
     if (exiting.load(std::memory_order_relaxed)) return Error::deinitialized;
+    if (vendor == Vendor::cuda && HostFunction::running()) return Error::not_permitted;
     // As with real drivers, a child has neither the threads nor the mappings of its parent's GPU.
     if (forked.load(std::memory_order_relaxed)) return Error::not_initialized;
     if (!_memory.ready()) {
@@ -174,6 +175,20 @@ std::shared_ptr<Stream> Core::stream(Context& context, const void* handle) {
         default:
             return streams.find(handle);
     }
+}
+
+thread_local bool HostFunction::_running = false;
+
+HostFunction::HostFunction() noexcept {
+    _running = true;
+}
+
+HostFunction::~HostFunction() {
+    _running = false;
+}
+
+bool HostFunction::running() noexcept {
+    return _running;
 }
 
 Core& core() {

@@ -100,7 +100,8 @@ class Core {
     [[nodiscard]] Device& device(int device) noexcept { return _devices[static_cast<std::size_t>(device)]; }
 
     /// Whether `vendor`'s library may be used: no_device when another (or none) was asked for, invalid_value after a
-    /// wrong environment variable (reported once on stderr), deinitialized at exit, not_initialized in a forked child.
+    /// wrong environment variable (reported once on stderr), deinitialized at exit, not_initialized in a forked child,
+    /// not_permitted to CUDA's in a host function.
     [[nodiscard]] Error availability(Vendor vendor);
 
     /// A device's primary context, whether or not it is alive.
@@ -148,6 +149,19 @@ class Core {
     std::atomic<std::uint64_t> _copies{0};
     std::atomic<std::uint64_t> _kernels{0};
     std::atomic<bool> _complained{false};
+};
+
+/// A function of the program's runs in a stream while one of these lives, in this thread.
+class HostFunction {
+  public:
+    HostFunction() noexcept;
+    HostFunction(const HostFunction&) = delete;
+    HostFunction& operator=(const HostFunction&) = delete;
+    ~HostFunction();
+    [[nodiscard]] static bool running() noexcept;
+
+  private:
+    static thread_local bool _running;
 };
 
 [[nodiscard]] Core& core();

@@ -293,7 +293,10 @@ void wait_in_stream(Stream& stream, const Event& event) {
 }
 
 void call_in_stream(Stream& stream, void (*function)(void*), void* argument) {
-    stream.submit([function, argument] { function(argument); });
+    stream.submit([function, argument] {
+        const HostFunction here;
+        function(argument);
+    });
 }
 
 bool can_access_peer(int device, int peer) {
