@@ -66,6 +66,16 @@ const VendorLibrary& vendor_library(std::size_t index) noexcept {
     return index == 0 ? cuda_library() : hip_library();
 }
 
+/// What the kernel drivers create: NVIDIA's on desktops and servers, on Jetson, in WSL; AMD's compute node, in WSL.
+/// The emulated driver needs none.
+bool device_node_present(const std::size_t vendor) noexcept {
+    if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') return true;
+    constexpr std::array<std::array<const char*, 4>, kVendors> kNodes = {
+        {{"/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg"}, {"/dev/kfd", "/dev/dxg"}}};
+    return std::any_of(kNodes[vendor].begin(), kNodes[vendor].end(),
+                       [](const char* const node) { return node != nullptr && ::access(node, F_OK) == 0; });
+}
+
 class Finder {
   public:
     /// A runtime that the program uses, of one vendor, or of any (kVendors).
@@ -114,9 +124,12 @@ class Finder {
         for (const Candidate& candidate : _candidates) {
             if (candidate.vendor == vendor && usable(candidate)) return true;
         }
-        const bool loaded = reasons.empty() && open_installed(vendor, reasons, usable) != nullptr;
-        if (!loaded) why_not = reasons;
-        return loaded;
+        const Candidate* const opened = reasons.empty() ? open_installed(vendor, reasons, usable) : nullptr;
+        if (opened != nullptr && !device_node_present(vendor)) {
+            append(reasons, opened->path + " is installed, but there is no device node of a GPU driver for it");
+        }
+        if (!reasons.empty()) why_not = reasons;
+        return reasons.empty();
     }
 
     Runtime& chosen(std::size_t vendor, std::string* why_not) {
@@ -295,10 +308,8 @@ bool can_be_loaded(const Choice choice, std::string& why_not) {
 }
 
 bool driver_present() noexcept {
-    if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') return true;
-    // What the kernel drivers create: NVIDIA's on desktops and servers, on Jetson, in WSL; AMD's compute node.
-    for (const char* const node : {"/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg", "/dev/kfd"}) {
-        if (::access(node, F_OK) == 0) return true;
+    for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
+        if (device_node_present(vendor)) return true;
     }
     try {
         for (const std::string& path : loaded_object_paths()) {
