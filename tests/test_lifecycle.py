@@ -10,7 +10,7 @@ from pathlib import Path
 import harness
 import pytest
 
-MODES = ("late-load", "early-load", "reset", "sessions-only", "threads", "shared-threads")
+MODES = ("late-load", "early-load", "reset", "sessions-only", "threads", "shared-threads", "host-functions")
 MPIS = ("mpich", "openmpi")
 
 
@@ -50,6 +50,22 @@ def test_lifecycle(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     run(mpi_named(mpi), rank_program(mpi, "lifecycle"), mode, emulate)
+
+
+@pytest.mark.parametrize("emulate", ["cuda:2", "hip5:2", "hip:2"])
+@pytest.mark.parametrize("asked_for", [False, True], ids=["automatic", "asked_for"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_program_says_late_which_devices_it_sees(
+    mpi: str,
+    asked_for: bool,
+    emulate: str,
+    awaken_program: Path,
+    rank_program: Callable[[str, str], Path],
+    mpi_named: Callable[[str], harness.Mpi],
+) -> None:
+    kind = "cuda" if emulate.startswith("cuda") else "hip"
+    environment = {"AWAKEN_GPU": kind} if asked_for else None
+    run(mpi_named(mpi), rank_program(mpi, "lifecycle"), "late-visible", emulate, environment=environment)
 
 
 @pytest.mark.parametrize("copy", [2, 5])

@@ -16,6 +16,7 @@ namespace {
 
 std::atomic<bool> exiting{false};
 std::atomic<bool> forked{false};
+std::atomic<bool> up{false};
 
 /// The same for all processes of one running system, different on another: the base of the devices' identities.
 std::uint64_t machine_identity() {
@@ -60,6 +61,7 @@ Core::Core() : _configuration(read_configuration()), _memory(_configuration) {
     if (_configuration.faults.shutdown) {
         std::atexit([] { exiting.store(true); });
     }
+    up.store(true);
 }
 
 Error Core::availability(Vendor vendor) {
@@ -177,6 +179,10 @@ std::shared_ptr<Stream> Core::stream(Context& context, const void* handle) {
 Core& core() {
     static Core* const instance = new Core;
     return *instance;
+}
+
+bool is_core_up() noexcept {
+    return up.load();
 }
 
 }  // namespace awaken::emulator

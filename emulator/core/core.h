@@ -102,7 +102,8 @@ class Core {
     [[nodiscard]] Device& device(int device) noexcept { return _devices[static_cast<std::size_t>(device)]; }
 
     /// Whether `vendor`'s library may be used: no_device when another (or none) was asked for, invalid_value after a
-    /// wrong environment variable (reported once on stderr), deinitialized at exit, not_initialized in a forked child.
+    /// wrong environment variable (reported once on stderr), deinitialized at exit, not_initialized in a forked child,
+    /// not_permitted to CUDA's in a host function.
     [[nodiscard]] Error availability(Vendor vendor);
 
     /// A device's primary context, whether or not it is alive.
@@ -156,5 +157,7 @@ class Core {
 };
 
 [[nodiscard]] Core& core();
+/// Whether anybody has called that: what the drivers read when they are initialised has been read.
+[[nodiscard]] bool is_core_up() noexcept;
 
 }  // namespace awaken::emulator

@@ -404,8 +404,7 @@ bool called_from_host_function() {
     if (in_host_function && !told.exchange(true)) {
         std::fputs(
             "awaken emulator: a host function or stream callback made a call of the GPU's library, which drivers do "
-            "not "
-            "permit; let another thread make it\n",
+            "not permit; let another thread make it\n",
             stderr);
     }
     return in_host_function;

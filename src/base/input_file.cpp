@@ -49,7 +49,7 @@ InputFile read_input_file(const std::string& path, const std::size_t most_bytes)
     struct stat status{};
     // Asked before it is opened, since some devices do something when they are.
     if (stat(path.c_str(), &status) != 0) {
-        file.missing = errno == ENOENT || errno == ENOTDIR;
+        file.unopened = true;
         file.why_not = std::strerror(errno);
         return file;
     }
@@ -58,6 +58,7 @@ InputFile read_input_file(const std::string& path, const std::size_t most_bytes)
     if (!file.why_not.empty()) return file;
     const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (descriptor < 0) {
+        file.unopened = true;
         file.why_not = std::strerror(errno);
         return file;
     }

@@ -10,8 +10,8 @@ struct InputFile {
     std::string text;
     /// Why there is no text ("it is a pipe"); empty when there is.
     std::string why_not;
-    /// Whether that is because there is no such file.
-    bool missing = false;
+    /// Whether that is because it cannot be opened: there is none, say, or it is somebody else's.
+    bool unopened = false;
 };
 
 /// Reads a regular file of at most `most_bytes`. Nothing else is read, as a pipe may never say anything and a device

@@ -45,7 +45,7 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
 }
 
 gpu::Runtime& Layer::look_for_gpu() {
-    gpu::Runtime& runtime = gpu::find(settings.gpu);
+    gpu::Runtime& runtime = gpu::find_in_use(settings.gpu);
     if (runtime.vendor() != gpu::Vendor::none) {
         if (settings.default_stream == DefaultStream::trust) {
             runtime.trust_default_stream();

@@ -251,20 +251,21 @@ void Neighbours::Unprepared::continues(const MPI_Request request) {
         return;
     }
     const std::scoped_lock lock(_neighbours._requests_mutex);
-    _neighbours._requests.push_back(request);
-    _neighbours._unprepared_requests.store(_neighbours._requests.size(), std::memory_order_release);
+    ++_neighbours._requests[request];
+    _neighbours._unprepared_requests.fetch_add(1, std::memory_order_release);
     _counted = false;  // counted on until it completes
 }
 
 void Neighbours::completed(const MPI_Request request) {
     const std::scoped_lock lock(_requests_mutex);
-    // Programs wait for what they started last as often as for what they started first; both ends are near.
-    const auto found = std::find(_requests.rbegin(), _requests.rend(), request);
-    if (found == _requests.rend()) {
+    const auto found = _requests.find(request);
+    if (found == _requests.end()) {
         return;
     }
-    _requests.erase(std::next(found).base());
-    _unprepared_requests.store(_requests.size(), std::memory_order_release);
+    if (--found->second == 0) {
+        _requests.erase(found);
+    }
+    _unprepared_requests.fetch_sub(1, std::memory_order_release);
     _unprepared.fetch_sub(1, std::memory_order_seq_cst);
 }
 

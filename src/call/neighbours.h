@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -227,7 +228,7 @@ class Neighbours {
     std::atomic<std::int64_t> _unprepared{0};
     std::atomic<std::size_t> _unprepared_requests{0};
     std::mutex _requests_mutex;
-    std::vector<MPI_Request> _requests;
+    std::unordered_map<MPI_Request, unsigned> _requests;  ///< and how many stand under it
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -79,15 +79,20 @@ bool Operation::advance(const bool asked, const Ask ask) {
     if (exchange == nullptr || ready.load(std::memory_order_relaxed)) {
         return true;
     }
-    if (!_arrived && (ask == Ask::mpi || exchange->may_have_arrived())) {
+    const bool awaited = !_arrived;
+    if (awaited && (ask == Ask::mpi || exchange->may_have_arrived())) {
         look();
     }
     if (exchange->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
         if (_own_handle) {
             layer().real.Grequest_complete(carrier);
         }
+        layer().requests.remove_exchange(*this);
         ready.store(true, std::memory_order_release);
         return true;
+    }
+    if (awaited && _arrived) {
+        layer().requests.arrived(*this);
     }
     if (_own_handle && ask == Ask::mpi && ++_looks % kLooksPerProgress == 0) {
         // Nothing of it is the MPI's, which is asked all the same: others may need what it has under way before they
@@ -197,7 +202,9 @@ void Operation::store(MPI_Status& status, const int error) {
 void Operation::complete(MPI_Status& status, int& error) {
     active = false;
     if (exchanging.load(std::memory_order_acquire)) {
-        layer().requests.remove_exchange(*this);
+        if (!ready.load(std::memory_order_acquire)) {
+            layer().requests.remove_exchange(*this);
+        }
         const std::scoped_lock lock(exchange_mutex);
         exchange->settle(status, error);
         exchange.reset();
@@ -237,24 +244,52 @@ MPI_Comm MatchedMessages::take(const MPI_Message message) {
 void Requests::add_exchange(const std::shared_ptr<Operation>& operation, std::unique_ptr<Exchange> exchange) {
     operation->begin(std::move(exchange));
     const std::scoped_lock lock(_exchanges_mutex);
-    _exchanges.push_back(operation);
-    _exchange_count.store(_exchanges.size(), std::memory_order_release);
+    UnderWay& list = operation->has_arrived() ? _arrived : _awaited;
+    operation->_place = list.insert(list.end(), operation);
+    operation->_list = &list;
+    _exchange_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
 }
 
-void Requests::remove_exchange(const Operation& operation) {
-    const std::scoped_lock lock(_exchanges_mutex);
-    // What was started first is mostly completed first.
-    const auto found = std::find_if(_exchanges.begin(), _exchanges.end(),
-                                    [&](const auto& other) { return other.get() == &operation; });
-    if (found != _exchanges.end()) {
-        _exchanges.erase(found);
-        _exchange_count.store(_exchanges.size(), std::memory_order_release);
+void Requests::leave_list(const Operation& operation) {
+    for (UnderWay::iterator* const next : {&_next_look, &_next_question}) {
+        if (*next == operation._place) {
+            ++*next;
+        }
     }
 }
 
-std::vector<std::shared_ptr<Operation>> Requests::exchanges() {
+void Requests::arrived(Operation& operation) {
     const std::scoped_lock lock(_exchanges_mutex);
-    return _exchanges;
+    if (operation._list == &_awaited) {
+        leave_list(operation);
+        _arrived.splice(_arrived.end(), _awaited, operation._place);
+        operation._list = &_arrived;
+    }
+}
+
+void Requests::remove_exchange(Operation& operation) {
+    UnderWay removed;  // let go without the lock
+    const std::scoped_lock lock(_exchanges_mutex);
+    if (operation._list != nullptr) {
+        leave_list(operation);
+        removed.splice(removed.end(), *std::exchange(operation._list, nullptr), operation._place);
+        _exchange_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
+    }
+}
+
+std::vector<std::shared_ptr<Operation>> Requests::exchanges(const bool awaited_too) {
+    const std::scoped_lock lock(_exchanges_mutex);
+    std::vector<std::shared_ptr<Operation>> all(_arrived.begin(), _arrived.end());
+    if (awaited_too) {
+        all.insert(all.end(), _awaited.begin(), _awaited.end());
+    }
+    return all;
+}
+
+UnderWay::iterator Requests::in_turn(UnderWay::iterator& next) {
+    const UnderWay::iterator at = next == _awaited.end() ? _awaited.begin() : next;
+    next = std::next(at);
+    return at;
 }
 
 void Requests::advance_exchanges() {
@@ -264,15 +299,34 @@ void Requests::advance_exchanges() {
     }
     // The MPI makes progress for all when it is asked about one. With as many as there may be, asking about each would
     // take longer than what the caller waits for.
-    static thread_local std::size_t turn = 0;
-    const std::vector<std::shared_ptr<Operation>> all = exchanges();
-    const std::size_t asked = all.empty() ? 0 : turn++ % all.size();
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        static_cast<void>(all[i]->advance(false, i == asked ? Operation::Ask::mpi : Operation::Ask::memory));
+    constexpr std::size_t kLooks = 64;
+    std::vector<std::shared_ptr<Operation>> some;
+    const Operation* asked = nullptr;
+    {
+        const std::scoped_lock lock(_exchanges_mutex);
+        const std::size_t all = _arrived.size() + _awaited.size(), looks = std::min(kLooks, _awaited.size());
+        if (all == 0) {
+            return;
+        }
+        some.reserve(_arrived.size() + looks + 1);
+        some.assign(_arrived.begin(), _arrived.end());
+        for (std::size_t look = 0; look < looks; ++look) {
+            some.push_back(*in_turn(_next_look));
+        }
+        if (const std::size_t turn = _turn++ % all; turn < _arrived.size()) {
+            asked = some[turn].get();
+        } else {
+            some.push_back(*in_turn(_next_question));
+            asked = some.back().get();
+        }
+    }
+    for (const std::shared_ptr<Operation>& operation : some) {
+        static_cast<void>(
+            operation->advance(false, operation.get() == asked ? Operation::Ask::mpi : Operation::Ask::memory));
     }
     // The caller waits for something else, perhaps in the MPI itself: they must not depend on it. After all were looked
     // at, so that copies of those that have arrived at the same time are started together.
-    for (const std::shared_ptr<Operation>& operation : all) {
+    for (const std::shared_ptr<Operation>& operation : some) {
         operation->leave_if_arrived();
     }
 }
@@ -281,7 +335,8 @@ void Requests::leave_exchanges() {
     if (!any_exchanges()) {
         return;
     }
-    for (const std::shared_ptr<Operation>& operation : exchanges()) {
+    // One that has not arrived was left when it began, and has had nothing to do since but to send chunks.
+    for (const std::shared_ptr<Operation>& operation : exchanges(layer().owes_chunks())) {
         operation->leave();
     }
 }
@@ -289,7 +344,7 @@ void Requests::leave_exchanges() {
 void Requests::hand_over_exchanges() {
     for (WaitLoop waiting;; waiting.turn()) {
         bool all = true;
-        for (const std::shared_ptr<Operation>& operation : exchanges()) {
+        for (const std::shared_ptr<Operation>& operation : exchanges(true)) {
             all = operation->hand_over() && all;
         }
         if (all) {

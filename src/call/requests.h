@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,10 @@
 namespace awaken::AWAKEN_ABI {
 
 class Call;
+class Operation;
+
+/// Operations whose exchanges are under way, oldest first.
+using UnderWay = std::list<std::shared_ptr<Operation>, RecyclingAllocator<std::shared_ptr<Operation>>>;
 
 /// What an operation does beside the MPI: bytes that another process fetches from here, or that are fetched from it.
 class Exchange {
@@ -122,8 +127,12 @@ class Operation {
     void store(MPI_Status& status, int error);
 
   private:
+    friend class Requests;
     /// Asks the MPI whether the native operation is complete.
     void look();
+
+    UnderWay* _list = nullptr;  ///< of Requests, with whose lock both belong; null: in none
+    UnderWay::iterator _place;
 
     bool _arrived = false;  ///< the native operation is complete, with this status
     std::atomic<bool> _seen{false};
@@ -176,8 +185,9 @@ class Requests {
     /// Stops tracking, unless the handle's value was taken by a newer operation meanwhile.
     void forget(const Operation& operation);
 
-    /// Advances every exchange: whoever waits for one thing keeps the others going, since their peers may be waiting
-    /// for those. Cheap when there is none.
+    /// Advances the exchanges: whoever waits for one thing keeps the others going, since their peers may be waiting for
+    /// those. All whose native operation is complete, and of the others the next few, so that a call does not take
+    /// longer the more the program has under way. Cheap when there is none.
     void advance_exchanges();
     /// The thread is about to wait for something else: what remains of them goes on without it.
     void leave_exchanges();
@@ -197,9 +207,10 @@ class Requests {
     /// Some other thread may be there.
     [[nodiscard]] bool others_wait() const noexcept { return _waiting.load() != _own_waiting; }
     [[nodiscard]] bool any_exchanges() const noexcept { return _exchange_count.load(std::memory_order_acquire) != 0; }
-    /// An exchange begins or has ended.
+    /// An exchange begins; its native operation is complete; it is over. Each in the same time, however many there are.
     void add_exchange(const std::shared_ptr<Operation>& operation, std::unique_ptr<Exchange> exchange);
-    void remove_exchange(const Operation& operation);
+    void arrived(Operation& operation);
+    void remove_exchange(Operation& operation);
 
     /// Takes over an active operation whose request the program has freed; it is completed in passing.
     void adopt(std::shared_ptr<Operation> operation);
@@ -220,13 +231,19 @@ class Requests {
     std::atomic<std::size_t> _tracked{0};
     std::unordered_map<MPI_Request, std::shared_ptr<Operation>, Hash> _operations;
     /// Those under way, to be looked at without the lock.
-    [[nodiscard]] std::vector<std::shared_ptr<Operation>> exchanges();
+    [[nodiscard]] std::vector<std::shared_ptr<Operation>> exchanges(bool awaited_too);
+    /// Next of the awaited ones; they go in a circle.
+    [[nodiscard]] UnderWay::iterator in_turn(UnderWay::iterator& next);
+    void leave_list(const Operation& operation);
 
     std::atomic<int> _waiting{0};  ///< calls that may wait, of a program that has several threads in the MPI
     static inline thread_local int _own_waiting = 0;
     std::mutex _exchanges_mutex;
     std::atomic<std::size_t> _exchange_count{0};
-    std::vector<std::shared_ptr<Operation>> _exchanges;
+    UnderWay _awaited;  ///< their native operations
+    UnderWay _arrived;
+    UnderWay::iterator _next_look = _awaited.end(), _next_question = _awaited.end();
+    std::size_t _turn = 0;
     /// The adopted operations, out of other threads' reach while one looks through them.
     class Taken {
       public:

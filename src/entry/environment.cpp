@@ -23,7 +23,7 @@ void started(const bool world_model) {
     const bool asked_for = owner.settings.gpu == gpu::Choice::cuda || owner.settings.gpu == gpu::Choice::hip;
     if (asked_for) {
         std::string why_not;
-        if (gpu::find(owner.settings.gpu, &why_not).vendor() == gpu::Vendor::none) {
+        if (!gpu::can_be_loaded(owner.settings.gpu, why_not)) {
             loader::die(
                 Error(why_not, "install the driver or make it visible to this process, or unset AWAKEN_GPU").what());
         }

@@ -8,12 +8,15 @@
 //
 // Nothing here touches the sticky error of the CUDA runtime library: that is kept above the driver.
 #include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cctype>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +24,9 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <thread>
 
+#include "base/own_thread.h"
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
 #include "gpu/identity_table.h"
@@ -51,6 +56,7 @@ constexpr CuResult kErrorInvalidContext = 201;
 constexpr CuResult kErrorNotReady = 600;
 constexpr CuResult kErrorPeerAccessAlreadyEnabled = 704;
 constexpr CuResult kErrorContextIsDestroyed = 709;
+constexpr CuResult kErrorNotPermitted = 800;
 constexpr CuResult kErrorCaptureUnsupported = 900;
 constexpr CuResult kErrorCaptureImplicit = 906;
 
@@ -325,6 +331,20 @@ class Cuda final : public VendorRuntime {
         if (result == kErrorNotInitialized) {
             explain(_library.path() + " is loaded, but the program has not initialised it");
             return Readiness::not_initialised;
+        }
+        if (result == kErrorNotPermitted) {
+            // A host function of a stream: the driver answers other threads.
+            static thread_local bool asks_for_another = false;
+            Readiness readiness = Readiness::not_initialised;
+            explain(_library.path() + " answers nothing in a host function of a stream");
+            if (!asks_for_another) {
+                std::thread thread = start_own_thread([&] {
+                    asks_for_another = true;
+                    readiness = prepare(initialise, why_not);
+                });
+                if (thread.joinable()) thread.join();
+            }
+            return readiness;
         }
         if (result != kSuccess || count == 0) {
             explain(_library.path() + " reports no device" +
@@ -892,7 +912,13 @@ class Cuda final : public VendorRuntime {
     Status outcome(CuResult code, const char* call) const noexcept {
         if (code == kSuccess) return {};
         const char* text = nullptr;
-        if (_driver.error_string(code, &text) != kSuccess || text == nullptr) text = "unknown CUDA error";
+        if (code == kErrorNotPermitted) {
+            text =
+                "operation not permitted: in a host function of a stream (cudaLaunchHostFunc) MPI takes host memory "
+                "only";
+        } else if (_driver.error_string(code, &text) != kSuccess || text == nullptr) {
+            text = "unknown CUDA error";
+        }
         const bool shut_down = code == kErrorDeinitialized || code == kErrorContextIsDestroyed;
         return {shut_down ? kShutDown : code, call, text};
     }
@@ -958,8 +984,10 @@ class Cuda final : public VendorRuntime {
         for (std::size_t device = 0; device < static_cast<std::size_t>(_devices); ++device) {
             const CuContext context = _primary[device].load(std::memory_order_acquire);
             const unsigned long long known = _primary_ids[device].load(std::memory_order_relaxed);
+            if (context == nullptr || known == 0) continue;
             unsigned long long id = 0;
-            if (context != nullptr && known != 0 && (_driver.context_id(context, &id) != kSuccess || id != known)) {
+            const CuResult code = _driver.context_id(context, &id);
+            if (code != kErrorNotPermitted && (code != kSuccess || id != known)) {
                 _was_reset.store(true, std::memory_order_release);
             }
         }
@@ -1017,13 +1045,14 @@ class Cuda final : public VendorRuntime {
         // a third to a half; to ask about a device pointer twice costs as much again (165 + 182 ns instead of 186,
         // H100, driver 580). Pointers mostly are what the one before was.
         const bool at_once = _expects_memory_of_ours.load(std::memory_order_relaxed);
-        const bool answered =
+        const CuResult answer =
             at_once ? query(pointer,
                             {kMemoryTypeAttribute, kIsManagedAttribute, kDeviceOrdinalAttribute, kBufferIdAttribute,
                              kIsLegacyIpcCapableAttribute, kRangeStartAttribute, kRangeSizeAttribute},
                             {&type, &managed, &device, &id, &ipc_capable, &base, &size})
                     : query(pointer, {kMemoryTypeAttribute, kIsManagedAttribute}, {&type, &managed});
-        const bool ours = answered && (managed != 0 || type == kMemoryTypeDevice || type == kMemoryTypeHost);
+        if (answer == kErrorNotPermitted) return classify_in_host_function(pointer);
+        const bool ours = answer == kSuccess && (managed != 0 || type == kMemoryTypeDevice || type == kMemoryTypeHost);
         if (ours != at_once) _expects_memory_of_ours.store(ours, std::memory_order_relaxed);
         if (!ours) return info;
         if (managed != 0) {
@@ -1033,10 +1062,10 @@ class Cuda final : public VendorRuntime {
         } else {
             info.kind = MemoryKind::pinned;
         }
-        if (!at_once && !query(pointer,
-                               {kDeviceOrdinalAttribute, kBufferIdAttribute, kIsLegacyIpcCapableAttribute,
-                                kRangeStartAttribute, kRangeSizeAttribute},
-                               {&device, &id, &ipc_capable, &base, &size})) {
+        if (!at_once && query(pointer,
+                              {kDeviceOrdinalAttribute, kBufferIdAttribute, kIsLegacyIpcCapableAttribute,
+                               kRangeStartAttribute, kRangeSizeAttribute},
+                              {&device, &id, &ipc_capable, &base, &size}) != kSuccess) {
             return {};  // freed, or the driver shut down, since the first query
         }
         info.base = static_cast<std::uintptr_t>(base);
@@ -1048,10 +1077,25 @@ class Cuda final : public VendorRuntime {
     }
 
     template <std::size_t Count>
-    bool query(const void* pointer, const CuPointerAttribute (&attributes)[Count],
-               void* const (&values)[Count]) const noexcept {
-        return _driver.pointer_attributes(Count, attributes, const_cast<void**>(values), device_address(pointer)) ==
-               kSuccess;
+    CuResult query(const void* pointer, const CuPointerAttribute (&attributes)[Count],
+                   void* const (&values)[Count]) const noexcept {
+        return _driver.pointer_attributes(Count, attributes, const_cast<void**>(values), device_address(pointer));
+    }
+
+    /// In a host function of a stream the driver answers nothing (H100, driver 580: CUDA_ERROR_NOT_PERMITTED to all but
+    /// questions about streams and events). What the CPU reaches is taken for host memory there, as the MPI may use it;
+    /// for any other the driver's refusal becomes the call's error.
+    static PointerInfo classify_in_host_function(const void* pointer) noexcept {
+        PointerInfo info;
+        int ends[2] = {};
+        if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return info;
+        if (::write(ends[1], pointer, 1) < 0 && errno == EFAULT) {
+            info.kind = MemoryKind::device;
+            info.device = 0;
+        }
+        ::close(ends[0]);
+        ::close(ends[1]);
+        return info;
     }
 
     void wait_for_context(CuContext context) noexcept {

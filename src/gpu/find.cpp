@@ -66,37 +66,70 @@ const VendorLibrary& vendor_library(std::size_t index) noexcept {
     return index == 0 ? cuda_library() : hip_library();
 }
 
+/// What the kernel drivers create: NVIDIA's on desktops and servers, on Jetson, in WSL; AMD's compute node, in WSL.
+/// The emulated driver needs none.
+bool device_node_present(const std::size_t vendor) noexcept {
+    if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') return true;
+    constexpr std::array<std::array<const char*, 4>, kVendors> kNodes = {
+        {{"/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg"}, {"/dev/kfd", "/dev/dxg"}}};
+    return std::any_of(kNodes[vendor].begin(), kNodes[vendor].end(),
+                       [](const char* const node) { return node != nullptr && ::access(node, F_OK) == 0; });
+}
+
 class Finder {
   public:
-    Runtime& automatic(std::string* why_not) {
-        if (Runtime* const runtime = _automatic.load(std::memory_order_acquire)) return *runtime;
-        if (why_not == nullptr && !_waiting.load(std::memory_order_acquire) &&
-            loaded_object_counter() == _settled_at.load(std::memory_order_acquire)) {
+    /// A runtime that the program uses, of one vendor, or of any (kVendors).
+    Runtime& in_use(const std::size_t wanted, std::string* why_not) {
+        Search& search = _searches[wanted];
+        if (Runtime* const runtime = search.found.load(std::memory_order_acquire)) return *runtime;
+        if (why_not == nullptr && !search.waiting.load(std::memory_order_acquire) &&
+            loaded_object_counter() == search.settled_at.load(std::memory_order_acquire)) {
             return none();
         }
         const std::lock_guard lock(_mutex);
-        if (Runtime* const runtime = _automatic.load(std::memory_order_relaxed)) return *runtime;
+        if (Runtime* const runtime = search.found.load(std::memory_order_relaxed)) return *runtime;
         const unsigned long long counter = scan();
         bool waiting = false;
         std::string reasons;
         for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
+            if (wanted != kVendors && wanted != vendor) continue;
             for (Candidate& candidate : _candidates) {
-                if (candidate.vendor != vendor) continue;
+                if (candidate.vendor != vendor || (candidate.opened_here && program_loaded(vendor))) continue;
                 if (candidate.ready(false)) {
-                    _automatic.store(candidate.runtime, std::memory_order_release);
+                    search.found.store(candidate.runtime, std::memory_order_release);
                     return *candidate.runtime;
                 }
                 waiting = waiting || candidate.readiness == Readiness::not_initialised;
                 append(reasons, candidate.why_not);
             }
         }
-        _waiting.store(waiting, std::memory_order_release);
+        search.waiting.store(waiting, std::memory_order_release);
         // Last: a thread that sees this takes "none" for the answer without asking.
-        _settled_at.store(counter, std::memory_order_release);
+        search.settled_at.store(counter, std::memory_order_release);
         if (why_not != nullptr) {
             *why_not = reasons.empty() ? "the program has loaded no GPU runtime (libcuda or libamdhip64)" : reasons;
         }
         return none();
+    }
+
+    /// Whether there is a library of that vendor's which may become ready: loaded, or loaded now.
+    bool load(const std::size_t vendor, std::string& why_not) {
+        const std::lock_guard lock(_mutex);
+        scan();
+        std::string reasons;
+        const auto usable = [&](const Candidate& candidate) {
+            if (candidate.runtime == nullptr) append(reasons, candidate.why_not);
+            return candidate.runtime != nullptr;
+        };
+        for (const Candidate& candidate : _candidates) {
+            if (candidate.vendor == vendor && usable(candidate)) return true;
+        }
+        const Candidate* const opened = reasons.empty() ? open_installed(vendor, reasons, usable) : nullptr;
+        if (opened != nullptr && !device_node_present(vendor)) {
+            append(reasons, opened->path + " is installed, but there is no device node of a GPU driver for it");
+        }
+        if (!reasons.empty()) why_not = reasons;
+        return reasons.empty();
     }
 
     Runtime& chosen(std::size_t vendor, std::string* why_not) {
@@ -118,26 +151,12 @@ class Finder {
             }
             append(reasons, candidate.why_not);
         }
-        // Of several installed versions one may fit the devices when another does not.
-        const VendorLibrary& library = vendor_library(vendor);
         if (found == nullptr && reasons.empty()) {
-            std::string absent;
-            for (const std::string name : library.names) {
-                std::string reason;
-                const DynamicLibrary opened = DynamicLibrary::open({&name, 1}, reason);
-                if (!opened) {
-                    append(absent, reason);
-                    continue;
-                }
-                if (known(opened.path())) continue;  // two names of one file
-                Candidate& candidate = add(vendor, opened);
-                if (candidate.ready(true)) {
-                    found = &candidate;
-                    break;
-                }
+            found = open_installed(vendor, reasons, [&](Candidate& candidate) {
+                if (candidate.ready(true)) return true;
                 append(reasons, candidate.why_not);
-            }
-            if (reasons.empty()) reasons = std::string("no ") + library.title + " can be loaded: " + absent;
+                return false;
+            });
         }
         if (found != nullptr) {
             _chosen[vendor].store(found->runtime, std::memory_order_release);
@@ -156,6 +175,7 @@ class Finder {
         VendorRuntime* runtime = nullptr;  ///< lives as long as the process; null when the library lacks functions
         Readiness readiness = Readiness::not_initialised;
         std::string why_not;
+        bool opened_here = false;  ///< and not by the program, which may load another version later
 
         /// Whether it can be used; asks again unless that is settled.
         bool ready(bool initialise) {
@@ -175,6 +195,34 @@ class Finder {
     [[nodiscard]] bool known(const std::string& path) const {
         return std::any_of(_candidates.begin(), _candidates.end(),
                            [&path](const Candidate& candidate) { return candidate.path == path; });
+    }
+
+    [[nodiscard]] bool program_loaded(const std::size_t vendor) const {
+        return std::any_of(_candidates.begin(), _candidates.end(), [vendor](const Candidate& candidate) {
+            return candidate.vendor == vendor && !candidate.opened_here;
+        });
+    }
+
+    /// Opens what is installed of a vendor's, up to the first library that fits: of several versions one may fit the
+    /// devices when another does not.
+    template <class Fits>
+    Candidate* open_installed(const std::size_t vendor, std::string& reasons, const Fits fits) {
+        const VendorLibrary& library = vendor_library(vendor);
+        std::string absent;
+        for (const std::string name : library.names) {
+            std::string reason;
+            const DynamicLibrary opened = DynamicLibrary::open({&name, 1}, reason);
+            if (!opened) {
+                append(absent, reason);
+                continue;
+            }
+            if (known(opened.path())) continue;  // two names of one file
+            Candidate& candidate = add(vendor, opened);
+            candidate.opened_here = true;
+            if (fits(candidate)) return &candidate;
+        }
+        if (reasons.empty()) reasons = std::string("no ") + library.title + " can be loaded: " + absent;
+        return nullptr;
     }
 
     Candidate& add(std::size_t vendor, const DynamicLibrary& library) {
@@ -207,10 +255,13 @@ class Finder {
         return counter;
     }
 
-    std::atomic<Runtime*> _automatic{nullptr};
-    /// The loader's counter when the candidates were last asked in vain; 0: never.
-    std::atomic<unsigned long long> _settled_at{0};
-    std::atomic<bool> _waiting{false};  ///< a loaded runtime waits for the program to initialise it
+    struct Search {
+        std::atomic<Runtime*> found{nullptr};
+        /// The loader's counter when the candidates were last asked in vain; 0: never.
+        std::atomic<unsigned long long> settled_at{0};
+        std::atomic<bool> waiting{false};  ///< a loaded runtime waits for the program to initialise it
+    };
+    std::array<Search, kVendors + 1> _searches = {};
     std::array<std::atomic<Runtime*>, kVendors> _chosen = {};
     std::array<std::atomic<unsigned long long>, kVendors> _chosen_failed_at = {};
     std::mutex _mutex;
@@ -229,7 +280,7 @@ Finder& finder() {
 Runtime& find(Choice choice, std::string* why_not) {
     switch (choice) {
         case Choice::automatic:
-            return finder().automatic(why_not);
+            return finder().in_use(kVendors, why_not);
         case Choice::cuda:
             return finder().chosen(0, why_not);
         case Choice::hip:
@@ -241,11 +292,24 @@ Runtime& find(Choice choice, std::string* why_not) {
     return none();
 }
 
+Runtime& find_in_use(const Choice choice, std::string* why_not) {
+    switch (choice) {
+        case Choice::cuda:
+            return finder().in_use(0, why_not);
+        case Choice::hip:
+            return finder().in_use(1, why_not);
+        default:
+            return find(choice, why_not);
+    }
+}
+
+bool can_be_loaded(const Choice choice, std::string& why_not) {
+    return finder().load(choice == Choice::cuda ? 0 : 1, why_not);
+}
+
 bool driver_present() noexcept {
-    if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') return true;
-    // What the kernel drivers create: NVIDIA's on desktops and servers, on Jetson, in WSL; AMD's compute node.
-    for (const char* const node : {"/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg", "/dev/kfd"}) {
-        if (::access(node, F_OK) == 0) return true;
+    for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
+        if (device_node_present(vendor)) return true;
     }
     try {
         for (const std::string& path : loaded_object_paths()) {

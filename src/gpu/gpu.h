@@ -363,8 +363,15 @@ enum class Choice : std::uint8_t {
 /// With Choice::automatic a vendor's library is used only once the program itself has loaded it; a program may do so
 /// late, so this is asked again for each MPI call: while nothing was found it costs one look at the loader's counter of
 /// loaded objects (15 ns), afterwards one atomic load. Objects live as long as the process. With Choice::cuda or
-/// Choice::hip the library is loaded if need be; not finding it is reported by `why_not`.
+/// Choice::hip the library is loaded if need be, and initialised; not finding it is reported by `why_not`. That is for
+/// programs of our own.
 [[nodiscard]] Runtime& find(Choice choice, std::string* why_not = nullptr);
+
+/// The same for a program of somebody else's: of the chosen vendor, and nothing is initialised that the program has not
+/// initialised itself. Which devices it sees is decided then, by variables that it may set late, from its rank.
+[[nodiscard]] Runtime& find_in_use(Choice choice, std::string* why_not = nullptr);
+/// Whether a library of the chosen vendor (cuda or hip) is loaded or can be, which is done.
+[[nodiscard]] bool can_be_loaded(Choice choice, std::string& why_not);
 
 /// The none runtime, e.g. for tests.
 [[nodiscard]] Runtime& none() noexcept;

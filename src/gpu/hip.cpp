@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string_view>
 
 #include "gpu/dynamic_library.h"
 #include "gpu/gpu.h"
@@ -88,7 +89,9 @@ static_assert(sizeof(hip_abi::IpcMemHandle) == sizeof(IpcMemoryHandle));
     X(module_unload, "hipModuleUnload", true, Result, hip_abi::Module)                                                 \
     X(module_function, "hipModuleGetFunction", true, Result, hip_abi::Function*, hip_abi::Module, const char*)         \
     X(launch_kernel, "hipModuleLaunchKernel", true, Result, hip_abi::Function, unsigned, unsigned, unsigned, unsigned, \
-      unsigned, unsigned, unsigned, hip_abi::Stream, void**, void**)
+      unsigned, unsigned, unsigned, hip_abi::Stream, void**, void**)                                                   \
+    /* Of libhsa-runtime64, which HIP depends on: found by way of its handle. */                                       \
+    X(hsa_information, "hsa_system_get_info", false, int, int, void*)
 
 struct Functions {
     AWAKEN_HIP_FUNCTIONS(AWAKEN_DECLARE_FUNCTION)
@@ -176,7 +179,10 @@ class Hip final : public VendorRuntime {
                 return Readiness::no_device;
             }
         }
-        // This initialises the runtime. There is no call that would only ask, and a program that loaded it will use it.
+        if (!initialise && !is_initialised()) {
+            explain(_library.path() + " is loaded, but the program has not initialised it");
+            return Readiness::not_initialised;
+        }
         int count = 0;
         const Result result = _hip.device_count(&count);
         int version = 0;
@@ -312,6 +318,8 @@ class Hip final : public VendorRuntime {
         for (std::size_t i = 0; i < pointers.size(); ++i)
             infos[i] = classify_one(pointers[i], scope);
     }
+
+    bool was_reset() noexcept override { return _was_reset.load(std::memory_order_acquire); }
 
     Status order_after_default_stream(const void*, const PointerInfo& info) noexcept override {
         // Synchronous calls that target host memory do not return early.
@@ -638,6 +646,10 @@ class Hip final : public VendorRuntime {
                 return;
             }
             hip._used.fetch_or(std::uint64_t{1} << (static_cast<unsigned>(device) % 64), std::memory_order_relaxed);
+            if (hip._was_reset.load(std::memory_order_relaxed)) {
+                _status = {kShutDown, "hipSetDevice", kReset};
+                return;
+            }
             int current = 0;
             if (const Result code = hip._hip.current_device(&current)) {
                 _status = end(code, "hipGetDevice");
@@ -687,12 +699,18 @@ class Hip final : public VendorRuntime {
         bool _failed = false;
     };
 
+    /// HIP says nothing of a reset but that it no longer knows the streams and events of before, and those that it is
+    /// given here are all ours.
     Status outcome(Result code, const char* call) const noexcept {
         if (code == kSuccess) return {};
+        const bool handle_of_ours = call != std::string_view("hipIpcOpenMemHandle");
+        if (code == hip_abi::kErrorContextIsDestroyed || (code == hip_abi::kErrorInvalidHandle && handle_of_ours)) {
+            _was_reset.store(true, std::memory_order_release);
+            return {kShutDown, call, kReset};
+        }
         const char* text = _hip.error_string(code);
         if (text == nullptr) text = "unknown HIP error";
-        const bool shut_down = code == hip_abi::kErrorDeinitialized || code == hip_abi::kErrorContextIsDestroyed;
-        return {shut_down ? kShutDown : code, call, text};
+        return {code == hip_abi::kErrorDeinitialized ? kShutDown : code, call, text};
     }
 
     static Status lacking(const char* call) noexcept {
@@ -783,6 +801,16 @@ class Hip final : public VendorRuntime {
         return info;
     }
 
+    /// Whether the program has used HIP. Each of HIP's own calls initialises it, and with that reads the variables that
+    /// say which devices are visible, which a program may set after it has asked MPI for its rank. HSA, which HIP
+    /// initialises first, says so of itself and stays as it is. (Whether /dev/kfd is open would tell as well, but takes
+    /// a look through all open files at each MPI call.) A HIP without HSA of its own is taken for initialised.
+    [[nodiscard]] bool is_initialised() const noexcept {
+        if (_hip.hsa_information == nullptr) return true;
+        std::uint16_t major = 0;
+        return _hip.hsa_information(hip_abi::kHsaSystemInfoVersionMajor, &major) != hip_abi::kHsaErrorNotInitialised;
+    }
+
     bool pointer_attribute(void* value, int attribute, const void* pointer, Scope& scope) const noexcept {
         if (_hip.pointer_attribute == nullptr) return false;
         if (_hip.pointer_attribute(value, attribute, const_cast<void*>(pointer)) == kSuccess) return true;
@@ -859,8 +887,11 @@ class Hip final : public VendorRuntime {
         return status;
     }
 
+    static constexpr const char* kReset = "the program has reset the device (hipDeviceReset)";
+
     const Functions _hip;
     const DynamicLibrary _library;
+    mutable std::atomic<bool> _was_reset{false};
     int _devices = 0;
     int _version = 0;
     int _major = 0;

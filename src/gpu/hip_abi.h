@@ -16,6 +16,7 @@ inline constexpr Result kSuccess = 0;
 inline constexpr Result kErrorInvalidValue = 1;
 inline constexpr Result kErrorDeinitialized = 4;
 inline constexpr Result kErrorInvalidDevice = 101;
+inline constexpr Result kErrorInvalidHandle = 400;
 inline constexpr Result kErrorNotReady = 600;
 inline constexpr Result kErrorPeerAccessAlreadyEnabled = 704;
 inline constexpr Result kErrorContextIsDestroyed = 709;
@@ -72,6 +73,10 @@ inline constexpr unsigned kHostRegisterMapped = 2;
 /// hipIpcMemLazyEnablePeerAccess, the one value that hipIpcOpenMemHandle accepts, was 0 in early HIP 5 and became 1.
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 inline constexpr unsigned kIpcLazyEnablePeerAccessEarly = 0;
+
+/// Of the HSA runtime beneath HIP, whose functions answer so as long as nobody has initialised it.
+inline constexpr int kHsaErrorNotInitialised = 0x100B;
+inline constexpr int kHsaSystemInfoVersionMajor = 0;  ///< 16 bits wide
 
 struct Uuid {
     unsigned char bytes[16];

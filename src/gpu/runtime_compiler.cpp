@@ -95,12 +95,19 @@ std::string user_cache_directory() {
     return {};
 }
 
+/// With at most the last two of its parents (~/.cache/awaken): a HOME that is not there is not made.
 bool make_directories(const std::string& path) {
-    for (std::size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
-        const std::string part = path.substr(0, at);
-        if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) return false;
-        if (at == std::string::npos) return true;
+    constexpr int kParents = 2;
+    std::size_t ends[kParents + 1] = {path.size()};
+    for (int parent = 1; parent <= kParents; ++parent) {
+        const std::size_t before = ends[parent - 1] == 0 ? std::string::npos : path.rfind('/', ends[parent - 1] - 1);
+        ends[parent] = before == std::string::npos ? 0 : before;
     }
+    for (int parent = kParents; parent >= 0; --parent) {
+        if (ends[parent] == 0) continue;  // the root, or nothing
+        if (::mkdir(path.substr(0, ends[parent]).c_str(), 0700) != 0 && errno != EEXIST) return false;
+    }
+    return true;
 }
 
 std::mutex& compiler_mutex() noexcept {

@@ -6,11 +6,13 @@
 // beside the MPI, its native request is kept from the MPI's completion functions.
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "call/call.h"
 #include "call/progress.h"
 #include "entry/services.h"
+#include "p2p/looks.h"
 #include "p2p/wire.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -89,31 +91,24 @@ class Carriers {
         const std::shared_ptr<Operation>& operation = _operations[i];
         return operation == nullptr || !operation->active || operation->advance(true);
     }
-    /// Advances every exchange; true when all are over. What is posted first mostly arrives first, so the MPI is asked
-    /// about one operation after the other until one has not arrived, and about one more that is another each time; a
-    /// look at memory has to do for the next few, and the rest is left to later turns: of many operations each look
-    /// keeps those waiting that have arrived.
+    /// Advances the exchanges in the order of p2p/looks.h; true when all are over.
     [[nodiscard]] bool advance() {
-        constexpr std::size_t kLooks = 8;
-        bool all = true;
-        bool ask = true;
-        std::size_t not_arrived = 0;
-        const std::size_t also = _operations.empty() ? 0 : _turn++ % _operations.size();
-        for (std::size_t i = 0; i < _operations.size(); ++i) {
-            const std::shared_ptr<Operation>& operation = _operations[i];
-            if (operation == nullptr || !operation->active) {
-                continue;
+        if (!_looks) {
+            _looks.emplace(_operations.size());
+            for (std::size_t i = 0; i < _operations.size(); ++i) {
+                const std::shared_ptr<Operation>& operation = _operations[i];
+                if (operation != nullptr && operation->active &&
+                    operation->exchanging.load(std::memory_order_acquire)) {
+                    _looks->add(i, operation->has_arrived());
+                }
             }
-            if (operation->exchanging.load(std::memory_order_acquire) && !operation->has_arrived() &&
-                ++not_arrived > kLooks && i != also) {
-                all = false;
-                continue;
-            }
-            const bool over = operation->advance(true, ask || i == also ? Operation::Ask::mpi : Operation::Ask::memory);
-            all = over && all;
-            ask = ask && (over || operation->has_arrived());
         }
-        return all;
+        using Found = p2p::Looks::Found;
+        return _looks->round([this](const std::size_t i, const bool asks) {
+            Operation& operation = *_operations[i];
+            const bool over = operation.advance(true, asks ? Operation::Ask::mpi : Operation::Ask::memory);
+            return over ? Found::over : operation.has_arrived() ? Found::arrived : Found::awaited;
+        });
     }
     /// The same until they are.
     void settle() {
@@ -188,7 +183,7 @@ class Carriers {
     std::vector<MPI_Request> _carriers;
     std::vector<MPI_Request> _masked;
     std::vector<std::shared_ptr<Operation>> _operations;
-    std::size_t _turn = 0;
+    std::optional<p2p::Looks> _looks;
     bool _any = false;
     bool _exchanging = false;
 };

@@ -315,10 +315,10 @@ Tuning checked(const Tuning& tuning) {
     return tuning;
 }
 
-/// The text of a file; of one that may be absent and is, nothing.
+/// The text of a file; of one that may be absent, and is or cannot be opened (HOME may be somebody else's), nothing.
 std::string read_file(const std::string& file, const bool may_be_absent) {
     const InputFile read = read_input_file(file, kLargestFile);
-    if (!read.why_not.empty() && !(may_be_absent && read.missing)) {
+    if (!read.why_not.empty() && !(may_be_absent && read.unopened)) {
         throw Error("the tuning file " + file + " cannot be read (" + read.why_not + ")",
                     "correct AWAKEN_TUNING or the file's rights, or write one with `awaken tune`");
     }

@@ -74,9 +74,9 @@ struct Tuning {
     /// The figures for a GPU of that model ("NVIDIA H200") and for its link to its peers ("NVLink"; empty when it is
     /// not known): what is built in, then what the file says, then what AWAKEN_TUNE_* variables say.
     ///
-    /// @param file  AWAKEN_TUNING; must then exist. Empty: default_file(environment), if there is one.
-    /// Throws Error naming the file and the line, or the variable, of whatever is not understood or out of bounds. All
-    /// of a file is checked, also what it says of other models.
+    /// @param file  AWAKEN_TUNING; must then exist. Empty: default_file(environment), if there is one that can be
+    /// opened. Throws Error naming the file and the line, or the variable, of whatever is not understood or out of
+    /// bounds. All of a file is checked, also what it says of other models.
     [[nodiscard]] static Tuning find(const std::string& gpu_model, const std::string& link, const std::string& file,
                                      char** environment);
 

@@ -2,6 +2,8 @@
 //
 //     lifecycle late-load         the GPU runtime is loaded long after MPI_Init
 //     lifecycle early-load        ... and before it
+//     lifecycle late-visible      ... and it is said after traffic of host memory which devices are visible
+//     lifecycle host-functions    messages in functions that a stream calls (CUDA)
 //     lifecycle reset             the device is reset before MPI_Finalize
 //     lifecycle sessions-only     MPI_Init is never called
 //     lifecycle threads           MPI_THREAD_MULTIPLE: four threads, each with its communicator, device buffers
@@ -19,7 +21,9 @@
 
 #include <atomic>
 #include <bitset>
+#include <cstring>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include "support.h"
@@ -41,6 +45,16 @@ void check(bool condition, const std::string& what) {
     if (condition) return;
     ++failures;
     std::fprintf(stderr, "FAIL lifecycle: %s\n", what.c_str());
+}
+
+/// As the loader does for a program that is linked with it: nothing is called.
+void load_only(const std::string& gpu_name) {
+    void* library = nullptr;
+    for (const char* const name : {"libcuda.so.1", "libamdhip64.so.6", "libamdhip64.so.7", "libamdhip64.so.5"}) {
+        const bool cuda = std::strncmp(name, "libcuda", 7) == 0;
+        if (library == nullptr && cuda == (gpu_name == "cuda")) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    }
+    check(library != nullptr, "the GPU runtime can be loaded");
 }
 
 void check_mpi(int code, const char* call) {
@@ -195,6 +209,58 @@ void call_sites(const std::string& library) {
 #else
     static_cast<void>(later);
 #endif
+}
+
+/// One message in a function that the default stream calls.
+struct HostCall {
+    void* buffer;
+    int bytes, rank, error;
+
+    static void run(void* self) {
+        auto& call = *static_cast<HostCall*>(self);
+        const int peer = 1 - call.rank;
+        call.error = call.rank == 0
+                         ? MPI_Send(call.buffer, call.bytes, MPI_BYTE, peer, 4, MPI_COMM_WORLD)
+                         : MPI_Recv(call.buffer, call.bytes, MPI_BYTE, peer, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+};
+
+/// The driver may not be called from there, so that host memory goes as without a GPU, and device memory is an error.
+void host_functions(Gpu& gpu, const int rank) {
+    using Launch = int (*)(void*, void (*)(void*), void*);
+    auto* const launch =
+        reinterpret_cast<Launch>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuLaunchHostFunc"));
+    const auto refused = [&] {
+        HostCall call{gpu.allocate(Kind::device, 64), 64, rank, MPI_SUCCESS};
+        if (rank == 0) {
+            check(launch(nullptr, &HostCall::run, &call) == 0, "cuLaunchHostFunc");
+            gpu.synchronize();
+            check(call.error != MPI_SUCCESS, "device memory in a host function is an error");
+            char text[MPI_MAX_ERROR_STRING] = {};
+            int length = 0;
+            MPI_Error_string(call.error, text, &length);
+            check(std::strstr(text, "host function") != nullptr, std::string("the error says why: ") + text);
+        }
+        gpu.free(Kind::device, call.buffer);
+    };
+    refused();  // before the layer has seen any memory
+    for (const int bytes : {64, 60'000, 2'000'000}) {
+        for (const Kind kind : {Kind::host, Kind::pinned, Kind::managed}) {
+            void* const buffer = gpu.allocate(kind, static_cast<std::size_t>(bytes));
+            std::memset(buffer, rank == 0 ? 'a' : 'z', static_cast<std::size_t>(bytes));
+            HostCall call{buffer, bytes, rank, -1};
+            check(launch(nullptr, &HostCall::run, &call) == 0, "cuLaunchHostFunc");
+            gpu.synchronize();
+            check(call.error == MPI_SUCCESS, "host memory in a host function");
+            const std::string_view text(static_cast<const char*>(buffer), static_cast<std::size_t>(bytes));
+            check(text.find_first_not_of('a') == std::string_view::npos, "the message's data");
+            gpu.free(kind, buffer);
+        }
+        // Messages of device memory meanwhile, from which each side guesses how the next ones go.
+        traffic(gpu, MPI_COMM_WORLD, 2);
+    }
+    refused();
+    traffic(gpu, MPI_COMM_WORLD, 2);
 }
 
 #if RANKS_HAVE_MPI4
@@ -390,6 +456,7 @@ int main(int argc, char** argv) {
     const std::set<std::string> descriptors_before = entries("/proc/self/fd");
     std::unique_ptr<Gpu> early;
     if (mode == "early-load") early = open_gpu(gpu_name, 0);
+    if (mode == "late-visible") load_only(gpu_name);
     std::unique_ptr<Loading> loading;
     const bool loads = mode.rfind("loading=", 0) == 0;
     if (loads) loading = std::make_unique<Loading>(mode.substr(std::strlen("loading=")));
@@ -399,12 +466,12 @@ int main(int argc, char** argv) {
     check(initialised == 0 && finalised == 0, "neither initialised nor finalised at the start");
 
     int wanted = MPI_THREAD_SINGLE, provided = -1;
-    const bool threaded = mode == "threads" || mode == "shared-threads";
+    const bool threaded = mode == "threads" || mode == "shared-threads", in_streams = mode == "host-functions";
     if (mode.rfind("level=", 0) == 0) {
         const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
         wanted = levels[std::stoi(mode.substr(6)) % 4];
         MPI(MPI_Init_thread(&argc, &argv, wanted, &provided));
-    } else if (threaded || loads) {
+    } else if (threaded || loads || in_streams) {
         wanted = MPI_THREAD_MULTIPLE;
         MPI(MPI_Init_thread(&argc, &argv, wanted, &provided));
     } else {
@@ -424,6 +491,19 @@ int main(int argc, char** argv) {
             const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
             traffic(*gpu, MPI_COMM_WORLD, 3);
             reduction(*gpu, MPI_COMM_WORLD);
+        } else if (mode == "late-visible") {
+            traffic(host, MPI_COMM_WORLD, 3);
+            reduction(host, MPI_COMM_WORLD);
+            const char* const variable = gpu_name == "cuda" ? "CUDA_VISIBLE_DEVICES" : "HIP_VISIBLE_DEVICES";
+            setenv(variable, std::to_string(rank % 2).c_str(), 1);
+            const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, 0);
+            check(gpu->device_count() == 1, "the device that was made visible is the only one");
+            traffic(*gpu, MPI_COMM_WORLD, 3);
+            reduction(*gpu, MPI_COMM_WORLD);
+        } else if (in_streams && gpu_name == "cuda" && provided == MPI_THREAD_MULTIPLE) {
+            host_functions(*open_gpu(gpu_name, rank), rank);
+        } else if (in_streams) {
+            if (rank == 0) std::printf("skip %s: needs CUDA and MPI_THREAD_MULTIPLE\n", mode.c_str());
         } else if (mode == "early-load") {
             if (early->device_count() > 0) early->use_device(rank % early->device_count());
             traffic(*early, MPI_COMM_WORLD, 3);

@@ -323,26 +323,28 @@ TEST(Fault, CapturesOfTheProgramAreLeftAlone) {
     EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
-/// cudaDeviceReset() frees what we have made, and the driver ends a process that uses it all the same.
-TEST(Fault, AResetDeviceIsNoticed) {
-    const auto run = [] {
-        load_driver("cuda:1", "");
-        std::string why_not;
-        Runtime& runtime = find(Choice::cuda, &why_not);
-        ASSERT_NE(runtime.vendor(), Vendor::none) << why_not;
+/// cudaDeviceReset() and hipDeviceReset() free what we have made. CUDA's driver ends a process that uses it all the
+/// same.
+TEST_P(FaultTest, AResetDeviceIsNoticed) {
+    with_faults("", [](Runtime& runtime) {
         void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
         StreamHandle stream;
         ASSERT_TRUE(runtime.create_stream(0, false, stream).ok());
         EXPECT_FALSE(runtime.was_reset());
-        ASSERT_EQ(reinterpret_cast<int (*)(int)>(dlsym(library, "cuDevicePrimaryCtxReset_v2"))(0), 0);
-        EXPECT_TRUE(runtime.was_reset());
+        if (cuda()) {
+            ASSERT_EQ(reinterpret_cast<int (*)(int)>(dlsym(library, "cuDevicePrimaryCtxReset_v2"))(0), 0);
+            EXPECT_TRUE(runtime.was_reset());
+        } else {
+            ASSERT_EQ(reinterpret_cast<int (*)()>(dlsym(library, "hipDeviceReset"))(), 0);
+        }
         bool done = false;
         EXPECT_EQ(runtime.query_stream(stream, done).code, kShutDown);
+        EXPECT_TRUE(runtime.was_reset());
         void* memory = nullptr;
-        EXPECT_EQ(runtime.allocate(0, kBytes, memory).code, kShutDown);
-        leave_process();
-    };
-    EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+        const Status status = runtime.allocate(0, kBytes, memory);
+        EXPECT_EQ(status.code, kShutDown);
+        EXPECT_NE(status.message().find("the program has reset the device"), std::string::npos) << status.message();
+    });
 }
 
 TEST(Fault, TheUserChoosesARuntimeWithoutDevices) {

@@ -126,6 +126,29 @@ TEST(Find, TheUsersChoiceInitialisesTheDriver) {
     });
 }
 
+TEST(Find, TheUsersChoiceForAnotherProgramWaitsForThatToInitialiseTheDriver) {
+    in_own_process([] {
+        FakeDriver* const driver = load_driver();
+        std::string why_not;
+        EXPECT_TRUE(can_be_loaded(Choice::cuda, why_not)) << why_not;
+        EXPECT_EQ(find_in_use(Choice::cuda).vendor(), Vendor::none);
+        EXPECT_EQ(driver->init_calls, 0);
+        driver->initialised = true;
+        EXPECT_EQ(find_in_use(Choice::hip).vendor(), Vendor::none);
+        EXPECT_EQ(find_in_use(Choice::cuda).vendor(), Vendor::cuda);
+        EXPECT_EQ(driver->init_calls, 0);
+    });
+}
+
+TEST(Find, TheUsersChoiceForAnotherProgramHasToBeThere) {
+    in_own_process([] {
+        load_driver("incomplete");
+        std::string why_not;
+        EXPECT_FALSE(can_be_loaded(Choice::cuda, why_not));
+        EXPECT_NE(why_not.find("lacks cuIpcGetMemHandle"), std::string::npos) << why_not;
+    });
+}
+
 TEST(Find, TheUsersChoiceSaysWhyItCannotBeHad) {
     in_own_process([] {
         FakeDriver* const driver = load_driver();

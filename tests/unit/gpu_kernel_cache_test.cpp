@@ -73,6 +73,16 @@ TEST_F(KernelCacheTest, DirectoryAndFilesAreTheUsersAlone) {
               1);  // no temporary file left
 }
 
+TEST_F(KernelCacheTest, AHomeThatIsNotThereIsNotMade) {
+    const KernelCache cache(_root + "/home/.cache/awaken/kernels");
+    cache.store(_key, _code);
+    EXPECT_FALSE(holds(cache, _key, _code));
+    EXPECT_FALSE(fs::exists(_root + "/home"));
+    fs::create_directory(_root + "/home");
+    cache.store(_key, _code);
+    EXPECT_TRUE(holds(cache, _key, _code));
+}
+
 TEST_F(KernelCacheTest, KeysTellEveryPartAndItsBoundsApart) {
     EXPECT_EQ(_key.size(), 32U);
     EXPECT_EQ(_key, key_of("source", "options"));

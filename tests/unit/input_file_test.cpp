@@ -47,7 +47,7 @@ TEST_F(InputFiles, WhatMayNeverEndIsNotRead) {
     EXPECT_EQ(read_input_file(file("pipe"), 100).why_not, "it is a pipe, and no regular file");
     EXPECT_EQ(read_input_file("/dev/zero", 100).why_not, "it is a device, and no regular file");
     EXPECT_EQ(read_input_file(_folder.string(), 100).why_not, "it is a folder");
-    EXPECT_FALSE(read_input_file(_folder.string(), 100).missing);
+    EXPECT_FALSE(read_input_file(_folder.string(), 100).unopened);
 }
 
 TEST_F(InputFiles, TheNullDeviceIsAnEmptyFile) {
@@ -58,7 +58,7 @@ TEST_F(InputFiles, TheNullDeviceIsAnEmptyFile) {
 TEST_F(InputFiles, AMissingFileIsTold) {
     for (const std::string& name : {file("absent"), file("absent/deeper")}) {
         const InputFile absent = read_input_file(name, 100);
-        EXPECT_TRUE(absent.missing) << name;
+        EXPECT_TRUE(absent.unopened) << name;
         EXPECT_NE(absent.why_not, "") << name;
     }
 }

@@ -4,6 +4,7 @@ set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(p2p_test
     ${unit_tests}/p2p_background_test.cpp
     ${unit_tests}/p2p_lane_test.cpp
+    ${unit_tests}/p2p_looks_test.cpp
     ${unit_tests}/p2p_offers_test.cpp
     ${unit_tests}/p2p_settling_test.cpp
     ${unit_tests}/p2p_whereabouts_test.cpp)

@@ -292,5 +292,20 @@ TEST_F(TuningFile, TheUsersOwnFileIsReadWhenNoneIsNamed) {
     EXPECT_THROW(static_cast<void>(Tuning::find("", "", "", by_home.get())), Error);
 }
 
+TEST_F(TuningFile, OneThatNobodyNamedAndThatCannotBeOpenedIsAbsent) {
+    // Links in a circle cannot be opened by anybody; folders without rights only by the administrator.
+    std::filesystem::create_directories(_folder / ".config/awaken");
+    const std::string file = (_folder / ".config/awaken/tuning.conf").string();
+    std::filesystem::create_symlink(file, file);
+    Environment by_home{"HOME=" + _folder.string()};
+    EXPECT_EQ(Tuning::find("", "", "", by_home.get()), Tuning{});
+    EXPECT_THROW(static_cast<void>(Tuning::find("", "", file, by_home.get())), Error);
+    std::filesystem::remove(file);
+    write(".config/awaken/tuning.conf", "rings = 3\n");
+    std::filesystem::permissions(_folder / ".config", std::filesystem::perms::none);
+    EXPECT_EQ(Tuning::find("", "", "", by_home.get()).rings, ::geteuid() == 0 ? 3U : Tuning{}.rings);
+    std::filesystem::permissions(_folder / ".config", std::filesystem::perms::owner_all);
+}
+
 }  // namespace
 }  // namespace awaken::transfer

@@ -1,0 +1,103 @@
+// Which of many operations a call that waits for them looks at, and when.
+//
+// What is posted first mostly arrives first, so the MPI is asked about one operation after the other until one has not
+// arrived, and about one more that is another each time; a look at memory has to do for the next few. The rest is left
+// to later rounds: each look keeps those waiting that have arrived. What has arrived is looked at in each round until
+// it is over, and never again. So all rounds together take as long as there are operations and rounds, and not as their
+// product.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace awaken::p2p {
+
+class Looks {
+  public:
+    enum class Found : std::uint8_t {
+        awaited,  ///< it has not arrived
+        arrived,  ///< it has, and goes on
+        over
+    };
+
+    explicit Looks(const std::size_t most) {
+        _awaited.reserve(most + 1);
+        _awaited.push_back({0, kRing, kRing});
+    }
+
+    /// In the order of the posts.
+    void add(const std::size_t operation, const bool arrived) {
+        if (arrived) {
+            _arrived.push_back(operation);
+            return;
+        }
+        const std::size_t last = _awaited[kRing].previous, place = _awaited.size();
+        _awaited.push_back({operation, kRing, last});
+        _awaited[last].next = _awaited[kRing].previous = place;
+    }
+
+    /// One round. `look(operation, asks)` looks at one and says what it found; `asks`: at the MPI, not only at memory.
+    /// True when all are over.
+    template <class Look>
+    [[nodiscard]] bool round(const Look look) {
+        // The MPI goes on when it is asked about any of them.
+        const bool none_awaited = _awaited[kRing].next == kRing;
+        std::size_t kept = 0;
+        for (std::size_t at = 0; at < _arrived.size(); ++at) {
+            const std::size_t operation = _arrived[at];
+            if (look(operation, none_awaited && at == 0) != Found::over) {
+                _arrived[kept++] = operation;
+            }
+        }
+        _arrived.resize(kept);
+        bool asks = true;
+        std::size_t at = _awaited[kRing].next;
+        for (std::size_t looks = 0; at != kRing && looks < kLooks;) {
+            const std::size_t place = at;
+            at = _awaited[at].next;
+            if (!take(place, look(_awaited[place].operation, asks))) {
+                ++looks;
+                asks = false;
+            }
+        }
+        const std::size_t first = _awaited[kRing].next;  // the MPI was asked about this one
+        const std::size_t also = _also == kRing || _also == first ? _awaited[first].next : _also;
+        if (also != kRing) {
+            _also = _awaited[also].next;
+            take(also, look(_awaited[also].operation, true));
+        }
+        return _arrived.empty() && _awaited[kRing].next == kRing;
+    }
+
+  private:
+    static constexpr std::size_t kLooks = 8;
+    /// The place where the awaited ones, each of which is taken out in constant time, begin and end.
+    static constexpr std::size_t kRing = 0;
+    struct Awaited {
+        std::size_t operation, next, previous;
+    };
+
+    /// True when it is no longer awaited.
+    bool take(const std::size_t place, const Found found) {
+        if (found == Found::awaited) {
+            return false;
+        }
+        const Awaited& gone = _awaited[place];
+        if (found == Found::arrived) {
+            _arrived.push_back(gone.operation);
+        }
+        _awaited[gone.previous].next = gone.next;
+        _awaited[gone.next].previous = gone.previous;
+        if (_also == place) {
+            _also = gone.next;
+        }
+        return true;
+    }
+
+    std::vector<std::size_t> _arrived;
+    std::vector<Awaited> _awaited;
+    std::size_t _also = kRing;  ///< to be asked about next beside the first ones
+};
+
+}  // namespace awaken::p2p
