@@ -385,7 +385,7 @@ void Layer::mpi_stopped() {
     }
     pool.trim();
     landings.trim();
-    gpu().do_deferred(gpu::kPatienceAtEnd);
+    gpu().do_deferred(gpu::kPatience);
 }
 
 transfer::Tuning Layer::tuning(gpu::Runtime& runtime) const {

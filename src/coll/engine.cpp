@@ -544,7 +544,7 @@ void Engine::shut_down() noexcept {
         _runtime.free_when_idle(device->counters, device->number);
     }
     _devices.clear();
-    give_up_retired(gpu::kPatienceAtEnd);
+    give_up_retired(gpu::kPatience);
     for (std::unique_ptr<Board>& board : _retired) {
         static_cast<void>(board.release());  // registered memory stays mapped until the process ends
     }

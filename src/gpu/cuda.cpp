@@ -1106,7 +1106,7 @@ class Cuda final : public VendorRuntime {
     }
 
     Status load_module(int device, const std::string& code, ModuleHandle& module) noexcept {
-        if (!is_idle(device, {})) return {kBusy, "cuModuleLoadData", "the GPU is busy"};
+        if (!is_soon_idle(device)) return {kBusy, "cuModuleLoadData", "the GPU is busy"};
         const Current current(*this, device);
         if (!current.status().ok()) return current.status();
         CuModule handle = nullptr;

@@ -56,8 +56,9 @@ inline constexpr int kUnsupported = -1;
 inline constexpr int kShutDown = -2;
 /// Status for "this would wait for work of the program's": nothing was done, and it may be tried again later.
 inline constexpr int kBusy = -3;
-/// So long MPI_Finalize waits for a device to be idle before it leaves what it would free to the end of the process.
-inline constexpr std::chrono::milliseconds kPatienceAtEnd{200};
+/// So long a call waits for a device to be idle before it does without what needs that, and MPI_Finalize before it
+/// leaves what it would free to the end of the process: longer than copies under way and most kernels take.
+inline constexpr std::chrono::milliseconds kPatience{200};
 
 enum class MemoryKind : std::uint8_t {
     host,    ///< ordinary host memory: the runtime does not know it
@@ -234,6 +235,14 @@ class Runtime {
     /// 12.5: up to a millisecond. Not to be asked often: a capture into a graph that is under way fails by the question
     /// where it cannot be recognised (one of a non-blocking stream cannot).
     [[nodiscard]] virtual bool is_idle(int device, std::chrono::microseconds patience = {}) noexcept;
+    /// The same where something of the caller's goes a slower way otherwise: with kPatience, unless that was in vain
+    /// the last time.
+    [[nodiscard]] bool is_soon_idle(int device) noexcept {
+        const bool idle =
+            is_idle(device, _stays_busy.load(std::memory_order_relaxed) ? decltype(kPatience){} : kPatience);
+        _stays_busy.store(!idle, std::memory_order_relaxed);
+        return idle;
+    }
     /// Does that at once if `device` (-1: each one) is idle, else in a later call of do_deferred(): what makes one of
     /// those calls for something that nobody uses any more. Left undone when the process ends.
     void when_idle(int device, std::function<void()> work) noexcept;
@@ -331,6 +340,7 @@ class Runtime {
 
   private:
     std::atomic<bool> _default_stream_is_trusted{false};
+    std::atomic<bool> _stays_busy{false};
     struct Deferred {
         int device;
         std::function<void()> work;

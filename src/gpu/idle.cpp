@@ -30,8 +30,8 @@ bool IdleProbe::ask(const int device, const std::function<void()>& wait,
         const std::scoped_lock lock(_mutex);
         std::shared_ptr<Question>& known = _under_way[device];
         if (known != nullptr) {
-            const std::scoped_lock look(known->mutex);
-            if (!known->over) {
+            std::unique_lock look(known->mutex);
+            if (!known->changed.wait_for(look, patience, [&] { return known->over; })) {
                 return false;
             }
         }

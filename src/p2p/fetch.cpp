@@ -55,7 +55,7 @@ void Fetch::finish() noexcept {
 /// Asks the sender for a copy in host memory.
 void Fetch::refuse(const std::string& reason) {
     _link.note_once(reason);
-    if (_claim.spilled) {
+    if (_claim.spilled && _claim.from.kind != Location::Kind::device) {
         throw Error("a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
                         " of MPI_COMM_WORLD lies where it cannot be read (" + reason + ")",
                     "set AWAKEN_PATH=staged, and report this");

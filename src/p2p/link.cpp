@@ -629,10 +629,13 @@ bool Link::pump_left() noexcept {
 }
 
 void Link::sweep() noexcept {
-    std::vector<std::shared_ptr<Shipment>> over;
+    std::vector<std::shared_ptr<Shipment>> over, unreadable;
     {
         const std::scoped_lock lock(_mutex);
         for (std::size_t i = 0; i < _lingering.size();) {
+            if (_outbox.state(_lingering[i]->_ticket) == OfferState::refused) {
+                unreadable.push_back(_lingering[i]);
+            }
             if (_lingering[i]->is_over()) {
                 over.push_back(std::move(_lingering[i]));
                 _lingering[i] = std::move(_lingering.back());
@@ -644,6 +647,9 @@ void Link::sweep() noexcept {
     }
     for (const std::shared_ptr<Shipment>& shipment : over) {
         shipment->give_back();
+    }
+    for (const std::shared_ptr<Shipment>& shipment : unreadable) {
+        shipment->serve_refused_copy();
     }
 }
 

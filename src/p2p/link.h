@@ -88,6 +88,9 @@ class Shipment final : public Job,
     /// Whether it needs to be asked now and then even when nobody waits for it.
     [[nodiscard]] bool wants_background() noexcept;
     bool pump() noexcept override;
+    /// A copy in device memory, for which the sender does not wait any more, may be one that the receiver cannot map
+    /// now: it gets it through a ring then.
+    void serve_refused_copy() noexcept;
     /// The slot was given back by the receiver: nothing of it is in use any more.
     [[nodiscard]] bool is_over() const noexcept;
 

@@ -207,8 +207,7 @@ class Inbox {
     [[nodiscard]] std::optional<Claim> claim(const Header& header) noexcept;
     /// The bytes were fetched.
     void finish(const Claim& claim) noexcept;
-    /// The source cannot be fetched from here: asks the sender for a copy in host memory. Only for a claim that was
-    /// not spilled.
+    /// The source, or a copy in device memory, cannot be fetched from here: asks the sender for one in host memory.
     void refuse(const Claim& claim) noexcept;
     /// After refuse(): whether the sender has spilled meanwhile; then `claim` describes the spill and is claimed again.
     [[nodiscard]] bool reclaim(Claim& claim) noexcept;

@@ -381,6 +381,25 @@ bool Shipment::start_serving() {
     return true;
 }
 
+void Shipment::serve_refused_copy() noexcept {
+    const std::scoped_lock lock(_mutex);
+    if (_serving || !_block || _link._outbox.state(_ticket) != OfferState::refused) {
+        return;
+    }
+    try {
+        if (!spill_through_ring({_block.data(), nullptr})) {
+            return;
+        }
+        _serving = true;
+        _link._background.take(shared_from_this());
+    } catch (const Error& error) {
+        _link.note_once(error.what());
+        static_cast<void>(_link._outbox.spill(_ticket, Location{}));  // tells the receiver that there is nothing
+    } catch (const std::bad_alloc&) {
+        static_cast<void>(_link._outbox.spill(_ticket, Location{}));
+    }
+}
+
 /// Has the receiver take the message through a ring. Where all are in use, and there is no memory for another one, the
 /// place of the slot's small messages serves as one: it is there since before the offer.
 bool Shipment::spill_through_ring(const DeviceCopies::End& from) {

@@ -209,7 +209,7 @@ struct ExportedPool::State {
 
     /// False when there was nothing to give back, or the device is busy.
     bool give_all_to_gpu(std::unique_lock<std::mutex>& lock, const int device) noexcept {
-        if (oldest(device) == free_blocks.end() || !runtime.is_idle(device)) return false;
+        if (oldest(device) == free_blocks.end() || !runtime.is_soon_idle(device)) return false;
         for (auto blocks = oldest(device); blocks != free_blocks.end(); blocks = oldest(device))
             give_to_gpu(lock, blocks);
         return true;
@@ -332,7 +332,7 @@ ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t by
         }
         if (limit - taken - state.free_bytes >= kind.capacity) break;
         const auto blocks = state.oldest();
-        if (!state.runtime.is_idle(blocks->first.device)) {
+        if (!state.runtime.is_soon_idle(blocks->first.device)) {
             ++state.refused;
             return {};
         }

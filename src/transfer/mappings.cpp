@@ -103,7 +103,7 @@ Mappings::Use Mappings::open(const int owner, const Location& location, const in
                (doomed != 0 && _bytes[owner] + doomed + bytes > _limits.bytes);
     };
     if (!_doomed.empty() && hindered()) {
-        close_doomed();
+        close_doomed(When::soon);
         if (!_doomed.empty() && hindered()) {
             status = {gpu::kBusy, "an older mapping cannot be closed now", "the GPU is busy"};
             return use;
@@ -185,13 +185,15 @@ void Mappings::doom(const List::iterator mapping) noexcept {
     set_due(Clock::now());
 }
 
-void Mappings::close_doomed(const std::chrono::microseconds patience) noexcept {
+void Mappings::close_doomed(const When when) noexcept {
     int asked = -1;
     bool idle = false;
     for (auto mapping = _doomed.begin(); mapping != _doomed.end();) {
         if (mapping->device != asked) {
             asked = mapping->device;
-            idle = _runtime.is_idle(asked, patience);
+            idle = when == When::soon         ? _runtime.is_soon_idle(asked)
+                   : when == When::in_the_end ? _runtime.is_idle(asked, gpu::kPatience)
+                                              : _runtime.is_idle(asked);
         }
         if (idle) {
             // Fails only when the runtime has shut down, and then there is nothing to close.
@@ -226,7 +228,7 @@ void Mappings::make_room(const int owner, const std::size_t bytes) noexcept {
     }
 }
 
-void Mappings::trim(const std::chrono::microseconds patience) noexcept {
+void Mappings::trim(const When when) noexcept {
     const std::scoped_lock lock(_mutex);
     for (auto mapping = _mappings.begin(); mapping != _mappings.end();) {
         const auto current = mapping++;
@@ -234,7 +236,7 @@ void Mappings::trim(const std::chrono::microseconds patience) noexcept {
             doom(current);
         }
     }
-    close_doomed(patience);
+    close_doomed(when);
 }
 
 void Mappings::reclaim() noexcept {
@@ -260,7 +262,7 @@ void Mappings::reclaim() noexcept {
             next = std::min(next, std::max(current->last_used, now - _limits.idle / 2) + _limits.idle);
         }
     }
-    close_doomed();
+    close_doomed(When::now);
     if (!_doomed.empty()) {
         next = std::min(next, now + kBetweenCloses);
     }
@@ -268,7 +270,7 @@ void Mappings::reclaim() noexcept {
 }
 
 void Mappings::shut_down() noexcept {
-    trim(gpu::kPatienceAtEnd);
+    trim(When::in_the_end);
 }
 
 Mappings::Statistics Mappings::statistics() const {

@@ -60,13 +60,15 @@ class Mappings {
     /// long, if the device is idle. Costs a look at a clock while there is something mapped, and a load otherwise.
     void reclaim() noexcept;
     /// Closes what is not in use, if the device is idle.
-    void trim() noexcept { trim({}); }
+    void trim() noexcept { trim(When::now); }
     /// Closes everything, or leaves it to the end of the process where the device stays busy. Called while the runtime
     /// is still there. Safe to call twice.
     void shut_down() noexcept;
     [[nodiscard]] Statistics statistics() const;
 
   private:
+    /// How long it may take until a device is idle.
+    enum class When : std::uint8_t { now, soon, in_the_end };
     /// The kernel's notes of the time, some milliseconds old at most: looked at after each use.
     struct Clock {
         using duration = std::chrono::nanoseconds;
@@ -95,8 +97,8 @@ class Mappings {
     /// Takes the mapping out of use: nobody finds it any more, and it is closed when that waits for nothing.
     void doom(List::iterator mapping) noexcept;
     /// Closes those, of devices that are idle.
-    void close_doomed(std::chrono::microseconds patience = {}) noexcept;
-    void trim(std::chrono::microseconds patience) noexcept;
+    void close_doomed(When when) noexcept;
+    void trim(When when) noexcept;
     [[nodiscard]] static bool is_in_the_way(const Mapping& mapping, int owner, const Location& location, int device);
     void make_room(int owner, std::size_t bytes) noexcept;
     void set_due(Clock::time_point due) noexcept;

@@ -192,7 +192,7 @@ void PinnedPool::free_unused(const std::size_t wanted) noexcept {
         return;
     }
     const bool at_the_end = wanted == std::numeric_limits<std::size_t>::max();
-    if (!_runtime->is_idle(-1, at_the_end ? gpu::kPatienceAtEnd : std::chrono::microseconds{})) {
+    if (!(at_the_end ? _runtime->is_idle(-1, gpu::kPatience) : _runtime->is_soon_idle(-1))) {
         return;
     }
     std::size_t freed = 0;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cinttypes>
 #include <cstdint>
@@ -114,6 +115,14 @@ class Program {
         return _cuda ? call("cuMemsetD8_v2", number(memory), value, bytes)
                      : call("hipMemset", memory, static_cast<int>(value), bytes);
     }
+    /// Keeps the device busy, in a stream of its own, until `over` is not zero.
+    bool keep_busy(std::atomic<int>& over) const {
+        void* stream = nullptr;
+        const unsigned non_blocking = 1;
+        void (*const wait)(void*) = [](void* word) { static_cast<std::atomic<int>*>(word)->wait(0); };
+        return call(_cuda ? "cuStreamCreate" : "hipStreamCreateWithFlags", &stream, non_blocking) &&
+               call(_cuda ? "cuLaunchHostFunc" : "hipLaunchHostFunc", stream, wait, static_cast<void*>(&over));
+    }
     /// What hipGetLastError would tell the program; 0 with CUDA's driver, which keeps no error.
     int pending_error() const {
         if (_cuda) return 0;
@@ -164,6 +173,7 @@ class Checks {
         sharing();
         peers();
         kernels();
+        busy_device();
         release();
         if (!_emulated) costs();  // the emulated driver's say nothing
         return _table.finish();
@@ -629,6 +639,36 @@ class Checks {
                             _gpu.copy(other, _device, 1000, _stream).ok() && waited(_stream);
         _table.check("a copy between devices", copied && download(other, 1000) == data && classify(other).device == 1);
         _table.check("free on the other device", _gpu.free(other));
+    }
+
+    void busy_device() {
+        _table.section("While the device is busy");
+        constexpr std::chrono::seconds kPatience{30};
+        _table.check("an idle device is idle", _gpu.is_idle(kDevice, kPatience) && _gpu.is_idle(-1, kPatience));
+        void* memory = nullptr;
+        static std::atomic<int> over{0};
+        if (!_table.check("allocate", _gpu.allocate(kDevice, kBytes, memory)) ||
+            !_table.check("a stream of the program's is busy", _program.keep_busy(over))) {
+            return;
+        }
+        _table.check("a busy one is not", !_gpu.is_idle(kDevice) && !_gpu.is_idle(-1));
+        _gpu.free_when_idle(memory, kDevice);
+        _gpu.do_deferred(std::chrono::milliseconds(1));
+        _table.check("memory is not freed yet", classify(memory).kind == gpu::MemoryKind::device);
+        if (_gpu.vendor() == gpu::Vendor::cuda) {
+            gpu::ModuleHandle module;
+            std::string log;
+            const gpu::Status status = _gpu.load_kernels(kDevice, "fill.h", gpu::kernels::fill_source, module, log);
+            _table.check("load_kernels does not wait", status.code == gpu::kBusy || status.code == gpu::kUnsupported,
+                         status.message());
+        }
+        const std::vector<unsigned char> data = pattern(4, kBytes);
+        _table.check("copies go on", upload(_device, data) && download(_device, kBytes) == data);
+        over = 1;
+        over.notify_all();
+        _table.check("it is idle again", _gpu.is_idle(kDevice, kPatience));
+        _gpu.do_deferred(kPatience);
+        _table.check("the memory is freed", classify(memory).kind == gpu::MemoryKind::host);
     }
 
     bool launched(gpu::KernelHandle kernel, gpu::Dim3 grid, std::vector<void*> arguments) {

@@ -30,6 +30,7 @@ SUITES = (
     "collective_types",
     "collective_sequences",
     "environment",
+    "busy_device",
 )
 
 

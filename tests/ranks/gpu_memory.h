@@ -72,11 +72,29 @@ class Gpu {
     virtual void leave() = 0;
     /// Destroys the state of the current device, as programs do before they exit.
     virtual void reset() = 0;
+    /// Keeps the current device busy with work that ends when what is returned goes, in a stream of its own, or in the
+    /// default stream.
+    [[nodiscard]] virtual std::shared_ptr<void> keep_busy(bool in_default_stream) = 0;
 
     /// `runtime`: "cuda", "hip", "none", or "auto" (what AWAKEN_EMULATE names, else whatever library can be loaded).
     static std::unique_ptr<Gpu> open(const std::string& runtime);
 
   protected:
+    /// The work: a function of the host's that waits.
+    static void wait_until_over(void* over) {
+        auto* const word = static_cast<std::atomic<int>*>(over);
+        word->wait(0);
+    }
+    template <class Finish>
+    static std::shared_ptr<void> busy_until_gone(std::unique_ptr<std::atomic<int>> over, const Finish& finish) {
+        return {over.release(), [finish](void* gone) {
+                    auto* const word = static_cast<std::atomic<int>*>(gone);
+                    word->store(1);
+                    word->notify_all();
+                    finish();
+                    delete word;
+                }};
+    }
     static void* host_memory(std::size_t bytes) {
         // Whole pages of its own: a registration covers pages, and must not cover a neighbour's.
         const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
@@ -133,6 +151,7 @@ class NoGpu : public Gpu {
     std::string current() override { return "no GPU"; }
     void leave() override {}
     void reset() override {}
+    std::shared_ptr<void> keep_busy(bool) override { return nullptr; }
 };
 
 /// A library opened at run time, with functions found by name.
@@ -181,6 +200,10 @@ class CudaGpu : public Gpu {
         _library.find(_to_host, "cuMemcpyDtoH_v2");
         _library.find(_on_device, "cuMemcpyDtoD_v2");
         _library.find(_memset, "cuMemsetD8_v2");
+        _library.find(_create_stream, "cuStreamCreate");
+        _library.find(_destroy_stream, "cuStreamDestroy_v2");
+        _library.find(_finish_stream, "cuStreamSynchronize");
+        _library.find(_call_host, "cuLaunchHostFunc");
         check(_init(0), "cuInit");
         check(_count(&_devices), "cuDeviceGetCount");
     }
@@ -276,6 +299,16 @@ class CudaGpu : public Gpu {
         drop_stage();
         check(_reset(_device), "cuDevicePrimaryCtxReset");
     }
+    std::shared_ptr<void> keep_busy(bool in_default_stream) override {
+        void* stream = nullptr;
+        if (!in_default_stream) check(_create_stream(&stream, kNonBlocking), "cuStreamCreate");
+        auto over = std::make_unique<std::atomic<int>>(0);
+        check(_call_host(stream, &wait_until_over, over.get()), "cuLaunchHostFunc");
+        return busy_until_gone(std::move(over), [this, stream] {
+            check(_finish_stream(stream), "cuStreamSynchronize");
+            if (stream != nullptr) check(_destroy_stream(stream), "cuStreamDestroy");
+        });
+    }
 
   private:
     static void check(int code, const char* call) {
@@ -304,6 +337,11 @@ class CudaGpu : public Gpu {
     int (*_to_host)(void*, std::uint64_t, std::size_t) = nullptr;
     int (*_on_device)(std::uint64_t, std::uint64_t, std::size_t) = nullptr;
     int (*_memset)(std::uint64_t, unsigned char, std::size_t) = nullptr;
+    static constexpr unsigned kNonBlocking = 1;
+    int (*_create_stream)(void**, unsigned) = nullptr;
+    int (*_destroy_stream)(void*) = nullptr;
+    int (*_finish_stream)(void*) = nullptr;
+    int (*_call_host)(void*, void (*)(void*), void*) = nullptr;
 };
 
 /// Through the HIP runtime of ROCm 5, 6 or 7.
@@ -326,6 +364,10 @@ class HipGpu : public Gpu {
         _library.find(_free_async, "hipFreeAsync");
         _library.find(_memcpy, "hipMemcpy");
         _library.find(_memset, "hipMemset");
+        _library.find(_create_stream, "hipStreamCreateWithFlags");
+        _library.find(_destroy_stream, "hipStreamDestroy");
+        _library.find(_finish_stream, "hipStreamSynchronize");
+        _library.find(_call_host, "hipLaunchHostFunc");
         check(_count(&_devices), "hipGetDeviceCount");
     }
     int device_count() override { return _devices; }
@@ -408,6 +450,16 @@ class HipGpu : public Gpu {
         drop_stage();
         check(_reset(), "hipDeviceReset");
     }
+    std::shared_ptr<void> keep_busy(bool in_default_stream) override {
+        void* stream = nullptr;
+        if (!in_default_stream) check(_create_stream(&stream, kNonBlocking), "hipStreamCreateWithFlags");
+        auto over = std::make_unique<std::atomic<int>>(0);
+        check(_call_host(stream, &wait_until_over, over.get()), "hipLaunchHostFunc");
+        return busy_until_gone(std::move(over), [this, stream] {
+            check(_finish_stream(stream), "hipStreamSynchronize");
+            if (stream != nullptr) check(_destroy_stream(stream), "hipStreamDestroy");
+        });
+    }
 
   private:
     static constexpr int kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;
@@ -432,6 +484,11 @@ class HipGpu : public Gpu {
     int (*_free_async)(void*, void*) = nullptr;
     int (*_memcpy)(void*, const void*, std::size_t, int) = nullptr;
     int (*_memset)(void*, int, std::size_t) = nullptr;
+    static constexpr unsigned kNonBlocking = 1;
+    int (*_create_stream)(void**, unsigned) = nullptr;
+    int (*_destroy_stream)(void*) = nullptr;
+    int (*_finish_stream)(void*) = nullptr;
+    int (*_call_host)(void*, void (*)(void*), void*) = nullptr;
 };
 
 inline std::unique_ptr<Gpu> Gpu::open(const std::string& runtime) {

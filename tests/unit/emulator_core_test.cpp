@@ -200,7 +200,7 @@ TEST(EmulatorDocumentation, ListsEachCallThatIsExportedAndNoOther) {
     }
     const std::string page = text_of(AWAKEN_EMULATOR_TABLE);
     const std::set<std::string> listed =
-        matches(page.substr(page.find("## Calls")), "`((?:cu|nvrtc|hip|nccl|nvml|rsmi)[A-Za-z0-9_]+)`");
+        matches(page.substr(page.find("## Calls")), "`((?:cu|nvrtc|hip|hsa|nccl|nvml|rsmi)[A-Za-z0-9_]+)`");
     EXPECT_GT(exported.size(), 300U);
     for (const std::string& name : exported)
         EXPECT_TRUE(listed.count(name)) << name << " is not in docs/emulator.md";

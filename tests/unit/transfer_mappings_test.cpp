@@ -48,17 +48,16 @@ class IpcGpu final : public gpu::Runtime {
         return {};
     }
     gpu::Status ipc_close(void* base) noexcept override {
-        std::unique_lock lock(_mutex);
-        _may_close.wait(lock, [this] { return !_holds_closes; });
+        const std::scoped_lock lock(_mutex);
+        if (busy) ++would_wait;
         return _open.erase(base) == 1 ? gpu::Status{} : gpu::Status{1, "cuIpcCloseMemHandle", "not mapped"};
     }
 
+    [[nodiscard]] bool is_idle(int, std::chrono::microseconds) noexcept override { return !busy; }
+
     /// As while a kernel runs.
-    void hold_closes(const bool hold) {
-        const std::scoped_lock lock(_mutex);
-        _holds_closes = hold;
-        _may_close.notify_all();
-    }
+    std::atomic<bool> busy{false};
+    std::atomic<int> would_wait{0};  ///< calls that would have waited for it
 
     // The rest is of no interest here.
     [[nodiscard]] gpu::Vendor vendor() const noexcept override { return gpu::Vendor::cuda; }
@@ -108,8 +107,6 @@ class IpcGpu final : public gpu::Runtime {
     static gpu::Status none() noexcept { return {gpu::kUnsupported, "test", "not here"}; }
 
     mutable std::mutex _mutex;
-    std::condition_variable _may_close;
-    bool _holds_closes = false;
     std::map<void*, std::vector<unsigned char>> _open;
     int _opens = 0;
 };
@@ -210,6 +207,7 @@ TEST_F(MappingsTest, WhatIsInUseIsNotClosed) {
 TEST_F(MappingsTest, ALargeAllocationIsLetGoAfterItsFirstUseAndKeptAfterItsSecond) {
     Mappings mappings(gpu, kPatient);
     mappings.open(1, location(7, 70, 800), 0, status).release();
+    mappings.reclaim();
     EXPECT_EQ(gpu.open_mappings(), 0u);  // its owner may free it now
     mappings.open(1, location(7, 70, 800), 0, status).release();
     EXPECT_EQ(gpu.open_mappings(), 1u);
@@ -218,40 +216,61 @@ TEST_F(MappingsTest, ALargeAllocationIsLetGoAfterItsFirstUseAndKeptAfterItsSecon
     // One beyond the bound is never kept.
     for (int round = 0; round < 3; ++round) {
         mappings.open(1, location(9, 90, 5000), 0, status).release();
+        mappings.reclaim();
         EXPECT_EQ(gpu.open_mappings(), 0u);
     }
 }
 
-TEST_F(MappingsTest, IdleOnesAreClosedWithoutAnyCall) {
+TEST_F(MappingsTest, IdleOnesAreClosedByCallsForOthers) {
     Mappings mappings(gpu, kLimits);
     mappings.open(1, location(7, 70, 100), 0, status).release();
     const auto all_closed = [&] {
         const auto limit = std::chrono::steady_clock::now() + 60s;
         while (gpu.open_mappings() != 0 && std::chrono::steady_clock::now() < limit)
-            std::this_thread::yield();
+            mappings.reclaim();
         return gpu.open_mappings() == 0;
     };
     EXPECT_TRUE(all_closed());
     EXPECT_EQ(mappings.statistics().closed_idle, 1u);
-    // And again after it slept with nothing to do.
+    // And again after there was nothing to do.
     mappings.open(1, location(8, 80, 100), 0, status).release();
     EXPECT_TRUE(all_closed());
 }
 
 /// Closing waits for the program's kernels. One of these may wait for what the program does after its MPI call.
-TEST_F(MappingsTest, ClosingThatTakesLongHoldsNobodyUp) {
+TEST_F(MappingsTest, NothingIsClosedWhileTheDeviceIsBusy) {
     Mappings mappings(gpu, kPatient);
-    auto large = mappings.open(1, location(7, 70, 800), 0, status);
+    mappings.open(1, location(7, 70, 300), 0, status).release();
     auto other = mappings.open(1, location(8, 80, 10), 0, status);
-    gpu.hold_closes(true);
-    large.release();  // to be closed, which takes as long as somebody allows
+    gpu.busy = true;
+    // What needs none of them closed goes on.
     other.release();
     EXPECT_TRUE(mappings.open(1, location(8, 80, 10), 0, status));
     EXPECT_TRUE(mappings.open(1, location(9, 90, 10), 0, status));
-    EXPECT_EQ(gpu.open_mappings(), 3u);
-    gpu.hold_closes(false);
+    // The old allocation is gone: the new one cannot be mapped yet, and says so as often as it is asked.
+    for (int round = 0; round < 2; ++round) {
+        EXPECT_FALSE(mappings.open(1, location(7, 71, 300), 0, status));
+        EXPECT_EQ(status.code, gpu::kBusy);
+    }
+    // No more is mapped than may be.
+    EXPECT_FALSE(mappings.open(1, location(10, 100, 900), 0, status));
+    EXPECT_EQ(status.code, gpu::kBusy);
+    mappings.reclaim();
+    mappings.trim();
+    EXPECT_EQ(gpu.would_wait, 0);
+    gpu.busy = false;
+    EXPECT_TRUE(mappings.open(1, location(7, 71, 300), 0, status)) << status.message();
     mappings.shut_down();
     EXPECT_EQ(gpu.open_mappings(), 0u);
+}
+
+TEST_F(MappingsTest, WhatCannotBeClosedInTheEndIsLeft) {
+    Mappings mappings(gpu, kPatient);
+    mappings.open(1, location(7, 70, 100), 0, status).release();
+    gpu.busy = true;
+    mappings.shut_down();
+    EXPECT_EQ(gpu.open_mappings(), 1u);
+    EXPECT_EQ(gpu.would_wait, 0);
 }
 
 TEST_F(MappingsTest, SaysWhyItCannotBeMapped) {
