@@ -214,9 +214,6 @@ DEATHS = ("receive", "before-send", "posted", "sent")
 # MPI.
 DEATHS_NOTICED = ("before-send", "posted", "sent")
 
-# What MPIs that are killed leave in /dev/shm is theirs, and is cleared away.
-FILES_OF_MPIS = ("mpich_", "sm_segment.", "ucx_", "pmix", "prte", "ompi")
-
 # How a launcher is told to leave the others alone when a rank dies.
 NO_CLEANUP = {"mpich": ("-disable-auto-cleanup",), "openmpi": ("--runtime-options", "recoverable,continuous")}
 
@@ -240,9 +237,9 @@ def let_die(
         "AWAKEN_EMULATE": emulate,
         **(environment or {}),
     }
-    result = harness.run(command, variables, foreign_files=FILES_OF_MPIS)
+    result = harness.run(command, variables, foreign_files=harness.FILES_OF_MPIS)
     for file in result.left:
-        if file.name.startswith(FILES_OF_MPIS):
+        if file.name.startswith(harness.FILES_OF_MPIS):
             file.unlink(missing_ok=True)
     assert not result.problems, result.explain()
     assert "FAIL" not in result.output, result.explain()

@@ -14,12 +14,13 @@ namespace {
 
 /// What a member's vote says.
 enum Flag : std::uint32_t {
-    takes = 1,    ///< every buffer that counts is device memory, and this member can do its share by kernels
-    device = 2,   ///< some buffer that counts is device memory
-    host = 4,     ///< some is the CPU's
-    failed = 8,   ///< this member ends with an error, and so must all
-    reused = 16,  ///< what it sends lies where it receives
-    library = 32  ///< it could do this with NCCL or RCCL
+    takes = 1,     ///< every buffer that counts is device memory, and this member can do its share by kernels
+    device = 2,    ///< some buffer that counts is device memory
+    host = 4,      ///< some is the CPU's
+    failed = 8,    ///< this member ends with an error, and so must all
+    reused = 16,   ///< what it sends lies where it receives
+    library = 32,  ///< it could do this with NCCL or RCCL
+    revoked = 64   ///< with `failed`: the communicator was
 };
 
 /// Looks whether the others are alive, and at the state of kernels that should be over: each costs a microsecond.
@@ -52,6 +53,11 @@ std::uint32_t copy_code(const std::uint64_t width) noexcept {
                              : width == 2 ? ElementType::bytes2
                                           : ElementType::bytes1;
     return kernels::code_of(type, kernels::ReductionOperation::copy);
+}
+
+Error revocation() {
+    return {"another rank has found the communicator revoked", "go on with what MPIX_Comm_shrink makes of it",
+            Error::Kind::revoked};
 }
 
 }  // namespace
@@ -154,6 +160,13 @@ bool Round::advance() {
     return _state == State::over;
 }
 
+void Round::revoke() noexcept {
+    if (_state != State::over) {
+        _revoked = true;
+        give_up();
+    }
+}
+
 /// Ends it here, and lets the others know.
 void Round::give_up() noexcept {
     _copies.clear();  // waits, as _work does
@@ -165,7 +178,7 @@ void Round::give_up() noexcept {
     give_turn_back();
     if (!_voted && _state != State::queued) {
         Vote& vote = _team._board->vote(_team.own(), _number);
-        vote.flags = failed;
+        vote.flags = _revoked ? failed | revoked : failed;
         vote.number.store(_number, std::memory_order_release);
         _voted = true;
     }
@@ -173,7 +186,7 @@ void Round::give_up() noexcept {
         if (_marked && _team._board->done(_team.own(), _number).value.load(std::memory_order_acquire) / 4 != _number) {
             _marked = false;  // the kernel that was to do it has failed
         }
-        mark_done(Outcome::failed);
+        mark_done(_revoked ? Outcome::revoked : Outcome::failed);
     }
     finish();
 }
@@ -291,12 +304,17 @@ void Round::check_members(const char* const doing) {
         return;
     }
     _looked = now;
+    look_for_dead_members(doing);
+    look_for_failed_members();
+}
+
+void Round::look_for_dead_members(const char* const doing) const {
     for (int member = 0; member < _team.members(); ++member) {
         const int process = _team._processes[static_cast<std::size_t>(member)];
         if (member != _team.own() && !_team._segment.alive(process)) {
             throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
                             " of MPI_COMM_WORLD ended " + doing,
-                        "look at that rank's own output for the reason");
+                        "look at that rank's own output for the reason", Error::Kind::failed_process);
         }
     }
 }
@@ -583,6 +601,10 @@ void Round::decide() {
         }
     }
     if ((any & failed) != 0) {
+        look_for_dead_members("before it came to a collective");  // which then is the reason
+        if ((any & revoked) != 0) {
+            throw revocation();
+        }
         throw Error("another rank failed before it could take part in a collective",
                     "look at that rank's own output for the reason");
     }
@@ -989,7 +1011,12 @@ bool Round::work_is_done() {
 void Round::look_for_failed_members() const {
     const Board& board = *_team._board;
     for (int member = 0; member < board.members(); ++member) {
-        if (board.done(member, _number).value.load(std::memory_order_acquire) == mark_of(_number, Outcome::failed)) {
+        const std::uint64_t mark = board.done(member, _number).value.load(std::memory_order_acquire);
+        if (mark == mark_of(_number, Outcome::revoked)) {
+            throw revocation();
+        }
+        if (mark == mark_of(_number, Outcome::failed)) {
+            look_for_dead_members("in a collective");  // which then is the reason
             const int process = _team._processes[static_cast<std::size_t>(member)];
             throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
                             " of MPI_COMM_WORLD could not do its part of a collective",

@@ -106,6 +106,8 @@ class Round {
     /// Does what can be done now. True when nothing remains to be done here: the round was ours and is over, or it is
     /// not ours. Throws Error when it failed; then it is over.
     [[nodiscard]] bool advance();
+    /// The communicator was revoked: ends it here, and lets the others know.
+    void revoke() noexcept;
     [[nodiscard]] Decision decision() const noexcept { return _decision; }
     /// Why it is staged.
     [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
@@ -156,6 +158,7 @@ class Round {
     void copy_out(const Buffer& buffer, const Shown& shown);
     void mark_default_stream();
     [[nodiscard]] bool default_stream_is_over();
+    void look_for_dead_members(const char* doing) const;
     void look_for_failed_members() const;
     void vote();
     [[nodiscard]] bool all_have_voted();
@@ -198,6 +201,7 @@ class Round {
     int _device = -1;
     int _seen = 0;  ///< members up to this one have voted, mapped or finished
     bool _marked = false;
+    bool _revoked = false;
     bool _default_marked = false;    ///< the mark was made
     gpu::EventHandle _default_mark;  ///< behind what the program had given to the default stream when it called
     Shown _send, _receive;
