@@ -174,13 +174,17 @@ class Round {
     void start(const std::function<Engine::Work(std::atomic<std::uint64_t>& word, std::uint64_t value)>& start);
     [[nodiscard]] bool must_map_all() const;
     [[nodiscard]] bool reach(int member, bool receives);
-    [[nodiscard]] std::byte* address_of(const Place& place);
+    [[nodiscard]] std::byte* address_of(const Place& place, std::uint64_t bytes);
+    [[nodiscard]] std::uint64_t room_of(const Place& place) const noexcept;
     [[nodiscard]] bool all_have_mapped();
     void start_work();
     [[nodiscard]] bool work_is_done();
     void mark_done(Outcome outcome) noexcept;
     void finish() noexcept;
-    void check_members(const char* doing);
+    /// Now and then: throws Error when a member is dead or has failed. True when it has looked.
+    bool check_members(const char* doing);
+    /// The same for a wait in which a member's word of this round says `number` so far.
+    void check_members(const char* doing, std::uint64_t number);
 
     /// This process's; set when it is needed first.
     Engine* _engine = nullptr;
