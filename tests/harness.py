@@ -136,6 +136,10 @@ DEBIAN_OPENMPI_ENVIRONMENT = {
 }
 
 
+# What MPIs that are killed leave in /dev/shm is theirs, and is cleared away by the tests that kill them.
+FILES_OF_MPIS = ("mpich_", "sm_segment.", "ucx_", "pmix", "prte", "ompi")
+
+
 def _missing(path: Path | None, remedy: str) -> str:
     return "" if path is not None and path.exists() else remedy
 

@@ -112,7 +112,7 @@ def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
     environment = dict(PATHS[path])
     if name == "memory_churn" and "--long" not in arguments:
         environment["AWAKEN_EMULATE_MEMORY"] = f"{CARD_MIB}M"
-    command = [program, gpu_option(emulate), *arguments]
+    command: list[str | Path] = [program, gpu_option(emulate), *arguments]
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
@@ -164,7 +164,7 @@ def test_host_memory_is_fetched_into_device_memory(
     mpi, emulate, name, settings, mix, paths = case
     report = tmp_path / "report.json"
     environment = {"AWAKEN_TUNE_HOST_OFFER_BYTES": "1", "AWAKEN_REPORT": str(report), **settings}
-    command = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}"]
+    command: list[str | Path] = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}"]
     result = harness.run_ranks(
         mpi_named(mpi), 2, command, emulate=emulate, environment=environment, timeout=harness.HANG_S
     )
@@ -214,9 +214,6 @@ DEATHS = ("receive", "before-send", "posted", "sent")
 # MPI.
 DEATHS_NOTICED = ("before-send", "posted", "sent")
 
-# What MPIs that are killed leave in /dev/shm is theirs, and is cleared away.
-FILES_OF_MPIS = ("mpich_", "sm_segment.", "ucx_", "pmix", "prte", "ompi")
-
 # How a launcher is told to leave the others alone when a rank dies.
 NO_CLEANUP = {"mpich": ("-disable-auto-cleanup",), "openmpi": ("--runtime-options", "recoverable,continuous")}
 
@@ -240,9 +237,9 @@ def let_die(
         "AWAKEN_EMULATE": emulate,
         **(environment or {}),
     }
-    result = harness.run(command, variables, foreign_files=FILES_OF_MPIS)
+    result = harness.run(command, variables, foreign_files=harness.FILES_OF_MPIS)
     for file in result.left:
-        if file.name.startswith(FILES_OF_MPIS):
+        if file.name.startswith(harness.FILES_OF_MPIS):
             file.unlink(missing_ok=True)
     assert not result.problems, result.explain()
     assert "FAIL" not in result.output, result.explain()

@@ -160,6 +160,8 @@ int serve(const ServedCall& served) {
     try {
         const WaitingCall waiting(layer(), served.where);
         return served.body(served.arguments, call);
+    } catch (const RaisedError& error) {
+        return error.code;
     } catch (const ClassedError& error) {
         return call.fail(error.error_class, error);
     } catch (const Error& error) {

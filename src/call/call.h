@@ -111,6 +111,13 @@ class ClassedError : public Error {
     const int error_class;
 };
 
+/// Thrown where the MPI has raised an error on the program's object already: the call only returns its code.
+class RaisedError : public Error {
+  public:
+    explicit RaisedError(const int mpi_code) : Error("the MPI has raised an error", "see that one"), code(mpi_code) {}
+    const int code;
+};
+
 /// Whether a call is none of the program's: from inside the MPI, or from a tool that forwards a call under way.
 [[nodiscard]] bool passes_through(const void* return_address) noexcept;
 

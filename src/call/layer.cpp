@@ -41,6 +41,7 @@ Layer::Layer(const loader::Binding& mpi, Settings given)
       trace(*this) {
     real.load(binding);
     completion.load(binding);
+    fault_tolerance.load(binding);
     below.load_below(binding);
 }
 
@@ -133,7 +134,10 @@ Layer::NativeGpuSupport Layer::find_native_gpu_support() {
     return {works, (works ? "yes" : "no") + std::string(": the MPI says so (") + names + ")"};
 }
 
-int Layer::error_code(const int error_class, const Error& error) {
+int Layer::error_code(int error_class, const Error& error) {
+    if (error_class == MPI_ERR_OTHER) {
+        error_class = fault_tolerance.class_of(error);
+    }
     const std::scoped_lock lock(_mutex);
     const auto known = _error_codes.find(error.what());
     if (known != _error_codes.end()) {
@@ -179,6 +183,7 @@ void Layer::mpi_started(const bool world_model) {
         _world_up = true;
         real.Comm_rank(MPI_COMM_WORLD, &_rank);
         real.Comm_size(MPI_COMM_WORLD, &_size);
+        fault_tolerance.mpi_started(real);
         neighbours.after_init();
         if (gpu::Runtime* const known = _gpu.load(std::memory_order_acquire)) {
             neighbours.use(*known);

@@ -18,6 +18,7 @@
 #include "call/split_accesses.h"
 #include "gpu/gpu.h"
 #include "mpi/datatypes.h"
+#include "mpi/fault_tolerance.h"
 #include "mpi/native.h"
 #include "report/report.h"
 #include "transfer/copier.h"
@@ -43,6 +44,7 @@ class Layer {
     Native real;          ///< the MPI's own PMPI_ functions, for calls that are ours
     Native below;         ///< what the program would have called without us: a profiling tool below us, or the MPI
     CompletionQuery completion;
+    FaultTolerance fault_tolerance;
     DefaultHandlers default_handlers;
     Datatypes datatypes;
     transfer::ProcessMemory process_memory;
@@ -85,8 +87,8 @@ class Layer {
     /// And after it.
     void mpi_stopped();
 
-    /// Turns a failure of ours into an MPI error code of the given class whose MPI_Error_string is the error's text.
-    /// Equal texts share a code. Also says it once on stderr.
+    /// Turns a failure of ours into an MPI error code of the given class whose MPI_Error_string is the error's text; in
+    /// the place of MPI_ERR_OTHER, of the class for its kind. Equal texts share a code. Also says it once on stderr.
     [[nodiscard]] int error_code(int error_class, const Error& error);
 
   private:

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "call/call.h"
 #include "call/layer.h"
 #include "call/progress.h"
 #include "coll/ccl_across.h"
@@ -472,7 +473,9 @@ int Neighbours::own_node() const {
 
 CclAcross* Neighbours::ccl_across(const MPI_Comm communicator) {
     Members* const members = _knows_members ? last_members(communicator) : nullptr;
-    if (members == nullptr || members->between || !members->votes || members->votes->nodes < 2) {
+    // Nothing ends what the library waits for, when the communicator is revoked meanwhile.
+    if (members == nullptr || members->between || !members->votes || members->votes->nodes < 2 ||
+        _owner.fault_tolerance.active()) {
         return nullptr;
     }
     if (members->across == nullptr) {
@@ -505,7 +508,9 @@ MPI_Comm Neighbours::messages_of(const MPI_Comm communicator) {
 
 Levels* Neighbours::levels_of(const MPI_Comm communicator) {
     Members* const members = _knows_members ? last_members(communicator) : nullptr;
-    if (members == nullptr || members->between || !members->votes || members->team != nullptr) {
+    // The communicators of nodes and columns would not be revoked with it.
+    if (members == nullptr || members->between || !members->votes || members->team != nullptr ||
+        _owner.fault_tolerance.active()) {
         return nullptr;
     }
     if (!members->levels_tried) {
@@ -621,7 +626,10 @@ std::shared_ptr<coll::Team> Neighbours::new_team(const MPI_Comm communicator, co
     };
     const Mine mine{board != nullptr ? board->own_offset() : kNothing, _selection.hash()};
     std::vector<Mine> all(indices.size());
-    native.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, communicator);
+    if (const int error = native.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, communicator);
+        error != MPI_SUCCESS) {
+        throw RaisedError(error);
+    }
     std::vector<std::uint64_t> offsets;
     std::string why_not;
     for (const Mine& each : all) {

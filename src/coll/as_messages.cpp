@@ -178,8 +178,9 @@ bool AsMessages::agreed() {
     own |= by_library ? 0U : kNoLibraryForParts;
     own |= _left_to_mpi ? kLeftToMpi : 0U;
     std::uint32_t all = 0;
-    if (owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator) != MPI_SUCCESS) {
-        return false;
+    if (const int error = owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator);
+        error != MPI_SUCCESS) {
+        throw RaisedError(error);
     }
     const bool right = (all & kLeftToMpi) == 0;
     const bool library = right && (all & kLargeForLibrary) != 0 && (all & (kNoLibraryForParts | kPartsOnHost)) == 0;
@@ -204,7 +205,7 @@ const AsMessages::Part& AsMessages::part_of(const Parts& parts, const int member
 /// One round of messages. Whatever fails of it, the rest and the next ones follow: others wait for them.
 void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends) {
     try {
-        Messages messages(_call, _own, MPI_COMM_NULL, receives.size(), sends.size());
+        Messages messages(_call, _own, _communicator, Messages::Errors::returned, receives.size(), sends.size());
         // An MPI that does not count so far has no collectives that do.
         constexpr bool counts_far = !std::is_same_v<decltype(Native::Isend_c), Absent>;
         const auto begin = [&](const std::vector<Leg>& legs, const auto& post) {

@@ -50,7 +50,11 @@ struct alignas(64) Mark {
     std::atomic<std::uint64_t> value;
 };
 
-enum class Outcome : std::uint64_t { done = 0, failed = 1 };
+enum class Outcome : std::uint64_t {
+    done = 0,
+    failed = 1,
+    revoked = 2  ///< the communicator was, as this member knows
+};
 
 [[nodiscard]] constexpr std::uint64_t mark_of(const std::uint64_t number, const Outcome outcome) noexcept {
     return number * 4 + static_cast<std::uint64_t>(outcome);

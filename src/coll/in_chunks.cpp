@@ -151,8 +151,9 @@ InChunks::Way InChunks::agreed(const Means& means) {
     own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
     own |= algorithm == coll::Algorithm::ccl && begin_library(means) ? 0U : kNoLibrary;
     std::uint32_t all = kCannot;
-    if (owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator) != MPI_SUCCESS) {
-        return Way::whole;
+    if (const int error = owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator);
+        error != MPI_SUCCESS) {
+        throw RaisedError(error);
     }
     _votes->pause = (all & kHasDeviceMemory) != 0 ? 0 : std::clamp<std::uint64_t>(_votes->pause * 2, 1, kMostPause);
     _votes->skip = _votes->pause;

@@ -4,9 +4,9 @@
 
 namespace awaken::AWAKEN_ABI {
 
-Messages::Messages(Call& call, const MPI_Comm comm, const MPI_Comm program, const std::size_t receives,
-                   const std::size_t sends)
-    : _call(call), _comm(comm), _program(program) {
+Messages::Messages(Call& call, const MPI_Comm comm, const MPI_Comm program, const Errors errors,
+                   const std::size_t receives, const std::size_t sends)
+    : _call(call), _comm(comm), _program(program), _errors(errors) {
     _unprepared.emplace(layer().neighbours);
     _incoming.reserve(receives);
     _outgoing.reserve(sends);
@@ -39,7 +39,16 @@ bool Messages::attempt(const Step& step) {
     }
 }
 
+void Messages::follow_revocation() {
+    const FaultTolerance& fault_tolerance = layer().fault_tolerance;
+    if (!_revoked && fault_tolerance.is_revoked(_program)) {
+        _revoked = true;
+        fault_tolerance.revoke(_comm);
+    }
+}
+
 bool Messages::advance(const Shipment::Patience patience) {
+    follow_revocation();
     const Native& native = layer().real;
     bool all = true;
     for (Incoming& in : _incoming) {
@@ -104,7 +113,7 @@ void Messages::settle(MPI_Status&, int& error) {
         if (_failure) {
             _error = layer().error_code(MPI_ERR_OTHER, *_failure);
         }
-        if (_error != MPI_SUCCESS && _program != MPI_COMM_NULL) {
+        if (_error != MPI_SUCCESS && _errors == Errors::raised) {
             layer().real.Comm_call_errhandler(_program, _error);
         }
     }

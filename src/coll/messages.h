@@ -23,9 +23,10 @@ struct MessageEnd {
 /// All receives are begun first, then all sends.
 class Messages final : public Exchange {
   public:
-    /// At most so many of each. `comm`: where they travel; `program`: where errors are raised, or MPI_COMM_NULL: they
-    /// are only returned.
-    Messages(Call& call, MPI_Comm comm, MPI_Comm program, std::size_t receives, std::size_t sends);
+    enum class Errors : std::uint8_t { raised, returned };
+    /// At most so many of each. `comm`: where they travel; `program`: the program's communicator, on which errors are
+    /// raised or not, and which may be revoked.
+    Messages(Call& call, MPI_Comm comm, MPI_Comm program, Errors errors, std::size_t receives, std::size_t sends);
     ~Messages() override;
 
     /// Both return what the MPI says; then there is no such message. What was begun ends with the object.
@@ -67,8 +68,13 @@ class Messages final : public Exchange {
     template <class Step>
     [[nodiscard]] bool attempt(const Step& step);
 
+    /// Where the program's communicator is revoked, so is the one that they travel on: the MPI ends them.
+    void follow_revocation();
+
     Call& _call;  ///< while the call is under way that begins the messages
     const MPI_Comm _comm, _program;
+    const Errors _errors;
+    bool _revoked = false;
     std::optional<Neighbours::Unprepared> _unprepared;
     std::vector<Incoming> _incoming;
     std::vector<Outgoing> _outgoing;

@@ -93,7 +93,8 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
         if (error != MPI_SUCCESS) {
             return raise();
         }
-        auto messages = std::make_unique<Messages>(call, edges->comm(), comm, sources, destinations);
+        auto messages =
+            std::make_unique<Messages>(call, edges->comm(), comm, Messages::Errors::raised, sources, destinations);
         for (std::size_t place = 0; place < sources && error == MPI_SUCCESS; ++place) {
             const auto part = received(place);
             error = messages->receive(edges->sources()[place], part.address, part.count, part.type);

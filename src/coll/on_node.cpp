@@ -217,7 +217,10 @@ class RoundJob final : public p2p::Job {
             return _over.load(std::memory_order_acquire);
         }
         try {
-            if (!_round->advance()) {
+            if (_revoked.load(std::memory_order_acquire)) {
+                _round->revoke();
+                _error = FaultTolerance::revocation();
+            } else if (!_round->advance()) {
                 return false;
             }
         } catch (const Error& error) {
@@ -229,13 +232,15 @@ class RoundJob final : public p2p::Job {
         _over.store(true, std::memory_order_release);
         return true;
     }
+    /// The next pump() ends it.
+    void revoke() noexcept { _revoked.store(true, std::memory_order_release); }
     /// Look only when it is over.
     [[nodiscard]] const std::optional<Error>& error() const noexcept { return _error; }
 
   private:
     std::mutex _mutex;
     std::unique_ptr<coll::Round> _round;
-    std::atomic<bool> _over{false};
+    std::atomic<bool> _over{false}, _revoked{false};
     std::optional<Error> _error;
 };
 
@@ -245,7 +250,12 @@ class CollectiveExchange final : public Exchange {
     CollectiveExchange(std::shared_ptr<RoundJob> job, Stage stage, const MPI_Comm communicator)
         : _job(std::move(job)), _stage(std::move(stage)), _communicator(communicator) {}
 
-    [[nodiscard]] bool advance(const MPI_Status*, bool) override { return _job->pump(); }
+    [[nodiscard]] bool advance(const MPI_Status*, bool) override {
+        if (layer().fault_tolerance.is_revoked(_communicator)) {
+            _job->revoke();
+        }
+        return _job->pump();
+    }
     void settle(MPI_Status&, int& error) override {
         if (!_settled) {
             _settled = true;
@@ -574,6 +584,7 @@ bool OnNode::run(MPI_Request* const request) {
         }
         return false;
     }
+    owner.fault_tolerance.refuse_revoked(_communicator);
     _stage.load();
     auto operation = make_operation(Operation::Kind::once);
     if (operation->start_own_handle(request) != MPI_SUCCESS) {
@@ -619,6 +630,7 @@ class OnNode::Persistent {
 
     [[nodiscard]] int start(Call& call, const std::shared_ptr<Operation>& operation) const {
         call.on(_communicator);
+        layer().fault_tolerance.refuse_revoked(_communicator);
         OnNode here(call, _communicator, _arguments.kind, _team.get());
         here.arguments = _arguments;
         here._sends_received_parts = _sends_received_parts;
@@ -781,6 +793,7 @@ void OnNode::meet() {
 
 std::unique_ptr<coll::Round> OnNode::finished_round() {
     Layer& owner = layer();
+    owner.fault_tolerance.refuse_revoked(_communicator);
     std::unique_ptr<coll::Round> round = _team->begin(arguments);
     std::chrono::steady_clock::time_point began{};
     for (unsigned turn = 0; !round->advance(); ++turn) {
@@ -796,6 +809,10 @@ std::unique_ptr<coll::Round> OnNode::finished_round() {
             // going too.
             progress_mpi(_communicator, rank(), size(), turn);
             owner.requests.advance_exchanges();
+            if (owner.fault_tolerance.is_revoked(_communicator)) {
+                round->revoke();
+                throw FaultTolerance::revocation();
+            }
             if (now - began < kAwake) {
                 sched_yield();
             } else {

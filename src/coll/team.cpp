@@ -14,12 +14,13 @@ namespace {
 
 /// What a member's vote says.
 enum Flag : std::uint32_t {
-    takes = 1,    ///< every buffer that counts is device memory, and this member can do its share by kernels
-    device = 2,   ///< some buffer that counts is device memory
-    host = 4,     ///< some is the CPU's
-    failed = 8,   ///< this member ends with an error, and so must all
-    reused = 16,  ///< what it sends lies where it receives
-    library = 32  ///< it could do this with NCCL or RCCL
+    takes = 1,     ///< every buffer that counts is device memory, and this member can do its share by kernels
+    device = 2,    ///< some buffer that counts is device memory
+    host = 4,      ///< some is the CPU's
+    failed = 8,    ///< this member ends with an error, and so must all
+    reused = 16,   ///< what it sends lies where it receives
+    library = 32,  ///< it could do this with NCCL or RCCL
+    revoked = 64   ///< with `failed`: the communicator was
 };
 
 /// Looks whether the others are alive, and at the state of kernels that should be over: each costs a microsecond.
@@ -52,6 +53,16 @@ std::uint32_t copy_code(const std::uint64_t width) noexcept {
                              : width == 2 ? ElementType::bytes2
                                           : ElementType::bytes1;
     return kernels::code_of(type, kernels::ReductionOperation::copy);
+}
+
+Error overwritten() {
+    return {"the shared memory of a collective was overwritten",
+            "look for a process of this job that writes where it must not, or set AWAKEN_COLLECTIVES=\"* : staged\""};
+}
+
+Error revocation() {
+    return {"another rank has found the communicator revoked", "go on with what MPIX_Comm_shrink makes of it",
+            Error::Kind::revoked};
 }
 
 }  // namespace
@@ -154,6 +165,13 @@ bool Round::advance() {
     return _state == State::over;
 }
 
+void Round::revoke() noexcept {
+    if (_state != State::over) {
+        _revoked = true;
+        give_up();
+    }
+}
+
 /// Ends it here, and lets the others know.
 void Round::give_up() noexcept {
     _copies.clear();  // waits, as _work does
@@ -165,7 +183,7 @@ void Round::give_up() noexcept {
     give_turn_back();
     if (!_voted && _state != State::queued) {
         Vote& vote = _team._board->vote(_team.own(), _number);
-        vote.flags = failed;
+        vote.flags = _revoked ? failed | revoked : failed;
         vote.number.store(_number, std::memory_order_release);
         _voted = true;
     }
@@ -173,7 +191,7 @@ void Round::give_up() noexcept {
         if (_marked && _team._board->done(_team.own(), _number).value.load(std::memory_order_acquire) / 4 != _number) {
             _marked = false;  // the kernel that was to do it has failed
         }
-        mark_done(Outcome::failed);
+        mark_done(_revoked ? Outcome::revoked : Outcome::failed);
     }
     finish();
 }
@@ -281,22 +299,36 @@ bool Round::step() {
     return false;
 }
 
-void Round::check_members(const char* const doing) {
+bool Round::check_members(const char* const doing) {
     const Clock::time_point now = Clock::now();
     if (_looked == Clock::time_point{}) {
         _looked = now;
-        return;
+        return false;
     }
     if (now - _looked < kBetweenLooks) {
-        return;
+        return false;
     }
     _looked = now;
+    look_for_dead_members(doing);
+    look_for_failed_members();
+    return true;
+}
+
+/// A word is of rounds that share its slot, and of a later one only when this one is over.
+void Round::check_members(const char* const doing, const std::uint64_t number) {
+    if (check_members(doing) && number != _number &&
+        (number > _number || (number != 0 && number % kRounds != _number % kRounds))) {
+        throw overwritten();
+    }
+}
+
+void Round::look_for_dead_members(const char* const doing) const {
     for (int member = 0; member < _team.members(); ++member) {
         const int process = _team._processes[static_cast<std::size_t>(member)];
         if (member != _team.own() && !_team._segment.alive(process)) {
             throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
                             " of MPI_COMM_WORLD ended " + doing,
-                        "look at that rank's own output for the reason");
+                        "look at that rank's own output for the reason", Error::Kind::failed_process);
         }
     }
 }
@@ -553,8 +585,9 @@ void Round::vote() {
 bool Round::all_have_voted() {
     Board& board = *_team._board;
     for (; _seen < board.members(); ++_seen) {
-        if (board.vote(_seen, _number).number.load(std::memory_order_acquire) != _number) {
-            check_members("before it came to a collective");
+        const std::uint64_t number = board.vote(_seen, _number).number.load(std::memory_order_acquire);
+        if (number != _number) {
+            check_members("before it came to a collective", number);
             return false;
         }
     }
@@ -583,6 +616,10 @@ void Round::decide() {
         }
     }
     if ((any & failed) != 0) {
+        look_for_dead_members("before it came to a collective");  // which then is the reason
+        if ((any & revoked) != 0) {
+            throw revocation();
+        }
         throw Error("another rank failed before it could take part in a collective",
                     "look at that rank's own output for the reason");
     }
@@ -699,17 +736,26 @@ bool Round::has_turn() {
     Board& board = *_team._board;
     Mark& go = board.mapped(0, _number);
     if (board.own() == 0 && !_has_turn) {
-        std::uint64_t nobody = 0;
+        std::atomic<std::uint64_t>& token = _team._segment.token();
+        std::uint64_t holder = 0;
         const auto own = static_cast<std::uint64_t>(_team._segment.own_index()) + 1;
-        if (!_team._segment.token().compare_exchange_strong(nobody, own, std::memory_order_acq_rel)) {
-            check_members("in a collective");
-            return false;
+        if (!token.compare_exchange_strong(holder, own, std::memory_order_acq_rel)) {
+            if (!check_members("in a collective")) {
+                return false;
+            }
+            // Of another communicator, maybe. Who is dead, or never was, does not give it back.
+            const bool lives = holder <= static_cast<std::uint64_t>(_team._segment.processes()) &&
+                               _team._segment.alive(static_cast<int>(holder) - 1);
+            if (lives || !token.compare_exchange_strong(holder, own, std::memory_order_acq_rel)) {
+                return false;
+            }
         }
         _has_turn = true;
         go.value.store(mark_of(_number, Outcome::done), std::memory_order_release);
     }
-    if (go.value.load(std::memory_order_acquire) / 4 != _number) {
-        check_members("in a collective");
+    const std::uint64_t number = go.value.load(std::memory_order_acquire) / 4;
+    if (number != _number) {
+        check_members("in a collective", number);
         return false;
     }
     return true;
@@ -717,7 +763,8 @@ bool Round::has_turn() {
 
 void Round::give_turn_back() noexcept {
     if (std::exchange(_has_turn, false)) {
-        _team._segment.token().store(0, std::memory_order_release);
+        auto own = static_cast<std::uint64_t>(_team._segment.own_index()) + 1;
+        _team._segment.token().compare_exchange_strong(own, 0, std::memory_order_acq_rel);
     }
 }
 
@@ -822,8 +869,9 @@ bool Round::all_have_mapped() {
     Board& board = *team._board;
     bool ok = true;
     for (; _seen < board.members(); ++_seen) {
-        if (board.mapped(_seen, _number).value.load(std::memory_order_acquire) / 4 != _number) {
-            check_members("in a collective");
+        const std::uint64_t number = board.mapped(_seen, _number).value.load(std::memory_order_acquire) / 4;
+        if (number != _number) {
+            check_members("in a collective", number);
             return false;
         }
     }
@@ -852,7 +900,28 @@ bool Round::all_have_mapped() {
     return true;
 }
 
-std::byte* Round::address_of(const Place& place) {
+/// Bytes from the beginning of a member's buffer to the end of its allocation, as the member has said.
+std::uint64_t Round::room_of(const Place& place) const noexcept {
+    const Board& board = *_team._board;
+    const auto rest = [](const Location& location, const std::uint64_t offset) {
+        const std::uint64_t begin = location.offset + offset;
+        return begin < offset || begin > location.allocation_bytes ? 0 : location.allocation_bytes - begin;
+    };
+    if (place.member != _team.own()) {
+        return rest(place.receives ? board.receive(place.member, _number) : board.send(place.member, _number), 0);
+    }
+    if (place.receives) {
+        return rest(_receive.location, 0);
+    }
+    return _send.needed ? rest(_send.location, 0) : rest(_receive.location, _arguments.in_place_offset);
+}
+
+/// Others' offsets come out of shared memory: a kernel must not be sent where they do not belong.
+std::byte* Round::address_of(const Place& place, const std::uint64_t bytes) {
+    const std::uint64_t room = room_of(place);
+    if (place.offset > room || bytes > room - place.offset) {
+        throw overwritten();
+    }
     if (!reach(place.member, place.receives)) {
         throw Error(
             "memory of rank " +
@@ -894,15 +963,19 @@ void Round::start_work() {
         return;
     }
     std::vector<Engine::Fold> folds;
+    const auto address = [this](const Place& place, const std::uint64_t bytes) {
+        return reinterpret_cast<std::uint64_t>(address_of(place, bytes));
+    };
     for (const Combination& combination : _plan.combinations) {
         Engine::Fold fold;
         std::uint64_t bits = 0;
+        const std::uint64_t bytes = combination.elements * shape.element_bytes;
         for (unsigned i = 0; i < combination.source_count; ++i) {
-            fold.sources.push_back(reinterpret_cast<std::uint64_t>(address_of(combination.sources[i])));
+            fold.sources.push_back(address(combination.sources[i], bytes));
             bits |= fold.sources.back();
         }
         for (unsigned i = 0; i < combination.target_count; ++i) {
-            fold.targets.push_back(reinterpret_cast<std::uint64_t>(address_of(combination.targets[i])));
+            fold.targets.push_back(address(combination.targets[i], bytes));
             bits |= fold.targets.back();
         }
         fold.elements = combination.elements;
@@ -931,8 +1004,7 @@ void Round::start_work() {
     std::vector<Engine::Copy> copies;
     copies.reserve(_plan.moves.size());
     for (const Move& move : _plan.moves) {
-        copies.push_back({reinterpret_cast<std::uint64_t>(address_of(move.target)),
-                          reinterpret_cast<std::uint64_t>(address_of(move.source)), move.bytes});
+        copies.push_back({address(move.target, move.bytes), address(move.source, move.bytes), move.bytes});
     }
     start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
         const bool overlaps = _arguments.compulsory;  // the call has returned
@@ -966,8 +1038,9 @@ bool Round::work_is_done() {
         mark_done(Outcome::done);
     }
     for (; _seen < board.members(); ++_seen) {
-        if (board.done(_seen, _number).value.load(std::memory_order_acquire) / 4 != _number) {
-            check_members("in a collective");
+        const std::uint64_t number = board.done(_seen, _number).value.load(std::memory_order_acquire) / 4;
+        if (number != _number) {
+            check_members("in a collective", number);
             if (_work) {
                 const Clock::time_point now = Clock::now();
                 if (_queried == Clock::time_point{}) {
@@ -995,7 +1068,15 @@ bool Round::work_is_done() {
 void Round::look_for_failed_members() const {
     const Board& board = *_team._board;
     for (int member = 0; member < board.members(); ++member) {
-        if (board.done(member, _number).value.load(std::memory_order_acquire) == mark_of(_number, Outcome::failed)) {
+        const std::uint64_t mark = board.done(member, _number).value.load(std::memory_order_acquire);
+        if (mark == mark_of(_number, Outcome::revoked)) {
+            throw revocation();
+        }
+        if (mark / 4 == _number && mark > mark_of(_number, Outcome::revoked)) {
+            throw overwritten();
+        }
+        if (mark == mark_of(_number, Outcome::failed)) {
+            look_for_dead_members("in a collective");  // which then is the reason
             const int process = _team._processes[static_cast<std::size_t>(member)];
             throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
                             " of MPI_COMM_WORLD could not do its part of a collective",

@@ -106,6 +106,8 @@ class Round {
     /// Does what can be done now. True when nothing remains to be done here: the round was ours and is over, or it is
     /// not ours. Throws Error when it failed; then it is over.
     [[nodiscard]] bool advance();
+    /// The communicator was revoked: ends it here, and lets the others know.
+    void revoke() noexcept;
     [[nodiscard]] Decision decision() const noexcept { return _decision; }
     /// Why it is staged.
     [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
@@ -156,6 +158,7 @@ class Round {
     void copy_out(const Buffer& buffer, const Shown& shown);
     void mark_default_stream();
     [[nodiscard]] bool default_stream_is_over();
+    void look_for_dead_members(const char* doing) const;
     void look_for_failed_members() const;
     void vote();
     [[nodiscard]] bool all_have_voted();
@@ -171,13 +174,17 @@ class Round {
     void start(const std::function<Engine::Work(std::atomic<std::uint64_t>& word, std::uint64_t value)>& start);
     [[nodiscard]] bool must_map_all() const;
     [[nodiscard]] bool reach(int member, bool receives);
-    [[nodiscard]] std::byte* address_of(const Place& place);
+    [[nodiscard]] std::byte* address_of(const Place& place, std::uint64_t bytes);
+    [[nodiscard]] std::uint64_t room_of(const Place& place) const noexcept;
     [[nodiscard]] bool all_have_mapped();
     void start_work();
     [[nodiscard]] bool work_is_done();
     void mark_done(Outcome outcome) noexcept;
     void finish() noexcept;
-    void check_members(const char* doing);
+    /// Now and then: throws Error when a member is dead or has failed. True when it has looked.
+    bool check_members(const char* doing);
+    /// The same for a wait in which a member's word of this round says `number` so far.
+    void check_members(const char* doing, std::uint64_t number);
 
     /// This process's; set when it is needed first.
     Engine* _engine = nullptr;
@@ -198,6 +205,7 @@ class Round {
     int _device = -1;
     int _seen = 0;  ///< members up to this one have voted, mapped or finished
     bool _marked = false;
+    bool _revoked = false;
     bool _default_marked = false;    ///< the mark was made
     gpu::EventHandle _default_mark;  ///< behind what the program had given to the default stream when it called
     Shown _send, _receive;

@@ -218,7 +218,7 @@ void Fetch::check_alive() {
     if (_link.seems_gone(_peer, _looked)) {
         throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
                         " of MPI_COMM_WORLD ended while a message of its was being fetched",
-                    "look at that rank's own output for the reason");
+                    "look at that rank's own output for the reason", Error::Kind::failed_process);
     }
 }
 

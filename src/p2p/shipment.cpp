@@ -245,7 +245,7 @@ void Shipment::check_alive() {
     if (_link.seems_gone(_peer, _looked) && _link._outbox.state(_ticket) != OfferState::done) {
         throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
                         " of MPI_COMM_WORLD ended while it was fetching a message",
-                    "look at that rank's own output for the reason");
+                    "look at that rank's own output for the reason", Error::Kind::failed_process);
     }
 }
 

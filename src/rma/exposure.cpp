@@ -127,7 +127,7 @@ void Exposure::check_alive(const int member, const char* const doing) const {
     if (member != _own && !_segment.alive(process)) {
         throw Error(
             "rank " + std::to_string(_segment.process(process).world_rank) + " of MPI_COMM_WORLD ended " + doing,
-            "look at that rank's own output for the reason");
+            "look at that rank's own output for the reason", Error::Kind::failed_process);
     }
 }
 

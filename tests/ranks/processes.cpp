@@ -244,7 +244,10 @@ void end_rank(int rank) {
 /// A launcher may be gone by then, and with it what reads our output: the file SURVIVOR_FILE hears it as well.
 void survive(int code, const char* call) {
     const bool well = code == MPI_SUCCESS;
-    const std::string text = format("survivor: %s%s\n", call, well ? " succeeded" : (": " + error_text(code)).c_str());
+    int error_class = MPI_SUCCESS;
+    MPI_Error_class(code, &error_class);
+    const std::string error = format(": class %d: ", error_class) + error_text(code);
+    const std::string text = format("survivor: %s%s\n", call, well ? " succeeded" : error.c_str());
     if (const char* const name = std::getenv("SURVIVOR_FILE")) {
         // Whole or not at all: launchers end a survivor at any moment.
         const std::string part = std::string(name) + ".part";

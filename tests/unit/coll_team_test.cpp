@@ -27,7 +27,7 @@ class Member {
         require(board != nullptr, "no memory for a board");
         std::array<std::uint64_t, 2> offsets{};
         offsets[static_cast<std::size_t>(rank)] = board->own_offset();
-        const std::uint64_t own = board->own_offset();
+        const std::uint64_t own = own_offset = board->own_offset();
         node.wire->send(&own, sizeof own);
         const Bytes other = node.wire->receive();
         std::memcpy(&offsets[static_cast<std::size_t>(1 - rank)], other.data(), sizeof own);
@@ -81,8 +81,17 @@ class Member {
     }
     [[nodiscard]] Node& node() noexcept { return _node; }
 
+    /// The words of this member's own part of the board, as far as the first pages go.
+    [[nodiscard]] std::span<std::uint64_t> own_words() const {
+        constexpr std::size_t kBytes = 16384;
+        std::byte* const part = _node.segment->map(own_offset, kBytes);
+        require(part != nullptr, "the board cannot be mapped");
+        return {reinterpret_cast<std::uint64_t*>(part), kBytes / sizeof(std::uint64_t)};
+    }
+
     const int rank;
     std::string notes;
+    std::uint64_t own_offset = 0;
     Engine engine;
     std::shared_ptr<Team> team;
 
@@ -316,6 +325,78 @@ SCENARIO(the_other_is_killed) {
         });
 }
 
+/// The other one writes over its part of the board, and does not come, or has come. Agreed collectives, since those are
+/// done whether a GPU is busy or not.
+SCENARIO(the_board_is_overwritten) {
+    const bool votes = arguments.at(1) == "voted";
+    return both(arguments, [&](Node& node) {
+        Member side(node, "* : all");
+        Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
+        Arguments call = side.allreduce(send, receive, 1000);
+        call.compulsory = true;
+        static_cast<void>(side.run(call, "a collective in peace"));
+        meet(*node.wire);
+        const auto find_out = [](Round& round) {
+            std::string said = "succeeded";
+            try {
+                wait_until([&] { return round.advance(); }, "a failure");
+            } catch (const Error& error) {
+                said = error.what();
+            }
+            require(said.find("was overwritten") != std::string::npos, said);
+        };
+        const std::span<std::uint64_t> words = side.own_words();
+        if (!votes) {
+            constexpr std::ptrdiff_t kHead = 16;  // who has left is counted there
+            if (side.rank == 1) std::fill(words.begin() + kHead, words.end(), 1000);
+            meet(*node.wire);
+            if (side.rank == 0) find_out(*side.team->begin(call));
+            meet(*node.wire);
+            return;
+        }
+        // Parts that lie where there is nothing.
+        constexpr std::uint64_t kPart = 1504, kMark = 496;
+        const std::array<std::uint64_t, 2> offsets{kMark, kMark + kPart}, bytes{kPart, kPart};
+        call.kind = coll::Kind::alltoall;
+        call.code = 0;
+        call.varying = true;
+        call.bytes = kPart;
+        call.bytes_from = bytes;
+        call.send_offsets = call.receive_offsets = offsets;
+        const auto round = side.team->begin(call);
+        if (side.rank == 1) {
+            wait_until([&] { return round->advance() || std::count(words.begin(), words.end(), kMark) == 2; },
+                       "the own vote");
+            std::replace(words.begin(), words.end(), kMark, ~std::uint64_t{0} - 100);
+        }
+        meet(*node.wire);
+        find_out(*round);
+        meet(*node.wire);
+    });
+}
+
+/// Members take turns with the library. Whoever has its turn is no more.
+SCENARIO(the_turn_of_nobody) {
+    const std::string file = arguments.at(0) == "cuda" ? "libnccl.so.2" : "librccl.so.1";
+    setenv("AWAKEN_CCL", (std::string(AWAKEN_EMULATOR_DIRECTORY) + "/" + file).c_str(), 1);
+    return both(arguments, [&](Node& node) {
+        Member side(node, "allreduce : ccl");
+        if (side.rank == 0) node.segment->token().store(1000);
+        Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
+        send.write(numbers(1000, 1));
+        Arguments call = side.allreduce(send, receive, 1000);
+        call.compulsory = true;
+        for (int use = 1; use <= 3; ++use) {
+            const auto round = side.run(call, "a reduction");
+            require(use < 3 || round->algorithm() == Algorithm::ccl, "not done by the library");
+            require(receive.read() == numbers(1000, 2), "a wrong sum");
+        }
+        meet(*node.wire);
+        require(node.segment->token().load() == 0, "somebody has still its turn");
+        meet(*node.wire);
+    });
+}
+
 /// NCCL's double: made at the third use, by all or by none.
 SCENARIO(library) {
     const bool fails = arguments.at(1) == "fails";
@@ -373,6 +454,13 @@ TEST_P(TeamTest, AFailedKernelIsEverybodysError) {
 TEST_P(TeamTest, ADeadMemberIsNoticed) {
     run("the_other_is_killed", "absent");
     run("the_other_is_killed", "voted");
+}
+TEST_P(TeamTest, AnOverwrittenBoardIsAnError) {
+    run("the_board_is_overwritten", "absent");
+    run("the_board_is_overwritten", "voted");
+}
+TEST_P(TeamTest, TheTurnOfNobodyIsTaken) {
+    run("the_turn_of_nobody");
 }
 TEST_P(TeamTest, TheLibraryIsUsedByAllOrByNone) {
     run("library", "works");

@@ -1,0 +1,38 @@
+// What the MPI knows of failed processes and revoked communicators: the extension User Level Failure Mitigation (ULFM).
+#pragma once
+
+#include "base/error.h"
+#include "mpi/native.h"
+
+namespace awaken::AWAKEN_ABI {
+
+/// Headers need not declare the extension: its functions are found by name, its constants are the ABI's.
+class FaultTolerance {
+  public:
+    void load(const loader::Binding& binding);
+    /// MPI is up: asks whether the job was started with it.
+    void mpi_started(const Native& native);
+
+    /// Communicators may be revoked, and calls that need a failed process return.
+    [[nodiscard]] bool active() const noexcept { return _active.load(std::memory_order_relaxed); }
+    [[nodiscard]] bool is_revoked(MPI_Comm communicator) const;
+    /// For all its members. Of a communicator of the layer's own.
+    void revoke(MPI_Comm communicator) const;
+
+    /// What calls on a revoked communicator fail with.
+    [[nodiscard]] static Error revocation();
+    /// Throws that.
+    void refuse_revoked(MPI_Comm communicator) const;
+
+    /// The error class for this kind of error; MPI_ERR_OTHER where the MPI has none.
+    [[nodiscard]] int class_of(const Error& error) const noexcept;
+
+  private:
+    int (*_is_revoked)(MPI_Comm, int*) = nullptr;
+    int (*_revoke)(MPI_Comm) = nullptr;
+    int _failed_process_class = MPI_ERR_OTHER, _revoked_class = MPI_ERR_OTHER;
+    int _attribute = MPI_KEYVAL_INVALID;
+    std::atomic<bool> _active{false};
+};
+
+}  // namespace awaken::AWAKEN_ABI
