@@ -963,7 +963,7 @@ void Round::start_work() {
         return;
     }
     std::vector<Engine::Fold> folds;
-    const auto address = [this](const Place& place, const std::uint64_t bytes) {
+    const auto number_of = [this](const Place& place, const std::uint64_t bytes) {
         return reinterpret_cast<std::uint64_t>(address_of(place, bytes));
     };
     for (const Combination& combination : _plan.combinations) {
@@ -971,11 +971,11 @@ void Round::start_work() {
         std::uint64_t bits = 0;
         const std::uint64_t bytes = combination.elements * shape.element_bytes;
         for (unsigned i = 0; i < combination.source_count; ++i) {
-            fold.sources.push_back(address(combination.sources[i], bytes));
+            fold.sources.push_back(number_of(combination.sources[i], bytes));
             bits |= fold.sources.back();
         }
         for (unsigned i = 0; i < combination.target_count; ++i) {
-            fold.targets.push_back(address(combination.targets[i], bytes));
+            fold.targets.push_back(number_of(combination.targets[i], bytes));
             bits |= fold.targets.back();
         }
         fold.elements = combination.elements;
@@ -1004,7 +1004,7 @@ void Round::start_work() {
     std::vector<Engine::Copy> copies;
     copies.reserve(_plan.moves.size());
     for (const Move& move : _plan.moves) {
-        copies.push_back({address(move.target, move.bytes), address(move.source, move.bytes), move.bytes});
+        copies.push_back({number_of(move.target, move.bytes), number_of(move.source, move.bytes), move.bytes});
     }
     start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
         const bool overlaps = _arguments.compulsory;  // the call has returned

@@ -13,8 +13,8 @@ namespace awaken::transfer {
 
 namespace {
 
-constexpr std::size_t kSmallest = std::size_t{64} << 10;
-constexpr std::size_t kLargest = ~(~std::size_t{0} >> 1);  // power of two
+constexpr std::size_t kSmallestLanding = std::size_t{64} << 10;
+constexpr std::size_t kLargestLanding = ~(~std::size_t{0} >> 1);  // power of two
 /// Written memory up to this size stays with a free region.
 constexpr std::size_t kKept = std::size_t{256} << 10;
 /// Free regions of one size that are kept: as many as a program that posts its receives in windows has under way.
@@ -51,7 +51,8 @@ LandingPool::~LandingPool() {
 
 Landing LandingPool::acquire(const std::size_t bytes) {
     // What no power of two holds is refused by the system, like anything else that is too large.
-    const std::size_t capacity = bytes > kLargest ? bytes : std::bit_ceil(bytes < kSmallest ? kSmallest : bytes);
+    const std::size_t capacity =
+        bytes > kLargestLanding ? bytes : std::bit_ceil(bytes < kSmallestLanding ? kSmallestLanding : bytes);
     Landing landing;
     landing._capacity = capacity;
     {
