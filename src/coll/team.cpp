@@ -719,9 +719,6 @@ bool Round::wants_ccl() {
 
 /// The round is ours for certain.
 void Round::take_part() {
-    if (_decision == Decision::ours) {
-        return;
-    }
     _decision = Decision::ours;
     {
         const std::scoped_lock lock(_team._mutex);
@@ -797,9 +794,6 @@ void Round::go_on_with_kernels() {
     Board& board = *team._board;
     _reached.resize(static_cast<std::size_t>(board.members()));
     if (must_map_all()) {
-        if (_arguments.compulsory) {
-            take_part();  // there is no other way: later collectives need not wait until this one can map memory
-        }
         bool ok = true;
         _busy = false;
         for (int member = 0; member < board.members() && ok; ++member) {

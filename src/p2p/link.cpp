@@ -373,7 +373,7 @@ bool Link::ship_copy(Shipment& shipment) {
             note_once("no exported device memory left for a copy of a message");
             return false;
         }
-        keep_house();
+        watch_copy(shipment);
         Location location = shipment._block.location();
         if (shipment._peer == _own) {
             location.kind = Location::Kind::own;
@@ -628,14 +628,27 @@ bool Link::pump_left() noexcept {
     return !_left.empty();
 }
 
-void Link::sweep() noexcept {
-    std::vector<std::shared_ptr<Shipment>> over, unreadable;
+void Link::watch_copy(Shipment& shipment) {
     {
         const std::scoped_lock lock(_mutex);
-        for (std::size_t i = 0; i < _lingering.size();) {
-            if (_outbox.state(_lingering[i]->_ticket) == OfferState::refused) {
-                unreadable.push_back(_lingering[i]);
+        _exported_copies.push_back(shipment.weak_from_this());
+    }
+    keep_house();
+}
+
+void Link::sweep() noexcept {
+    std::vector<std::shared_ptr<Shipment>> over, copies;
+    {
+        const std::scoped_lock lock(_mutex);
+        std::erase_if(_exported_copies, [&](const std::weak_ptr<Shipment>& copy) {
+            std::shared_ptr<Shipment> shipment = copy.lock();
+            const bool gone = shipment == nullptr || shipment->is_over();
+            if (shipment != nullptr) {
+                copies.push_back(std::move(shipment));  // the last one to hold it lets go without the lock
             }
+            return gone;
+        });
+        for (std::size_t i = 0; i < _lingering.size();) {
             if (_lingering[i]->is_over()) {
                 over.push_back(std::move(_lingering[i]));
                 _lingering[i] = std::move(_lingering.back());
@@ -648,7 +661,7 @@ void Link::sweep() noexcept {
     for (const std::shared_ptr<Shipment>& shipment : over) {
         shipment->give_back();
     }
-    for (const std::shared_ptr<Shipment>& shipment : unreadable) {
+    for (const std::shared_ptr<Shipment>& shipment : copies) {
         shipment->serve_refused_copy();
     }
 }

@@ -396,6 +396,9 @@ class Link {
     /// Memory of the segment that stays mapped: the peer's small messages and rings.
     [[nodiscard]] SharedMapping lasting_mapping(int peer, std::uint64_t offset, std::size_t bytes, bool is_ring);
     void keep_house();
+    /// The shipment has a copy in exported memory, which its receiver may refuse when nobody looks at the shipment: it
+    /// may have gone on, or wait for a message of the receiver's.
+    void watch_copy(Shipment& shipment);
     void forget(SharedMapping& mapping) noexcept;
     void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     [[nodiscard]] int any_device() const noexcept;
@@ -433,6 +436,7 @@ class Link {
     bool _plate_tried = false;
     std::vector<std::string> _noted;
     std::vector<std::shared_ptr<Shipment>> _lingering;
+    std::vector<std::weak_ptr<Shipment>> _exported_copies;
     /// Left by their calls, and waiting for nothing but their receivers, which may yet refuse them.
     std::vector<std::shared_ptr<Shipment>> _left;
     static constexpr std::size_t kLeftEnough = 64;

@@ -305,7 +305,7 @@ void Shipment::start_copying_out() {
     if (_info.kind == gpu::MemoryKind::device && _ring == nullptr && (to_oneself || _link.is_readable(_peer))) {
         _block = _link._exported.acquire(_info.device, _bytes);
         if (_block) {
-            _link.keep_house();
+            _link.watch_copy(*this);
             _copy_location = _block.location();
             if (to_oneself) {
                 _copy_location.kind = Location::Kind::own;
@@ -383,7 +383,8 @@ bool Shipment::start_serving() {
 
 void Shipment::serve_refused_copy() noexcept {
     const std::scoped_lock lock(_mutex);
-    if (_serving || !_block || _link._outbox.state(_ticket) != OfferState::refused) {
+    const bool is_whole = _free.load(std::memory_order_relaxed) && static_cast<bool>(_block);
+    if (_serving || !is_whole || _link._outbox.state(_ticket) != OfferState::refused) {
         return;
     }
     try {

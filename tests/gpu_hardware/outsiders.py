@@ -21,12 +21,14 @@ import measure
 
 # What it stands for, the program below build/release/tests/ranks/{mpi} with its arguments, settings.
 Case = tuple[str, str, dict[str, str]]
+# Behind others these may wait for the GPU, see tests/test_busy_device.py.
+LATER = "--except=persistent --except=iallreduce"
 CASES: tuple[Case, ...] = (
-    ("a stream is busy until the MPI call is over", "busy_device --mix=device", {}),
-    ("so it is, and memory goes through a ring", "busy_device --mix=device", {"AWAKEN_PATH": "ring"}),
+    ("a stream is busy until the MPI call is over", f"busy_device --mix=device {LATER}", {}),
+    ("so it is, and memory goes through a ring", f"busy_device --mix=device {LATER}", {"AWAKEN_PATH": "ring"}),
     *(
         (f"first call of the process beside a busy stream: {name}", f"busy_device --mix=device --filter={name}", {})
-        for name in ("exchanges", "strided", "new_memory", "allreduce", "window")
+        for name in ("exchanges", "strided", "new_memory", "allreduce", "window", "persistent", "iallreduce")
     ),
     ("MPI in a function that a stream calls", "lifecycle host-functions", {}),
     ("the program says late which devices it sees", "lifecycle late-visible", {}),

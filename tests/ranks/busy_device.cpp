@@ -2,7 +2,7 @@
 // that stays, a function that waits for what the program does next. None of them may wait for it.
 //
 // A case that waits hangs, and the watch-dog names it. Drivers wait for all work of a device in calls that free, unmap,
-// unregister or load; under AWAKEN_EMULATE_BUSY=error those fail on the emulated ones, and are named.
+// unregister or load; AWAKEN_EMULATE_BUSY=error names those on the emulated ones, the program's own too.
 #include "steps.h"
 
 using namespace ranks;
@@ -119,7 +119,7 @@ void new_memory(Run& run) {
 
 /// A receiver that has a message's header waits for its bytes; the MPI below must go on with other messages meanwhile,
 /// since the one that the bytes wait for may be among them. For AWAKEN_PATH=ring, where a send returns although the
-/// default stream that its bytes come from is busy.
+/// default stream that its bytes come from is busy (on CUDA).
 void other_messages_go_on(Run& run) {
     constexpr int kOthers = 200;
     std::byte* const large = run.input(bytes_of(kLarge));
@@ -213,7 +213,8 @@ void collective(Run& run, const Named& named) {
 }
 
 /// The root's buffer is new in each round, and lies where the last one was. A nonblocking collective that the ranks
-/// have agreed to do by their GPUs may wait for one that has to map what it cannot map now; later collectives do not.
+/// have agreed to do by their GPUs may wait for one that has to map what it cannot map now; later collectives wait with
+/// it.
 void new_memory_in_collectives(Run& run) {
     const bool root = run.rank == 0;
     double* const kept = run.values<double>(kLarge);
@@ -228,7 +229,6 @@ void new_memory_in_collectives(Run& run) {
         if (round + 1 == kRounds) {
             MPI_Request request = MPI_REQUEST_NULL;
             OK(MPI_Iallreduce(mine, sum, kLarge, MPI_DOUBLE, MPI_MAX, run.comm, &request));
-            OK(MPI_Barrier(run.comm));
             busy.end();
             OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         }
