@@ -28,7 +28,7 @@ CASES: tuple[Case, ...] = (
     ("so it is, and memory goes through a ring", f"busy_device --mix=device {LATER}", {"AWAKEN_PATH": "ring"}),
     *(
         (f"first call of the process beside a busy stream: {name}", f"busy_device --mix=device --filter={name}", {})
-        for name in ("exchanges", "strided", "new_memory", "allreduce", "window", "persistent", "iallreduce")
+        for name in ("exchanges", "strided", "new_memory", "allreduce", "window", "iallreduce")
     ),
     ("MPI in a function that a stream calls", "lifecycle host-functions", {}),
     ("the program says late which devices it sees", "lifecycle late-visible", {}),
