@@ -86,9 +86,12 @@ void Link::reclaim() noexcept {
 }
 
 void Link::trim_idle(const std::chrono::steady_clock::time_point now) noexcept {
-    if (!_runtime.is_idle(-1)) {
-        return;  // to unregister them would wait for the GPU
-    }
+    const auto is_idle_ring = [now](const Ring& ring) {
+        return !ring.in_use && ring.memory.base != nullptr && now - ring.memory.used > kIdle;
+    };
+    const auto is_used = [now](const SharedMapping& mapping) {
+        return mapping.held.use_count() > 1 || now - mapping.used <= kIdle;
+    };
     std::vector<SharedMapping> idle;
     std::size_t own = 0;
     {
@@ -96,17 +99,22 @@ void Link::trim_idle(const std::chrono::steady_clock::time_point now) noexcept {
         if (_shut_down) {
             return;
         }
+        // The GPU is not asked for nothing. To unregister what is registered would wait for it.
+        const bool some = std::any_of(_rings.begin(), _rings.end(), is_idle_ring) ||
+                          std::any_of(_peers.begin(), _peers.end(), [&](const Peer& peer) {
+                              return !std::all_of(peer.mappings.begin(), peer.mappings.end(), is_used);
+                          });
+        if (some && !_runtime.is_idle(-1)) {
+            return;
+        }
         for (Ring& ring : _rings) {
-            if (!ring.in_use && ring.memory.base != nullptr && now - ring.memory.used > kIdle) {
+            if (is_idle_ring(ring)) {
                 idle.push_back(std::exchange(ring.memory, {}));
             }
         }
         own = idle.size();
         for (Peer& peer : _peers) {
-            const auto first_idle =
-                std::partition(peer.mappings.begin(), peer.mappings.end(), [now](const SharedMapping& mapping) {
-                    return mapping.held.use_count() > 1 || now - mapping.used <= kIdle;
-                });
+            const auto first_idle = std::partition(peer.mappings.begin(), peer.mappings.end(), is_used);
             idle.insert(idle.end(), std::make_move_iterator(first_idle), std::make_move_iterator(peer.mappings.end()));
             peer.mappings.erase(first_idle, peer.mappings.end());
         }
