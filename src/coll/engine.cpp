@@ -510,8 +510,8 @@ void Engine::retire(std::unique_ptr<Board> board) noexcept {
     if (_shut_down) {
         return;
     }
+    // Whoever lets go of a team last may be a thread of ours, which must not unregister memory: the next team does.
     _retired.push_back(std::move(board));
-    give_up_retired();
 }
 
 void Engine::give_up_retired(const std::chrono::microseconds patience) noexcept {

@@ -331,7 +331,7 @@ class Hip final : public VendorRuntime {
     bool is_idle(int device, std::chrono::microseconds patience) noexcept override {
         if (device < 0) {
             for (int each = 0; each < _devices; ++each) {
-                if ((_used.load(std::memory_order_relaxed) >> each & 1) != 0 && !is_idle(each, patience)) {
+                if ((_used.load(std::memory_order_relaxed) >> (each % 64) & 1) != 0 && !is_idle(each, patience)) {
                     return false;
                 }
             }

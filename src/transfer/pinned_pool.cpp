@@ -234,7 +234,7 @@ void PinnedPool::give_back(StagingBlock& block) noexcept {
         _free[block._capacity].push_back(block._data);
         _free_pinned_bytes += block._capacity;
     } catch (const std::bad_alloc&) {
-        if (_runtime != nullptr) (void)_runtime->free_pinned(block._data).ok();
+        if (_runtime != nullptr) _runtime->free_pinned_when_idle(block._data);
         _statistics.pinned_bytes -= block._capacity;
     }
 }
