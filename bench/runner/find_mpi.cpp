@@ -137,7 +137,7 @@ std::string path_of(void* const handle) {
     return map->l_name;
 }
 
-/// The rules of src/entry/loader.cpp, which must come to the same answer.
+/// The rules of src/loader/loader.cpp, which must come to the same answer.
 std::string recognise_abi(void* const handle, const std::string& path, const std::string& version) {
     const auto has = [handle](const char* const symbol) { return dlsym(handle, symbol) != nullptr; };
     if (has("ompi_mpi_comm_world")) {

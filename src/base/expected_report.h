@@ -1,5 +1,5 @@
 // A report that was asked for and does not come, since the program never gets to MPI_Finalize, is missed with a word:
-// src/entry/missing_report.cpp says why there is none when the process ends.
+// src/loader/missing_report.cpp says why there is none when the process ends.
 #pragma once
 
 namespace awaken {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpu/gpu.h"
+#include "base/gpu_choice.h"
 
 namespace awaken {
 

@@ -18,7 +18,8 @@ class Call {
         _outer = current;
         current = this;
         Layer& owner = layer();
-        owner.neighbours.settle_readiness();
+        owner.receive_readiness.settle();
+        owner.node_peers.look_at_network();
         if (owner.observed) {
             _started_ns = trace::now_ns();
         }

@@ -10,19 +10,23 @@
 
 #include "base/error.h"
 #include "base/settings.h"
-#include "call/attached_buffers.h"
-#include "call/neighbours.h"
-#include "call/quietly.h"
+#include "call/communicators.h"
+#include "call/native_gpu_support.h"
+#include "call/node_peers.h"
 #include "call/rank_trace.h"
+#include "call/receive_readiness.h"
 #include "call/requests.h"
+#include "call/scoped_errors_return.h"
 #include "call/split_accesses.h"
+#include "coll/device/choices.h"
 #include "gpu/gpu.h"
 #include "mpi/datatypes.h"
 #include "mpi/fault_tolerance.h"
 #include "mpi/native.h"
 #include "report/report.h"
+#include "transfer/attached_buffers.h"
+#include "transfer/bounce_buffer.h"
 #include "transfer/copier.h"
-#include "transfer/landing.h"
 #include "transfer/packer.h"
 #include "transfer/pinned_pool.h"
 #include "transfer/process_memory.h"
@@ -54,10 +58,19 @@ class Layer {
     MatchedMessages matched;
     AttachedBuffers attached_buffers;
     SplitAccesses split_accesses;
-    Neighbours neighbours;
+    coll::Choices collectives;
+    Communicators communicators;
+    ReceiveReadiness receive_readiness;
+    NodePeers node_peers;
+    NativeGpuSupport native_gpu;
     report::Ledger ledger;
     RankTrace trace;
 
+    /// The same as gpu(), without looking for one; null as long as none was found.
+    [[nodiscard]] gpu::Runtime* known_gpu() const noexcept { return _gpu.load(std::memory_order_acquire); }
+    /// Of this process in MPI_COMM_WORLD; -1 and 0 where there is none.
+    [[nodiscard]] int world_rank() const noexcept { return _rank; }
+    [[nodiscard]] int world_size() const noexcept { return _size; }
     /// The GPU runtime that the program uses; the none runtime as long as it has loaded no other.
     [[nodiscard]] gpu::Runtime& gpu() {
         gpu::Runtime* const known = _gpu.load(std::memory_order_acquire);
@@ -67,9 +80,6 @@ class Layer {
     [[nodiscard]] transfer::Copier& copier();
     /// Packing by that GPU.
     [[nodiscard]] transfer::Packer& packer();
-
-    /// Whether the MPI takes device memory by itself. Asked for when MPI is up and a GPU was found; looked into once.
-    [[nodiscard]] bool mpi_takes_device_memory() { return native_gpu_support().works; }
 
     /// There are messages that go on only in calls of this process's: see call/waiting.h.
     [[nodiscard]] bool owes_chunks() const noexcept;
@@ -92,20 +102,11 @@ class Layer {
     [[nodiscard]] int error_code(int error_class, const Error& error);
 
   private:
-    struct NativeGpuSupport {
-        bool works = false;
-        std::string who_says;  ///< "yes: `awaken doctor` tried it (...)", for the report
-    };
     [[nodiscard]] gpu::Runtime& look_for_gpu();
-    [[nodiscard]] const NativeGpuSupport& native_gpu_support();
-    [[nodiscard]] NativeGpuSupport find_native_gpu_support();
-    void write_report(bool world_model);
-    [[nodiscard]] report::Identity identity() const;
 
     std::atomic<gpu::Runtime*> _gpu{nullptr};
     std::atomic<bool> _several_threads{false};
-    std::once_flag _packer_once, _copier_once, _native_gpu_once;
-    NativeGpuSupport _native_gpu;
+    std::once_flag _packer_once, _copier_once;
     std::unique_ptr<transfer::Packer> _packer;
     std::unique_ptr<transfer::Copier> _copier;
     std::mutex _mutex;

@@ -42,7 +42,7 @@ void WaitLoop::turn() {
     if (++_turns % _others == 0) {
         owner.requests.advance_exchanges();
     } else {
-        owner.neighbours.look_at_network();  // or a sender takes this process for one that waits in the MPI
+        owner.node_peers.look_at_network();  // or a sender takes this process for one that waits in the MPI
     }
     constexpr unsigned kEager = 2000, kBetween = 16;
     if (_turns <= kEager) {

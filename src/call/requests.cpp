@@ -213,7 +213,7 @@ void Operation::complete(MPI_Status& status, int& error) {
     }
     if (unprepared) {
         unprepared = false;
-        layer().neighbours.ended_unprepared();
+        layer().receive_readiness.ended_unprepared();
     }
     store(status, error);
     const std::scoped_lock lock(mutex);
@@ -293,7 +293,7 @@ UnderWay::iterator Requests::in_turn(UnderWay::iterator& next) {
 }
 
 void Requests::advance_exchanges() {
-    layer().neighbours.look_at_network();
+    layer().node_peers.look_at_network();
     if (!any_exchanges()) {
         return;
     }

@@ -2,9 +2,9 @@
 //
 // Most of what a process has under way goes on without it: by GPUs, by a thread that makes no MPI calls, by the MPI.
 // Only a large message to another node does not, whose chunks are taken from the GPU and given to the MPI one after the
-// other (p2p/network.h). A thread that waits in the layer sends them meanwhile. One that is about to wait in the MPI
-// itself, where the receiver may be waiting for it in turn, hands all of them over first, and as long as any thread may
-// be there, new messages are handed over at once.
+// other (internode/network.h). A thread that waits in the layer sends them meanwhile. One that is about to wait in the
+// MPI itself, where the receiver may be waiting for it in turn, hands all of them over first, and as long as any thread
+// may be there, new messages are handed over at once.
 #pragma once
 
 #include <cstdint>
@@ -150,7 +150,7 @@ class WaitingCall {
         if (where == Waits::nowhere) {
             return;
         }
-        owner.neighbours.settle_sources();
+        owner.node_peers.settle_sources();
         if (where == Waits::polls && owner.moves_chunks()) {
             owner.requests.advance_exchanges();
         }
@@ -166,8 +166,8 @@ class WaitingCall {
             _owner.requests.leave_waiting();
         }
         if (waits()) {
-            // Whoever has asked meanwhile where this process is (p2p/whereabouts.h) is to know that it is back.
-            _owner.neighbours.look_at_network();
+            // Whoever has asked meanwhile where this process is (protocol/reachability.h) is to know that it is back.
+            _owner.node_peers.look_at_network();
         }
     }
     WaitingCall(const WaitingCall&) = delete;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "coll/selection.h"
+#include "coll/device/selection.h"
 #include "transfer/tuning.h"
 #include "tuning_file.h"
 

@@ -6,15 +6,17 @@
 #include <numeric>
 
 #include "call/call.h"
+#include "call/services.h"
 #include "call/stage.h"
 #include "coll/arguments.h"
-#include "coll/as_messages.h"
-#include "coll/in_chunks.h"
-#include "coll/levels.h"
+#include "coll/collective_comm.h"
+#include "coll/hierarchical.h"
 #include "coll/on_node.h"
+#include "coll/pipelined.h"
+#include "coll/point_to_point.h"
 #include "coll/reduce_local.h"
 #include "coll/run.h"
-#include "entry/services.h"
+#include "mpi/kernel_code.h"
 #include "rma/window.h"
 
 namespace awaken::AWAKEN_ABI {
@@ -810,7 +812,7 @@ struct Reduce {
                     chunks.writes(receive_buffer);
                     chunks.keep_apart();
                 }
-                const std::uint32_t code = kernel_code(op, type);
+                const std::uint32_t code = kernel_code(layer().real, op, type);
                 InChunks::Means means{.kind = Kind::reduce, .code = code, .levels = code != 0 && group.has(root)};
                 if (group.has(root)) {
                     means.library = LibraryCall{.kind = Kind::reduce,
@@ -903,7 +905,7 @@ struct ReduceAll {
                 }
                 InChunks::Means means;
                 if constexpr (function == Function::Allreduce || function == Function::Allreduce_c) {
-                    const std::uint32_t code = kernel_code(op, type);
+                    const std::uint32_t code = kernel_code(layer().real, op, type);
                     means = {.kind = Kind::allreduce,
                              .code = code,
                              .levels = code != 0,
@@ -1048,7 +1050,7 @@ struct ReduceScatterBlock {
                 chunks.reads_blocks(send_buffer == MPI_IN_PLACE ? receive_buffer : send_buffer);
                 chunks.writes(receive_buffer);
                 chunks.keep_apart();
-                const std::uint32_t code = kernel_code(op, type);
+                const std::uint32_t code = kernel_code(layer().real, op, type);
                 InChunks::Means means{.kind = Kind::reduce_scatter, .code = code};
                 if (send_buffer != MPI_IN_PLACE) {  // the library has the result elsewhere then
                     means.library = LibraryCall{.kind = Kind::reduce_scatter,
@@ -1095,10 +1097,7 @@ struct ReduceLocal {
 class InLevels {
   public:
     InLevels(Call& call, const MPI_Comm comm, const std::int64_t bytes)
-        : levels(*layer().neighbours.levels_of(comm)),
-          _call(call),
-          _communicator(comm),
-          _bytes(call.accounted_bytes() + bytes) {}
+        : levels(*levels_of(comm)), _call(call), _communicator(comm), _bytes(call.accounted_bytes() + bytes) {}
     ~InLevels() {
         // Errors, those that are thrown too, belong to the program's communicator.
         _call.on(_communicator);
@@ -1147,8 +1146,7 @@ class InLevels {
 
 /// Whether the root is in a column, as not all members are where nodes are of different sizes.
 bool can_broadcast_in_levels(const std::int64_t bytes, const int root, const MPI_Comm comm) {
-    return bytes <= std::numeric_limits<int>::max() &&
-           layer().neighbours.levels_of(comm)->place_of(root).in_column >= 0;
+    return bytes <= std::numeric_limits<int>::max() && levels_of(comm)->place_of(root).in_column >= 0;
 }
 
 /// First in the root's column, then on each node.
@@ -1197,7 +1195,7 @@ class Shares {
         gpu::Runtime& runtime = layer().gpu();
         gpu::PointerInfo info;
         runtime.classify({&like, 1}, &info);
-        if (p2p::Link* const link = layer().neighbours.link(); link != nullptr && info.device >= 0) {
+        if (p2p::Link* const link = layer().node_peers.link(); link != nullptr && info.device >= 0) {
             _exported = link->exported().acquire(info.device, bytes);
         }
         if (!_exported) {

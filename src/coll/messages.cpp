@@ -7,7 +7,7 @@ namespace awaken::AWAKEN_ABI {
 Messages::Messages(Call& call, const MPI_Comm comm, const MPI_Comm program, const Errors errors,
                    const std::size_t receives, const std::size_t sends)
     : _call(call), _comm(comm), _program(program), _errors(errors) {
-    _unprepared.emplace(layer().neighbours);
+    _unprepared.emplace(layer().receive_readiness);
     _incoming.reserve(receives);
     _outgoing.reserve(sends);
 }

@@ -10,7 +10,7 @@
 #include "call/call.h"
 #include "call/requests.h"
 #include "coll/own_communicator.h"
-#include "p2p/wire.h"
+#include "p2p/operations.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -75,7 +75,7 @@ class Messages final : public Exchange {
     const MPI_Comm _comm, _program;
     const Errors _errors;
     bool _revoked = false;
-    std::optional<Neighbours::Unprepared> _unprepared;
+    std::optional<ReceiveReadiness::Unprepared> _unprepared;
     std::vector<Incoming> _incoming;
     std::vector<Outgoing> _outgoing;
     std::optional<Error> _failure;

@@ -7,11 +7,12 @@
 #include <tuple>
 
 #include "call/call.h"
+#include "call/services.h"
 #include "call/stage.h"
 #include "coll/arguments.h"
-#include "coll/edges.h"
+#include "coll/collective_comm.h"
 #include "coll/run.h"
-#include "entry/services.h"
+#include "coll/topology_neighbours.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -71,8 +72,8 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
     constexpr std::size_t kBlocking = 0, kNonblocking = 1;
     if constexpr (sizeof...(Tail) <= kNonblocking) {
         Layer& owner = layer();
-        const Edges* const edges = owner.neighbours.edges_of(
-            comm, sizeof...(Tail) == kBlocking ? Neighbours::EdgeUse::blocking : Neighbours::EdgeUse::nonblocking);
+        const Edges* const edges = edges_of(comm, sizeof...(Tail) == kBlocking ? CollectiveComm::EdgeUse::blocking
+                                                                               : CollectiveComm::EdgeUse::nonblocking);
         if (edges == nullptr) {
             return std::nullopt;
         }
@@ -281,7 +282,7 @@ struct MakeTopology {
         const int error = below<function>()(arguments...);
         MPI_Comm* const made = std::get<sizeof...(Arguments) - 1>(std::tuple(arguments...));
         if (error == MPI_SUCCESS && *made != MPI_COMM_NULL) {
-            static_cast<void>(layer().neighbours.edges_of(*made, Neighbours::EdgeUse::making));
+            static_cast<void>(edges_of(*made, CollectiveComm::EdgeUse::making));
         }
         return error;
     }

@@ -8,21 +8,19 @@
 
 #include "call/call.h"
 #include "call/stage.h"
-#include "coll/team.h"
+#include "coll/collective_comm.h"
+#include "coll/device/node_comm.h"
 
 namespace awaken::AWAKEN_ABI {
-
-/// The code of the kernels for this reduction (see kernels::code_of); 0 when there are none.
-[[nodiscard]] std::uint32_t kernel_code(MPI_Op op, MPI_Datatype type);
 
 /// One collective call. Where there is a team, every member goes through this with its own arguments, whatever they
 /// are: nobody can know by itself what the others pass.
 class OnNode {
   public:
     /// The tail is what the forms of a collective differ in, see run.h.
-    OnNode(Call& call, MPI_Comm comm, coll::Kind kind) : OnNode(call, comm, kind, layer().neighbours.team_of(comm)) {}
+    OnNode(Call& call, MPI_Comm comm, coll::Kind kind) : OnNode(call, comm, kind, team_of(comm)) {}
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, const MPI_Request*)
-        : OnNode(call, comm, kind, layer().neighbours.known_team_of(comm)) {
+        : OnNode(call, comm, kind, known_team_of(comm)) {
         arguments.compulsory = _team != nullptr && _team->agreed(kind);
     }
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, MPI_Info, const MPI_Request*) : OnNode(call, comm, kind) {

@@ -3,6 +3,7 @@
 #include "call/stage.h"
 #include "coll/on_node.h"
 #include "gpu/kernels/codes.h"
+#include "mpi/kernel_code.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -40,11 +41,11 @@ struct Operand {
 bool reduce_on_gpu(Call& call, const void* const input, void* const inout, const std::int64_t count,
                    const MPI_Datatype type, const MPI_Op op) {
     Layer& owner = layer();
-    Engine* const engine = owner.neighbours.engine();
+    Engine* const engine = owner.node_peers.engine();
     if (engine == nullptr || count <= 0 || type == MPI_DATATYPE_NULL) {
         return false;
     }
-    const std::uint32_t code = kernel_code(op, type);
+    const std::uint32_t code = kernel_code(layer().real, op, type);
     if (code == 0) {
         return false;
     }

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "call/call.h"
+#include "call/services.h"
 #include "entry/install.h"
-#include "entry/services.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -30,7 +30,7 @@ void started(const bool world_model) {
     } else if (!owner.observed && (owner.settings.gpu == gpu::Choice::none || !gpu::driver_present())) {
         // No GPU can appear here: the program gets its MPI back, at the cost of a jump.
         loader::pass_everything_through(owner.binding);
-        if (owner.neighbours.has_network()) {
+        if (owner.node_peers.has_network()) {
             serve_what_needs_all();
         }
     }
@@ -39,7 +39,7 @@ void started(const bool world_model) {
 struct Init {
     template <Function function, class... Arguments>
     static int run(Call& call, Arguments... arguments) {
-        layer().neighbours.before_init();
+        layer().node_peers.before_init();
         const int error = below<function>()(arguments...);
         call.end_in_trace();
         if (error == MPI_SUCCESS) {
@@ -120,6 +120,13 @@ struct SessionFinalize {
     }
 };
 
+/// Whether device pointers of this vendor may be passed to MPI calls.
+bool serves(const gpu::Vendor vendor) {
+    const gpu::Vendor used = layer().gpu().vendor();
+    // Programs ask right after MPI_Init, before their first GPU call has loaded the runtime.
+    return used != gpu::Vendor::none ? used == vendor : gpu::expected_vendor() == vendor;
+}
+
 /// Adds the kinds of memory that may be passed to the info key by which MPI-4.1 programs ask (MPI-4.1, 12.4.3).
 struct GetInfo {
     template <Function function, class Handle>
@@ -185,12 +192,6 @@ int gpu_query_support(const int type, int* const is_supported) {
 }
 
 }  // namespace
-
-bool serves(const gpu::Vendor vendor) {
-    const gpu::Vendor used = layer().gpu().vendor();
-    // Programs ask right after MPI_Init, before their first GPU call has loaded the runtime.
-    return used != gpu::Vendor::none ? used == vendor : gpu::expected_vendor() == vendor;
-}
 
 Services environment_services() {
     return {

@@ -6,7 +6,8 @@
 #include <string>
 
 #include "call/layer.h"
-#include "entry/services.h"
+#include "call/services.h"
+#include "coll/collective_comm.h"
 
 extern char** environ;
 
@@ -21,6 +22,7 @@ void install(const loader::Binding& binding) {
     }
     // Left in place for the life of the process, see Layer.
     current_layer = new Layer(binding, std::move(settings));
+    current_layer->communicators.set_family(Communicators::Family::collectives, &CollectiveComm::make);
     const bool tracing = current_layer->tracing;
     if (tracing) {
         trace::Session::start(current_layer->settings.trace_folder, current_layer->settings.trace_limit_bytes);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "gpu/gpu.h"
-#include "report/report.h"
 
 namespace awaken::loader {
 struct Binding;
@@ -12,8 +11,6 @@ namespace awaken::AWAKEN_ABI {
 
 /// Builds the layer for the program's MPI and takes over the slots of the functions it serves.
 void install(const loader::Binding& binding);
-/// Whether device pointers of this vendor may be passed to MPI calls.
-[[nodiscard]] bool serves(gpu::Vendor vendor);
 [[nodiscard]] int unsupported_operation_code() noexcept;
 /// The GPU runtime in use, for the public API.
 [[nodiscard]] gpu::Runtime& gpu_in_use();

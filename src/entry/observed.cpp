@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "call/call.h"
-#include "entry/services.h"
+#include "call/services.h"
 
 namespace awaken::AWAKEN_ABI {
 

@@ -5,7 +5,7 @@
 // While calls are traced, observed.cpp has these functions with all others.
 
 #include "call/call.h"
-#include "entry/services.h"
+#include "call/services.h"
 
 namespace awaken::AWAKEN_ABI {
 

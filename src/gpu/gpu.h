@@ -28,6 +28,8 @@
 #include <string>
 #include <vector>
 
+#include "base/gpu_choice.h"
+
 namespace awaken::gpu {
 
 enum class Vendor : std::uint8_t { none, cuda, hip };
@@ -354,14 +356,6 @@ class Runtime {
 /// The vendor whose driver this machine has, judged by device nodes (or AWAKEN_EMULATE) without loading anything; none
 /// when there is none. For questions that programs ask before they have loaded a GPU runtime.
 [[nodiscard]] Vendor expected_vendor() noexcept;
-
-/// What the user asked for (AWAKEN_GPU).
-enum class Choice : std::uint8_t {
-    automatic,  ///< whatever the program has loaded
-    cuda,       ///< the CUDA driver, loaded by us if need be
-    hip,        ///< the HIP runtime, loaded by us if need be
-    none        ///< never look
-};
 
 /// True when this machine could have a GPU at all: a driver's device node exists, a GPU runtime is already loaded in
 /// this process, or the emulated driver was asked for (AWAKEN_EMULATE). When it is false and stays false, an MPI

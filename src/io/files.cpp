@@ -6,8 +6,8 @@
 
 #include "call/call.h"
 #include "call/requests.h"
+#include "call/services.h"
 #include "call/stage.h"
-#include "entry/services.h"
 
 namespace awaken::AWAKEN_ABI {
 

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "entry/loader.h"
+#include "loader/loader.h"
 
 #ifndef AWAKEN_ABI
 #error "compile the core with -DAWAKEN_ABI=mpich, openmpi or mpi5"

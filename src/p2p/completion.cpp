@@ -11,9 +11,9 @@
 
 #include "call/call.h"
 #include "call/progress.h"
-#include "entry/services.h"
-#include "p2p/looks.h"
-#include "p2p/wire.h"
+#include "call/services.h"
+#include "p2p/operations.h"
+#include "protocol/polling_order.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -23,7 +23,7 @@ namespace {
 class UnpreparedWatch {
   public:
     UnpreparedWatch(const int count, const MPI_Request* const requests) : _requests(requests) {
-        if (layer().neighbours.any_unprepared() && count > 0) {
+        if (layer().receive_readiness.any_unprepared() && count > 0) {
             _before.assign(requests, requests + count);
         }
     }
@@ -32,7 +32,7 @@ class UnpreparedWatch {
     ~UnpreparedWatch() {
         for (std::size_t i = 0; i < _before.size(); ++i) {
             if (_before[i] != MPI_REQUEST_NULL && _requests[i] == MPI_REQUEST_NULL) {
-                layer().neighbours.completed(_before[i]);
+                layer().receive_readiness.completed(_before[i]);
             }
         }
     }
@@ -91,7 +91,7 @@ class Carriers {
         const std::shared_ptr<Operation>& operation = _operations[i];
         return operation == nullptr || !operation->active || operation->advance(true);
     }
-    /// Advances the exchanges in the order of p2p/looks.h; true when all are over.
+    /// Advances the exchanges in the order of protocol/polling_order.h; true when all are over.
     [[nodiscard]] bool advance() {
         if (!_looks) {
             _looks.emplace(_operations.size());

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "call/call.h"
+#include "call/services.h"
 #include "call/stage.h"
-#include "entry/services.h"
 
 namespace awaken::AWAKEN_ABI {
 

@@ -13,9 +13,9 @@
 
 #include "call/call.h"
 #include "call/held_type.h"
+#include "call/services.h"
 #include "call/stage.h"
-#include "entry/services.h"
-#include "p2p/wire.h"
+#include "p2p/operations.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -66,12 +66,12 @@ struct PersistentInit {
             start.on(comm);
             std::optional<Departure> departure;
             std::optional<Arrival> arrival;
-            std::optional<Neighbours::Unprepared> unprepared;
+            std::optional<ReceiveReadiness::Unprepared> unprepared;
             Posted posted{};
             auto* const address = const_cast<void*>(static_cast<const void*>(buffer));
             constexpr bool kBuffered = function == Function::Bsend_init || function == Function::Bsend_init_c;
             if constexpr (receives) {
-                unprepared.emplace(layer().neighbours);
+                unprepared.emplace(layer().receive_readiness);
                 arrival.emplace(start);
                 posted = arrival->prepare(!unprepared->allowed(), address, count, held->get(), peer, comm);
             } else {
@@ -97,7 +97,7 @@ struct PersistentInit {
             }
             if (outcome != MPI_SUCCESS) {
                 if (std::exchange(own->unprepared, false)) {
-                    layer().neighbours.ended_unprepared();
+                    layer().receive_readiness.ended_unprepared();
                 }
                 return true;
             }
@@ -135,7 +135,7 @@ int start(Call& call, MPI_Request* const request, const std::shared_ptr<Operatio
     const int error = native_start(request);
     operation.active = error == MPI_SUCCESS;
     if (!operation.active && std::exchange(operation.unprepared, false)) {
-        layer().neighbours.ended_unprepared();
+        layer().receive_readiness.ended_unprepared();
     }
     return error;
 }

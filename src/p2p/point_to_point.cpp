@@ -11,9 +11,9 @@
 
 #include "call/call.h"
 #include "call/progress.h"
+#include "call/services.h"
 #include "call/stage.h"
-#include "entry/services.h"
-#include "p2p/wire.h"
+#include "p2p/operations.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -138,7 +138,7 @@ bool will_be_refused(const Posted& sent, const int destination, const int tag, c
     if (sent.count < 0 || sent.type == MPI_DATATYPE_NULL || tag < 0 || tag > largest_tag) {
         return true;
     }
-    return comm != MPI_COMM_NULL && destination != MPI_PROC_NULL && !layer().neighbours.has_rank(comm, destination);
+    return comm != MPI_COMM_NULL && destination != MPI_PROC_NULL && !layer().node_peers.has_rank(comm, destination);
 }
 
 /// Both halves of an exchange. Nothing is left of it when that fails.
@@ -276,7 +276,7 @@ struct Receive {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
         Layer& owner = layer();
-        const Neighbours::Unprepared unprepared(owner.neighbours);
+        const ReceiveReadiness::Unprepared unprepared(owner.receive_readiness);
         Arrival arrival(call);
         const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
         if (!arrival.active() && !owner.owes_chunks()) {
@@ -309,7 +309,7 @@ struct NonblockingReceive {
         if (source == MPI_PROC_NULL) {
             return below<function>()(buffer, count, type, source, tag, comm, request);
         }
-        Neighbours::Unprepared unprepared(layer().neighbours);
+        ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         Arrival arrival(call);
         const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
         const auto received = posted.as<Count>();
@@ -332,7 +332,7 @@ struct MatchedReceive {
         }
         const MPI_Comm comm = layer().matched.take(*message);
         call.on(comm);
-        const Neighbours::Unprepared unprepared(layer().neighbours);
+        const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         Arrival arrival(call);
         const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
         const auto received = posted.as<Count>();
@@ -367,7 +367,7 @@ struct NonblockingMatchedReceive {
         }
         const MPI_Comm comm = layer().matched.take(*message);
         call.on(comm);
-        Neighbours::Unprepared unprepared(layer().neighbours);
+        ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         Arrival arrival(call);
         const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
         const auto received = posted.as<Count>();
@@ -455,7 +455,7 @@ struct SendReceive {
                    int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm, destination);
-        const Neighbours::Unprepared unprepared(layer().neighbours);
+        const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         Departure departure(call);
         Arrival arrival(call);
         const Posted sent = departure.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
@@ -490,7 +490,7 @@ struct SendReceiveReplace {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int destination, int send_tag, int source,
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm, destination);
-        const Neighbours::Unprepared unprepared(layer().neighbours);
+        const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         MPI_Status own{};
         int error = MPI_SUCCESS;
         if (!unprepared.allowed()) {
@@ -526,7 +526,7 @@ struct SendReceiveReplace {
 
 /// A nonblocking exchange: one request of the program's stands for both halves.
 template <Function function, class Count>
-int start_both(Neighbours::Unprepared& unprepared, Departure departure, const Posted& sent, const int destination,
+int start_both(ReceiveReadiness::Unprepared& unprepared, Departure departure, const Posted& sent, const int destination,
                const int send_tag, Arrival arrival, const Posted& received, const int source, const int receive_tag,
                const MPI_Comm comm, MPI_Request* const request) {
     const bool ours = departure.active() || arrival.active();
@@ -587,7 +587,7 @@ struct NonblockingSendReceive {
                    int send_tag, void* receive_buffer, Count receive_count, MPI_Datatype receive_type, int source,
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
-        Neighbours::Unprepared unprepared(layer().neighbours);
+        ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         Departure departure(call);
         Arrival arrival(call);
         const Posted sent = departure.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
@@ -606,7 +606,7 @@ struct NonblockingSendReceiveReplace {
     static int run(Call& call, void* buffer, Count count, MPI_Datatype type, int destination, int send_tag, int source,
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
-        Neighbours::Unprepared unprepared(layer().neighbours);
+        ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
         const bool headers = !unprepared.allowed();
         if (headers || Stage(call).locate(buffer, static_cast<std::int64_t>(count), type).served) {
             Departure departure(call);

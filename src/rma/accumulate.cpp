@@ -12,9 +12,9 @@
 #include <mutex>
 #include <tuple>
 
-#include "coll/on_node.h"
 #include "gpu/kernels/codes.h"
 #include "gpu/wait.h"
+#include "mpi/kernel_code.h"
 
 namespace awaken::AWAKEN_ABI {
 
@@ -67,7 +67,7 @@ class Local {
 /// Whether the MPI has the operation for a predefined type. Asked once, with zeros: if it has not, it tells another
 /// error handler than the window's, which mostly ends the program.
 bool is_defined(const MPI_Op op, const MPI_Datatype element) {
-    if (kernel_code(op, element) != 0) {
+    if (kernel_code(layer().real, op, element) != 0) {
         return true;
     }
     static std::mutex mutex;
@@ -150,7 +150,7 @@ class KernelSource {
             _address = origin.first();
             return true;
         }
-        p2p::Link& link = *owner.neighbours.link();
+        p2p::Link& link = *owner.node_peers.link();
         const auto bytes = static_cast<std::size_t>(origin.bytes());
         _block = link.exported().acquire(device, bytes);
         if (!_block) {
@@ -179,8 +179,8 @@ class KernelSource {
 bool accumulate_by_kernel(Window& window, const Local& origin, const Local* const result, const TargetBuffer& target,
                           const FoundTarget& found, const MPI_Op op, const MPI_Datatype element, const int device) {
     Layer& owner = layer();
-    Engine* const engine = owner.neighbours.engine();
-    const std::uint32_t code = kernel_code(op, element);
+    Engine* const engine = owner.node_peers.engine();
+    const std::uint32_t code = kernel_code(layer().real, op, element);
     if (found.bytes < kLeastForKernel || code == 0 || engine == nullptr ||
         !found.type->layout.is_contiguous(target.count)) {
         return false;
@@ -213,7 +213,7 @@ bool accumulate_by_kernel(Window& window, const Local& origin, const Local* cons
         const rma::Exposure::Update update(window.exposure(), target.rank);
         if (result != nullptr) {
             if (result->is_contiguous()) {
-                owner.neighbours.link()
+                owner.node_peers.link()
                     ->copies()
                     .start(device, static_cast<unsigned>(target.rank), {result->first(), &result->info()},
                            {place, nullptr}, bytes)

@@ -60,7 +60,7 @@ std::uint32_t obstacles() {
     Layer& owner = layer();
     static_cast<void>(owner.gpu());  // a GPU that was not used yet brings the link up
     std::uint32_t said = 0;
-    if (owner.neighbours.link() == nullptr || owner.neighbours.engine() == nullptr) {
+    if (owner.node_peers.link() == nullptr || owner.node_peers.engine() == nullptr) {
         said |= has_no_link;
     }
     if (owner.settings.path == NodePath::ring) {
@@ -96,7 +96,7 @@ struct Share {
         region.begin = reinterpret_cast<std::uint64_t>(base);
         region.bytes = static_cast<std::uint64_t>(bytes);
         made.device = info.device;
-        p2p::Link* const link = owner.neighbours.link();
+        p2p::Link* const link = owner.node_peers.link();
         if (!info.ipc_capable || link == nullptr || !link->exports().describe(base, info, region.location).ok()) {
             said |= cannot_export;
             return;
@@ -129,7 +129,7 @@ int make_ours(Share share, const MPI_Comm comm, MPI_Win* const window, std::stri
         share.made.device = layer().gpu().device_to_use();
     }
     std::unique_ptr<Exposure> exposure =
-        Exposure::make(*owner.neighbours.segment(), owner.neighbours.indices_of(comm), own, keep_going);
+        Exposure::make(*owner.node_peers.segment(), owner.node_peers.indices_of(comm), own, keep_going);
     share.region.exporter = share.region.exporter < 0 ? own : share.region.exporter;
     const bool there = exposure != nullptr &&
                        (share.region.bytes == 0 || exposure->publish(std::span<const Region>(&share.region, 1)));
@@ -248,9 +248,9 @@ int make_shadowed(const Call& call, Share share, const MPI_Comm comm, MPI_Win* c
 /// Makes a window of what the members bring.
 template <class AllWays>
 int make(const Call& call, const Share& share, const MPI_Comm comm, MPI_Win* const window, const AllWays& ways) {
-    using Company = Neighbours::Company;
-    const Company company = layer().neighbours.company_of(comm);
-    if (company == Company::strangers) {
+    using Membership = NodePeers::Membership;
+    const Membership membership = layer().node_peers.membership_of(comm);
+    if (membership == Membership::unknown) {
         if ((share.said & has_device_memory) == 0) {
             return ways.plain();
         }
@@ -262,7 +262,7 @@ int make(const Call& call, const Share& share, const MPI_Comm comm, MPI_Win* con
         // Nothing can be agreed on with those who run without the layer, and nothing has to be.
         return make_shadowed(
             call, share, comm, window, false,
-            "not all of its ranks are known to run with Awaken (" + layer().neighbours.why_no_link() + ")", ways);
+            "not all of its ranks are known to run with Awaken (" + layer().node_peers.why_no_link() + ")", ways);
     }
     check_measures(call, share.made.bytes, share.made.unit);
     const std::uint32_t all = all_say(share.said, comm);
@@ -273,7 +273,7 @@ int make(const Call& call, const Share& share, const MPI_Comm comm, MPI_Win* con
         *window = MPI_WIN_NULL;
         refuse_for_memory(call, "a rank could not allocate the device memory that was asked for");
     }
-    const bool same_node = company == Company::neighbours;
+    const bool same_node = membership == Membership::one_node;
     std::string why_not;
     if (all == has_device_memory && same_node) {
         const int error = make_ours(share, comm, window, why_not, ways.without_device);
@@ -462,7 +462,7 @@ class SharedAllocation {
         } shown;
         if (allocates && total > 0) {
             _memory = allocate(true, total);
-            p2p::Link* const link = layer().neighbours.link();
+            p2p::Link* const link = layer().node_peers.link();
             shown.works =
                 _memory != nullptr && link != nullptr &&
                         link->exports().describe(_memory.get(), classified(_memory.get()), shown.location).ok()
@@ -494,10 +494,10 @@ class SharedAllocation {
   private:
     /// The other member's memory, for as long as the window lives.
     void* map() {
-        p2p::Link* const link = layer().neighbours.link();
+        p2p::Link* const link = layer().node_peers.link();
         gpu::Status status;
         auto use = std::make_shared<transfer::Mappings::Use>(link->mappings().open(
-            layer().neighbours.indices_of(_comm).front(), region.location, layer().gpu().device_to_use(), status));
+            layer().node_peers.indices_of(_comm).front(), region.location, layer().gpu().device_to_use(), status));
         works = static_cast<bool>(*use);
         std::byte* const mapped = works ? use->data() : nullptr;
         _memory = std::move(use);
@@ -515,15 +515,15 @@ class SharedAllocation {
 struct AllocateSharedWindow {
     template <Function function, class Unit>
     static int run(Call& call, MPI_Aint size, Unit unit, MPI_Info info, MPI_Comm comm, void* base, MPI_Win* window) {
-        using Company = Neighbours::Company;
+        using Membership = NodePeers::Membership;
         call.on(comm);
         const auto plain = [&] { return below<function>()(size, unit, info, comm, base, window); };
         if (comm == MPI_COMM_NULL) {
             return plain();
         }
-        const Company company = layer().neighbours.company_of(comm);
+        const Membership membership = layer().node_peers.membership_of(comm);
         const bool asked = asks_for_device_memory(info);
-        if (company == Company::strangers) {
+        if (membership == Membership::unknown) {
             if (!asked) {
                 return plain();
             }
@@ -536,7 +536,7 @@ struct AllocateSharedWindow {
         if (all == 0) {
             return plain();
         }
-        const bool same_node = company == Company::neighbours;
+        const bool same_node = membership == Membership::one_node;
         // All have to ask: what is shared is of one kind.
         const std::uint32_t without = all_say(asked ? 0 : 1, comm);
         *window = MPI_WIN_NULL;
@@ -612,7 +612,7 @@ struct CreateDynamicWindow {
     static int run(Call& call, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
         call.on(comm);
         const auto plain = [&](MPI_Win* handle) { return below<function>()(info, comm, handle); };
-        if (comm == MPI_COMM_NULL || layer().neighbours.company_of(comm) != Neighbours::Company::neighbours) {
+        if (comm == MPI_COMM_NULL || layer().node_peers.membership_of(comm) != NodePeers::Membership::one_node) {
             return plain(window);
         }
         Share share;

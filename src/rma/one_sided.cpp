@@ -2,8 +2,8 @@
 // the MPI, which is given images of buffers that are device memory here.
 
 #include "call/call.h"
+#include "call/services.h"
 #include "call/stage.h"
-#include "entry/services.h"
 #include "rma/accumulate.h"
 #include "rma/window.h"
 
@@ -161,7 +161,7 @@ std::optional<std::shared_ptr<Transfer>> copy(Call& call, Window& window, const 
                                       found->reached.is_own ? &found->reached.info : nullptr};
         const int device = here.info.device >= 0 ? here.info.device : window.made().device;
         call.account(report::Path::direct, sent);
-        return std::make_shared<Transfer>(owner.neighbours.link()->copies().start(
+        return std::make_shared<Transfer>(owner.node_peers.link()->copies().start(
             device, static_cast<unsigned>(target.rank), gets ? own : there, gets ? there : own, bytes));
     }
     transfer::StagingBlock packed = owner.pool.acquire(owner.gpu(), bytes);

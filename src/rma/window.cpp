@@ -130,7 +130,7 @@ Reached Window::map(const int target, const Region& region, const int device) {
                          ? reinterpret_cast<std::byte*>(region.begin)
                          : reinterpret_cast<std::byte*>(region.location.address + region.location.offset);
     } else {
-        p2p::Link* const link = owner.neighbours.link();
+        p2p::Link* const link = owner.node_peers.link();
         gpu::Status status;
         if (link != nullptr) {
             made->use = link->mappings().open(_exposure->process_of(region.exporter), region.location, device, status);
@@ -298,9 +298,9 @@ void Window::attach(const Call& call, void* const base, const MPI_Aint bytes, co
     if (!info.ipc_capable) {
         refuse("IPC exports no memory of pools");
     }
-    p2p::Link* const link = owner.neighbours.link();
+    p2p::Link* const link = owner.node_peers.link();
     if (link == nullptr) {
-        refuse(owner.neighbours.why_no_link());
+        refuse(owner.node_peers.why_no_link());
     }
     if (const gpu::Status status = link->exports().describe(base, info, region.location); !status.ok()) {
         refuse(status.message());

@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "call/call.h"
+#include "call/services.h"
 #include "call/stage.h"
-#include "entry/services.h"
-#include "rma/exposure.h"
-#include "rma/shadow.h"
+#include "rma/device/exposure.h"
+#include "rma/device/host_mirror.h"
 #include "transfer/device_copies.h"
 #include "transfer/mappings.h"
 

@@ -28,7 +28,7 @@ struct Tuning {
     /// The sender of a larger one gives its receiver this long before it copies the message out.
     std::chrono::nanoseconds large_watch{2'000'000};
     /// Nonblocking sends that begin within this time of each other are a burst, whose messages share the answers to the
-    /// question whether the default stream is idle (p2p/settling.h). 0: each asks.
+    /// question whether the default stream is idle (ipc/readiness.h). 0: each asks.
     std::chrono::nanoseconds send_burst{10'000};
     /// Device memory that IPC cannot export, and large messages that are copied out, go through exported device memory
     /// in parts of this size.

@@ -1,5 +1,5 @@
 // What the members of a communicator would do, done in ordinary memory, against what the collective means.
-#include "coll/plan.h"
+#include "coll/device/plan.h"
 
 #include <gtest/gtest.h>
 

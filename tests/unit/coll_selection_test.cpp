@@ -1,4 +1,4 @@
-#include "coll/selection.h"
+#include "coll/device/selection.h"
 
 #include <gtest/gtest.h>
 

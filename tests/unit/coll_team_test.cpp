@@ -1,7 +1,7 @@
 // Collectives between two processes of a node, on the emulated driver: agreement, kernels over IPC, and what goes
 // wrong: memory that cannot be mapped or exported, kernels that fail, a member that is killed, more rounds than there
 // is room.
-#include "coll/team.h"
+#include "coll/device/node_comm.h"
 
 #include "gpu/kernels/codes.h"
 #include "p2p_link_support.h"

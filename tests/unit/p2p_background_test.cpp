@@ -1,5 +1,5 @@
 // The thread that keeps transfers going: what it does for its jobs, when it does not exist, and how it ends.
-#include "p2p/background.h"
+#include "ipc/background.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

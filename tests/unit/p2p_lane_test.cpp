@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "p2p/lane.h"
+#include "protocol/flow_window.h"
 
 namespace awaken::p2p {
 namespace {

@@ -31,8 +31,8 @@
 
 #include "base/error.h"
 #include "emulator_support.h"
+#include "ipc/link.h"
 #include "node/segment.h"
-#include "p2p/link.h"
 
 namespace awaken::p2p::link_test {
 

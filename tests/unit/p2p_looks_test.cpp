@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "p2p/looks.h"
+#include "protocol/polling_order.h"
 
 namespace awaken::p2p {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/offers.h"
+#include "ipc/offers.h"
 
 namespace awaken::p2p {
 namespace {

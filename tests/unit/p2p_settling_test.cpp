@@ -12,7 +12,7 @@
 
 #include "fake_gpu.h"
 #include "forwarding_gpu.h"
-#include "p2p/settling.h"
+#include "ipc/readiness.h"
 
 namespace awaken::p2p {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstddef>
 
-#include "p2p/whereabouts.h"
+#include "protocol/reachability.h"
 
 namespace awaken::p2p {
 namespace {

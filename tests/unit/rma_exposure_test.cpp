@@ -1,6 +1,6 @@
 // What the members of a window share, between processes: locks and their order, updates, regions, post and complete,
 // and members that are killed.
-#include "rma/exposure.h"
+#include "rma/device/exposure.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // Shadows of device memory: what the program stores and what others put meet byte by byte, and neither is lost.
-#include "rma/shadow.h"
+#include "rma/device/host_mirror.h"
 
 #include <gtest/gtest.h>
 

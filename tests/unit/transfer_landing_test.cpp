@@ -1,5 +1,5 @@
 // Room for messages of unknown size: reused, as much address space as asked for, and no memory kept that nobody needs.
-#include "transfer/landing.h"
+#include "transfer/bounce_buffer.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,0 +1,234 @@
+#include "call/node_peers.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "call/layer.h"
+#include "call/progress.h"
+#include "node/job.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// For what ranks say of themselves when MPI has come up, which it does for all at about the same time.
+constexpr std::chrono::seconds kPatience{10};
+
+}  // namespace
+
+NodePeers::NodePeers(Layer& owner) : _owner(owner) {}
+
+NodePeers::~NodePeers() = default;
+
+void NodePeers::before_init() {
+    const Settings& settings = _owner.settings;
+    // Asked for in each process, also where nothing comes of it here: what the network makes of it is for all of them.
+    const node::Job job = node::find_job(settings.job, settings.pretended_nodes);
+    _local_ranks = job.known() ? job.local_ranks : 0;
+    if (settings.path == NodePath::staged) {
+        _why_not = "AWAKEN_PATH=staged was chosen";
+        return;
+    }
+    if (settings.gpu == gpu::Choice::none || !gpu::driver_present()) {
+        _why_not = "no GPU driver";
+        return;
+    }
+    _may_have_gpu = true;
+    transfer::request_copy_engine(settings.copy);
+    _segment = node::Segment::join(job, p2p::Link::area_bytes(job.local_ranks), _why_not);
+}
+
+void NodePeers::after_init() {
+    const Native& native = _owner.real;
+    int rank = -1, size = 0;
+    native.Comm_rank(MPI_COMM_WORLD, &rank);
+    native.Comm_size(MPI_COMM_WORLD, &size);
+    if (_segment != nullptr) {
+        // The MPI has synchronised its processes, or some have no layer and will never come.
+        _segment->close_door();
+        if (_segment->own_index() >= _segment->processes()) {
+            _why_not = "the others went on before this rank had joined the node's shared memory";
+            _segment.reset();
+        } else if (!_segment->agree_on_ranks(rank, size, kPatience, [] {
+                       // Those who are still on their way may need the MPI to go on here.
+                       progress_mpi();
+                   })) {
+            _why_not =
+                "the processes that share memory here do not agree on their ranks: some belong to another job (see "
+                "AWAKEN_JOB), or have ended";
+            _segment.reset();
+        } else {
+            _sent_plain = std::vector<p2p::SlotSet>(static_cast<std::size_t>(_segment->processes()));
+        }
+    }
+    // By what the launcher says of the node, so that all ranks come to the same answer, whatever each finds on its own.
+    if (_owner.settings.nodes && _local_ranks > 0 && _local_ranks < size) {
+        _owned_network = std::make_unique<Network>(native, _owner.pool,
+                                                   [&requests = _owner.requests] { return requests.others_wait(); });
+        _owned_network->start();
+    }
+    if (_segment == nullptr && _owned_network == nullptr) {
+        return;
+    }
+    if (!_owner.communicators.begin(_segment.get())) {
+        _why_not = "the MPI gives no attribute key";
+        _segment.reset();
+        return;
+    }
+    _knows_members = true;
+    if (_segment == nullptr && !_may_have_gpu) {
+        return;
+    }
+    _network.store(_owned_network.get(), std::memory_order_release);
+    _world_up = true;
+    _owner.receive_readiness.begin();
+}
+
+void NodePeers::use(gpu::Runtime& runtime) {
+    const std::scoped_lock lock(_mutex);
+    if (!_world_up || _used) {
+        return;
+    }
+    _used = true;
+    if (_owned_network != nullptr) {
+        _owned_network->use(runtime, _owner.tuning(runtime), _owner.packer(), _owner.native_gpu.works());
+    }
+    if (_segment != nullptr) {
+        if (_segment->processes() < _local_ranks) {
+            _owner.ledger.add_fallback(
+                "point-to-point", std::to_string(_segment->processes()) + " of " + std::to_string(_local_ranks) +
+                                      " ranks of this node share memory here: the others run without Awaken, may use "
+                                      "no GPU, or have a /dev/shm of their own");
+        }
+        const Settings& settings = _owner.settings;
+        p2p::Link::Options options;
+        options.path = settings.path == NodePath::direct ? p2p::Link::Path::direct
+                       : settings.path == NodePath::ring ? p2p::Link::Path::ring
+                                                         : p2p::Link::Path::automatic;
+        options.engine = settings.copy;
+        options.cpu_copy = settings.cpu_copy;
+        options.tuning = _owner.tuning(runtime);
+        options.packer = &_owner.packer();
+        Layer& owner = _owner;
+        _owned_link = std::make_unique<p2p::Link>(
+            *_segment, runtime, _owner.pool, options,
+            [&owner](const std::string& reason) { owner.ledger.add_fallback("point-to-point", reason); }, &_sent_plain);
+        _link.store(_owned_link.get(), std::memory_order_release);
+        _owned_engine = std::make_unique<coll::Engine>(
+            runtime, _owned_link->exports(), _owned_link->exported(), _owned_link->mappings(), _owned_link->copies(),
+            options.tuning, [&owner](const std::string& reason) { owner.ledger.add_fallback("collectives", reason); });
+        _engine.store(_owned_engine.get(), std::memory_order_release);
+    }
+    _owner.receive_readiness.want([this] {
+        if (_owned_link != nullptr) {
+            _owned_link->take_headers();
+        }
+        if (_owned_network != nullptr) {
+            _owned_network->open();
+        }
+    });
+}
+
+void NodePeers::before_finalize() {
+    _network.store(nullptr, std::memory_order_release);
+    if (_owned_network != nullptr) {
+        _owned_network->stop();
+    }
+}
+
+void NodePeers::after_finalize() {
+    _owner.receive_readiness.end();
+    _engine.store(nullptr, std::memory_order_release);
+    if (_owned_engine != nullptr) {
+        _owned_engine->shut_down();
+    }
+    if (_owned_link != nullptr) {
+        _owned_link->settle();
+        _owned_link->shut_down();
+    }
+    if (_owned_network != nullptr) {
+        _owned_network->shut_down();
+    }
+    _world_up = _knows_members = false;
+}
+
+transfer::DeviceCopies* NodePeers::copies() const noexcept {
+    if (p2p::Link* const here = link()) {
+        return &here->copies();
+    }
+    Network* const between = network();
+    return between != nullptr ? between->copies() : nullptr;
+}
+
+int NodePeers::index_of(const MPI_Comm communicator, const int rank) {
+    if (!_world_up || rank < 0) {
+        return -1;
+    }
+    const CommunicatorRecord* const record = _owner.communicators.record_of(communicator);
+    if (record == nullptr || static_cast<std::size_t>(rank) >= record->indices.size()) {
+        return -1;
+    }
+    return record->indices[static_cast<std::size_t>(rank)];
+}
+
+std::vector<int> NodePeers::indices_of(const MPI_Comm communicator) {
+    const CommunicatorRecord* const record = _owner.communicators.record_of(communicator);
+    return record != nullptr ? record->indices : std::vector<int>();
+}
+
+bool NodePeers::has_rank(const MPI_Comm communicator, const int rank) {
+    if (rank < 0) {
+        return false;
+    }
+    if (const CommunicatorRecord* const record = _world_up ? _owner.communicators.record_of(communicator) : nullptr;
+        record != nullptr) {
+        return static_cast<std::size_t>(rank) < record->indices.size();
+    }
+    const Native& native = _owner.real;
+    int inter = 0, size = 0;
+    native.Comm_test_inter(communicator, &inter);
+    if (inter != 0) {
+        native.Comm_remote_size(communicator, &size);
+    } else {
+        native.Comm_size(communicator, &size);
+    }
+    return rank < size;
+}
+
+NodePeers::Membership NodePeers::membership_of(const MPI_Comm communicator) {
+    const CommunicatorRecord* const record = _knows_members ? _owner.communicators.record_of(communicator) : nullptr;
+    if (record == nullptr || record->between) {
+        return Membership::unknown;
+    }
+    // Who is not in the segment is so for all of those who are.
+    if (_world_up && _segment != nullptr &&
+        std::find(record->indices.begin(), record->indices.end(), -1) == record->indices.end()) {
+        return Membership::one_node;
+    }
+    if (_owned_network == nullptr || !_owned_network->everybody_has_the_layer()) {
+        return Membership::unknown;
+    }
+    // That is known of this process's world only, which spawned or connected processes are not of.
+    return _owner.communicators.are_all_of_world(communicator) ? Membership::all_serve : Membership::unknown;
+}
+
+int NodePeers::own_node() const {
+    int own = 0;
+    _owner.real.Comm_rank(MPI_COMM_WORLD, &own);
+    return _segment != nullptr ? _segment->process(0).world_rank.load() : own;
+}
+
+int NodePeers::remote_of(const MPI_Comm communicator, const int rank) {
+    if (network() == nullptr || index_of(communicator, rank) >= 0) {
+        return -1;
+    }
+    return _owner.communicators.world_rank_of(communicator, rank);
+}
+
+void NodePeers::sent_plain(const MPI_Comm communicator, const int rank, const std::size_t bytes) {
+    if (const int index = index_of(communicator, rank); index >= 0) {
+        _sent_plain[static_cast<std::size_t>(index)].add(p2p::slot_of_length(bytes));
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,61 @@
+#include "call/scoped_errors_return.h"
+
+namespace awaken::AWAKEN_ABI {
+
+DefaultHandlers::DefaultHandlers(const Native& native, const loader::Binding& binding)
+    : _native(native), _mpich(binding.version.find("MPICH") != std::string::npos) {}
+
+int DefaultHandlers::set(int (*const native)(MPI_Comm, MPI_Errhandler), const MPI_Comm communicator,
+                         const MPI_Errhandler handler) {
+    const std::scoped_lock lock(_mutex);
+    const int error = native(communicator, handler);
+    if (error != MPI_SUCCESS) {
+        return error;
+    }
+    if (communicator == MPI_COMM_SELF) {
+        _program_has_set_self = true;
+    } else if (_mpich && _touched_self && !_program_has_set_self) {
+        _native.Comm_set_errhandler(MPI_COMM_SELF, handler);
+    }
+    return error;
+}
+
+void DefaultHandlers::only_return() {
+    if (_depth++ != 0) {
+        return;
+    }
+    if (!_asked) {
+        _asked = true;
+        int version = 0, subversion = 0;
+        _native.Get_version(&version, &subversion);
+        _with_self = !_mpich || version >= 4;
+        _with_world = !_mpich || version < 4;
+    }
+    if (_with_world) {
+        _native.Comm_get_errhandler(MPI_COMM_WORLD, &_world);
+        _native.Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    }
+    if (_with_self) {
+        const bool follows_world = _mpich && !_program_has_set_self && !_touched_self;
+        _native.Comm_get_errhandler(follows_world ? MPI_COMM_WORLD : MPI_COMM_SELF, &_self);
+        _native.Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+        _touched_self = true;
+    }
+}
+
+void DefaultHandlers::restore() {
+    if (--_depth != 0) {
+        return;
+    }
+    // Asking for a handler has made one more, predefined or not.
+    if (_with_world) {
+        _native.Comm_set_errhandler(MPI_COMM_WORLD, _world);
+        _native.Errhandler_free(&_world);
+    }
+    if (_with_self) {
+        _native.Comm_set_errhandler(MPI_COMM_SELF, _self);
+        _native.Errhandler_free(&_self);
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,27 @@
+// The families of functions that the layer serves; each file gives its table.
+#pragma once
+
+#include <vector>
+
+#include "loader/loader.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using Services = std::vector<loader::Service>;
+
+[[nodiscard]] Services environment_services();     ///< entry/environment.cpp: start, end, queries, datatype life
+[[nodiscard]] Services point_to_point_services();  ///< p2p/point_to_point.cpp: send and receive in all modes
+[[nodiscard]] Services persistent_services();      ///< p2p/persistent.cpp: persistent and partitioned
+[[nodiscard]] Services completion_services();      ///< p2p/completion.cpp: wait, test, cancel, free
+[[nodiscard]] Services collective_services();      ///< coll/collectives.cpp
+[[nodiscard]] Services voting_services();          ///< coll/collectives.cpp: those that all ranks vote on; in the above
+[[nodiscard]] Services edge_services();            ///< coll/neighbourhood.cpp: what all ranks take part in
+[[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
+[[nodiscard]] Services pack_services();            ///< p2p/pack.cpp
+[[nodiscard]] Services file_services();            ///< io/files.cpp
+[[nodiscard]] Services observed_services();        ///< entry/observed.cpp: all others, while calls are traced
+[[nodiscard]] Services waiting_services();         ///< entry/waiting.cpp: that may wait in the MPI; without a trace
+[[nodiscard]] Services one_sided_services();       ///< rma/one_sided.cpp
+[[nodiscard]] Services window_agreement_services();  ///< rma/create.cpp: what asks all ranks something; in the above
+
+}  // namespace awaken::AWAKEN_ABI

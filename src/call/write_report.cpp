@@ -1,0 +1,187 @@
+#include "call/write_report.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "call/layer.h"
+#include "report/totals.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// How long a rank waits at the end for the others' figures before it reports its own only. Ranks without a report
+/// (another environment, no layer) never answer.
+constexpr int kGatherSeconds = 30;
+
+std::string host_name() {
+    char name[256] = {};
+    return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+/// What the report says of this process and what it runs with.
+report::Identity identity_of(const Layer& owner) {
+    const loader::Binding& binding = owner.binding;
+    const Settings& settings = owner.settings;
+    report::Identity identity;
+    identity.rank = owner.world_rank();
+    identity.size = owner.world_size();
+    identity.host = host_name();
+    identity.mpi_library = binding.path;
+    identity.mpi_was_chosen = binding.was_chosen;
+    identity.mpi_version = binding.version;
+    identity.abi = loader::to_string(binding.abi);
+    if (!binding.passed_over.empty()) {
+        identity.notes.push_back("AWAKEN_MPI=" + binding.passed_over +
+                                 " had no part: the program brought its own MPI, which is the one in use");
+    }
+    if (settings.path == NodePath::ring && !settings.collectives.empty()) {
+        identity.notes.emplace_back(
+            "AWAKEN_COLLECTIVES had no part: AWAKEN_PATH=ring stages the collectives on device memory");
+    }
+    gpu::Runtime* const runtime = owner.known_gpu();
+    if (runtime == nullptr) {
+        identity.gpu =
+            settings.gpu == gpu::Choice::none ? "none (AWAKEN_GPU=none)" : "none: the program loaded no GPU runtime";
+        return identity;
+    }
+    identity.gpu = runtime->versions().description;
+    if (settings.default_stream == DefaultStream::trust) {
+        identity.gpu += "; kernels in the default stream are not waited for (AWAKEN_DEFAULT_STREAM=trust)";
+    }
+    for (int device = 0; device < runtime->device_count(); ++device) {
+        gpu::DeviceInfo info;
+        if (runtime->device_info(device, info).ok()) {
+            identity.devices.push_back(info.name + " (" + info.architecture + ", " + info.pci_bus_id + ")");
+        }
+    }
+    identity.native_gpu = owner.native_gpu.who_says();
+    const std::string between = owner.collectives.between_nodes();
+    if (owner.collectives.were_used()) {
+        std::string rest = owner.collectives.selection.text();
+        for (std::size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
+            identity.collectives.push_back(rest.substr(0, end));
+            rest.erase(0, end + 1);
+        }
+    }
+    if (!between.empty()) {
+        identity.collectives.push_back(between);
+    }
+    return identity;
+}
+
+}  // namespace
+
+void write_report(Layer& owner, const bool world_model) {
+    const Native& native = owner.real;
+    const int rank = owner.world_rank(), size = owner.world_size();
+    report::given.store(true, std::memory_order_relaxed);
+    report::Identity mine = identity_of(owner);
+    if (owner.known_gpu() != nullptr && size > 1 && owner.node_peers.link() == nullptr) {
+        owner.ledger.add_fallback("point-to-point", "no direct paths: " + owner.node_peers.why_no_link());
+    }
+    const transfer::PinnedPool::Statistics statistics = owner.pool.statistics();
+    if (statistics.overflow_blocks > 0) {
+        owner.ledger.add_fallback("staging", "at most " + std::to_string(statistics.overflow_peak_bytes >> 20) +
+                                                 " MiB of ordinary host memory at one time, in " +
+                                                 std::to_string(statistics.overflow_blocks) + " blocks");
+    }
+    report::Ledger all;
+    all.merge(owner.ledger.serialise());
+    if (world_model && size > 1) {
+        // Only rank 0 reports, for all. The gathering is nonblocking with a time limit, since nothing obliges every
+        // rank of a job to run with the layer and a report.
+        struct Gathering {
+            std::string text;
+            int length;
+            std::vector<int> lengths, offsets;
+            std::vector<char> texts;
+        };
+        auto gathering = std::make_unique<Gathering>();
+        auto& [text, length, lengths, offsets, texts] = *gathering;
+        text = owner.ledger.serialise();
+        length = static_cast<int>(text.size());
+        lengths.resize(static_cast<std::size_t>(rank == 0 ? size : 1));
+        offsets.resize(lengths.size());
+        timespec start{};
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        const auto wait = [&](MPI_Request& request) {
+            int done = 0;
+            while (done == 0) {
+                timespec now{};
+                clock_gettime(CLOCK_MONOTONIC, &now);
+                if (native.Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+                    now.tv_sec - start.tv_sec > kGatherSeconds) {
+                    return false;
+                }
+                if (done == 0) {
+                    sched_yield();
+                }
+            }
+            return true;
+        };
+        MPI_Request request = MPI_REQUEST_NULL;
+        native.Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
+        bool complete = wait(request);
+        if (complete) {
+            if (rank == 0) {
+                int total = 0;
+                for (std::size_t i = 0; i < lengths.size(); ++i) {
+                    offsets[i] = total;
+                    total += lengths[i];
+                }
+                texts.resize(static_cast<std::size_t>(total));
+            }
+            native.Igatherv(text.data(), length, MPI_CHAR, texts.data(), lengths.data(), offsets.data(), MPI_CHAR, 0,
+                            MPI_COMM_WORLD, &request);
+            complete = wait(request);
+        }
+        if (complete) {
+            if (rank != 0) {
+                return;
+            }
+            for (std::size_t i = 1; i < lengths.size(); ++i) {
+                all.merge(std::string(texts.data() + offsets[i], static_cast<std::size_t>(lengths[i])));
+            }
+            mine.rank = -1;  // stands for the whole job
+        } else {
+            // The MPI may write there as long as it runs: nobody can take such an operation back.
+            static_cast<void>(gathering.release());
+            mine.host += " (other ranks sent no report within " + std::to_string(kGatherSeconds) + " s)";
+        }
+    }
+    const std::string& file = owner.settings.report_file;
+    const bool json = file.size() > 5 && file.compare(file.size() - 5, 5, ".json") == 0;
+    const std::string text = json ? report::to_json(mine, all) : report::to_text(mine, all);
+    if (file.empty()) {
+        fputs(text.c_str(), stderr);
+        return;
+    }
+    std::string path = file;
+    MPI_Comm parent = MPI_COMM_NULL;
+    if (world_model) {
+        native.Comm_get_parent(&parent);
+    }
+    if (parent != MPI_COMM_NULL || !world_model || (mine.rank > 0)) {
+        // Several processes report for themselves (spawned jobs, ranks without a world) and must not share a name.
+        path.insert(json ? path.size() - 5 : path.size(), "-" + std::to_string(getpid()));
+    }
+    FILE* const stream = fopen(path.c_str(), "w");
+    if (stream == nullptr) {
+        fprintf(stderr,
+                "awaken: the report cannot be written to %s: give AWAKEN_REPORT a file in a writable directory\n",
+                path.c_str());
+        fputs(text.c_str(), stderr);
+        return;
+    }
+    fputs(text.c_str(), stream);
+    fclose(stream);
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,233 @@
+#include "coll/collective_comm.h"
+
+#include <algorithm>
+
+#include "call/call.h"
+#include "call/layer.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using Membership = NodePeers::Membership;
+
+std::unique_ptr<CommunicatorObject> CollectiveComm::make(const MPI_Comm communicator, CommunicatorRecord& record) {
+    return std::make_unique<CollectiveComm>(communicator, record);
+}
+
+CollectiveComm* CollectiveComm::of(const MPI_Comm communicator) {
+    Layer& owner = layer();
+    if (!owner.node_peers.knows_members()) {
+        return nullptr;
+    }
+    const CommunicatorRecord* const record = owner.communicators.record_of(communicator);
+    if (record == nullptr) {
+        return nullptr;
+    }
+    constexpr auto kFamily = static_cast<std::size_t>(Communicators::Family::collectives);
+    return static_cast<CollectiveComm*>(record->objects[kFamily].get());
+}
+
+void CollectiveComm::begin_to_leave() noexcept {
+    if (_across != nullptr) {
+        _across->begin_to_leave();
+    }
+}
+
+void CollectiveComm::give_up() noexcept {
+    if (_levels != nullptr) {
+        _levels->give_up();
+    }
+    if (_edges != nullptr) {
+        _edges->give_up();
+    }
+    if (_messages != nullptr) {
+        _messages->give_up();
+    }
+    if (_across != nullptr) {
+        _across->give_up();
+    }
+}
+
+coll::Team* CollectiveComm::team() {
+    if (!_team_tried && layer().node_peers.joined()) {
+        _team_tried = true;
+        // Whether it is tried depends on what all members know alike.
+        if (!_record.between && _record.indices.size() <= static_cast<std::size_t>(coll::kMostMembers) &&
+            std::find(_record.indices.begin(), _record.indices.end(), -1) == _record.indices.end()) {
+            _team = new_team(true);
+        }
+    }
+    return _team.get();
+}
+
+std::shared_ptr<coll::Team> CollectiveComm::make_persistent_team(const bool possible) {
+    std::shared_ptr<coll::Team> team = new_team(possible);
+    if (team != nullptr) {
+        team->do_without_library();
+    }
+    return team;
+}
+
+std::shared_ptr<coll::Team> CollectiveComm::new_team(const bool possible) {
+    Layer& owner = layer();
+    const Native& native = owner.real;
+    node::Segment& segment = *owner.node_peers.segment();
+    int own = 0;
+    native.Comm_rank(_communicator, &own);
+    const auto size = static_cast<int>(_record.indices.size());
+    constexpr std::uint64_t kNothing = ~std::uint64_t{0};
+    std::unique_ptr<coll::Board> board = possible ? coll::Board::make(segment, size, own) : nullptr;
+    struct Mine {
+        std::uint64_t offset, choices;
+    };
+    const coll::Selection& selection = owner.collectives.selection;
+    const Mine mine{board != nullptr ? board->own_offset() : kNothing, selection.hash()};
+    std::vector<Mine> all(_record.indices.size());
+    if (const int error = native.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, _communicator);
+        error != MPI_SUCCESS) {
+        throw RaisedError(error);
+    }
+    std::vector<std::uint64_t> offsets;
+    std::string why_not;
+    for (const Mine& each : all) {
+        offsets.push_back(each.offset);
+        if (each.offset == kNothing) {
+            why_not = "a rank has no shared memory left";
+        } else if (each.choices != mine.choices) {
+            why_not = "AWAKEN_COLLECTIVES is not the same in all ranks";
+        }
+    }
+    const int connected = why_not.empty() && board->connect(offsets) ? 1 : 0;
+    if (why_not.empty()) {
+        int all_connected = 0;
+        native.Allreduce(&connected, &all_connected, 1, MPI_INT, MPI_MIN, _communicator);
+        if (all_connected == 0) {
+            why_not = "a rank cannot map the others' shared memory";
+        }
+    }
+    if (!why_not.empty()) {
+        owner.ledger.add_fallback("collectives", "no direct paths: " + why_not);
+        return nullptr;
+    }
+    owner.collectives.any_teams.store(true, std::memory_order_relaxed);
+    return std::make_shared<coll::Team>(segment, std::move(board), _record.indices, selection,
+                                        owner.node_peers.engine_word());
+}
+
+ChunkVotes* CollectiveComm::chunk_votes() {
+    if (!_votes_tried) {
+        _votes_tried = true;
+        Layer& owner = layer();
+        if (owner.node_peers.membership_of(_communicator) != Membership::unknown) {
+            const transfer::Tuning tuning = owner.tuning(owner.gpu());
+            owner.collectives.chunk_window.store(tuning.network_window, std::memory_order_relaxed);
+            const auto own = static_cast<std::uint64_t>(tuning.collective_chunk_bytes);
+            const int node = owner.node_peers.own_node();
+            std::uint64_t least = 0;
+            std::vector<int> nodes(_record.indices.size());
+            if (owner.real.Allreduce(&own, &least, 1, MPI_UINT64_T, MPI_MIN, _communicator) == MPI_SUCCESS &&
+                owner.real.Allgather(&node, 1, MPI_INT, nodes.data(), 1, MPI_INT, _communicator) == MPI_SUCCESS) {
+                std::sort(nodes.begin(), nodes.end());
+                const auto different = std::unique(nodes.begin(), nodes.end()) - nodes.begin();
+                _votes.emplace(ChunkVotes{.chunk_bytes = least, .nodes = static_cast<int>(different)});
+                owner.collectives.chunk_bytes.store(least, std::memory_order_relaxed);
+            }
+        }
+    }
+    return _votes ? &*_votes : nullptr;
+}
+
+CclAcross* CollectiveComm::ccl_across() {
+    // Nothing ends what the library waits for, when the communicator is revoked meanwhile.
+    if (_record.between || !_votes || _votes->nodes < 2 || layer().fault_tolerance.active()) {
+        return nullptr;
+    }
+    if (_across == nullptr) {
+        _across = std::make_unique<CclAcross>(_communicator);
+    }
+    return _across.get();
+}
+
+MPI_Comm CollectiveComm::messages() {
+    if (!_messages_tried) {
+        _messages_tried = true;
+        const Native& native = layer().real;
+        auto made = std::make_unique<OwnCommunicator>(native, _communicator);
+        const int usable = made->handle() != MPI_COMM_NULL ? 1 : 0;
+        int all_usable = 0;
+        native.Allreduce(&usable, &all_usable, 1, MPI_INT, MPI_MIN, _communicator);
+        if (all_usable != 0) {
+            _messages = std::move(made);
+        }
+    }
+    return _messages != nullptr ? _messages->handle() : MPI_COMM_NULL;
+}
+
+Levels* CollectiveComm::levels() {
+    Layer& owner = layer();
+    // The communicators of nodes and columns would not be revoked with it.
+    if (_record.between || !_votes || _team != nullptr || owner.fault_tolerance.active()) {
+        return nullptr;
+    }
+    if (!_levels_tried) {
+        _levels_tried = true;
+        auto made = std::make_unique<Levels>(owner.real, _communicator, owner.node_peers.own_node());
+        if (made->usable()) {
+            // What a node cannot do on its GPUs would be staged twice.
+            bool reachable = made->size_of_node() == 1;
+            if (!reachable) {
+                CollectiveComm* const node = of(made->node());
+                reachable = node != nullptr && node->team() != nullptr;
+            }
+            const int reach = reachable ? 1 : 0;
+            int all_reach = 0;
+            owner.real.Allreduce(&reach, &all_reach, 1, MPI_INT, MPI_MIN, _communicator);
+            if (all_reach != 0) {
+                owner.collectives.columns.store(made->columns(), std::memory_order_relaxed);
+                _levels = std::move(made);
+            }
+        }
+    }
+    return _levels.get();
+}
+
+const Edges* CollectiveComm::edges(const EdgeUse use) {
+    const auto size = static_cast<int>(_record.indices.size());
+    // Of a graph of so many, it is looked at whether it makes sense before anybody has used it.
+    constexpr int kMostAsked = 4096;
+    if (!_edges_tried && (use == EdgeUse::blocking || (use == EdgeUse::making && size <= kMostAsked))) {
+        _edges_tried = true;
+        Layer& owner = layer();
+        const Native& native = owner.real;
+        int topology = MPI_UNDEFINED;
+        native.Topo_test(_communicator, &topology);
+        const Membership membership = owner.node_peers.membership_of(_communicator);
+        if (topology == MPI_UNDEFINED) {
+            return nullptr;
+        }
+        const auto staged = [&owner](const char* const why) {
+            owner.ledger.add_fallback("neighbourhood collectives", std::string("staged: ") + why);
+            return nullptr;
+        };
+        if (membership == Membership::unknown) {
+            return staged("some ranks of the communicator may run without Awaken");
+        }
+        if (use == EdgeUse::making && !Edges::are_consistent(native, _communicator)) {
+            return staged("some edges of a graph are known at one of their ends only");
+        }
+        _edges_on_node = membership == Membership::one_node;
+        // Messages go between nodes as well as on one: the rows for one node count wherever the members are.
+        const coll::Occasion occasion{.kind = coll::Kind::neighborhood, .ranks = size};
+        const bool willing = owner.collectives.selection.choose(occasion) != coll::Algorithm::staged;
+        auto made = std::make_unique<Edges>(native, _communicator, willing);
+        if (made->usable()) {
+            _edges = std::move(made);
+        } else {
+            return staged(willing ? "a rank could not make a communicator for them"
+                                  : "the table of algorithms says so");
+        }
+    }
+    // A rank without a GPU is there for blocking calls only: its requests are the MPI's.
+    return use != EdgeUse::nonblocking || _edges_on_node ? _edges.get() : nullptr;
+}
+
+}  // namespace awaken::AWAKEN_ABI

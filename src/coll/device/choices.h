@@ -1,0 +1,43 @@
+// How this process does its collectives: the table that chooses, and what has come of it so far, for the report.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/settings.h"
+#include "coll/device/selection.h"
+
+namespace awaken::coll {
+
+struct Choices {
+    explicit Choices(const Settings& settings)
+        // Asked not to read each other's memory, collectives have no way but the MPI's.
+        : selection(settings.path == NodePath::ring ? Selection("* : staged", "AWAKEN_PATH=ring")
+                                                    : Selection(settings.collectives, "AWAKEN_COLLECTIVES")) {}
+
+    const Selection selection;
+    std::atomic<bool> any_teams{false};
+    std::atomic<std::size_t> chunk_window{4};   ///< chunks of a pipelined collective that are under way at once
+    std::atomic<std::uint64_t> chunk_bytes{0};  ///< of pipelined collectives; 0: there was none yet
+    std::atomic<int> columns{0};                ///< inter-node communicators of the last hierarchical one
+
+    /// Whether any collective was done by what the table chooses.
+    [[nodiscard]] bool were_used() const noexcept {
+        return any_teams.load(std::memory_order_relaxed) || chunk_bytes.load(std::memory_order_relaxed) != 0;
+    }
+    /// How large collectives that span nodes, or pass through host memory, are done, in one line; empty where that did
+    /// not come up.
+    [[nodiscard]] std::string between_nodes() const {
+        const std::uint64_t bytes = chunk_bytes.load(std::memory_order_relaxed);
+        if (bytes == 0) {
+            return {};
+        }
+        const int groups = columns.load(std::memory_order_relaxed);
+        return "through host memory : chunks of " + std::to_string(bytes >> 10) + " KiB" +
+               (groups > 0 ? ", " + std::to_string(groups) + " columns of nodes" : std::string());
+    }
+};
+
+}  // namespace awaken::coll

@@ -1,0 +1,1134 @@
+#include "coll/device/node_comm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gpu/kernels/codes.h"
+
+namespace awaken::coll {
+
+using transfer::DeviceCopies;
+using transfer::Location;
+
+namespace {
+
+/// What a member's vote says.
+enum Flag : std::uint32_t {
+    takes = 1,     ///< every buffer that counts is device memory, and this member can do its share by kernels
+    device = 2,    ///< some buffer that counts is device memory
+    host = 4,      ///< some is the CPU's
+    failed = 8,    ///< this member ends with an error, and so must all
+    reused = 16,   ///< what it sends lies where it receives
+    library = 32,  ///< it could do this with NCCL or RCCL
+    revoked = 64   ///< with `failed`: the communicator was
+};
+
+/// Looks whether the others are alive, and at the state of kernels that should be over: each costs a microsecond.
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+constexpr std::chrono::microseconds kBetweenQueries{200};
+/// Identities that are remembered of each member.
+constexpr std::size_t kMostKnown = 1024;
+
+std::uint64_t signature_of(const Arguments& arguments) {
+    std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
+    const auto add = [&](const std::uint64_t value) { state = (state ^ value) * 0x100000001b3u; };
+    add(static_cast<std::uint64_t>(arguments.kind));
+    add(static_cast<std::uint64_t>(arguments.root));
+    add(arguments.code);
+    add(arguments.varying ? 1 : arguments.bytes);
+    return state;
+}
+
+/// The widest elements that all of these addresses and the length are multiples of.
+std::uint64_t width_of(std::uint64_t bits) noexcept {
+    bits |= 16;
+    return bits & (~bits + 1);
+}
+
+std::uint32_t copy_code(const std::uint64_t width) noexcept {
+    using kernels::ElementType;
+    const ElementType type = width == 16  ? ElementType::bytes16
+                             : width == 8 ? ElementType::bytes8
+                             : width == 4 ? ElementType::bytes4
+                             : width == 2 ? ElementType::bytes2
+                                          : ElementType::bytes1;
+    return kernels::code_of(type, kernels::ReductionOperation::copy);
+}
+
+Error overwritten() {
+    return {"the shared memory of a collective was overwritten",
+            "look for a process of this job that writes where it must not, or set AWAKEN_COLLECTIVES=\"* : staged\""};
+}
+
+Error revocation() {
+    return {"another rank has found the communicator revoked", "go on with what MPIX_Comm_shrink makes of it",
+            Error::Kind::revoked};
+}
+
+}  // namespace
+
+// ---- team -----------------------------------------------------------------------------------------------------------
+
+Team::Team(node::Segment& segment, std::unique_ptr<Board> board, std::vector<int> processes, const Selection& selection,
+           const std::atomic<Engine*>& engine)
+    : _segment(segment),
+      _board(std::move(board)),
+      _processes(std::move(processes)),
+      _selection(selection),
+      _engine(engine),
+      _known(_processes.size()) {}
+
+Team::~Team() {
+    if (Engine* const engine = _engine.load(std::memory_order_acquire); engine != nullptr && _registered) {
+        engine->retire(std::move(_board));
+    }
+}
+
+bool Team::registered(Engine& engine) {
+    const std::scoped_lock lock(_mutex);
+    if (!_register_tried) {
+        _register_tried = true;
+        _registered = engine.register_memory(_board->own_memory());
+    }
+    return _registered;
+}
+
+std::unique_ptr<Round> Team::begin(const Arguments& arguments) {
+    const std::scoped_lock lock(_mutex);
+    return std::unique_ptr<Round>(new Round(shared_from_this(), ++_number, arguments));
+}
+
+void Team::saw(const Kind kind, const bool only_device) noexcept {
+    const auto bit = std::uint32_t{1} << static_cast<unsigned>(kind);
+    if (only_device) {
+        _seen.fetch_or(bit, std::memory_order_relaxed);
+    } else {
+        _seen.fetch_and(~bit, std::memory_order_relaxed);
+    }
+}
+
+bool Team::agreed(const Kind kind) const noexcept {
+    return (_agreed.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) != 0;
+}
+
+bool Team::is_known(const int member, const Side& side) const noexcept {
+    if (side.allocation == 0) {
+        return true;  // nothing is needed
+    }
+    return side.allocation_id != 0 && _known[static_cast<std::size_t>(member)].identities.contains(side.allocation_id);
+}
+
+void Team::learn(const int member, const Side& side) {
+    if (side.allocation != 0 && side.allocation_id != 0 && !is_known(member, side)) {
+        Allocations& known = _known[static_cast<std::size_t>(member)];
+        if (known.in_order.size() == kMostKnown) {
+            known.identities.erase(known.in_order.front());
+            known.in_order.pop_front();
+        }
+        known.in_order.push_back(side.allocation_id);
+        known.identities.insert(side.allocation_id);
+    }
+}
+
+// ---- round ----------------------------------------------------------------------------------------------------------
+
+Round::Round(std::shared_ptr<Team> owner, const std::uint64_t number, const Arguments& arguments)
+    : _owner(std::move(owner)), _team(*_owner), _number(number), _arguments(arguments) {
+    const auto keep = [](std::span<const std::uint64_t>& given, std::vector<std::uint64_t>& kept) {
+        kept.assign(given.begin(), given.end());
+        given = kept;
+    };
+    keep(_arguments.bytes_from, _bytes_from);
+    keep(_arguments.send_offsets, _send_offsets);
+    keep(_arguments.receive_offsets, _receive_offsets);
+    mark_default_stream();
+    _traced.begin(trace::Kind::background, to_string(_arguments.kind), _arguments.bytes, -1);
+}
+
+Round::~Round() {
+    if (_state != State::over) {
+        give_up();
+    }
+    if (_default_mark.value != nullptr) {
+        _engine->runtime().drop_default_stream(_default_mark);
+    }
+}
+
+bool Round::advance() {
+    try {
+        while (_state != State::over && step()) {
+        }
+    } catch (...) {
+        give_up();
+        throw;
+    }
+    return _state == State::over;
+}
+
+void Round::revoke() noexcept {
+    if (_state != State::over) {
+        _revoked = true;
+        give_up();
+    }
+}
+
+/// Ends it here, and lets the others know.
+void Round::give_up() noexcept {
+    _copies.clear();  // waits, as _work does
+    const bool started = static_cast<bool>(_work) || _state == State::taking_turn || _state == State::working;
+    if (_algorithm == Algorithm::ccl && started) {
+        _team._ccl.abort();  // or it might wait for a member that is gone
+    }
+    _work = {};
+    give_turn_back();
+    if (!_voted && _state != State::queued) {
+        Vote& vote = _team._board->vote(_team.own(), _number);
+        vote.flags = _revoked ? failed | revoked : failed;
+        vote.number.store(_number, std::memory_order_release);
+        _voted = true;
+    }
+    if (_voted) {
+        if (_marked && _team._board->done(_team.own(), _number).value.load(std::memory_order_acquire) / 4 != _number) {
+            _marked = false;  // the kernel that was to do it has failed
+        }
+        mark_done(_revoked ? Outcome::revoked : Outcome::failed);
+    }
+    finish();
+}
+
+/// One step; false when there is nothing to do but to wait.
+bool Round::step() {
+    Team& team = _team;
+    switch (_state) {
+        case State::queued:
+            // The slots of the board come round: whoever may still be looking at the last use must be done with it.
+            if (_number > kRounds && team._finished_by_all.load(std::memory_order_acquire) < _number - kRounds) {
+                std::uint64_t all = ~std::uint64_t{0};
+                for (int member = 0; member < team.members(); ++member) {
+                    all = std::min(all, team._board->finished(member).load(std::memory_order_acquire));
+                }
+                team._finished_by_all.store(all, std::memory_order_release);
+                if (all < _number - kRounds) {
+                    check_members("before the next collective could begin");
+                    return false;
+                }
+            }
+            if (!prepare()) {
+                return false;
+            }
+            _state = State::copying_in;
+            return true;
+        case State::copying_in:
+            for (DeviceCopies::Copy& copy : _copies) {
+                if (!copy.poll()) {
+                    return false;
+                }
+            }
+            _copies.clear();
+            if (!default_stream_is_over()) {
+                return false;
+            }
+            vote();
+            _state = State::voting;
+            return true;
+        case State::voting:
+            if (team._decided.load(std::memory_order_acquire) + 1 != _number) {
+                return false;  // in their order
+            }
+            if (!all_have_voted()) {
+                return false;
+            }
+            decide();
+            return true;
+        case State::joining:
+            switch (team._ccl.join(*_engine, *team._board, _number, _device)) {
+                case CclGroup::Joining::under_way:
+                    check_members("while it joined a communicator of NCCL or RCCL");
+                    return false;
+                case CclGroup::Joining::done:
+                    take_part();
+                    _state = State::taking_turn;
+                    return true;
+                case CclGroup::Joining::failed:
+                    _engine->note_once((team._ccl.reason().empty()
+                                            ? std::string("another rank could not join a communicator of NCCL or RCCL")
+                                            : team._ccl.reason()));
+                    _algorithm = Algorithm::all;
+                    go_on_with_kernels();
+                    return true;
+            }
+            return false;
+        case State::taking_turn:
+            if (!has_turn()) {
+                return false;
+            }
+            start_ccl();
+            return true;
+        case State::reaching:
+            if (!asks_again()) {
+                return false;
+            }
+            go_on_with_kernels();
+            return _state != State::reaching;
+        case State::mapping:
+            if (!all_have_mapped()) {
+                return false;
+            }
+            return true;
+        case State::working:
+            if (!work_is_done()) {
+                return false;
+            }
+            if (_receive.block) {
+                copy_out(_arguments.receive, _receive);
+            }
+            _state = State::copying_out;
+            return true;
+        case State::copying_out:
+            for (DeviceCopies::Copy& copy : _copies) {
+                if (!copy.poll()) {
+                    return false;
+                }
+            }
+            _copies.clear();
+            finish();
+            return false;
+        case State::over:
+            return false;
+    }
+    return false;
+}
+
+bool Round::check_members(const char* const doing) {
+    const Clock::time_point now = Clock::now();
+    if (_looked == Clock::time_point{}) {
+        _looked = now;
+        return false;
+    }
+    if (now - _looked < kBetweenLooks) {
+        return false;
+    }
+    _looked = now;
+    look_for_dead_members(doing);
+    look_for_failed_members();
+    return true;
+}
+
+/// A word is of rounds that share its slot, and of a later one only when this one is over.
+void Round::check_members(const char* const doing, const std::uint64_t number) {
+    if (check_members(doing) && number != _number &&
+        (number > _number || (number != 0 && number % kRounds != _number % kRounds))) {
+        throw overwritten();
+    }
+}
+
+void Round::look_for_dead_members(const char* const doing) const {
+    for (int member = 0; member < _team.members(); ++member) {
+        const int process = _team._processes[static_cast<std::size_t>(member)];
+        if (member != _team.own() && !_team._segment.alive(process)) {
+            throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
+                            " of MPI_COMM_WORLD ended " + doing,
+                        "look at that rank's own output for the reason", Error::Kind::failed_process);
+        }
+    }
+}
+
+/// Whether this member's GPU can pack and unpack all of it.
+bool Round::can_move(const Buffer& buffer) const {
+    return std::all_of(buffer.pieces.begin(), buffer.pieces.end(), [this](const Buffer::Piece& piece) {
+        return piece.typed == nullptr || _engine->copies().can_move(_device, *piece.typed);
+    });
+}
+
+/// Starts filling the copy that is shown in the place of the buffer.
+void Round::copy_in(const Buffer& buffer, const Shown& shown) {
+    DeviceCopies& copies = _engine->copies();
+    if (buffer.pieces.empty()) {
+        _copies.push_back(
+            copies.start(_device, 0, {shown.block.data(), nullptr}, {buffer.address, &buffer.info}, buffer.bytes));
+    }
+    for (const Buffer::Piece& piece : buffer.pieces) {
+        _copies.push_back(copies.start(_device, 0, {shown.block.data() + piece.at, nullptr},
+                                       {piece.address, &piece.info, piece.typed}, piece.bytes));
+    }
+}
+
+/// Starts bringing the copy's data to where the program wants it, and nothing else: what lies between belongs to it.
+void Round::copy_out(const Buffer& buffer, const Shown& shown) {
+    DeviceCopies& copies = _engine->copies();
+    if (buffer.pieces.empty()) {
+        _copies.push_back(
+            copies.start(_device, 0, {buffer.address, &buffer.info}, {shown.block.data(), nullptr}, buffer.bytes));
+    }
+    for (const Buffer::Piece& piece : buffer.pieces) {
+        _copies.push_back(copies.start(_device, 0, {piece.address, &piece.info, piece.typed},
+                                       {shown.block.data() + piece.at, nullptr}, piece.bytes));
+    }
+}
+
+bool Round::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
+    Engine& engine = *_engine;
+    shown.needed = true;
+    // Kernels want elements where they belong.
+    const std::uint64_t alignment =
+        _arguments.code != 0 ? kernels::element_alignment(kernels::type_of(_arguments.code)) : 1;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(buffer.address) % alignment == 0;
+    if (!as_copy && !buffer.gathered && aligned && buffer.state == Buffer::State::device && buffer.info.ipc_capable &&
+        engine.exports().describe(buffer.address, buffer.info, shown.location).ok()) {
+        return true;
+    }
+    shown.block = engine.exported().acquire(_device, buffer.bytes);
+    if (!shown.block) {
+        engine.note_once("no exported device memory left for a copy of " + std::to_string(buffer.bytes) + " bytes");
+        return false;
+    }
+    shown.location = shown.block.location();
+    return true;
+}
+
+/// The GPU was busy when it was last asked to do what would wait for its work: whether it is time to ask again.
+bool Round::asks_again() noexcept {
+    constexpr std::chrono::milliseconds kBetween{1};
+    const Clock::time_point now = Clock::now();
+    if (_asked != Clock::time_point{} && now - _asked < kBetween) {
+        return false;
+    }
+    _asked = now;
+    return true;
+}
+
+/// Looks at what this member passes, and starts the copies that others will read. False when it has to be called again:
+/// what all have agreed to do with kernels needs some that cannot be loaded now.
+bool Round::prepare() {
+    Arguments& given = _arguments;
+    _engine = _team._engine.load(std::memory_order_acquire);
+    Engine* const engine = _engine;
+    const auto is_device = [](const Buffer& buffer) { return buffer.state == Buffer::State::device; };
+    const auto is_used = [](const Buffer& buffer) { return buffer.state != Buffer::State::unused; };
+    if (given.obstacle != nullptr || engine == nullptr || _team.members() > kMostMembers) {
+        return true;
+    }
+    for (const Buffer* const buffer : {&given.send, &given.receive}) {
+        if (is_used(*buffer) && !is_device(*buffer) && !given.compulsory) {
+            return true;
+        }
+        if (is_device(*buffer)) {
+            // Managed memory may have no device of its own: then the one beside it, or the first.
+            const int device = buffer->info.device;
+            if (_device >= 0 && device >= 0 && device != _device) {
+                given.obstacle = "a rank's buffers are on different GPUs";
+                return true;
+            }
+            _device = std::max(_device, device);
+        }
+    }
+    if (!is_used(given.send) && !is_used(given.receive)) {
+        _takes_part = true;
+        return true;
+    }
+    if (_device < 0) {
+        _device = engine->runtime().device_to_use();
+    }
+    const std::uint32_t code = given.code != 0 ? given.code : copy_code(16);
+    if (_busy && !asks_again()) {
+        return false;
+    }
+    Engine::Kernels kernels = engine->prepare(_device, code);
+    if (kernels == Engine::Kernels::usable && given.code == 0) {
+        kernels = engine->prepare(_device, copy_code(1));
+    }
+    if (kernels == Engine::Kernels::not_yet && given.compulsory) {
+        _busy = true;
+        return false;
+    }
+    if (kernels != Engine::Kernels::usable) {
+        given.obstacle = kernels == Engine::Kernels::not_yet
+                             ? "a rank's GPU is busy, so that it cannot load kernels now"
+                             : "a rank has no kernels for it";
+        return true;
+    }
+    if (!can_move(given.send) || !can_move(given.receive)) {
+        given.obstacle = "a rank's GPU cannot pack its datatype";
+        return true;
+    }
+    if (given.asks) {
+        _takes_part = true;
+        return true;
+    }
+    gpu::Runtime& runtime = engine->runtime();
+    for (const Buffer* const buffer : {&given.send, &given.receive}) {
+        if (is_device(*buffer)) {
+            if (const gpu::Status status = runtime.order_after_default_stream(buffer->address, buffer->info);
+                !status.ok()) {
+                throw Error("preparing a buffer failed (" + status.message() + ")",
+                            "an error of an earlier kernel of the program also comes out here");
+            }
+        }
+    }
+    if (is_used(given.receive) && !show(given.receive, _receive, false)) {
+        given.obstacle = "a rank has no memory left for copies";
+        return true;
+    }
+    // In place most collectives send what nobody overwrites before it was read; in these, others still read it then.
+    const bool overwritten = given.kind == Kind::reduce_scatter || given.kind == Kind::alltoall ||
+                             given.kind == Kind::scan || given.kind == Kind::exscan;
+    const bool sends_received = given.in_place && !is_used(given.send) && is_used(given.receive);
+    if (sends_received && overwritten) {
+        given.send = given.receive;
+    }
+    if (is_used(given.send)) {
+        if (!show(given.send, _send, sends_received)) {
+            given.obstacle = "a rank has no memory left for copies";
+            return true;
+        }
+        if (_send.block) {
+            copy_in(given.send, _send);
+        }
+    }
+    if (_receive.block && given.in_place) {
+        copy_in(given.receive, _receive);  // what is sent from there, or stays there, must be in the copy too
+    }
+    if (sends_received && !overwritten) {
+        _send.needed = true;
+        _send.location = _receive.location;
+        _send.location.offset += given.in_place_offset;
+        _reused = true;
+    }
+    _takes_part = true;
+    return true;
+}
+
+/// In the program's call, if possible: what it gives to the default stream afterwards is not to be waited for.
+void Round::mark_default_stream() {
+    Engine* const engine = _team._engine.load(std::memory_order_acquire);
+    if (engine == nullptr || _arguments.asks || _arguments.obstacle != nullptr) {
+        return;
+    }
+    for (const Buffer* const buffer : {&_arguments.send, &_arguments.receive}) {
+        if (buffer->state == Buffer::State::device && buffer->info.device >= 0) {
+            _engine = engine;
+            _default_marked = engine->runtime().mark_default_stream(buffer->info.device, _default_mark).ok();
+            return;
+        }
+    }
+}
+
+/// Others will read this memory, and write to it, in streams that know nothing of this process's own. Asks only once
+/// each time, since the thread that asks may be the one that everything in the background depends on.
+bool Round::default_stream_is_over() {
+    if (!_takes_part || _device < 0 || _arguments.asks) {
+        return true;
+    }
+    gpu::Runtime& runtime = _engine->runtime();
+    gpu::Status status;
+    if (!_default_marked) {
+        status = runtime.mark_default_stream(_device, _default_mark);
+        _default_marked = status.ok();
+    }
+    bool over = false;
+    if (status.ok()) {
+        status = runtime.query_default_stream(_default_mark, over);
+    }
+    if (!status.ok()) {
+        throw Error("waiting for the default stream failed (" + status.message() + ")",
+                    "an error of an earlier kernel of the program also comes out here");
+    }
+    return over;
+}
+
+void Round::vote() {
+    Team& team = _team;
+    const Arguments& given = _arguments;
+    Board& board = *team._board;
+    const int own = team.own();
+    Vote& vote = board.vote(own, _number);
+    vote.flags = _takes_part ? std::uint32_t{takes} : 0;
+    if (_reused) {
+        vote.flags |= reused;
+    }
+    vote.device = 0;
+    if (may_use_ccl() && _engine->use_library(Engine::LibraryUse::by_turns)) {
+        _uses_library = true;
+        vote.flags |= library;
+        vote.device = _engine->identity_of(_device);
+    }
+    for (const Buffer* const buffer : {&given.send, &given.receive}) {
+        if (buffer->state == Buffer::State::host) {
+            vote.flags |= host;
+        } else if (buffer->state != Buffer::State::unused) {
+            vote.flags |= device;
+        }
+    }
+    vote.kinds = team._seen.load(std::memory_order_relaxed);
+    vote.code = given.code;
+    vote.signature = signature_of(given);
+    vote.bytes = given.bytes;
+    const auto describe = [](const Shown& shown, Side& side, Location& location) {
+        side = {};
+        if (shown.needed) {
+            location = shown.location;
+            side = {location.allocation_id, location.address, location.offset};
+        }
+    };
+    describe(_send, vote.send, board.send(own, _number));
+    describe(_receive, vote.receive, board.receive(own, _number));
+    if (given.varying) {
+        const std::span<std::uint64_t> offsets = board.offsets(own, _number);
+        std::copy(_send_offsets.begin(), _send_offsets.end(), offsets.begin());
+        std::copy(_receive_offsets.begin(), _receive_offsets.end(),
+                  offsets.begin() + static_cast<std::ptrdiff_t>(offsets.size() / 2));
+    }
+    vote.number.store(_number, std::memory_order_release);
+    _voted = true;
+}
+
+bool Round::all_have_voted() {
+    Board& board = *_team._board;
+    for (; _seen < board.members(); ++_seen) {
+        const std::uint64_t number = board.vote(_seen, _number).number.load(std::memory_order_acquire);
+        if (number != _number) {
+            check_members("before it came to a collective", number);
+            return false;
+        }
+    }
+    _seen = 0;
+    return true;
+}
+
+/// Every member draws the same conclusion here.
+void Round::decide() {
+    Team& team = _team;
+    Board& board = *team._board;
+    std::uint32_t any = 0;
+    int refuses = -1;
+    std::uint64_t bytes = 0;
+    bool alike = true;
+    std::uint32_t kinds = ~std::uint32_t{0};
+    const std::uint64_t signature = board.vote(0, _number).signature;
+    for (int member = 0; member < board.members(); ++member) {
+        const Vote& vote = board.vote(member, _number);
+        any |= vote.flags;
+        alike = alike && vote.signature == signature;
+        bytes = std::max(bytes, vote.bytes);
+        kinds &= vote.kinds;
+        if ((vote.flags & takes) == 0 && refuses < 0) {
+            refuses = member;
+        }
+    }
+    if ((any & failed) != 0) {
+        look_for_dead_members("before it came to a collective");  // which then is the reason
+        if ((any & revoked) != 0) {
+            throw revocation();
+        }
+        throw Error("another rank failed before it could take part in a collective",
+                    "look at that rank's own output for the reason");
+    }
+    if (!_arguments.compulsory) {
+        team._agreed.store(team._reachable ? kinds : 0, std::memory_order_relaxed);
+        if (kinds != 0 && !team._reachable && !team._tried) {
+            team._must_try = team._tried = true;
+        }
+    } else if (refuses >= 0 || !alike) {
+        throw Error(!alike ? "the ranks pass different arguments to a nonblocking collective"
+                           : "a rank cannot take part in a nonblocking collective on device memory" +
+                                 (_arguments.obstacle != nullptr ? ": " + std::string(_arguments.obstacle) : ""),
+                    "AWAKEN_COLLECTIVES=\"* : staged\" does without the GPUs");
+    }
+    if (refuses >= 0 || !alike) {
+        _decision = (any & device) != 0 ? Decision::staged : Decision::host;
+        if (_decision == Decision::staged) {
+            const bool is_host = refuses >= 0 && (board.vote(refuses, _number).flags & host) != 0;
+            _reason = _arguments.obstacle != nullptr ? _arguments.obstacle
+                      : !alike                       ? "the ranks pass different arguments"
+                      : is_host                      ? "some rank passes host memory"
+                                                     : "another rank cannot take part";
+        }
+        finish();
+        return;
+    }
+    if ((any & (device | host)) == 0) {
+        _decision = Decision::host;  // nobody passes anything
+        finish();
+        return;
+    }
+    _algorithm = team._selection.choose(occasion(bytes));
+    if (_algorithm == Algorithm::staged && _arguments.compulsory) {
+        _algorithm = Algorithm::all;
+    }
+    if (_algorithm == Algorithm::staged) {
+        _decision = Decision::staged;
+        _reason = "the table of algorithms says so";
+        finish();
+        return;
+    }
+    if (_arguments.asks) {
+        if (!team._reachable && !team._tried) {
+            team._must_try = team._tried = true;
+        }
+        _decision = Decision::ours;
+        finish();
+        return;
+    }
+    if (_algorithm == Algorithm::each && (any & reused) != 0) {
+        _algorithm = Algorithm::one;  // a member would write over what another has yet to read
+    }
+    if (_algorithm == Algorithm::ccl) {
+        if (wants_ccl()) {
+            if (team._ccl.ready()) {
+                take_part();
+                _state = State::taking_turn;
+            } else {
+                _state = State::joining;
+            }
+            return;
+        }
+        _algorithm = Algorithm::all;
+    }
+    go_on_with_kernels();
+}
+
+/// What the table is asked for, for so many bytes.
+Occasion Round::occasion(const std::uint64_t bytes) const noexcept {
+    return {_arguments.kind, type_class_of(_arguments.kind, _arguments.code), _team.members(), 1, bytes};
+}
+
+/// Whether the table sends this to a library that this member could use for it.
+bool Round::may_use_ccl() const {
+    const Arguments& given = _arguments;
+    if (!_takes_part || !_team._may_use_library || _device < 0 || given.varying || !given.even ||
+        _team._selection.choose(occasion(given.bytes)) != Algorithm::ccl) {
+        return false;
+    }
+    const ccl::Library* const found = _engine->ccl();
+    return found != nullptr && CclCommunicator::supports(*found, given.kind, given.code);
+}
+
+/// The same in all members: whether all can use the library, and it is worth its price by now.
+bool Round::wants_ccl() {
+    const Board& board = *_team._board;
+    std::vector<std::uint64_t> devices;
+    for (int member = 0; member < board.members(); ++member) {
+        const Vote& vote = board.vote(member, _number);
+        if ((vote.flags & library) == 0 || std::find(devices.begin(), devices.end(), vote.device) != devices.end()) {
+            return false;  // not all have it, or two share a GPU, which it refuses
+        }
+        devices.push_back(vote.device);
+    }
+    return _team._ccl.wanted(devices);
+}
+
+/// The round is ours for certain.
+void Round::take_part() {
+    _decision = Decision::ours;
+    {
+        const std::scoped_lock lock(_team._mutex);
+        _team.no_more_to_decide(_number);
+    }
+    _copied = (_send.block && !_arguments.send.gathered) || (_receive.block && !_arguments.receive.gathered);
+}
+
+/// Two collectives of different communicators that wait for each other's GPUs would wait for ever: the members of one
+/// go together, while no others do.
+bool Round::has_turn() {
+    Board& board = *_team._board;
+    Mark& go = board.mapped(0, _number);
+    if (board.own() == 0 && !_has_turn) {
+        std::atomic<std::uint64_t>& token = _team._segment.token();
+        std::uint64_t holder = 0;
+        const auto own = static_cast<std::uint64_t>(_team._segment.own_index()) + 1;
+        if (!token.compare_exchange_strong(holder, own, std::memory_order_acq_rel)) {
+            if (!check_members("in a collective")) {
+                return false;
+            }
+            // Of another communicator, maybe. Who is dead, or never was, does not give it back.
+            const bool lives = holder <= static_cast<std::uint64_t>(_team._segment.processes()) &&
+                               _team._segment.alive(static_cast<int>(holder) - 1);
+            if (lives || !token.compare_exchange_strong(holder, own, std::memory_order_acq_rel)) {
+                return false;
+            }
+        }
+        _has_turn = true;
+        go.value.store(mark_of(_number, Outcome::done), std::memory_order_release);
+    }
+    const std::uint64_t number = go.value.load(std::memory_order_acquire) / 4;
+    if (number != _number) {
+        check_members("in a collective", number);
+        return false;
+    }
+    return true;
+}
+
+void Round::give_turn_back() noexcept {
+    if (std::exchange(_has_turn, false)) {
+        auto own = static_cast<std::uint64_t>(_team._segment.own_index()) + 1;
+        _team._segment.token().compare_exchange_strong(own, 0, std::memory_order_acq_rel);
+    }
+}
+
+void Round::start_ccl() {
+    const Arguments& given = _arguments;
+    CclCommunicator::Operation operation;
+    operation.kind = given.kind;
+    operation.code = given.code;
+    operation.root = given.root;
+    operation.members = _team.members();
+    operation.own = _team.own();
+    operation.elements = given.elements;
+    operation.block_bytes = given.block_bytes;
+    _reached.resize(static_cast<std::size_t>(_team.members()));
+    // Its own buffers only, which need no mapping.
+    static_cast<void>(reach(_team.own(), false) && reach(_team.own(), true));
+    const Reached& own = _reached[static_cast<std::size_t>(_team.own())];
+    operation.send = own.send_address;
+    operation.receive = own.receive_address;
+    start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
+        return _engine->start(
+            _device, [&](const gpu::StreamHandle stream) { _team._ccl.communicator().issue(operation, stream); }, word,
+            value);
+    });
+    _state = State::working;
+}
+
+void Round::go_on_with_kernels() {
+    Team& team = _team;
+    Board& board = *team._board;
+    _reached.resize(static_cast<std::size_t>(board.members()));
+    if (must_map_all()) {
+        bool ok = true;
+        _busy = false;
+        for (int member = 0; member < board.members() && ok; ++member) {
+            ok = reach(member, false) && reach(member, true);
+        }
+        if (!ok && _busy && _arguments.compulsory) {
+            _state = State::reaching;  // all have agreed to do it so
+            return;
+        }
+        board.mapped(team.own(), _number)
+            .value.store(mark_of(_number, ok ? Outcome::done : Outcome::failed), std::memory_order_release);
+        _state = State::mapping;
+        return;
+    }
+    start_work();
+}
+
+bool Round::must_map_all() const {
+    const Board& board = *_team._board;
+    for (int member = 0; member < board.members(); ++member) {
+        const Vote& vote = board.vote(member, _number);
+        if (!_team.is_known(member, vote.send) || !_team.is_known(member, vote.receive)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// Maps a member's buffer, if it has one.
+bool Round::reach(const int member, const bool receives) {
+    Reached& reached = _reached[static_cast<std::size_t>(member)];
+    std::byte*& address = receives ? reached.receive_address : reached.send_address;
+    if (address != nullptr) {
+        return true;
+    }
+    Board& board = *_team._board;
+    const Vote& vote = board.vote(member, _number);
+    const Side& side = receives ? vote.receive : vote.send;
+    if (side.allocation == 0 || _device < 0) {
+        return true;  // there is none, or nothing is to be done with it here
+    }
+    if (member == _team.own()) {
+        const Shown& shown = receives ? _receive : _send;
+        const Buffer& buffer = receives ? _arguments.receive : _arguments.send;
+        address = shown.block ? shown.block.data() : buffer.address;
+        if (!receives && buffer.state == Buffer::State::unused) {
+            address =
+                (_receive.block ? _receive.block.data() : _arguments.receive.address) + _arguments.in_place_offset;
+        }
+        return true;
+    }
+    const Location& location = receives ? board.receive(member, _number) : board.send(member, _number);
+    gpu::Status status;
+    transfer::Mappings::Use& use = receives ? reached.receive : reached.send;
+    use = _engine->mappings().open(_team._processes[static_cast<std::size_t>(member)], location, _device, status);
+    if (!use) {
+        _busy = status.code == gpu::kBusy;
+        _engine->note_once("memory of another rank cannot be mapped: " + status.message());
+        return false;
+    }
+    address = use.data();
+    return true;
+}
+
+bool Round::all_have_mapped() {
+    Team& team = _team;
+    Board& board = *team._board;
+    bool ok = true;
+    for (; _seen < board.members(); ++_seen) {
+        const std::uint64_t number = board.mapped(_seen, _number).value.load(std::memory_order_acquire) / 4;
+        if (number != _number) {
+            check_members("in a collective", number);
+            return false;
+        }
+    }
+    _seen = 0;
+    for (int member = 0; member < board.members(); ++member) {
+        ok = ok &&
+             board.mapped(member, _number).value.load(std::memory_order_relaxed) == mark_of(_number, Outcome::done);
+    }
+    if (!ok && _arguments.compulsory) {
+        throw Error("memory of some rank cannot be mapped by another",
+                    "AWAKEN_COLLECTIVES=\"* : staged\" does without");
+    }
+    if (!ok) {
+        _decision = Decision::staged;
+        _reason = "memory of some rank cannot be mapped by another";
+        finish();
+        return true;
+    }
+    team._reachable = true;
+    for (int member = 0; member < board.members(); ++member) {
+        const Vote& vote = board.vote(member, _number);
+        team.learn(member, vote.send);
+        team.learn(member, vote.receive);
+    }
+    start_work();
+    return true;
+}
+
+/// Bytes from the beginning of a member's buffer to the end of its allocation, as the member has said.
+std::uint64_t Round::room_of(const Place& place) const noexcept {
+    const Board& board = *_team._board;
+    const auto rest = [](const Location& location, const std::uint64_t offset) {
+        const std::uint64_t begin = location.offset + offset;
+        return begin < offset || begin > location.allocation_bytes ? 0 : location.allocation_bytes - begin;
+    };
+    if (place.member != _team.own()) {
+        return rest(place.receives ? board.receive(place.member, _number) : board.send(place.member, _number), 0);
+    }
+    if (place.receives) {
+        return rest(_receive.location, 0);
+    }
+    return _send.needed ? rest(_send.location, 0) : rest(_receive.location, _arguments.in_place_offset);
+}
+
+/// Others' offsets come out of shared memory: a kernel must not be sent where they do not belong.
+std::byte* Round::address_of(const Place& place, const std::uint64_t bytes) {
+    const std::uint64_t room = room_of(place);
+    if (place.offset > room || bytes > room - place.offset) {
+        throw overwritten();
+    }
+    if (!reach(place.member, place.receives)) {
+        throw Error(
+            "memory of rank " +
+                std::to_string(
+                    _team._segment.process(_team._processes[static_cast<std::size_t>(place.member)]).world_rank) +
+                " of MPI_COMM_WORLD can no longer be mapped",
+            "the GPU runtime is out of resources; AWAKEN_COLLECTIVES=\"* : staged\" does without");
+    }
+    const Reached& reached = _reached[static_cast<std::size_t>(place.member)];
+    return (place.receives ? reached.receive_address : reached.send_address) + place.offset;
+}
+
+void Round::start_work() {
+    Team& team = _team;
+    Board& board = *team._board;
+    take_part();
+    _state = State::working;
+    const Arguments& given = _arguments;
+    Shape shape;
+    shape.kind = given.kind;
+    shape.members = board.members();
+    shape.own = board.own();
+    shape.root = given.root;
+    shape.in_place = given.in_place;
+    shape.elements = given.elements;
+    shape.element_bytes = given.code != 0 ? kernels::element_bytes(kernels::type_of(given.code)) : 1;
+    shape.own_bytes = given.own_bytes;
+    shape.own_offset = given.own_offset;
+    shape.block_bytes = given.block_bytes;
+    shape.bytes_from = given.varying && !_bytes_from.empty() ? _bytes_from.data() : nullptr;
+    if (given.varying) {
+        for (int member = 0; member < board.members(); ++member) {
+            shape.offsets[static_cast<std::size_t>(member)] = board.offsets(member, _number).data();
+        }
+    }
+    _plan = make_plan(shape, _algorithm);
+    if (_plan.empty()) {
+        mark_done(Outcome::done);
+        return;
+    }
+    std::vector<Engine::Fold> folds;
+    const auto number_of = [this](const Place& place, const std::uint64_t bytes) {
+        return reinterpret_cast<std::uint64_t>(address_of(place, bytes));
+    };
+    for (const Combination& combination : _plan.combinations) {
+        Engine::Fold fold;
+        std::uint64_t bits = 0;
+        const std::uint64_t bytes = combination.elements * shape.element_bytes;
+        for (unsigned i = 0; i < combination.source_count; ++i) {
+            fold.sources.push_back(number_of(combination.sources[i], bytes));
+            bits |= fold.sources.back();
+        }
+        for (unsigned i = 0; i < combination.target_count; ++i) {
+            fold.targets.push_back(number_of(combination.targets[i], bytes));
+            bits |= fold.targets.back();
+        }
+        fold.elements = combination.elements;
+        fold.code = given.code;
+        if (!is_reduction(given.kind)) {
+            // Vectors where everything is aligned alike; else in the widest elements that fit.
+            const std::uint64_t differing = [&] {
+                std::uint64_t different = 0;
+                for (const std::vector<std::uint64_t>* const list : {&fold.sources, &fold.targets}) {
+                    for (const std::uint64_t address : *list) {
+                        different |= address ^ fold.sources.front();
+                    }
+                }
+                return different;
+            }();
+            const std::uint64_t width = differing % 16 == 0 ? 1 : width_of(bits | combination.elements);
+            fold.code = copy_code(width == 16 ? 16 : width);
+            fold.elements = combination.elements / width;
+            if (_engine->prepare(_device, fold.code) != Engine::Kernels::usable) {
+                fold.code = copy_code(1);
+                fold.elements = combination.elements;
+            }
+        }
+        folds.push_back(std::move(fold));
+    }
+    std::vector<Engine::Copy> copies;
+    copies.reserve(_plan.moves.size());
+    for (const Move& move : _plan.moves) {
+        copies.push_back({number_of(move.target, move.bytes), number_of(move.source, move.bytes), move.bytes});
+    }
+    start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
+        const bool overlaps = _arguments.compulsory;  // the call has returned
+        return _engine->start(_device, folds, copies, word, value,
+                              overlaps ? Engine::Beside::kernels : Engine::Beside::nothing);
+    });
+}
+
+void Round::start(const std::function<Engine::Work(std::atomic<std::uint64_t>& word, std::uint64_t value)>& start) {
+    Board& board = *_team._board;
+    std::atomic<std::uint64_t>* word = &board.done(board.own(), _number).value;
+    const bool registered = _team.registered(*_engine);
+    if (!registered) {
+        _word = _engine->take_word();
+        if (_word == nullptr) {
+            throw Error("no page-locked memory for a collective",
+                        "free host memory, or raise the limit of locked memory");
+        }
+        _word->store(0, std::memory_order_relaxed);
+        word = _word;
+    }
+    _work = start(*word, mark_of(_number, Outcome::done));
+    _marked = registered;
+}
+
+bool Round::work_is_done() {
+    Team& team = _team;
+    Board& board = *team._board;
+    if (_word != nullptr && _word->load(std::memory_order_acquire) == mark_of(_number, Outcome::done)) {
+        _engine->give_back_word(std::exchange(_word, nullptr));
+        mark_done(Outcome::done);
+    }
+    for (; _seen < board.members(); ++_seen) {
+        const std::uint64_t number = board.done(_seen, _number).value.load(std::memory_order_acquire) / 4;
+        if (number != _number) {
+            check_members("in a collective", number);
+            if (_work) {
+                const Clock::time_point now = Clock::now();
+                if (_queried == Clock::time_point{}) {
+                    _queried = now;
+                } else if (now - _queried > kBetweenQueries) {
+                    _queried = now;
+                    static_cast<void>(_work.query());  // throws if the kernel failed
+                    if (_algorithm == Algorithm::ccl) {
+                        team._ccl.communicator().check();
+                        look_for_failed_members();
+                    }
+                }
+            }
+            return false;
+        }
+    }
+    _seen = 0;
+    give_turn_back();
+    _work.finished();
+    look_for_failed_members();
+    return true;
+}
+
+/// The library waits for all members, and knows nothing of one whose call was refused.
+void Round::look_for_failed_members() const {
+    const Board& board = *_team._board;
+    for (int member = 0; member < board.members(); ++member) {
+        const std::uint64_t mark = board.done(member, _number).value.load(std::memory_order_acquire);
+        if (mark == mark_of(_number, Outcome::revoked)) {
+            throw revocation();
+        }
+        if (mark / 4 == _number && mark > mark_of(_number, Outcome::revoked)) {
+            throw overwritten();
+        }
+        if (mark == mark_of(_number, Outcome::failed)) {
+            look_for_dead_members("in a collective");  // which then is the reason
+            const int process = _team._processes[static_cast<std::size_t>(member)];
+            throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
+                            " of MPI_COMM_WORLD could not do its part of a collective",
+                        "look at that rank's own output for the reason");
+        }
+    }
+}
+
+void Round::mark_done(const Outcome outcome) noexcept {
+    if (std::exchange(_marked, true)) {
+        return;  // the GPU does it, or has done it
+    }
+    _team._board->done(_team.own(), _number).value.store(mark_of(_number, outcome), std::memory_order_release);
+}
+
+/// Rounds are decided in their order; one that failed before its turn is passed over when that comes. Under the lock.
+void Team::no_more_to_decide(const std::uint64_t number) {
+    std::uint64_t decided = _decided.load(std::memory_order_relaxed);
+    if (number <= decided) {
+        return;
+    }
+    if (number != decided + 1) {
+        _decided_early.insert(number);
+        return;
+    }
+    for (decided = number; !_decided_early.empty() && *_decided_early.begin() == decided + 1; ++decided) {
+        _decided_early.erase(_decided_early.begin());
+    }
+    _decided.store(decided, std::memory_order_release);
+}
+
+/// This member looks at nobody's memory any more.
+void Round::finish() noexcept {
+    Team& team = _team;
+    _state = State::over;
+    if (std::exchange(_uses_library, false)) {
+        _engine->end_use_of_library(Engine::LibraryUse::by_turns);
+    }
+    _traced.end();
+    _reached.clear();
+    _send.block.release();
+    _receive.block.release();
+    if (_word != nullptr) {
+        _engine->give_back_word(std::exchange(_word, nullptr));
+    }
+    const std::scoped_lock lock(team._mutex);
+    team.no_more_to_decide(_number);
+    if (team._finished_here + 1 != _number) {
+        team._finished_early.insert(_number);
+        return;
+    }
+    std::uint64_t finished = _number;
+    while (!team._finished_early.empty() && *team._finished_early.begin() == finished + 1) {
+        team._finished_early.erase(team._finished_early.begin());
+        ++finished;
+    }
+    team._finished_here = finished;
+    team._board->finished(team.own()).store(finished, std::memory_order_release);
+}
+
+}  // namespace awaken::coll

@@ -1,0 +1,70 @@
+#include "coll/hierarchical.h"
+
+#include <array>
+
+namespace awaken::AWAKEN_ABI {
+
+Levels::Levels(const Native& native, const MPI_Comm comm, const int node) : _native(native), _own_node(node) {
+    int rank = 0, size = 0;
+    native.Comm_rank(comm, &rank);
+    native.Comm_size(comm, &size);
+    const auto make = [&](const int color, MPI_Comm& made) {
+        if (native.Comm_split(comm, color, rank, &made) != MPI_SUCCESS) {
+            made = MPI_COMM_NULL;
+        }
+        // What goes wrong on them is reported on the program's communicator.
+        if (made != MPI_COMM_NULL) {
+            native.Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+        }
+    };
+    make(node, _node);
+    if (_node != MPI_COMM_NULL) {
+        native.Comm_rank(_node, &_rank_on_node);
+        native.Comm_size(_node, &_size_of_node);
+    }
+    // The smallest and, negative, the largest node. A rank that has none says 0.
+    const std::array<int, 2> own{_size_of_node, -_size_of_node};
+    std::array<int, 2> least{};
+    native.Allreduce(own.data(), least.data(), 2, MPI_INT, MPI_MIN, comm);
+    if (least[0] <= 0 || least[1] >= -1) {
+        return;
+    }
+    make(_rank_on_node < least[0] ? _rank_on_node : MPI_UNDEFINED, _column);
+    Place mine{_rank_on_node, -1, node};
+    if (_column != MPI_COMM_NULL) {
+        native.Comm_rank(_column, &mine.in_column);
+    }
+    _places.resize(static_cast<std::size_t>(size));
+    constexpr int kNumbers = sizeof(Place) / sizeof(int);
+    native.Allgather(&mine, kNumbers, MPI_INT, _places.data(), kNumbers, MPI_INT, comm);
+    for (const Place& each : _places) {
+        if (each.on_node < least[0] && each.in_column < 0) {
+            return;
+        }
+    }
+    _columns = least[0];
+}
+
+int Levels::in_column_from(const int node) const noexcept {
+    for (const Place& each : _places) {
+        if (each.node == node && each.on_node == _rank_on_node) {
+            return each.in_column;
+        }
+    }
+    return -1;
+}
+
+Levels::~Levels() {
+    for (MPI_Comm* const each : {&_node, &_column}) {
+        if (*each != MPI_COMM_NULL) {
+            _native.Comm_free(each);
+        }
+    }
+}
+
+void Levels::give_up() noexcept {
+    _node = _column = MPI_COMM_NULL;
+    _columns = 0;
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,380 @@
+#include "coll/inter_node_ccl.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/own_thread.h"
+#include "base/relax.h"
+#include "call/layer.h"
+#include "call/progress.h"
+#include "coll/on_node.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using coll::CclCommunicator;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+/// The library waits for ever for a member that cannot reach the others, and some networks just swallow what is sent.
+constexpr std::chrono::minutes kLongestWait{1};
+
+/// Of the word of members that failed.
+constexpr int kWordTag = 1;
+
+/// What a member did to join. It sends word to all others where that is `has_failed`.
+enum Joined : int { has_joined, has_failed, has_given_up };
+
+}  // namespace
+
+/// Waits, the politer the longer it takes, while what else this process has under way goes on.
+class CclAcross::Waiting {
+  public:
+    explicit Waiting(const CclAcross& owner) : _owner(owner) {}
+
+    /// True now and then, when it is time to look at what costs more than memory.
+    bool turn() {
+        relax();
+        if (++_turns % 16 != 0) {
+            return false;
+        }
+        const Clock::duration passed = Clock::now() - _began;
+        if (passed < kEager) {
+            return false;
+        }
+        // Others may be waiting for what this process has started before.
+        progress_mpi(_owner.channel() != MPI_COMM_NULL ? _owner.channel() : _owner._communicator, _owner._rank,
+                     _owner._size, _turns);
+        layer().requests.advance_exchanges();
+        if (passed < kAwake) {
+            sched_yield();
+        } else {
+            std::this_thread::sleep_for(kNap);
+        }
+        return true;
+    }
+    [[nodiscard]] bool too_long() const { return Clock::now() - _began > kLongestWait; }
+
+  private:
+    static constexpr std::chrono::microseconds kEager{20}, kNap{20};
+    static constexpr std::chrono::milliseconds kAwake{5};
+    const CclAcross& _owner;
+    const Clock::time_point _began = Clock::now();
+    unsigned _turns = 0;
+};
+
+CclAcross::~CclAcross() {
+    free_gpu();
+}
+
+void CclAcross::give_up() noexcept {
+    free_gpu();
+    _engine = nullptr;
+    if (_own) {
+        _own->give_up();
+    }
+    _state = State::broken;
+}
+
+void CclAcross::begin_to_leave() noexcept {
+    if (_engine != nullptr) {
+        static_cast<void>(_engine->runtime().was_reset());  // then nothing of the GPU's is touched from here on
+        _ccl.begin_to_leave();
+    }
+}
+
+void CclAcross::free_gpu() noexcept {
+    if (_engine == nullptr) {
+        return;
+    }
+    begin_to_leave();
+    try {
+        for (Waiting waiting(*this); !_ccl.has_left() && !waiting.too_long();) {
+            waiting.turn();
+        }
+    } catch (const std::exception&) {
+        // What else the process has under way says so itself where it is waited for.
+    }
+    if (!_ccl.has_left()) {
+        _ccl.leave_alone();  // another member never came for it
+    }
+    if (_left_alone != nullptr && !_left_alone->over.load(std::memory_order_acquire)) {
+        return;  // the stream is what it works on
+    }
+    gpu::Runtime& runtime = _engine->runtime();
+    if (_event.value != nullptr) {
+        static_cast<void>(runtime.destroy_event(std::exchange(_event, {})));
+    }
+    if (_stream.value != nullptr) {
+        static_cast<void>(runtime.destroy_stream(std::exchange(_stream, {})));
+    }
+}
+
+void CclAcross::learn_members() {
+    if (_size == 0) {
+        layer().real.Comm_rank(_communicator, &_rank);
+        layer().real.Comm_size(_communicator, &_size);
+    }
+}
+
+/// The others' GPUs are not to wait for what the program has yet to compute on this one.
+bool CclAcross::finish_default_stream(const int device) const {
+    gpu::Runtime& runtime = _engine->runtime();
+    gpu::EventHandle mark;
+    bool over = false;
+    gpu::Status status = runtime.mark_default_stream(device, mark);
+    for (Waiting waiting(*this); status.ok() && !over; waiting.turn()) {
+        status = runtime.query_default_stream(mark, over);
+    }
+    return status.ok();
+}
+
+bool CclAcross::begin(coll::Engine& engine, const coll::Kind kind, const std::uint32_t code, const int device) {
+    if (_state == State::broken || (_state == State::ready && device != _device)) {
+        return false;
+    }
+    _library = engine.ccl();
+    if (_library == nullptr || !CclCommunicator::supports(*_library, kind, code) ||
+        !engine.use_library(coll::Engine::LibraryUse::alone)) {
+        return false;
+    }
+    _begun = true;
+    _engine = &engine;
+    _device = device;
+    learn_members();
+    bool finished = false;
+    try {
+        finished = finish_default_stream(device);
+    } catch (...) {
+        end();
+        throw;
+    }
+    if (!finished) {
+        end();
+    }
+    return finished;
+}
+
+void CclAcross::end() noexcept {
+    if (std::exchange(_begun, false)) {
+        _engine->end_use_of_library(coll::Engine::LibraryUse::alone);
+    }
+}
+
+void CclAcross::break_up(const std::string& why) {
+    _ccl.abort();
+    _state = State::broken;
+    layer().ledger.add_fallback("collectives between nodes", "not by NCCL or RCCL: " + why);
+}
+
+/// Rank 0 makes the identifier, and all get it. False, on all of them, when there is none.
+bool CclAcross::invite(ccl::UniqueId& identifier) {
+    struct Invitation {
+        ccl::UniqueId identifier;
+        unsigned char valid = 0;
+    } invitation;
+    std::string why = "rank 0 got no identifier of the library";
+    if (_rank == 0) {
+        ccl::Status status;
+        const gpu::Status current =
+            _engine->runtime().run_on(_device, [&] { status = _library->unique_id(invitation.identifier); });
+        invitation.valid = current.ok() && status.ok() ? 1 : 0;
+        if (!status.ok()) {
+            why = _library->explain(status);
+        }
+    }
+    if (layer().real.Bcast(&invitation, sizeof invitation, MPI_BYTE, 0, channel()) != MPI_SUCCESS ||
+        invitation.valid == 0) {
+        break_up(why);
+        return false;
+    }
+    identifier = invitation.identifier;
+    return true;
+}
+
+/// To members that wait for this one in the library. Nobody has to receive it: it is of no bytes.
+void CclAcross::send_word() const {
+    for (int other = 0; other < _size; ++other) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (other != _rank &&
+            layer().real.Isend(nullptr, 0, MPI_BYTE, other, kWordTag, channel(), &request) == MPI_SUCCESS) {
+            layer().real.Request_free(&request);
+        }
+    }
+}
+
+bool CclAcross::has_word() const {
+    int flag = 0;
+    return layer().real.Iprobe(MPI_ANY_SOURCE, kWordTag, channel(), &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+           flag != 0;
+}
+
+/// Each joins, and they tell each other what came of it.
+bool CclAcross::join_all() {
+    Joined own = has_joined;
+    Waiting waiting(*this);
+    for (CclCommunicator::Joining at = _ccl.joining(); at != CclCommunicator::Joining::joined; at = _ccl.joining()) {
+        if (at == CclCommunicator::Joining::failed || waiting.too_long()) {
+            own = has_failed;
+            send_word();
+            break;
+        }
+        if (waiting.turn() && has_word()) {
+            own = has_given_up;
+            break;
+        }
+    }
+    std::string why = _ccl.reason();
+    if (own == has_failed && why.empty()) {
+        why = "joining took more than a minute: look at the network, or set AWAKEN_COLLECTIVES=\"* nodes=2- : levels\"";
+    }
+    const int mine = own;
+    int worst = has_failed;
+    if (layer().real.Allreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, channel()) == MPI_SUCCESS && worst == has_joined) {
+        return true;
+    }
+    break_up(!why.empty() ? why : "another rank could not join a communicator of the library");
+    return false;
+}
+
+bool CclAcross::join() {
+    if (_state == State::ready) {
+        return true;
+    }
+    if (++_uses <= CclCommunicator::kUsesBefore) {
+        return false;
+    }
+    const Native& native = layer().real;
+    _own.emplace(native, _communicator);
+    if (channel() == MPI_COMM_NULL) {
+        break_up("the MPI has no communicator for it");
+        return false;
+    }
+    gpu::Runtime& runtime = _engine->runtime();
+    const bool prepared =
+        runtime.create_stream(_device, false, _stream).ok() && runtime.create_event(_device, _event).ok();
+    // The library refuses two ranks on one GPU: they need not be led that far. 0: not prepared.
+    std::uint64_t own = 0;
+    try {
+        own = prepared ? _engine->identity_of(_device) : 0;
+    } catch (const Error& error) {
+        layer().ledger.add_fallback("collectives between nodes", error.what());
+    }
+    std::vector<std::uint64_t> devices(static_cast<std::size_t>(_size));
+    native.Allgather(&own, 1, MPI_UINT64_T, devices.data(), 1, MPI_UINT64_T, channel());
+    std::sort(devices.begin(), devices.end());
+    if (devices.front() == 0 || std::adjacent_find(devices.begin(), devices.end()) != devices.end()) {
+        break_up(devices.front() == 0 ? "a rank got no stream or event for it" : "two ranks share a GPU");
+        return false;
+    }
+    ccl::UniqueId identifier;
+    if (!invite(identifier)) {
+        return false;
+    }
+    _ccl.join(*_library, runtime, _device, identifier, _size, _rank);
+    if (!join_all()) {
+        return false;
+    }
+    _state = State::ready;
+    return true;
+}
+
+/// The library connects the members when they first need a way, and blocks until all have come: the first of each kind
+/// is issued in a thread of its own.
+void CclAcross::issue(const CclCommunicator::Operation& operation, Waiting& waiting) {
+    // The thread may outlive this object, and what it uses must not be the object's.
+    const auto put = [issuer = _ccl.issuer(), &runtime = _engine->runtime(), device = _device, operation,
+                      stream = _stream] {
+        if (const gpu::Status status = runtime.run_on(device, [&] { issuer.issue(operation, stream); }); !status.ok()) {
+            throw Error("making a GPU current failed (" + status.message() + ")",
+                        "an error of an earlier kernel of the program also comes out here");
+        }
+    };
+    const std::uint32_t bit = 1U << static_cast<unsigned>(operation.kind);
+    // Parts may go between two members for the first time each time.
+    if (!operation.in_parts && (_issued & bit) != 0) {
+        put();
+        return;
+    }
+    if (!operation.in_parts) {
+        _issued |= bit;
+    }
+    const auto first = std::make_shared<First>();
+    std::thread thread = start_own_thread([first, put] {
+        try {
+            put();
+        } catch (const Error& error) {
+            first->error = error;
+        } catch (const std::exception& error) {
+            first->error.emplace(std::string("a collective by NCCL or RCCL could not begin (") + error.what() + ")",
+                                 "free host memory");
+        }
+        first->over.store(true, std::memory_order_release);
+    });
+    if (!thread.joinable()) {
+        put();
+        return;
+    }
+    while (!first->over.load(std::memory_order_acquire)) {
+        if (waiting.turn() && (has_word() || waiting.too_long())) {
+            // It may be blocked for ever, and the communicator with it.
+            thread.detach();
+            _left_alone = first;
+            throw Error("connecting to another rank by NCCL or RCCL failed, or took more than a minute",
+                        "look at the other ranks' output and at the network, or set "
+                        "AWAKEN_COLLECTIVES=\"* nodes=2- : levels\"");
+        }
+    }
+    thread.join();
+    if (first->error) {
+        throw Error(*first->error);
+    }
+}
+
+void CclAcross::run(CclCommunicator::Operation operation) {
+    operation.own = _rank;
+    operation.members = _size;
+    gpu::Runtime& runtime = _engine->runtime();
+    const auto require = [](const gpu::Status& status) {
+        if (!status.ok()) {
+            throw Error("a collective by NCCL or RCCL failed (" + status.message() + ")",
+                        "an error of an earlier kernel of the program also comes out here");
+        }
+    };
+    bool told = false;
+    try {
+        Waiting waiting(*this);
+        issue(operation, waiting);
+        require(runtime.record_event(_event, _stream));
+        for (bool over = false; !over;) {
+            require(runtime.query_event(_event, over));
+            if (!over && waiting.turn()) {
+                _ccl.check();
+                told = has_word();
+                if (told) {
+                    throw Error("another rank could not do its part of a collective",
+                                "look at that rank's own output for the reason");
+                }
+            }
+        }
+    } catch (const std::exception& error) {
+        // Others wait for this member in the library, which does not always notice.
+        if (!told) {
+            send_word();
+        }
+        break_up(error.what());
+        throw;
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,81 @@
+// The members of a communicator that spans nodes as a communicator of NCCL or RCCL, which goes from GPU to network card
+// where host memory would be in the way.
+//
+// The members agree through the MPI: each collective has a vote anyway (see in_chunks.h), and joining ends with one, so
+// that all have joined or none uses it. A process has one such collective under way at a time, and says no in the vote
+// about any other: two that go in different orders on different GPUs could wait for each other for ever.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "coll/device/ccl_communicator.h"
+#include "coll/device/engine.h"
+#include "coll/own_communicator.h"
+#include "mpi/native.h"
+
+namespace awaken::AWAKEN_ABI {
+
+class CclAcross {
+  public:
+    explicit CclAcross(MPI_Comm communicator) : _communicator(communicator) {}
+    ~CclAcross();
+    CclAcross(const CclAcross&) = delete;
+    CclAcross& operator=(const CclAcross&) = delete;
+
+    /// This process is ready for a collective on `device`, and keeps itself so until end(). False: it is not, and what
+    /// it told the others must be no. `kind` of one in parts: alltoall, which needs the same of the library.
+    [[nodiscard]] bool begin(coll::Engine& engine, coll::Kind kind, std::uint32_t code, int device);
+    void end() noexcept;
+    /// All members have begun. Joins if that is worth its price by now; true, on all of them, when run() is to follow.
+    [[nodiscard]] bool join();
+    /// Does the collective and waits for it. Throws Error on all members that wait for one that failed, and is not used
+    /// again then.
+    void run(coll::CclCommunicator::Operation operation);
+
+    /// Leaves the library, where members wait for each other: first all that are to be left, then what follows.
+    void begin_to_leave() noexcept;
+    /// Before MPI goes down, which frees what is the MPI's itself.
+    void give_up() noexcept;
+
+  private:
+    enum class State : std::uint8_t { unused, ready, broken };
+
+    class Waiting;
+    /// A collective that a thread of its own issues.
+    struct First {
+        std::optional<Error> error;
+        std::atomic<bool> over{false};
+    };
+    [[nodiscard]] MPI_Comm channel() const noexcept { return _own ? _own->handle() : MPI_COMM_NULL; }
+    void learn_members();
+    [[nodiscard]] bool finish_default_stream(int device) const;
+    [[nodiscard]] bool invite(ccl::UniqueId& identifier);
+    [[nodiscard]] bool join_all();
+    void issue(const coll::CclCommunicator::Operation& operation, Waiting& waiting);
+    void send_word() const;
+    [[nodiscard]] bool has_word() const;
+    void break_up(const std::string& why);
+    void free_gpu() noexcept;
+
+    const MPI_Comm _communicator;
+    std::optional<OwnCommunicator> _own;  ///< for what the members say while they join
+    State _state = State::unused;
+    int _uses = 0;
+    int _rank = 0, _size = 0;
+    bool _begun = false;
+    std::uint32_t _issued = 0;  ///< a bit for each coll::Kind that was
+    coll::Engine* _engine = nullptr;
+    const ccl::Library* _library = nullptr;
+    int _device = -1;
+    gpu::StreamHandle _stream;
+    gpu::EventHandle _event;
+    coll::CclCommunicator _ccl;
+    std::shared_ptr<const First> _left_alone;  ///< its thread may still be in the library
+};
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,307 @@
+#include "coll/pipelined.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gpu/kernels/codes.h"
+#include "internode/network.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using transfer::DeviceCopies;
+
+namespace {
+
+/// A collective is cut into this many chunks until these are as large as the figure says.
+constexpr std::int64_t kFewest = 8;
+
+/// What is smaller is whole whatever the figure says: nobody needs to be asked for it.
+constexpr std::int64_t kNeverCut = 1024;
+
+/// At most every so-manieth collective has a vote while nobody has device memory.
+constexpr std::uint64_t kMostPause = 64;
+
+enum Vote : std::uint32_t {
+    kHasDeviceMemory = 1,
+    kHasHostMemory = 2,
+    kCannot = 4,    ///< a datatype with gaps, or nothing to copy with
+    kNoLevels = 8,  ///< this member has no kernels for it, or another table
+    kNoLibrary = 16,
+    kNoMessages = 32
+};
+
+const gpu::PointerInfo kHost{};
+
+}  // namespace
+
+InChunks::InChunks(Call& call, const MPI_Comm comm, const std::int64_t count, const MPI_Datatype type,
+                   const std::int64_t blocks)
+    : _call(call), _communicator(comm), _count(count), _type(type), _blocks(blocks) {}
+
+void InChunks::look_at(Side& side, const void* const buffer, const std::int64_t rows) {
+    Layer& owner = layer();
+    const auto datatype = owner.datatypes.find(_type);
+    const transfer::Layout& layout = datatype->layout;
+    _element_bytes = layout.size();
+    _lead = layout.true_begin();
+    if (!layout.is_contiguous(_count * rows)) {
+        _impossible = true;
+        return;
+    }
+    side.rows = rows;
+    side.address = static_cast<std::byte*>(const_cast<void*>(buffer)) + _lead;
+    const Stage stage(_call);
+    const Stage::Located located = stage.locate(buffer, _count * rows, _type);
+    side.served = located.served;
+    side.info = located.info;
+    _impossible = _impossible || located.mixed;
+}
+
+void InChunks::has_gaps(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
+    _impossible = true;
+    _gaps_on_device = _gaps_on_device || Stage(_call).locate(buffer, count, type).served;
+}
+
+InChunks::operator bool() {
+    Layer& owner = layer();
+    MPI_Count element = 0;
+    if (_count <= 1 || _type == MPI_DATATYPE_NULL || owner.real.Type_size_x(_type, &element) != MPI_SUCCESS ||
+        element <= 0 || _count * element < kNeverCut) {
+        return false;
+    }
+    _votes = chunk_votes_of(_communicator);
+    if (_votes == nullptr) {
+        return false;
+    }
+    const auto most = static_cast<std::int64_t>(_votes->chunk_bytes);
+    const std::int64_t least = most / kFewest;
+    const std::int64_t column = element * _blocks;  // a chunk has the same elements of all blocks
+    if (column > least || _count * column < 2 * least) {
+        return false;
+    }
+    _chunk_elements = std::clamp<std::int64_t>(_count * column / kFewest, least, most) / column;
+    if (_votes->skip > 0) {
+        --_votes->skip;
+        return false;
+    }
+    return true;
+}
+
+InChunks::~InChunks() {
+    if (_across != nullptr) {
+        _across->end();
+    }
+}
+
+coll::Occasion InChunks::occasion(const Means& means) const {
+    int ranks = 0;
+    layer().real.Comm_size(_communicator, &ranks);
+    return {*means.kind, coll::type_class_of(*means.kind, means.code), ranks, _votes->nodes,
+            static_cast<std::uint64_t>(_count * _element_bytes)};
+}
+
+/// Whether this member is ready to do it by NCCL or RCCL, which take memory of one GPU.
+bool InChunks::begin_library(const Means& means) {
+    Layer& owner = layer();
+    coll::Engine* const engine = owner.node_peers.engine();
+    CclAcross* const across = ccl_across_of(_communicator);
+    if (!means.library || engine == nullptr || across == nullptr || _impossible) {
+        return false;
+    }
+    int device = -1;
+    for (const Side* const side : {&_from, &_to}) {
+        if (side->address == nullptr) {
+            continue;
+        }
+        if (side->info.kind != gpu::MemoryKind::device || (device >= 0 && side->info.device != device)) {
+            return false;
+        }
+        // It reads whole elements, where chunks are bytes on their way.
+        const std::uint64_t alignment = means.code != 0 ? kernels::element_alignment(kernels::type_of(means.code)) : 1;
+        if (reinterpret_cast<std::uintptr_t>(side->address) % alignment != 0) {
+            return false;
+        }
+        device = side->info.device;
+    }
+    if (device < 0 || !across->begin(*engine, *means.kind, means.code, device)) {
+        return false;
+    }
+    _across = across;
+    _operation = means.library;
+    return true;
+}
+
+InChunks::Way InChunks::agreed(const Means& means) {
+    Layer& owner = layer();
+    const bool served = _from.served || _to.served;
+    if (served) {
+        _copies = owner.node_peers.copies();
+    }
+    const coll::Selection& table = owner.collectives.selection;
+    const coll::Algorithm algorithm = means.kind ? table.choose(occasion(means)) : coll::Algorithm::staged;
+    std::uint32_t own = 0;
+    const auto is_host = [](const Side& side) { return side.address != nullptr && !side.served; };
+    own |= served || _gaps_on_device ? kHasDeviceMemory : 0U;
+    own |= is_host(_from) || is_host(_to) ? kHasHostMemory : 0U;
+    const coll::Algorithm otherwise =
+        means.kind ? table.choose(occasion(means), coll::Algorithm::ccl) : coll::Algorithm::staged;
+    own |= means.levels && otherwise == coll::Algorithm::levels ? 0U : kNoLevels;
+    own |= means.messages && otherwise == coll::Algorithm::messages ? 0U : kNoMessages;
+    own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
+    own |= algorithm == coll::Algorithm::ccl && begin_library(means) ? 0U : kNoLibrary;
+    std::uint32_t all = kCannot;
+    if (const int error = owner.real.Allreduce(&own, &all, 1, MPI_UINT32_T, MPI_BOR, _communicator);
+        error != MPI_SUCCESS) {
+        throw RaisedError(error);
+    }
+    _votes->pause = (all & kHasDeviceMemory) != 0 ? 0 : std::clamp<std::uint64_t>(_votes->pause * 2, 1, kMostPause);
+    _votes->skip = _votes->pause;
+    if ((all & kHasDeviceMemory) == 0) {
+        return Way::whole;
+    }
+    if ((all & (kHasHostMemory | kNoLibrary | kCannot)) == 0 && _across->join()) {
+        return Way::library;
+    }
+    if (_across != nullptr) {
+        std::exchange(_across, nullptr)->end();
+    }
+    if ((all & kNoMessages) == 0 && messages_of(_communicator) != MPI_COMM_NULL) {
+        return Way::messages;
+    }
+    if ((all & kCannot) != 0) {
+        return Way::whole;
+    }
+    const bool levels = (all & (kHasHostMemory | kNoLevels)) == 0 && levels_of(_communicator) != nullptr;
+    return levels ? Way::levels : Way::chunks;
+}
+
+void InChunks::run_library() {
+    _across->run(*_operation);
+    _call.account(report::Path::ccl, _count * _element_bytes * std::max(_from.rows, _to.rows));
+}
+
+void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
+    Layer& owner = layer();
+    std::byte* const address = side.address + piece.first * _element_bytes;
+    const std::int64_t width = piece.count * _element_bytes;
+    const std::int64_t pitch = _count * _element_bytes;
+    const transfer::StagingBlock& place = !to_block && _apart ? piece.result : piece.block;
+    if (!side.served) {
+        for (std::int64_t row = 0; row < side.rows; ++row) {
+            std::byte* const user = address + row * pitch;
+            std::byte* const image = place.data() + row * width;
+            to_block ? std::memcpy(image, user, static_cast<std::size_t>(width))
+                     : std::memcpy(user, image, static_cast<std::size_t>(width));
+        }
+        return;
+    }
+    int device = side.info.device;
+    if (device < 0) {
+        device = owner.gpu().device_to_use();
+    }
+    const auto start = [&](const DeviceCopies::End& user, std::byte* const image, const std::int64_t bytes) {
+        const DeviceCopies::End block{image, place.pinned() ? nullptr : &kHost};
+        // Out and in are lanes of their own: the two directions of a link do not share it.
+        piece.copies.push_back(to_block ? _copies->start(device, 0, block, user, static_cast<std::size_t>(bytes))
+                                        : _copies->start(device, 1, user, block, static_cast<std::size_t>(bytes)));
+    };
+    if (side.rows > 1) {
+        const transfer::Strided rows{0, width, {side.rows, 1, 1, 1}, {pitch, 0, 0, 0}};
+        const auto together = std::make_shared<transfer::TypedMemory>(address, rows);
+        if (_copies->can_move(device, *together)) {
+            start({address, &side.info, together}, place.data(), width * side.rows);
+            return;
+        }
+    }
+    for (std::int64_t row = 0; row < side.rows; ++row) {
+        start({address + row * pitch, &side.info}, place.data() + row * width, width);
+    }
+}
+
+InChunks::Piece InChunks::load(const std::int64_t first) {
+    Piece piece;
+    piece.first = first;
+    piece.count = std::min(_chunk_elements, _count - first);
+    if (!_from.served && !_to.served && _blocks == 1) {
+        return piece;
+    }
+    const auto room_for = [&](const std::int64_t rows) {
+        return rows == 0
+                   ? transfer::StagingBlock()
+                   : layer().pool.acquire(layer().gpu(), static_cast<std::size_t>(rows * piece.count * _element_bytes));
+    };
+    piece.block = room_for(_apart ? _from.rows : std::max(_from.rows, _to.rows));
+    if (_apart) {
+        piece.result = room_for(_to.rows);
+    }
+    if (_from.address != nullptr && !_error) {
+        try {
+            copy(piece, _from, true);
+        } catch (const Error& error) {
+            _error = error;
+        }
+    }
+    return piece;
+}
+
+void InChunks::finish(Piece& piece) noexcept {
+    for (DeviceCopies::Copy& copy : piece.copies) {
+        try {
+            copy.wait();
+        } catch (const Error& error) {
+            _error = error;
+        }
+    }
+    piece.copies.clear();
+}
+
+void InChunks::store(Piece& piece) {
+    if (_to.address == nullptr || (_apart ? piece.result : piece.block).data() == nullptr || _error) {
+        return;
+    }
+    try {
+        copy(piece, _to, false);
+    } catch (const Error& error) {
+        _error = error;
+    }
+}
+
+int InChunks::run(const std::function<int(const Chunk&)>& native) {
+    // As many chunks on either side of the one that the MPI has as chunks of messages to other nodes are under way.
+    const std::size_t window =
+        std::max<std::size_t>(layer().collectives.chunk_window.load(std::memory_order_relaxed) / 2, 1);
+    std::deque<Piece> loading, storing;
+    std::int64_t next = 0;
+    int error = MPI_SUCCESS;
+    while (error == MPI_SUCCESS && (next < _count || !loading.empty())) {
+        for (; next < _count && loading.size() < 1 + window; next += loading.back().count) {
+            loading.push_back(load(next));
+        }
+        Piece piece = std::move(loading.front());
+        loading.pop_front();
+        finish(piece);
+        const auto begin_of = [this](const transfer::StagingBlock& block) {
+            return block.data() != nullptr ? block.data() - _lead : nullptr;
+        };
+        error =
+            native({begin_of(piece.block), begin_of(_apart ? piece.result : piece.block), piece.first, piece.count});
+        store(piece);
+        storing.push_back(std::move(piece));
+        if (storing.size() > window) {
+            finish(storing.front());
+            storing.pop_front();
+        }
+    }
+    for (Piece& piece : storing) {
+        finish(piece);
+    }
+    if (_error && error == MPI_SUCCESS) {
+        throw *_error;
+    }
+    _call.account(_from.served || _to.served ? report::Path::pipelined : report::Path::native,
+                  _count * _element_bytes * std::max(_from.rows, _to.rows));
+    return error;
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,141 @@
+// A gather, scatter, allgather or all-to-all as messages between its members, which take the paths that messages take:
+// directly from GPU to GPU on a node, in chunks to other nodes. Or by NCCL or RCCL, where parts vary and all members
+// can.
+//
+// All members have to do so. Where all see how much is moved, votes on large collectives settle it (see in_chunks.h).
+// Where the parts vary, nobody knows what the others move, and there is a vote before each collective; as long as
+// nothing comes of them, they become rare.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "call/call.h"
+#include "coll/collective_comm.h"
+#include "coll/device/plan.h"
+#include "coll/inter_node_ccl.h"
+#include "coll/messages.h"
+
+namespace awaken::AWAKEN_ABI {
+
+class AsMessages {
+  public:
+    AsMessages(Call& call, MPI_Comm comm, coll::Kind kind);
+    ~AsMessages();
+    AsMessages(const AsMessages&) = delete;
+    AsMessages& operator=(const AsMessages&) = delete;
+    /// False: there is no vote before this collective of varying parts, and it is the MPI's. All members come to the
+    /// same answer. Not to be asked twice.
+    [[nodiscard]] explicit operator bool();
+
+    [[nodiscard]] int rank() const noexcept { return _rank; }
+
+    /// What goes to and comes from a member, this one included: as many bytes as that one receives or sends. What is
+    /// not said is nothing.
+    void sends(int to, const void* buffer, std::int64_t count, MPI_Datatype type) {
+        add(_sent, to, buffer, count, type);
+    }
+    void receives(int from, const void* buffer, std::int64_t count, MPI_Datatype type) {
+        add(_received, from, buffer, count, type);
+    }
+    /// The same of a buffer with a part for each member, `displacements` in extents of the type.
+    template <class Counts, class Displacements>
+    void sends_parts(const void* buffer, Counts counts, Displacements displacements, MPI_Datatype type) {
+        add_parts(_sent, buffer, counts, displacements, type);
+    }
+    template <class Counts, class Displacements>
+    void receives_parts(const void* buffer, Counts counts, Displacements displacements, MPI_Datatype type) {
+        add_parts(_received, buffer, counts, displacements, type);
+    }
+    /// The same with a type for each, and displacements in bytes.
+    template <class Counts, class Displacements, class Types>
+    void sends_typed_parts(const void* buffer, Counts counts, Displacements displacements, Types types) {
+        add_typed_parts(_sent, buffer, counts, displacements, types);
+    }
+    template <class Counts, class Displacements, class Types>
+    void receives_typed_parts(const void* buffer, Counts counts, Displacements displacements, Types types) {
+        add_typed_parts(_received, buffer, counts, displacements, types);
+    }
+    /// The same, all of one size and one after another.
+    void sends_blocks(const void* buffer, std::int64_t count, MPI_Datatype type) {
+        add_blocks(_sent, buffer, count, type);
+    }
+    void receives_blocks(const void* buffer, std::int64_t count, MPI_Datatype type) {
+        add_blocks(_received, buffer, count, type);
+    }
+    /// In place: what this member would send to itself is where it belongs. After the above.
+    void leaves_own_part() noexcept;
+
+    /// Some argument is wrong, which the MPI says best.
+    void leave_to_mpi() noexcept { _left_to_mpi = true; }
+    /// Whether all members do it by messages, or the library. All ask, or none does.
+    [[nodiscard]] bool agreed();
+    /// Returns what the program is to see.
+    [[nodiscard]] int run();
+
+  private:
+    struct Part {
+        std::byte* address = nullptr;
+        std::int64_t count = 0;
+        MPI_Datatype type = MPI_DATATYPE_NULL;
+        std::uint64_t bytes = 0;
+    };
+    using Parts = std::vector<Part>;  ///< by member; empty: none
+    using LibraryPart = coll::CclCommunicator::Operation::Part;
+    struct Leg {
+        int member;
+        Part part;
+    };
+
+    void add(Parts& parts, int member, const void* buffer, std::int64_t count, MPI_Datatype type);
+    void add_blocks(Parts& parts, const void* buffer, std::int64_t count, MPI_Datatype type);
+    template <class Counts, class Displacements>
+    void add_parts(Parts& parts, const void* buffer, Counts counts, Displacements displacements, MPI_Datatype type);
+    template <class Counts, class Displacements, class Types>
+    void add_typed_parts(Parts& parts, const void* buffer, Counts counts, Displacements displacements, Types types);
+    [[nodiscard]] static std::int64_t extent_of(MPI_Datatype type);
+    [[nodiscard]] bool is_device_memory(const Parts& parts) const;
+    [[nodiscard]] bool begin_library();
+    [[nodiscard]] bool add_parts_of_library(const Parts& parts, std::vector<LibraryPart>& list, int& device) const;
+    void note(const int error) noexcept { _error = _error != MPI_SUCCESS ? _error : error; }
+    [[nodiscard]] static const Part& part_of(const Parts& parts, int member);
+    void exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends);
+    void in_turn();
+    void around_a_ring();
+
+    Call& _call;
+    const MPI_Comm _communicator;
+    const coll::Kind _kind;
+    int _rank = 0, _size = 0;
+    ChunkVotes* _votes = nullptr;
+    MPI_Comm _own = MPI_COMM_NULL;  ///< where the messages travel
+    Parts _sent, _received;
+    CclAcross* _across = nullptr;  ///< that has begun
+    coll::CclCommunicator::Operation _operation;
+    bool _left_to_mpi = false;
+    std::optional<Error> _failure;
+    int _error = MPI_SUCCESS;
+};
+
+template <class Counts, class Displacements>
+void AsMessages::add_parts(Parts& parts, const void* const buffer, const Counts counts,
+                           const Displacements displacements, const MPI_Datatype type) {
+    const std::int64_t extent = extent_of(type);
+    for (int member = 0; member < _size; ++member) {
+        add(parts, member, static_cast<const std::byte*>(buffer) + displacements[member] * extent,
+            static_cast<std::int64_t>(counts[member]), type);
+    }
+}
+
+template <class Counts, class Displacements, class Types>
+void AsMessages::add_typed_parts(Parts& parts, const void* const buffer, const Counts counts,
+                                 const Displacements displacements, const Types types) {
+    for (int member = 0; member < _size; ++member) {
+        add(parts, member, static_cast<const std::byte*>(buffer) + displacements[member],
+            static_cast<std::int64_t>(counts[member]), types[member]);
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,114 @@
+#include "coll/topology_neighbours.h"
+
+namespace awaken::AWAKEN_ABI {
+
+namespace {
+
+/// Ranks by place in the buffers. None where there is no topology; sources not of a grid.
+struct Ranks {
+    std::vector<int> sources, destinations;
+};
+
+Ranks ranks_of(const Native& native, const MPI_Comm comm) {
+    int topology = MPI_UNDEFINED;
+    native.Topo_test(comm, &topology);
+    const NeighbourCounts neighbours = neighbours_of(native, comm);
+    Ranks all;
+    std::vector<int>& ranks = all.destinations;
+    ranks.resize(static_cast<std::size_t>(neighbours.destinations), MPI_PROC_NULL);
+    if (topology == MPI_CART) {
+        for (std::size_t place = 0; place < ranks.size(); place += 2) {
+            native.Cart_shift(comm, static_cast<int>(place / 2), 1, &ranks[place], &ranks[place + 1]);
+        }
+    } else if (topology == MPI_GRAPH) {
+        int rank = 0;
+        native.Comm_rank(comm, &rank);
+        native.Graph_neighbors(comm, rank, neighbours.destinations, ranks.data());
+        all.sources = ranks;
+    } else if (topology == MPI_DIST_GRAPH) {
+        all.sources.resize(static_cast<std::size_t>(neighbours.sources));
+        std::vector<int> weights(all.sources.size() + ranks.size());
+        native.Dist_graph_neighbors(comm, neighbours.sources, all.sources.data(), weights.data(),
+                                    neighbours.destinations, ranks.data(), weights.data() + all.sources.size());
+    }
+    return all;
+}
+
+}  // namespace
+
+NeighbourCounts neighbours_of(const Native& native, const MPI_Comm comm) {
+    NeighbourCounts neighbours;
+    int topology = MPI_UNDEFINED;
+    native.Topo_test(comm, &topology);
+    if (topology == MPI_CART) {
+        int dimensions = 0;
+        native.Cartdim_get(comm, &dimensions);
+        neighbours.sources = neighbours.destinations = 2 * dimensions;
+    } else if (topology == MPI_GRAPH) {
+        int rank = 0;
+        native.Comm_rank(comm, &rank);
+        native.Graph_neighbors_count(comm, rank, &neighbours.sources);
+        neighbours.destinations = neighbours.sources;
+    } else if (topology == MPI_DIST_GRAPH) {
+        int weighted = 0;
+        native.Dist_graph_neighbors_count(comm, &neighbours.sources, &neighbours.destinations, &weighted);
+    }
+    return neighbours;
+}
+
+// Nothing obliges a program that makes a graph to use it, and then nothing shows that a process names a neighbour that
+// does not name it.
+bool Edges::are_consistent(const Native& native, const MPI_Comm comm) {
+    int topology = MPI_UNDEFINED, size = 0;
+    native.Topo_test(comm, &topology);
+    if (topology == MPI_CART) {
+        return true;
+    }
+    native.Comm_size(comm, &size);
+    const Ranks ranks = ranks_of(native, comm);
+    const auto count = [size](const std::vector<int>& neighbours) {
+        std::vector<int> edges(static_cast<std::size_t>(size));
+        for (const int rank : neighbours) {
+            if (rank >= 0 && rank < size) {
+                ++edges[static_cast<std::size_t>(rank)];
+            }
+        }
+        return edges;
+    };
+    const std::vector<int> to = count(ranks.destinations), from = count(ranks.sources);
+    std::vector<int> said(to.size());
+    const bool told = native.Alltoall(to.data(), 1, MPI_INT, said.data(), 1, MPI_INT, comm) == MPI_SUCCESS;
+    const int consistent = told && said == from ? 1 : 0;
+    int all_consistent = 0;
+    return native.Allreduce(&consistent, &all_consistent, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS &&
+           all_consistent != 0;
+}
+
+// Which of a process's edges leads to which of another's is for the MPI to say: releases differ where two processes
+// have several edges between them, as in a periodic grid of two. So each edge's number is sent along it once, by the
+// MPI's own collective, and is the tag of its messages from then on.
+Edges::Edges(const Native& native, const MPI_Comm comm, const bool willing) : _comm(native, comm) {
+    constexpr std::size_t kLeastTagBound = 32767;  // MPI-4.1, 9.1.2
+    const std::vector<int> ranks = ranks_of(native, comm).destinations;
+    struct Name {
+        int rank, edge;
+    };
+    int own = 0;
+    native.Comm_rank(comm, &own);
+    const auto sources = static_cast<std::size_t>(neighbours_of(native, comm).sources);
+    // One more each: MPIs refuse null buffers, of no elements too.
+    std::vector<Name> said(ranks.size() + 1), heard(sources + 1, Name{MPI_PROC_NULL, 0});
+    for (std::size_t place = 0; place < ranks.size(); ++place) {
+        said[place] = {own, static_cast<int>(place)};
+        _destinations.push_back({ranks[place], static_cast<int>(place)});
+    }
+    const bool told = native.Neighbor_alltoall(said.data(), 2, MPI_INT, heard.data(), 2, MPI_INT, comm) == MPI_SUCCESS;
+    for (std::size_t place = 0; place < sources; ++place) {
+        _sources.push_back({heard[place].rank, heard[place].edge});
+    }
+    const int usable = told && willing && _comm.handle() != MPI_COMM_NULL && ranks.size() < kLeastTagBound ? 1 : 0;
+    int all_usable = 0;
+    _usable = native.Allreduce(&usable, &all_usable, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && all_usable != 0;
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,903 @@
+#include "ipc/link.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <new>
+#include <thread>
+#include <utility>
+
+namespace awaken::p2p {
+
+using transfer::DeviceCopies;
+using transfer::Location;
+
+namespace {
+
+constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) noexcept {
+    return (value + unit - 1) / unit * unit;
+}
+/// Shipments that are waiting for their receivers are looked through once in so many that are added.
+constexpr std::uint32_t kSweepEvery = 16;
+/// Bounds on what another process can make this one keep mapped and registered.
+constexpr std::size_t kMostKept = std::size_t{1} << 30;
+constexpr std::size_t kMostMappings = 1024;
+/// Shared memory is others' too: what was not used for so long is given back.
+constexpr std::chrono::seconds kIdle{5};
+/// A copy takes memory that the program may want: this part of a card.
+constexpr std::size_t kPart = 32;
+/// A mapping keeps memory alive that its owner has freed, for a short while: this part of the owner's card.
+constexpr std::size_t kMappedPart = 16;
+constexpr std::size_t kMostMapped = std::size_t{16} << 30;
+/// What a link between GPUs carries at least at a time: reading shorter blocks moves more bytes than are wanted.
+constexpr std::int64_t kLinkTransferBytes = 32;
+
+std::size_t part_of_card(gpu::Runtime& runtime, const std::size_t part) {
+    gpu::DeviceInfo info;
+    if (runtime.device_count() > 0 && runtime.device_info(0, info).ok() && info.memory_bytes != 0) {
+        return std::min(kMostMapped, info.memory_bytes / part);
+    }
+    return kMostMapped;
+}
+
+}  // namespace
+
+std::size_t Link::area_bytes(const int processes) noexcept {
+    return round_up(sizeof(Area), 64) + static_cast<std::size_t>(processes) * 2 * sizeof(std::atomic<std::uint32_t>);
+}
+
+Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& pool, const Options& options, Note note,
+           const std::vector<SlotSet>* const avoided)
+    : _segment(segment),
+      _runtime(runtime),
+      _options(options),
+      _tuning(_options.tuning),
+      _note(std::move(note)),
+      _avoided(avoided),
+      _own(segment.own_index()),
+      _outbox(area(_own).offers),
+      _exports(runtime),
+      _exported(runtime, _exports, {.bytes = std::min(options.tuning.bounce_pool_bytes, part_of_card(runtime, kPart))}),
+      _mappings(runtime, {.bytes = part_of_card(runtime, kMappedPart)}),
+      _copies(runtime, pool, _tuning, options.engine, options.packer),
+      _window(runtime, options.cpu_copy),
+      _peers(static_cast<std::size_t>(segment.processes())),
+      _settling(std::make_shared<Settling>(runtime, Settling::Pace(options.tuning.send_burst))),
+      _background([this] {
+          sweep();
+          return pump_left() || _exported.statistics().lent_bytes != 0;
+      }) {}
+
+void Link::keep_house() {
+    _background.keep_house();
+}
+
+void Link::reclaim() noexcept {
+    _mappings.reclaim();
+    _exported.trim_idle();
+    _runtime.do_deferred();
+    constexpr unsigned kSeldom = 256;
+    if (_keeps_rings.load(std::memory_order_relaxed) &&
+        _reclaims.fetch_add(1, std::memory_order_relaxed) % kSeldom == kSeldom - 1) {
+        trim_idle(std::chrono::steady_clock::now());
+    }
+}
+
+void Link::trim_idle(const std::chrono::steady_clock::time_point now) noexcept {
+    const auto is_idle_ring = [now](const Ring& ring) {
+        return !ring.in_use && ring.memory.base != nullptr && now - ring.memory.used > kIdle;
+    };
+    const auto is_used = [now](const SharedMapping& mapping) {
+        return mapping.held.use_count() > 1 || now - mapping.used <= kIdle;
+    };
+    std::vector<SharedMapping> idle;
+    std::size_t own = 0;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (_shut_down) {
+            return;
+        }
+        // The GPU is not asked for nothing. To unregister what is registered would wait for it.
+        const bool some = std::any_of(_rings.begin(), _rings.end(), is_idle_ring) ||
+                          std::any_of(_peers.begin(), _peers.end(), [&](const Peer& peer) {
+                              return !std::all_of(peer.mappings.begin(), peer.mappings.end(), is_used);
+                          });
+        if (some && !_runtime.is_idle(-1)) {
+            return;
+        }
+        for (Ring& ring : _rings) {
+            if (is_idle_ring(ring)) {
+                idle.push_back(std::exchange(ring.memory, {}));
+            }
+        }
+        own = idle.size();
+        for (Peer& peer : _peers) {
+            const auto first_idle = std::partition(peer.mappings.begin(), peer.mappings.end(), is_used);
+            idle.insert(idle.end(), std::make_move_iterator(first_idle), std::make_move_iterator(peer.mappings.end()));
+            peer.mappings.erase(first_idle, peer.mappings.end());
+        }
+        const bool keeps =
+            std::any_of(_rings.begin(), _rings.end(), [](const Ring& ring) { return ring.memory.base != nullptr; }) ||
+            std::any_of(_peers.begin(), _peers.end(), [](const Peer& peer) { return !peer.mappings.empty(); });
+        _keeps_rings.store(keeps, std::memory_order_relaxed);
+    }
+    for (std::size_t i = 0; i < idle.size(); ++i) {
+        const std::uint64_t offset = idle[i].offset;
+        const std::size_t bytes = idle[i].bytes;
+        forget(idle[i]);
+        if (i < own) {
+            _segment.release(offset, bytes);
+        }
+    }
+}
+
+void Link::forget(SharedMapping& mapping) noexcept {
+    if (mapping.base == nullptr) {
+        return;
+    }
+    if (mapping.registered) {
+        // What is registered stays mapped.
+        _runtime.when_idle(-1, [&runtime = _runtime, base = mapping.base, bytes = mapping.bytes] {
+            static_cast<void>(runtime.unregister_host(base));
+            node::Segment::unmap(base, bytes);
+        });
+    } else {
+        node::Segment::unmap(mapping.base, mapping.bytes);
+    }
+    mapping = {};
+}
+
+Link::~Link() {
+    shut_down();
+}
+
+void Link::take_headers() noexcept {
+    area(_own).takes_headers.store(1, std::memory_order_release);
+}
+
+std::atomic<std::uint32_t>& Link::verdict(const int receiver, const int sender) const noexcept {
+    auto* const words =
+        reinterpret_cast<std::atomic<std::uint32_t>*>(_segment.area(receiver) + round_up(sizeof(Area), 64));
+    return words[2 * sender];
+}
+
+std::atomic<std::uint32_t>& Link::from_host(const int receiver, const int sender) const noexcept {
+    return (&verdict(receiver, sender))[1];
+}
+
+void Link::received_from_host(const int peer, const std::int64_t bytes, const bool to_device) noexcept {
+    if (peer == _own || bytes < least_from_host()) {
+        return;
+    }
+    std::atomic<std::uint32_t>& word = from_host(_own, peer);
+    const std::uint32_t wanted = to_device ? 1 : 0;
+    if (word.load(std::memory_order_relaxed) != wanted) {
+        word.store(wanted, std::memory_order_relaxed);
+    }
+}
+
+int Link::any_device() const noexcept {
+    return _runtime.device_to_use();
+}
+
+bool Link::seems_gone(const int peer, std::chrono::steady_clock::time_point& looked) const {
+    constexpr std::chrono::milliseconds kBetweenLooks{10};  // each costs a system call or two
+    const auto now = std::chrono::steady_clock::now();
+    if (looked == std::chrono::steady_clock::time_point{}) {
+        looked = now;
+        return false;
+    }
+    if (now - looked <= kBetweenLooks) {
+        return false;
+    }
+    looked = now;
+    return peer != _own && !is_alive(peer);
+}
+
+void Link::note_once(const std::string& reason) {
+    {
+        const std::scoped_lock lock(_mutex);
+        if (std::find(_noted.begin(), _noted.end(), reason) != _noted.end()) {
+            return;
+        }
+        _noted.push_back(reason);
+    }
+    _note(reason);
+}
+
+// ---- sending --------------------------------------------------------------------------------------------------------
+
+std::shared_ptr<Shipment> Link::reserve(const int peer, const std::size_t bytes) {
+    static const SlotSet kNone;
+    const SlotSet& avoided = _avoided != nullptr ? (*_avoided)[static_cast<std::size_t>(peer)] : kNone;
+    auto ticket = _outbox.reserve(avoided);
+    if (!ticket) {
+        sweep();
+        ticket = _outbox.reserve(avoided);
+        if (!ticket) {
+            note_once("more than " + std::to_string(kSlots) +
+                      " messages under way at a time: those beyond were sent through host memory");
+            return nullptr;
+        }
+    }
+    std::shared_ptr<Shipment> shipment(new Shipment(*this), std::default_delete<Shipment>{},
+                                       RecyclingAllocator<Shipment>{});
+    shipment->_ticket = *ticket;
+    shipment->_peer = peer;
+    shipment->_bytes = bytes;
+    return shipment;
+}
+
+void Link::publish(Shipment& shipment, const Location& location, const bool is_copy, const std::uint64_t ready,
+                   const transfer::Strided* const shape) {
+    Header header{};
+    header.secret = _segment.secret();
+    header.sender = static_cast<std::uint32_t>(_own);
+    header.slot = shipment._ticket.slot;
+    header.generation = shipment._ticket.generation;
+    std::memcpy(_headers[header.slot].data(), &header, sizeof header);
+    shipment._is_copy = is_copy;
+    shipment._traced.begin(trace::Kind::background, "message offered", shipment._bytes, -1,
+                           _segment.process(shipment._peer).world_rank);
+    if (is_copy) {
+        _outbox.offer_copy(shipment._ticket, shipment._peer, shipment._bytes, location, ready);
+    } else {
+        _outbox.offer(shipment._ticket, shipment._peer, shipment._bytes, location, shape);
+    }
+}
+
+std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const gpu::PointerInfo& info,
+                                     const std::size_t bytes, const bool detached,
+                                     std::shared_ptr<const transfer::TypedMemory> typed) {
+    if (bytes == 0 || (typed != nullptr && !can_move(*typed, info))) {
+        return nullptr;
+    }
+    std::shared_ptr<Shipment> shipment = reserve(peer, bytes);
+    if (shipment == nullptr) {
+        return nullptr;
+    }
+    shipment->_buffer = static_cast<std::byte*>(buffer);
+    shipment->_info = info;
+    shipment->_typed = std::move(typed);
+    // Nothing that the program's synchronous-looking calls left behind may still write the buffer when another process
+    // reads it; for its work in the default stream see Shipment::settle_source().
+    bool offered = false;
+    try {
+        const int device = info.device >= 0 ? info.device : any_device();
+        if (info.host_accessible()) {
+            offered = peer != _own && !detached && shipment->_typed == nullptr && ship_from_host(*shipment);
+        } else if (_runtime.order_after_default_stream(buffer, info).ok()) {
+            if (peer == _own && !detached && shipment->_typed != nullptr) {
+                offered = ship_copy(*shipment);
+            } else if (peer == _own && !detached) {
+                Location location;
+                location.kind = Location::Kind::own;
+                location.address = reinterpret_cast<std::uintptr_t>(buffer);
+                publish(*shipment, location, false, 0);
+                offered = true;
+            } else {
+                // A copy that waits in device memory is the only one there is: it is made only when the receiver is
+                // known to be able to read it. The original may be offered on trial.
+                const bool may_read = _options.path != Path::ring && has_plate(device) && !is_unreadable(peer);
+                offered = ship_by_cpu(*shipment) || (may_read && !detached && ship_directly(*shipment)) ||
+                          (may_read && is_readable(peer) && ship_copy(*shipment)) ||
+                          (_options.path != Path::direct && !detached && ship_through_ring(*shipment));
+            }
+        }
+    } catch (const BeyondAllocation&) {
+        shipment->withdraw();
+        throw;
+    } catch (const Error& error) {
+        // A copy that could not even be started: the plain way may do better, and says why when it does not.
+        note_once(error.what());
+        offered = false;
+    }
+    if (!offered) {
+        shipment->withdraw();
+        return nullptr;
+    }
+    return shipment;
+}
+
+std::shared_ptr<Shipment> Link::wrap(const int peer, const void* const buffer, const std::size_t bytes) {
+    if (bytes > _tuning.small_bytes || !small_space()) {
+        return nullptr;
+    }
+    std::shared_ptr<Shipment> shipment = reserve(peer, bytes);
+    if (shipment == nullptr) {
+        return nullptr;
+    }
+    std::memcpy(small_place(shipment->_ticket), buffer, bytes);
+    shipment->_route = Route::by_cpu;
+    publish(*shipment, small_location(shipment->_ticket), true, bytes);
+    shipment->_free = true;
+    shipment->_traced.end();
+    return shipment;
+}
+
+bool Link::ship_by_cpu(Shipment& shipment) {
+    if (shipment._typed != nullptr || shipment._bytes > _tuning.cpu_copy_bytes ||
+        shipment._bytes > _tuning.small_bytes || shipment._info.kind != gpu::MemoryKind::device || !_window.usable() ||
+        !small_space() || !_runtime.finish_default_stream(shipment._info.device).ok() ||
+        !_window.to_host(small_place(shipment._ticket), shipment._buffer, shipment._info, shipment._bytes)) {
+        return false;
+    }
+    shipment._route = Route::by_cpu;
+    publish(shipment, small_location(shipment._ticket), true, shipment._bytes);
+    shipment._free = true;
+    shipment._traced.end();
+    return true;
+}
+
+bool Link::ship_directly(Shipment& shipment) {
+    if (!shipment._info.ipc_capable) {
+        return false;
+    }
+    if (!small_space()) {
+        // Who cannot read this memory would wait for a copy that there is no memory for.
+        note_once("no shared memory for messages that their receiver may refuse: they were staged");
+        return false;
+    }
+    std::optional<transfer::Strided> shape;
+    if (shipment._typed != nullptr) {
+        shape = shipment._typed->strided;
+        if (!shape || (shape->width < kLinkTransferBytes && shipment._bytes > _tuning.strided_pull_bytes)) {
+            return false;
+        }
+        // Counted from the lowest byte, which is what the location describes.
+        shape->offset +=
+            static_cast<std::int64_t>(shipment._typed->origin - reinterpret_cast<std::uintptr_t>(shipment._buffer));
+    }
+    Location location;
+    const gpu::Status status = _exports.describe(shipment._buffer, shipment._info, location);
+    if (!status.ok()) {
+        note_once("memory that IPC cannot export: " + status.message());
+        return false;
+    }
+    if (!lies_within(location, shape ? &*shape : nullptr, shipment._bytes)) {
+        throw BeyondAllocation(
+            "a message of " + std::to_string(shipment._bytes) + " bytes leaves the allocation of " +
+                std::to_string(shipment._info.size) + " bytes in which its buffer begins at byte " +
+                std::to_string(reinterpret_cast<std::uintptr_t>(shipment._buffer) - shipment._info.base),
+            "pass a count that fits, or allocate more");
+    }
+    shipment._route = Route::pull;
+    publish(shipment, location, false, 0, shape ? &*shape : nullptr);
+    return true;
+}
+
+bool Link::ship_copy(Shipment& shipment) {
+    if (shipment._bytes <= _tuning.small_bytes && small_space()) {
+        shipment._copy_info = {};
+        publish(shipment, small_location(shipment._ticket), true, 0);
+        shipment.start_parts(small_place(shipment._ticket), _small.registered ? nullptr : &shipment._copy_info);
+    } else {
+        const int device = shipment._info.device >= 0 ? shipment._info.device : any_device();
+        sweep();  // the block of the message before may be free again
+        shipment._block = _exported.acquire(device, shipment._bytes);
+        if (!shipment._block) {
+            note_once("no exported device memory left for a copy of a message");
+            return false;
+        }
+        watch_copy(shipment);
+        Location location = shipment._block.location();
+        if (shipment._peer == _own) {
+            location.kind = Location::Kind::own;
+            location.address = reinterpret_cast<std::uintptr_t>(shipment._block.data());
+        }
+        publish(shipment, location, true, 0);
+        shipment.start_parts(shipment._block.data(), nullptr);
+    }
+    shipment._route = Route::copy;
+    return true;
+}
+
+bool Link::ship_through_ring(Shipment& shipment) {
+    if (shipment._bytes <= _tuning.small_bytes && small_space()) {
+        shipment._copy_info = {};
+        publish(shipment, small_location(shipment._ticket), true, 0);
+        shipment.start_parts(small_place(shipment._ticket), _small.registered ? nullptr : &shipment._copy_info);
+        shipment._route = Route::copy;
+        return true;
+    }
+    Location location;
+    transfer::RingMemory memory;
+    if (!find_ring(shipment, location, memory)) {
+        // Those of messages that were fetched meanwhile are free.
+        sweep();
+        if (!find_ring(shipment, location, memory)) {
+            note_once("no ring free, and no shared memory for another: messages were staged");
+            return false;
+        }
+    }
+    shipment._route = Route::ring;
+    publish(shipment, location, false, 0);
+    shipment.start_ring(memory, shipment.source());
+    return true;
+}
+
+bool Link::find_ring(Shipment& shipment, Location& location, transfer::RingMemory& memory) {
+    if (shipment._ring_index < 0) {
+        shipment._ring_index = take_ring();
+        if (shipment._ring_index < 0) {
+            return false;
+        }
+    }
+    const std::scoped_lock lock(_mutex);
+    const SharedMapping& ring = _rings[static_cast<std::size_t>(shipment._ring_index)].memory;
+    location.kind = Location::Kind::ring;
+    location.offset = ring.offset;
+    location.allocation_bytes = ring.bytes;
+    location.chunk_bytes = _tuning.ring_chunk_bytes;
+    memory = {ring.base, _tuning.ring_chunk_bytes, _tuning.ring_chunks, ring.registered};
+    return true;
+}
+
+bool Link::find_small_ring(const Ticket ticket, Location& location, transfer::RingMemory& memory) {
+    if (!small_space()) {
+        return false;
+    }
+    constexpr std::size_t kChunks = 2;
+    location = small_location(ticket);
+    location.kind = Location::Kind::ring;
+    location.chunk_bytes = _tuning.small_bytes / kChunks;
+    memory = {small_place(ticket), location.chunk_bytes, kChunks, _small.registered};
+    return true;
+}
+
+/// Page-locked memory is copied by this process's GPU into exported memory of its, from where the receiver's follows,
+/// and no CPU touches it. Of ordinary memory the CPU makes one copy in any case: into the ring, from where the
+/// receiver's GPU takes it without a way through the sender's.
+bool Link::ship_from_host(Shipment& shipment) {
+    int device = -1;
+    if (!_runtime.current_device(device).ok() || device < 0) {
+        return false;  // a thread that uses no GPU is not given a context for this
+    }
+    const auto by_copy = [&] {
+        return _options.path != Path::ring && has_plate(device) && is_readable(shipment._peer) && ship_copy(shipment);
+    };
+    const auto by_ring = [&] { return _options.path != Path::direct && ship_through_ring(shipment); };
+    return shipment._info.kind == gpu::MemoryKind::pinned ? by_copy() || by_ring() : by_ring() || by_copy();
+}
+
+/// Shared memory that is to stay mapped: registered with the GPU runtime when that agrees.
+void Link::map_registered(const std::uint64_t offset, const std::size_t bytes, SharedMapping& mapping) {
+    mapping.base = _segment.map(offset, bytes);
+    if (mapping.base == nullptr) {
+        return;
+    }
+    mapping.offset = offset;
+    mapping.bytes = bytes;
+    mapping.registered = _runtime.register_host(mapping.base, bytes).ok();
+    mapping.used = std::chrono::steady_clock::now();
+    mapping.held = std::make_shared<char>();
+    _keeps_rings.store(true, std::memory_order_relaxed);
+}
+
+bool Link::small_space() {
+    const std::scoped_lock lock(_mutex);
+    if (_small.base != nullptr) {
+        return true;
+    }
+    const std::size_t bytes = kSlots * _tuning.small_bytes;
+    const auto offset = _segment.allocate(bytes);
+    if (!offset) {
+        return false;
+    }
+    map_registered(*offset, bytes, _small);
+    if (_small.base == nullptr) {
+        _segment.release(*offset, bytes);
+        return false;
+    }
+    area(_own).small_bytes.store(bytes, std::memory_order_relaxed);
+    area(_own).small_offset.store(*offset, std::memory_order_release);
+    return true;
+}
+
+Location Link::small_location(const Ticket ticket) const noexcept {
+    Location location;
+    location.kind = Location::Kind::shared;
+    location.offset = _small.offset + ticket.slot * _tuning.small_bytes;
+    location.allocation_bytes = _tuning.small_bytes;
+    return location;
+}
+
+int Link::take_ring() {
+    const std::scoped_lock lock(_mutex);
+    std::size_t place = _rings.size();
+    for (std::size_t i = 0; i < _rings.size(); ++i) {
+        if (!_rings[i].in_use && _rings[i].memory.base != nullptr) {
+            _rings[i].in_use = true;
+            return static_cast<int>(i);
+        }
+        place = _rings[i].in_use ? place : std::min(place, i);
+    }
+    if (place >= _tuning.rings) {
+        return -1;
+    }
+    const std::size_t bytes = _tuning.ring_chunk_bytes * _tuning.ring_chunks;
+    const auto offset = _segment.allocate(bytes);
+    if (!offset) {
+        return -1;
+    }
+    Ring ring;
+    map_registered(*offset, bytes, ring.memory);
+    if (ring.memory.base == nullptr) {
+        _segment.release(*offset, bytes);
+        return -1;
+    }
+    ring.in_use = true;
+    if (place == _rings.size()) {
+        _rings.emplace_back();
+    }
+    _rings[place] = std::move(ring);
+    return static_cast<int>(place);
+}
+
+void Link::give_back_ring(const int index) noexcept {
+    const std::scoped_lock lock(_mutex);
+    Ring& ring = _rings[static_cast<std::size_t>(index)];
+    ring.in_use = false;
+    ring.memory.used = std::chrono::steady_clock::now();
+}
+
+void Link::settle_in_turn(const std::shared_ptr<Shipment>& shipment) {
+    const Settling::Clock::time_point now = Settling::Clock::now();
+    if (!shipment->is_read_by_its_receiver() || !_settling->in_burst(now)) {
+        shipment->settle_source();
+        return;
+    }
+    gpu::EventHandle mark;
+    const int device = shipment->_info.device >= 0 ? shipment->_info.device : any_device();
+    const gpu::Status status = _runtime.mark_default_stream(device, mark);
+    if (!status.ok() || mark.value == nullptr) {
+        shipment->settled(status);
+        return;
+    }
+    shipment->_unsettled.store(true, std::memory_order_release);
+    try {
+        if (_settling->add(shipment, mark, now)) {
+            _background.take(_settling);
+        }
+    } catch (const std::bad_alloc&) {
+        // The header has left, and its receiver must not wait for ever.
+        _settling->forget(*shipment);
+        shipment->_unsettled.store(false, std::memory_order_release);
+        shipment->settle_source();
+    }
+}
+
+void Link::retire(std::shared_ptr<Shipment> shipment) {
+    if (shipment->_withdrawn) {
+        return;
+    }
+    if (shipment->is_over()) {
+        shipment->give_back();
+        return;
+    }
+    bool look_through = false;
+    {
+        const std::scoped_lock lock(_mutex);
+        _lingering.push_back(std::move(shipment));
+        look_through = ++_retired % kSweepEvery == 0;
+    }
+    if (look_through) {
+        sweep();
+    }
+}
+
+void Link::leave(const std::shared_ptr<Shipment>& shipment) {
+    if (shipment->_free.load(std::memory_order_acquire)) {
+        return;
+    }
+    if (shipment->wants_background() || !is_readable(shipment->_peer)) {
+        _background.take(shipment);
+        return;
+    }
+    // Nothing to be done but in the rare case that this one cannot be mapped: a look now and then is enough. Until then
+    // there may be thousands, most of which are over.
+    std::vector<std::shared_ptr<Shipment>> over;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (_left.size() >= _left_enough) {
+            const auto first_over =
+                std::partition(_left.begin(), _left.end(), [](const auto& each) { return !each->_free.load(); });
+            over.assign(std::make_move_iterator(first_over), std::make_move_iterator(_left.end()));
+            _left.erase(first_over, _left.end());
+            _left_enough = std::max(kLeftEnough, 2 * _left.size());
+        }
+        _left.push_back(shipment);
+    }
+    keep_house();
+}
+
+bool Link::pump_left() noexcept {
+    std::vector<std::shared_ptr<Shipment>> left;
+    {
+        const std::scoped_lock lock(_mutex);
+        left.swap(_left);
+    }
+    left.erase(std::remove_if(left.begin(), left.end(),
+                              [this](const auto& shipment) {
+                                  if (shipment->pump()) {
+                                      return true;
+                                  }
+                                  if (!shipment->wants_background()) {
+                                      return false;
+                                  }
+                                  _background.take(shipment);  // was refused: a look now and then is too little
+                                  return true;
+                              }),
+               left.end());
+    const std::scoped_lock lock(_mutex);
+    _left.insert(_left.end(), left.begin(), left.end());
+    return !_left.empty();
+}
+
+void Link::watch_copy(Shipment& shipment) {
+    {
+        const std::scoped_lock lock(_mutex);
+        _exported_copies.push_back(shipment.weak_from_this());
+    }
+    keep_house();
+}
+
+void Link::sweep() noexcept {
+    std::vector<std::shared_ptr<Shipment>> over, copies;
+    {
+        const std::scoped_lock lock(_mutex);
+        std::erase_if(_exported_copies, [&](const std::weak_ptr<Shipment>& copy) {
+            std::shared_ptr<Shipment> shipment = copy.lock();
+            const bool gone = shipment == nullptr || shipment->is_over();
+            if (shipment != nullptr) {
+                copies.push_back(std::move(shipment));  // the last one to hold it lets go without the lock
+            }
+            return gone;
+        });
+        for (std::size_t i = 0; i < _lingering.size();) {
+            if (_lingering[i]->is_over()) {
+                over.push_back(std::move(_lingering[i]));
+                _lingering[i] = std::move(_lingering.back());
+                _lingering.pop_back();
+            } else {
+                ++i;
+            }
+        }
+    }
+    for (const std::shared_ptr<Shipment>& shipment : over) {
+        shipment->give_back();
+    }
+    for (const std::shared_ptr<Shipment>& shipment : copies) {
+        shipment->serve_refused_copy();
+    }
+}
+
+void Link::settle() noexcept {
+    // Whoever says that it takes no headers any more has received what it wanted to.
+    area(_own).takes_headers.store(0, std::memory_order_release);
+    for (;;) {
+        settle_sources();
+        sweep();
+        std::vector<std::shared_ptr<Shipment>> rest;
+        {
+            const std::scoped_lock lock(_mutex);
+            rest = _lingering;
+        }
+        for (const std::shared_ptr<Shipment>& shipment : rest) {
+            shipment->pump();  // where there is no thread for it
+        }
+        const bool any = std::any_of(rest.begin(), rest.end(), [this](const auto& shipment) {
+            return !shipment->is_over() && shipment->_peer != _own && takes_headers(shipment->_peer) &&
+                   is_alive(shipment->_peer);
+        });
+        if (!any) {
+            return;
+        }
+        std::this_thread::yield();
+    }
+}
+
+// ---- receiving ------------------------------------------------------------------------------------------------------
+
+bool Link::begins_like_header(const std::byte* const message) const noexcept {
+    std::uint64_t first = 0;
+    std::memcpy(&first, message, sizeof first);
+    return first == _segment.secret()[0];
+}
+
+bool Link::is_header(const std::byte* const message, const std::size_t length) const noexcept {
+    if (length < sizeof(Header) || length > kLongestHeader) {
+        return false;
+    }
+    Header header;
+    std::memcpy(&header, message, sizeof header);
+    return header.secret == _segment.secret();
+}
+
+TrueSize Link::size_of(const int peer, const std::size_t length) const noexcept {
+    return inbox(peer).size_of(length);
+}
+
+std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::size_t length, void* const buffer,
+                                   const gpu::PointerInfo& info, const std::size_t capacity,
+                                   std::shared_ptr<const transfer::TypedMemory> typed) {
+    if (!is_header(message, length)) {
+        return nullptr;
+    }
+    Header header;
+    std::memcpy(&header, message, sizeof header);
+    if (header.sender >= _peers.size() || header.slot >= kSlots || length != header_length(header.slot)) {
+        return nullptr;
+    }
+    const int peer = static_cast<int>(header.sender);
+    auto claim = inbox(peer).claim(header);
+    if (!claim) {
+        return nullptr;
+    }
+    std::shared_ptr<Fetch> fetch(new Fetch(*this), std::default_delete<Fetch>{}, RecyclingAllocator<Fetch>{});
+    fetch->_peer = peer;
+    fetch->_claim = *claim;
+    fetch->_buffer = static_cast<std::byte*>(buffer);
+    fetch->_info = info;
+    fetch->_typed = std::move(typed);
+    fetch->_size = claim->bytes;
+    fetch->_wanted = std::min<std::size_t>(claim->bytes, capacity);
+    fetch->_traced.begin(trace::Kind::background, "message fetched", fetch->_wanted, -1,
+                         _segment.process(peer).world_rank);
+    if (peer != _own && _options.path != Path::ring && area(peer).plate.there.load(std::memory_order_acquire) != 0) {
+        // At first use, whichever way the message came: what is found decides how the next ones are sent.
+        static_cast<void>(can_read(peer, info.device >= 0 ? info.device : any_device()));
+    }
+    try {
+        if (fetch->_wanted != 0) {
+            fetch->begin();
+        }
+    } catch (const Error& error) {
+        fetch->_error = error;
+        fetch->finish();
+    } catch (const std::bad_alloc&) {
+        fetch->_error =
+            Error("out of host memory while a message was fetched", "free memory, or send smaller messages");
+        fetch->finish();
+    }
+    return fetch;
+}
+
+bool Link::has_plate(const int device) {
+    const std::scoped_lock lock(_mutex);
+    Plate& plate = area(_own).plate;
+    if (_plate_tried) {
+        return plate.there.load(std::memory_order_relaxed) != 0;
+    }
+    _plate_tried = true;
+    if (getrandom(plate.content.data(), sizeof plate.content, 0) != static_cast<ssize_t>(sizeof plate.content) ||
+        !_runtime.allocate(device, sizeof plate.content, _plate).ok()) {
+        return false;
+    }
+    const void* const pointer = _plate;
+    gpu::PointerInfo info;
+    _runtime.classify({&pointer, 1}, &info);
+    gpu::PointerInfo host;
+    _copies.start(device, 0, {_plate, nullptr}, {plate.content.data(), &host}, sizeof plate.content).wait();
+    if (!_exports.describe(_plate, info, plate.location).ok()) {
+        return false;
+    }
+    plate.there.store(1, std::memory_order_release);
+    return true;
+}
+
+bool Link::can_read(const int peer, const int device) {
+    std::atomic<std::uint32_t>& known = verdict(_own, peer);
+    if (const std::uint32_t said = known.load(std::memory_order_acquire); said != unknown) {
+        return said == works;
+    }
+    const Plate& plate = area(peer).plate;
+    std::string reason;
+    if (plate.there.load(std::memory_order_acquire) == 0) {
+        reason = "it has no memory to try with";
+    } else {
+        gpu::Status status;
+        const Location location = plate.location;
+        std::array<std::uint64_t, 8> read{};
+        if (location.offset > location.allocation_bytes || sizeof read > location.allocation_bytes - location.offset) {
+            reason = "it describes its memory wrongly";
+        } else if (const auto use = _mappings.open(peer, location, device, status); !use) {
+            if (status.code == gpu::kBusy) {
+                return false;  // not for good
+            }
+            reason = status.message();
+        } else {
+            gpu::PointerInfo host;
+            try {
+                _copies.start(device, 0, {read.data(), &host}, {use.data(), nullptr}, sizeof read).wait();
+                if (read != plate.content) {
+                    reason = "what was read is not what was written";
+                }
+            } catch (const Error& error) {
+                reason = error.what();
+            }
+        }
+    }
+    known.store(reason.empty() ? works : refused, std::memory_order_release);
+    if (!reason.empty()) {
+        note_once("no direct path from rank " + std::to_string(_segment.process(peer).world_rank) + " to rank " +
+                  std::to_string(_segment.process(_own).world_rank) + " of MPI_COMM_WORLD: " + reason);
+    }
+    return reason.empty();
+}
+
+Link::SharedMapping Link::lasting_mapping(const int peer, const std::uint64_t offset, const std::size_t bytes,
+                                          const bool is_ring) {
+    const std::scoped_lock lock(_mutex);
+    std::vector<SharedMapping>& mappings = _peers[static_cast<std::size_t>(peer)].mappings;
+    const auto inside = [&](const SharedMapping& mapping) {
+        SharedMapping part = mapping;
+        part.base += offset - mapping.offset;
+        return part;
+    };
+    for (SharedMapping& mapping : mappings) {
+        if (offset >= mapping.offset && bytes <= mapping.bytes && offset - mapping.offset <= mapping.bytes - bytes) {
+            mapping.used = std::chrono::steady_clock::now();
+            return inside(mapping);
+        }
+    }
+    // The place of small messages is mapped as a whole, and so is a ring; what is only a large message's is not kept.
+    const std::uint64_t small = area(peer).small_offset.load(std::memory_order_acquire);
+    const std::uint64_t small_bytes = area(peer).small_bytes.load(std::memory_order_relaxed);
+    const bool is_small = small != 0 && small_bytes <= kMostKept && offset >= small && bytes <= small_bytes &&
+                          offset - small <= small_bytes - bytes;
+    if (!is_small && (!is_ring || bytes > kMostKept || mappings.size() >= kMostMappings)) {
+        return {};
+    }
+    SharedMapping mapping;
+    map_registered(is_small ? small : offset, is_small ? small_bytes : bytes, mapping);
+    if (mapping.base == nullptr) {
+        return {};
+    }
+    mappings.push_back(mapping);
+    return inside(mapping);
+}
+
+void Link::shut_down() noexcept {
+    {
+        const std::scoped_lock lock(_mutex);
+        if (std::exchange(_shut_down, true)) {
+            return;
+        }
+    }
+    area(_own).takes_headers.store(0, std::memory_order_release);
+    _ending.store(true, std::memory_order_release);
+    _settling->end();
+    _background.stop();
+    std::vector<std::shared_ptr<Shipment>> lingering;
+    {
+        const std::scoped_lock lock(_mutex);
+        lingering.swap(_lingering);
+        lingering.insert(lingering.end(), _left.begin(), _left.end());
+        _left.clear();
+    }
+    for (const std::shared_ptr<Shipment>& shipment : lingering) {
+        const std::scoped_lock lock(shipment->_mutex);
+        shipment->release_all();
+    }
+    _mappings.shut_down();
+    _window.shut_down();
+    _copies.shut_down();
+    _exported.shut_down();
+    if (_plate != nullptr) {
+        _runtime.free_when_idle(std::exchange(_plate, nullptr), -1);
+    }
+    for (Peer& peer : _peers) {
+        for (SharedMapping& mapping : peer.mappings) {
+            forget(mapping);
+        }
+    }
+    for (Ring& ring : _rings) {
+        forget(ring.memory);
+    }
+    forget(_small);
+}
+
+}  // namespace awaken::p2p

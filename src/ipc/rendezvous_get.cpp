@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <utility>
+
+#include "ipc/link.h"
+
+namespace awaken::p2p {
+
+using transfer::DeviceCopies;
+using transfer::Location;
+
+Fetch::~Fetch() {
+    _copy = {};  // waits for what is under way
+    _ring.reset();
+    if (_mapped != nullptr) {
+        _link._segment.unmap(_mapped, _mapped_bytes);
+    }
+}
+
+bool Fetch::advance() noexcept {
+    if (_over.load(std::memory_order_acquire)) {
+        return true;
+    }
+    const std::scoped_lock lock(_mutex);
+    if (_over.load(std::memory_order_relaxed)) {
+        return true;
+    }
+    try {
+        if (step()) {
+            finish();
+        }
+    } catch (const Error& error) {
+        _error = error;
+        finish();
+    } catch (const std::bad_alloc&) {
+        _error = Error("out of host memory while a message was fetched", "free memory, or send smaller messages");
+        finish();
+    }
+    return _over.load(std::memory_order_relaxed);
+}
+
+/// Lets go of the sender, however it ended.
+void Fetch::finish() noexcept {
+    _traced.end();
+    _copy = {};
+    if (_ring != nullptr && _error) {
+        _claim.ring->failed.store(1, std::memory_order_release);
+    }
+    _ring.reset();
+    _held.reset();
+    _use.release();
+    _link.inbox(_peer).finish(_claim);
+    _over.store(true, std::memory_order_release);
+}
+
+/// Asks the sender for a copy in host memory.
+void Fetch::refuse(const std::string& reason) {
+    _link.note_once(reason);
+    if (_claim.spilled && _claim.from.kind != Location::Kind::device) {
+        throw Error("a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                        " of MPI_COMM_WORLD lies where it cannot be read (" + reason + ")",
+                    "set AWAKEN_PATH=staged, and report this");
+    }
+    _use.release();
+    _refused = true;
+    _link.inbox(_peer).refuse(_claim);
+}
+
+void Fetch::begin() {
+    const Location& from = _claim.from;
+    _device = _info.device >= 0 ? _info.device : _link.any_device();
+    _from = {};
+    _asked_for = 0;
+    switch (from.kind) {
+        case Location::Kind::own:
+            // The location was written by the other process. An address of this one's is only ever its own doing.
+            if (_peer != _link._own) {
+                throw Error("a message header stands for memory that is not its sender's",
+                            "this is a mistake in Awaken, or somebody is forging messages: please report it");
+            }
+            _from.address = reinterpret_cast<void*>(from.address);
+            if (_typed != nullptr) {
+                // Of a device, maybe, that a kernel of the receiver's cannot reach.
+                const void* const pointer = _from.address;
+                _link._runtime.classify({&pointer, 1}, &_own_info);
+                _from.info = &_own_info;
+            }
+            break;
+        case Location::Kind::device: {
+            if (!_claim.spilled && !_link.can_read(_peer, _device)) {
+                refuse("memory of another process's GPU cannot be read");
+                return;
+            }
+            gpu::Status status;
+            _use = _link._mappings.open(_peer, from, _device, status);
+            if (!_use) {
+                refuse("memory of rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                       " cannot be mapped: " + status.message());
+                return;
+            }
+            _from.address = const_cast<std::byte*>(_use.data());
+            _route = _claim.spilled ? Route::copy : Route::pull;
+            if (_claim.shape) {
+                _from.typed = std::make_shared<const transfer::TypedMemory>(_use.data(), *_claim.shape);
+                if (_typed != nullptr ? !_link._copies.has_kernels(_device)
+                                      : !_link._copies.can_move(_device, *_from.typed)) {
+                    refuse("memory with gaps of another process cannot be read without kernels");
+                }
+            }
+            break;
+        }
+        case Location::Kind::shared: {
+            _route = Route::copy;
+            const auto known = _link.lasting_mapping(_peer, from.offset, _claim.bytes, false);
+            if (known.base != nullptr) {
+                _held = known.held;
+                _from.address = known.base;
+                if (!known.registered) {
+                    _from.info = &_host;
+                }
+            } else {
+                _mapped_bytes = _claim.bytes;
+                _mapped = _link._segment.map(from.offset, _mapped_bytes);
+                if (_mapped == nullptr) {
+                    throw Error("a message in shared memory cannot be mapped",
+                                "raise the limit on mapped memory (ulimit -v), or set AWAKEN_PATH=staged");
+                }
+                _from.address = _mapped;
+                _from.info = &_host;
+            }
+            if (_typed == nullptr && _info.kind == gpu::MemoryKind::device && _wanted == _claim.bytes &&
+                _wanted <= _link._tuning.cpu_copy_bytes && _link._window.usable() &&
+                _claim.ready->load(std::memory_order_acquire) >= _wanted &&
+                _link._runtime.order_after_default_stream(_buffer, _info).ok() &&
+                _link._runtime.finish_default_stream(_info.device).ok() &&
+                _link._window.to_device(_buffer, _info, _from.address, _wanted)) {
+                _route = Route::by_cpu;
+                _asked_for = _wanted;
+            }
+            break;
+        }
+        case Location::Kind::ring: {
+            _route = Route::ring;
+            const auto memory = _link.lasting_mapping(_peer, from.offset, from.allocation_bytes, true);
+            if (memory.base == nullptr) {
+                // Not to be refused: what is in the ring already may have left its buffer.
+                throw Error("shared memory that messages pass through cannot be mapped",
+                            "raise the limit on mapped memory (ulimit -v), or set AWAKEN_PATH=staged");
+            }
+            _held = memory.held;
+            _ring = std::make_unique<transfer::RingReader>(
+                _link._copies, *_claim.ring,
+                transfer::RingMemory{memory.base, from.chunk_bytes, from.allocation_bytes / from.chunk_bytes,
+                                     memory.registered},
+                _device, target(), _wanted, _size);
+            break;
+        }
+        case Location::Kind::none:
+            throw Error("the sender of a message has given it up", "look at the error of the other rank");
+    }
+}
+
+bool Fetch::step() {
+    if (_refused) {
+        if (!_link.inbox(_peer).reclaim(_claim)) {
+            check_alive();
+            return false;
+        }
+        _refused = false;
+        begin();
+    }
+    if (_refused) {
+        return false;
+    }
+    if (_ring != nullptr) {
+        if (!_ring->advance() && !_ring->done()) {
+            check_alive();
+        }
+        return _ring->done();
+    }
+    if (!_copy.poll()) {
+        return false;
+    }
+    if (_asked_for == _wanted) {
+        return true;
+    }
+    if (!_claim.spilled && _claim.settled->load(std::memory_order_acquire) == 0) {
+        check_alive();
+        return false;  // the sender is about to say so
+    }
+    const std::size_t there =
+        _claim.spilled ? std::min<std::size_t>(_claim.ready->load(std::memory_order_acquire), _wanted) : _wanted;
+    if (there > _asked_for) {
+        _copy = _link._copies.start(_device, static_cast<unsigned>(_peer), target().from(_asked_for),
+                                    _from.from(_asked_for), there - _asked_for, _start);
+        _asked_for = there;
+        if (_start == DeviceCopies::Start::together) {
+            return false;  // asking about it now would let it go alone
+        }
+        return _copy.poll() && _asked_for == _wanted;
+    }
+    if (_claim.lost->load(std::memory_order_acquire) != 0) {
+        throw Error("the sender of a message could not finish its copy", "look at the sender's own error");
+    }
+    check_alive();
+    return false;
+}
+
+void Fetch::check_alive() {
+    if (!_link.inbox(_peer).holds(_claim)) {
+        throw Error("the shared memory that describes a message was overwritten",
+                    "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
+    }
+    if (_link._ending.load(std::memory_order_acquire)) {
+        throw Error("MPI ended before a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                        " of MPI_COMM_WORLD had arrived",
+                    "complete every receive before MPI_Finalize");
+    }
+    if (_link.seems_gone(_peer, _looked)) {
+        throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                        " of MPI_COMM_WORLD ended while a message of its was being fetched",
+                    "look at that rank's own output for the reason", Error::Kind::failed_process);
+    }
+}
+
+}  // namespace awaken::p2p

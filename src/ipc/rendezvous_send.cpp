@@ -1,0 +1,427 @@
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "ipc/link.h"
+
+namespace awaken::p2p {
+
+using transfer::DeviceCopies;
+using transfer::Location;
+
+const std::byte* Shipment::header() const noexcept {
+    return _link._headers[_ticket.slot].data();
+}
+
+Shipment::~Shipment() {
+    release_all();
+}
+
+/// Gives back everything but the slot.
+void Shipment::release_all() noexcept {
+    _parts.clear();  // waits for copies under way
+    _ring.reset();
+    _serving = false;
+    _kept.reset();
+    if (_ring_index >= 0) {
+        _link.give_back_ring(std::exchange(_ring_index, -1));
+    }
+    _block.release();
+    if (_shared != nullptr) {
+        _link._segment.unmap(std::exchange(_shared, nullptr), _shared_bytes);
+        if (is_over()) {
+            _link._segment.release(_shared_offset, _shared_bytes);
+        }  // else its receiver may still come for it, and it goes with the segment
+    }
+}
+
+void Shipment::give_back() noexcept {
+    if (_unsettled.load(std::memory_order_acquire)) {
+        _link._settling->forget(*this);  // the slot is another message's soon
+    }
+    const std::scoped_lock lock(_mutex);
+    release_all();
+    _traced.end();
+    // Whoever still holds this, as the background does until its next turn, must let the slot alone: it may be
+    // another message's at once.
+    _free.store(true, std::memory_order_release);
+    _link._outbox.release(_ticket);
+}
+
+void Shipment::settle_source() {
+    if (is_read_by_its_receiver()) {  // else copied by this process, whose streams are in order
+        const int device = _info.device >= 0 ? _info.device : _link.any_device();
+        settled(_link._runtime.finish_default_stream(device));
+    }
+}
+
+void Shipment::settled(const gpu::Status& status) noexcept {
+    _link._outbox.settle(_ticket);
+    _unsettled.store(false, std::memory_order_release);
+    if (!status.ok()) {
+        const std::scoped_lock lock(_mutex);
+        _error = Error("waiting for earlier work on a GPU buffer failed (" + status.message() + ")",
+                       "an error of an earlier kernel of the program comes out here");
+    }
+}
+
+void Shipment::withdraw() noexcept {
+    if (_unsettled.load(std::memory_order_acquire)) {
+        _link._settling->forget(*this);
+    }
+    const std::scoped_lock lock(_mutex);
+    if (!_withdrawn) {
+        _withdrawn = true;
+        _free = true;
+        _traced.end();
+        release_all();
+        _link._outbox.withdraw(_ticket);
+    }
+}
+
+bool Shipment::is_over() const noexcept {
+    // Of a slot that was overwritten nobody can say anything more.
+    const OfferState state = _withdrawn ? OfferState::done : _link._outbox.state(_ticket);
+    return state == OfferState::done || state == OfferState::overwritten;
+}
+
+bool Shipment::wants_background() noexcept {
+    const std::scoped_lock lock(_mutex);
+    return _serving || (!_free.load(std::memory_order_relaxed) && (_is_copy || _ring != nullptr));
+}
+
+bool Shipment::pump() noexcept {
+    try {
+        if (advance(Patience::endless)) {
+            return serve();
+        }
+    } catch (const Error&) {
+        return true;  // remembered, and thrown at whoever asks
+    }
+    // The GPU finishes a copy by itself; for the rest nobody can say how long the receiver would take.
+    return _link._ending.load(std::memory_order_acquire) && !_is_copy;
+}
+
+bool Shipment::advance(const Patience patience) {
+    if (_free.load(std::memory_order_acquire)) {
+        return true;
+    }
+    if (_unsettled.load(std::memory_order_relaxed)) {
+        _link.settle_sources();
+    }
+    const std::scoped_lock lock(_mutex);
+    if (_free.load(std::memory_order_relaxed)) {
+        return true;  // given back while this waited for the lock
+    }
+    if (_error) {
+        throw *_error;
+    }
+    try {
+        if (step(patience)) {
+            // A message that was copied out, or that the receiver does not want, leaves copies into the ring behind:
+            // they must not read the buffer any more. Waits for them.
+            if (!_serving) {
+                _ring.reset();
+            }
+            _traced.end();
+            _free.store(true, std::memory_order_release);
+        }
+    } catch (const Error& error) {
+        _error = error;
+        if (_is_copy) {
+            _link._outbox.set_ready(_ticket, 0, true);
+        }
+        if (_ring != nullptr) {
+            _link._outbox.ring(_ticket).failed.store(1, std::memory_order_release);
+        }
+        _parts.clear();
+        _ring.reset();
+        // The buffer is the program's again: whoever comes for the message now must not read it, and is told that
+        // there is none.
+        static_cast<void>(_link._outbox.spill(_ticket, Location{}));
+        throw;
+    }
+    return _free.load(std::memory_order_relaxed);
+}
+
+/// Whether the receiver has had its time, counted from when the program first asked: until then nobody was kept
+/// waiting.
+bool Shipment::has_waited(const Patience patience) {
+    if (patience == Patience::endless) {
+        return false;
+    }
+    const Clock::time_point now = Clock::now();
+    if (_asked == Clock::time_point{}) {
+        _asked = now;
+    }
+    const transfer::Tuning& tuning = _link._tuning;
+    const bool small = _bytes <= tuning.small_bytes;
+    const auto limit = !small                         ? tuning.large_watch
+                       : patience == Patience::short_ ? tuning.small_watch
+                                                      : tuning.small_wait;
+    return now - _asked > limit;
+}
+
+/// Goes on with what the receiver takes from this process's own copy. True when nothing remains to be done.
+bool Shipment::serve() noexcept {
+    const std::scoped_lock lock(_mutex);
+    if (!_serving) {
+        return true;
+    }
+    bool over = _link._ending.load(std::memory_order_acquire) || _withdrawn;
+    try {
+        static_cast<void>(_ring->advance());
+        over = over || _ring->done() || is_over();
+        if (!over) {
+            check_alive();
+        }
+    } catch (const Error& error) {
+        _link._outbox.ring(_ticket).failed.store(1, std::memory_order_release);
+        _link.note_once(error.what());  // the send is complete: nobody asks about it any more
+        over = true;
+    }
+    if (over) {
+        _serving = false;
+        _ring.reset();
+        _kept.reset();
+    }
+    return over;
+}
+
+bool Shipment::step(const Patience patience) {
+    if (_withdrawn) {
+        return true;
+    }
+    if (_is_copy) {
+        return parts_done(true);
+    }
+    const bool is_copied_out =
+        _copying == Copying::to_host || _copying == Copying::to_device || _copying == Copying::to_itself;
+    if (_ring != nullptr && !is_copied_out) {
+        static_cast<void>(_ring->advance());
+        if (_ring->done()) {
+            return true;
+        }
+    }
+    if (is_copied_out) {
+        if (!parts_done(false)) {
+            return false;
+        }
+        if (_copying == Copying::to_itself ? start_serving() : _link._outbox.spill(_ticket, _copy_location)) {
+            _route = Route::copy;
+            return true;
+        }
+        // The receiver came for the original meanwhile.
+        _copying = Copying::tried;
+        _kept.reset();
+    }
+    switch (_link._outbox.state(_ticket)) {
+        case OfferState::done:
+            // The receiver may have given up after the ring was asked above: it says so before it lets go.
+            if (_ring != nullptr && !_ring->done()) {
+                static_cast<void>(_ring->advance());
+            }
+            return true;
+        case OfferState::refused:
+            answer_refusal();
+            return false;
+        case OfferState::offered:
+            if (_copying == Copying::no && has_waited(patience)) {
+                start_copying_out();
+            }
+            return false;
+        default:
+            // In the background, too, where a ring would otherwise go on for ever for a reader that is gone.
+            check_alive();
+            return false;
+    }
+}
+
+void Shipment::check_alive() {
+    if (_link._outbox.state(_ticket) == OfferState::overwritten) {
+        throw Error("the shared memory that describes a message was overwritten",
+                    "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
+    }
+    if (_link.seems_gone(_peer, _looked) && _link._outbox.state(_ticket) != OfferState::done) {
+        throw Error("rank " + std::to_string(_link._segment.process(_peer).world_rank) +
+                        " of MPI_COMM_WORLD ended while it was fetching a message",
+                    "look at that rank's own output for the reason", Error::Kind::failed_process);
+    }
+}
+
+/// Copies [0, bytes) of the buffer to `target` in parts, so that whoever reads it can follow.
+void Shipment::start_parts(std::byte* const target, const gpu::PointerInfo* const target_info) {
+    // Each copy of ordinary host memory takes pinned blocks to go through, and tells itself how far it is.
+    const std::size_t most = _info.kind == gpu::MemoryKind::host ? _bytes : _link._tuning.bounce_chunk_bytes;
+    const int device = _info.device >= 0 ? _info.device : _link.any_device();
+    _parts_done = _told = 0;
+    for (std::size_t at = 0; at < _bytes; at += most) {
+        const std::size_t part = std::min(most, _bytes - at);
+        _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), {target + at, target_info},
+                                             source().from(at), part));
+        _part_ends.push_back(at + part);
+        // Asked about at once, so that its end is marked and not only that of the last part.
+        static_cast<void>(_parts.back().poll());
+    }
+}
+
+bool Shipment::parts_done(const bool publish) {
+    while (_parts_done < _parts.size()) {
+        const bool over = _parts[_parts_done].poll();
+        const std::size_t begin = _parts_done == 0 ? 0 : _part_ends[_parts_done - 1];
+        const std::size_t there = over ? _part_ends[_parts_done] : begin + _parts[_parts_done].completed();
+        if (publish && there != _told) {
+            _told = there;
+            _link._outbox.set_ready(_ticket, there);
+        }
+        if (!over) {
+            return false;
+        }
+        ++_parts_done;
+    }
+    return true;
+}
+
+/// Copies to the place that each slot has for a small message. False when the message is none.
+bool Shipment::copy_to_small_place() {
+    if (_bytes > _link._tuning.small_bytes || !_link.small_space()) {
+        return false;
+    }
+    _copy_location = _link.small_location(_ticket);
+    _copy_info = {};
+    start_parts(_link.small_place(_ticket), _link._small.registered ? nullptr : &_copy_info);
+    _copying = Copying::to_host;
+    return true;
+}
+
+/// The receiver does not come: makes a copy that may wait for it.
+void Shipment::start_copying_out() {
+    _parts.clear();
+    _part_ends.clear();
+    if (copy_to_small_place()) {
+        return;
+    }
+    const bool to_oneself = _peer == _link._own;
+    if (_info.kind == gpu::MemoryKind::device && _ring == nullptr && (to_oneself || _link.is_readable(_peer))) {
+        _block = _link._exported.acquire(_info.device, _bytes);
+        if (_block) {
+            _link.watch_copy(*this);
+            _copy_location = _block.location();
+            if (to_oneself) {
+                _copy_location.kind = Location::Kind::own;
+                _copy_location.address = reinterpret_cast<std::uintptr_t>(_block.data());
+            }
+            start_parts(_block.data(), nullptr);
+            _copying = Copying::to_device;
+            return;
+        }
+    }
+    if (const auto offset = _link._segment.allocate(_bytes)) {
+        _shared = _link._segment.map(*offset, _bytes);
+        if (_shared != nullptr) {
+            _shared_offset = *offset;
+            _shared_bytes = _bytes;
+        } else {
+            _link._segment.release(*offset, _bytes);
+        }
+    }
+    if (_shared != nullptr) {
+        _copy_location = {};
+        _copy_location.kind = Location::Kind::shared;
+        _copy_location.offset = _shared_offset;
+        _copy_location.allocation_bytes = _bytes;
+        _copy_info = {};
+        start_parts(_shared, &_copy_info);
+        _copying = Copying::to_host;
+        return;
+    }
+    // Shared memory is scarce in containers. What lies in this process's own memory passes through a ring when the
+    // receiver comes.
+    if (_ring != nullptr || _link.small_space()) {
+        _kept.reset(new (std::nothrow) std::byte[_bytes]);
+    }
+    if (_kept != nullptr) {
+        _copy_info = {};
+        start_parts(_kept.get(), &_copy_info);
+        _copying = Copying::to_itself;
+        return;
+    }
+    // No memory for a copy anywhere: this message, and only such a one, waits for its receiver.
+    _link.note_once("no memory for a copy of a message whose receiver did not come for it: the sender waited");
+    check_alive();
+    _asked = Clock::now();  // tries again after the same time
+}
+
+/// The receiver cannot read the original, and waits for what it can read. It goes on taking that by itself, so little
+/// shared memory is enough.
+void Shipment::answer_refusal() {
+    _parts.clear();
+    _part_ends.clear();
+    if (!copy_to_small_place()) {
+        _route = Route::ring;
+        _copying = Copying::tried;
+        if (!spill_through_ring(source())) {
+            check_alive();
+        }
+    }
+}
+
+/// The message is in `_kept`: the buffer is free, and the background gives the receiver what it asks for. False when
+/// the receiver has come for the original meanwhile.
+bool Shipment::start_serving() {
+    _copy_info = {};
+    const DeviceCopies::End copy{_kept.get(), &_copy_info};
+    if (_ring != nullptr) {
+        _ring->continue_from(copy);
+    } else if (!spill_through_ring(copy)) {
+        return false;
+    }
+    _serving = true;
+    _link._background.take(shared_from_this());
+    return true;
+}
+
+void Shipment::serve_refused_copy() noexcept {
+    const std::scoped_lock lock(_mutex);
+    const bool is_whole = _free.load(std::memory_order_relaxed) && static_cast<bool>(_block);
+    if (_serving || !is_whole || _link._outbox.state(_ticket) != OfferState::refused) {
+        return;
+    }
+    try {
+        if (!spill_through_ring({_block.data(), nullptr})) {
+            return;
+        }
+        _serving = true;
+        _link._background.take(shared_from_this());
+    } catch (const Error& error) {
+        _link.note_once(error.what());
+        static_cast<void>(_link._outbox.spill(_ticket, Location{}));  // tells the receiver that there is nothing
+    } catch (const std::bad_alloc&) {
+        static_cast<void>(_link._outbox.spill(_ticket, Location{}));
+    }
+}
+
+/// Has the receiver take the message through a ring. Where all are in use, and there is no memory for another one, the
+/// place of the slot's small messages serves as one: it is there since before the offer.
+bool Shipment::spill_through_ring(const DeviceCopies::End& from) {
+    Location location;
+    transfer::RingMemory memory;
+    if (!_link.find_ring(*this, location, memory) && !_link.find_small_ring(_ticket, location, memory)) {
+        throw Error("no shared memory is left for a message that its receiver cannot read where it lies",
+                    "give the job more shared memory (/dev/shm), or set AWAKEN_PATH=staged");
+    }
+    if (!_link._outbox.spill(_ticket, location)) {
+        return false;
+    }
+    start_ring(memory, from);
+    return true;
+}
+
+void Shipment::start_ring(const transfer::RingMemory& memory, const DeviceCopies::End& from) {
+    const int device = _info.device >= 0 ? _info.device : _link.any_device();
+    _ring = std::make_unique<transfer::RingWriter>(_link._copies, _link._outbox.ring(_ticket), memory, device, from,
+                                                   _bytes);
+    static_cast<void>(_ring->advance());
+}
+
+}  // namespace awaken::p2p

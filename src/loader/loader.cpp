@@ -1,0 +1,721 @@
+#include "loader/loader.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "base/error.h"
+#include "loader/core.h"
+
+extern "C" {
+extern void* awaken_slots[];
+void awaken_resolve(const void* caller) noexcept;
+}
+
+namespace awaken::loader {
+
+namespace {
+
+/// One object of the process, as the dynamic loader lists it.
+struct LoadedObject {
+    std::string path;
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+
+    [[nodiscard]] bool contains(const void* address) const noexcept {
+        const auto value = reinterpret_cast<std::uintptr_t>(address);
+        return value >= begin && value < end;
+    }
+};
+
+std::vector<LoadedObject> loaded_objects() {
+    std::vector<LoadedObject> objects;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            LoadedObject object;
+            object.path = info->dlpi_name != nullptr ? info->dlpi_name : "";
+            object.begin = UINTPTR_MAX;
+            for (int i = 0; i < info->dlpi_phnum; ++i) {
+                const auto& segment = info->dlpi_phdr[i];
+                if (segment.p_type != PT_LOAD) {
+                    continue;
+                }
+                const std::uintptr_t from = info->dlpi_addr + segment.p_vaddr;
+                object.begin = std::min(object.begin, from);
+                object.end = std::max<std::uintptr_t>(object.end, from + segment.p_memsz);
+            }
+            static_cast<std::vector<LoadedObject>*>(data)->push_back(std::move(object));
+            return 0;
+        },
+        &objects);
+    return objects;
+}
+
+const char* base_name(const std::string& path) noexcept {
+    const auto slash = path.rfind('/');
+    return path.c_str() + (slash == std::string::npos ? 0 : slash + 1);
+}
+
+/// A handle to an object that is already loaded, with one more reference; null for the vdso and the like.
+void* handle_of(const LoadedObject& object) noexcept {
+    if (object.path.empty()) {
+        return nullptr;  // the program itself: its handle searches the global scope, where we come first
+    }
+    return dlopen(object.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+}
+
+/// True when the object itself (not something it depends on) defines the symbol.
+bool defines(void* handle, const LoadedObject& object, const char* symbol) noexcept {
+    const void* address = dlsym(handle, symbol);
+    return address != nullptr && object.contains(address);
+}
+
+std::string library_version(void* handle) {
+    using GetLibraryVersion = int (*)(char*, int*);
+    const auto get = reinterpret_cast<GetLibraryVersion>(dlsym(handle, "PMPI_Get_library_version"));
+    if (get == nullptr) {
+        return "(no MPI_Get_library_version)";
+    }
+    // MPI_MAX_LIBRARY_VERSION_STRING is 8192 in MPICH and in the MPI-5 ABI, 256 in Open MPI.
+    std::array<char, 16384> text{};
+    int length = 0;
+    get(text.data(), &length);
+    // Some are one line, MPICH's is a page whose lines are "MPICH Version:      5.0.2".
+    std::string line(text.data(), strcspn(text.data(), "\n"));
+    for (char& c : line) {
+        if (c == '\t') {
+            c = ' ';
+        }
+    }
+    std::string tidy;
+    for (const char c : line) {
+        if (c != ' ' || tidy.empty() || tidy.back() != ' ') {
+            tidy += c;
+        }
+    }
+    return tidy;
+}
+
+std::string known_abis() {
+    std::string text;
+    for (const Abi abi : core::available()) {
+        text += (text.empty() ? "" : ", ") + std::string(to_string(abi));
+    }
+    return text;
+}
+
+Abi recognise(void* handle, const LoadedObject& object, const std::string& version) {
+    const auto has = [&](const char* symbol) { return dlsym(handle, symbol) != nullptr; };
+    // First: Open MPI 6 has a library for this ABI as well, and both of its libraries lead to the old symbols.
+    if (strncmp(base_name(object.path), "libmpi_abi", 10) == 0) {
+        return Abi::mpi5;
+    }
+    if (has("ompi_mpi_comm_world")) {
+        // The interface number 40 covers Open MPI 3 to 5 and has kept its ABI.
+        int major = 0;
+        if (sscanf(version.c_str(), "Open MPI v%d", &major) == 1 && major < 3) {
+            throw Error("this program uses " + version + ", whose ABI is not known here",
+                        "use Open MPI 3 or later, or build Awaken with -DAWAKEN_MPI=<its prefix>");
+        }
+        return Abi::openmpi;
+    }
+    if (has("MPI_Abi_get_version") && !has("MPI_F_STATUS_IGNORE")) {
+        return Abi::mpi5;
+    }
+    for (const char* const word : {"MPICH", "MVAPICH", "Intel(R) MPI", "CRAY", "ParaStation"}) {
+        if (version.find(word) != std::string::npos) {
+            return Abi::mpich;
+        }
+    }
+    throw Error(
+        "the MPI library " + object.path + " (" + version + ") is of no ABI that Awaken knows (" + known_abis() + ")",
+        "use an MPI with one of these ABIs, build Awaken with -DAWAKEN_MPI=<its prefix>, or set AWAKEN=off");
+}
+
+/// The sonames that an object names as needed.
+bool needs(const void* caller, const char* soname) noexcept {
+    Dl_info info{};
+    link_map* map = nullptr;
+    if (dladdr1(caller, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 || map == nullptr) {
+        return false;
+    }
+    const char* strings = nullptr;
+    for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_STRTAB) {
+            strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+        }
+    }
+    if (strings == nullptr) {
+        return false;
+    }
+    for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_NEEDED && strcmp(strings + entry->d_un.d_val, soname) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct Candidate {
+    LoadedObject object;
+    void* handle;
+};
+
+std::vector<Candidate> find_candidates() {
+    std::vector<Candidate> candidates;
+    for (LoadedObject& object : loaded_objects()) {
+        if (object.contains(reinterpret_cast<const void*>(&awaken_resolve))) {
+            continue;  // ourselves
+        }
+        void* const handle = handle_of(object);
+        if (handle == nullptr) {
+            continue;
+        }
+        // A tool defines MPI_Send but leaves PMPI_Send to the MPI.
+        if (defines(handle, object, "MPI_Init") && defines(handle, object, "PMPI_Send")) {
+            candidates.push_back({std::move(object), handle});  // the reference is kept: the MPI must stay
+        } else {
+            dlclose(handle);
+        }
+    }
+    return candidates;
+}
+
+/// Prefix of the program as it was started: /opt/env/bin/python gives /opt/env, also where python is a link to
+/// elsewhere.
+std::string program_prefix() {
+    const auto* const started_as = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+    const std::string path = started_as != nullptr ? started_as : "";
+    const auto file = path.rfind('/');
+    const auto folder = file == std::string::npos || file == 0 ? std::string::npos : path.rfind('/', file - 1);
+    return folder == std::string::npos ? "" : path.substr(0, folder);
+}
+
+/// The library that the program would open next, when it asks for MPI functions before it has opened any: programs that
+/// take our file for their libmpi, and mpi4py, which finds our symbols in the global scope and asks them which MPI it
+/// is. The launcher's variables tell which MPI started the job; a virtual environment's own MPI comes before the
+/// system's.
+void open_likely_library() {
+    if (const char* const path = getenv("AWAKEN_MPI"); path != nullptr && *path != '\0') {
+        if (dlopen(path, RTLD_LAZY | RTLD_GLOBAL) == nullptr) {
+            throw Error("AWAKEN_MPI=" + std::string(path) + " cannot be opened: " + dlerror(),
+                        "give the path of a shared MPI library");
+        }
+        return;
+    }
+    const bool by_openmpi = getenv("OMPI_COMM_WORLD_SIZE") != nullptr;
+    const std::array<const char*, 3> mpich_first{"libmpi.so.12", "libmpich.so.12", "libmpi.so.40"};
+    const std::array<const char*, 3> openmpi_first{"libmpi.so.40", "libmpi.so.12", "libmpich.so.12"};
+    for (const char* const name : by_openmpi ? openmpi_first : mpich_first) {
+        for (const char* const variable : {"", "VIRTUAL_ENV", "CONDA_PREFIX"}) {
+            const char* const value = *variable != '\0' ? getenv(variable) : nullptr;
+            const std::string prefix = *variable == '\0' ? program_prefix() : value != nullptr ? value : "";
+            if (!prefix.empty() && dlopen((prefix + "/lib/" + name).c_str(), RTLD_LAZY | RTLD_GLOBAL) != nullptr) {
+                return;
+            }
+        }
+        if (dlopen(name, RTLD_LAZY | RTLD_GLOBAL) != nullptr) {
+            return;
+        }
+    }
+    throw Error("an MPI function was called, but no MPI library is loaded in this process, and none was found",
+                "link the program to a shared MPI library, or name one with AWAKEN_MPI=/path/to/libmpi.so");
+}
+
+/// Ranks whose MPI is not the launcher's do not find each other, and each runs alone. Said once for the job.
+void warn_of_another_launcher(const Binding& binding) {
+    const char* const of_openmpi = getenv("OMPI_COMM_WORLD_RANK");
+    // Hydra's, MPICH's launcher; the PMI variables alone may be Slurm's, which starts any MPI.
+    const char* const of_mpich = getenv("MPI_LOCALNRANKS") != nullptr ? getenv("PMI_RANK") : nullptr;
+    const bool is_openmpi = binding.abi == Abi::openmpi;
+    const char* const rank = is_openmpi ? of_mpich : of_openmpi;
+    if ((is_openmpi ? of_openmpi : of_mpich) != nullptr || rank == nullptr || strcmp(rank, "0") != 0) {
+        return;
+    }
+    fprintf(
+        stderr,
+        "awaken: the program names no MPI library, and the one that was found, %s (%s), is not that of the launcher "
+        "(%s), whose ranks it will not know: set AWAKEN_MPI to the launcher's libmpi\n",
+        binding.path.c_str(), binding.version.c_str(), is_openmpi ? "MPICH" : "Open MPI");
+}
+
+/// AWAKEN_MPI where it names another library than the one in use. It comes too late for what the program has loaded.
+std::string passed_over(const void* const in_use) {
+    const char* const asked = getenv("AWAKEN_MPI");
+    if (asked == nullptr || *asked == '\0') {
+        return {};
+    }
+    void* const named = dlopen(asked, RTLD_LAZY | RTLD_NOLOAD);  // null where it is not loaded, or not there
+    const bool is_another = named != in_use;
+    if (named != nullptr) {
+        dlclose(named);
+    }
+    return is_another ? asked : std::string();
+}
+
+Binding bind(const void* caller) {
+    std::vector<Candidate> candidates = find_candidates();
+    const bool was_chosen = candidates.empty();
+    if (was_chosen) {
+        open_likely_library();
+        candidates = find_candidates();
+        if (candidates.empty()) {
+            throw Error("the library that was opened as the MPI defines no MPI_Init and PMPI_Send",
+                        "give AWAKEN_MPI the path of a shared MPI library");
+        }
+    }
+    const Candidate* chosen = &candidates.back();  // the one opened last, unless the caller says otherwise
+    for (const Candidate& candidate : candidates) {
+        if (candidate.object.contains(caller) || needs(caller, base_name(candidate.object.path))) {
+            chosen = &candidate;
+            break;
+        }
+    }
+    Binding binding;
+    binding.handle = chosen->handle;
+    binding.path = chosen->object.path;
+    binding.begin = chosen->object.begin;
+    binding.end = chosen->object.end;
+    binding.version = library_version(chosen->handle);
+    binding.abi = recognise(chosen->handle, chosen->object, binding.version);
+    binding.was_chosen = was_chosen;
+    if (was_chosen) {
+        warn_of_another_launcher(binding);
+    } else {
+        binding.passed_over = passed_over(chosen->handle);
+    }
+    return binding;
+}
+
+std::once_flag resolve_once;
+const Binding* bound = nullptr;
+
+constexpr std::array<const char*, kFunctions + kExtensions> kNames = {
+#define AWAKEN_FUNCTION(index, name) "MPI_" #name,
+#include "functions.inc"
+#undef AWAKEN_FUNCTION
+#define AWAKEN_EXTENSION(index, name) #name,
+#include "extensions.inc"
+#undef AWAKEN_EXTENSION
+};
+
+/// A function that the program's MPI does not have. All MPI functions that can be absent return an error code.
+int absent_in_mpich() {
+    return core::unsupported_operation(Abi::mpich);
+}
+int absent_in_openmpi() {
+    return core::unsupported_operation(Abi::openmpi);
+}
+int absent_in_mpi5() {
+    return core::unsupported_operation(Abi::mpi5);
+}
+/// An MPI without the query function has no GPU support to speak of.
+int no_gpu_support() {
+    return 0;
+}
+
+/// MPI_Abi_get_version of an MPI without that function: by MPI-5, -1 says that the standard ABI is not supported.
+int no_standard_abi(int* const major, int* const minor) {
+    *major = *minor = -1;
+    return 0;
+}
+
+void* absent(const Abi abi, const char* const name) noexcept {
+    if (strcmp(name, "MPI_Abi_get_version") == 0) {
+        return reinterpret_cast<void*>(&no_standard_abi);
+    }
+    switch (abi) {
+        case Abi::openmpi:
+            return reinterpret_cast<void*>(&absent_in_openmpi);
+        case Abi::mpi5:
+            return reinterpret_cast<void*>(&absent_in_mpi5);
+        case Abi::mpich:
+            break;
+    }
+    return reinterpret_cast<void*>(&absent_in_mpich);
+}
+
+}  // namespace
+
+const char* to_string(const Abi abi) noexcept {
+    switch (abi) {
+        case Abi::mpich:
+            return "MPICH";
+        case Abi::openmpi:
+            return "Open MPI";
+        case Abi::mpi5:
+            return "MPI-5";
+    }
+    return "unknown";
+}
+
+const char* name_of(const Function function) noexcept {
+    return kNames[static_cast<std::size_t>(function)];
+}
+
+void* Binding::symbol(const char* const name) const noexcept {
+    return dlsym(handle, name);
+}
+
+void* Binding::tool_symbol(const char* const name) const noexcept {
+    void* const next = dlsym(RTLD_NEXT, name);
+    const auto address = reinterpret_cast<std::uintptr_t>(next);
+    if (next == nullptr || (address >= begin && address < end)) {
+        return nullptr;
+    }
+    // A second MPI in the process is no tool.
+    Dl_info info{};
+    if (dladdr(next, &info) == 0 || info.dli_fname == nullptr) {
+        return nullptr;
+    }
+    void* const object = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (object == nullptr) {
+        return nullptr;
+    }
+    Dl_info own{};
+    const void* const pmpi_send = dlsym(object, "PMPI_Send");
+    const bool is_mpi = pmpi_send != nullptr && dladdr(pmpi_send, &own) != 0 && own.dli_fbase == info.dli_fbase;
+    dlclose(object);
+    return is_mpi ? nullptr : next;
+}
+
+const Binding* binding_in_use() noexcept {
+    return bound;
+}
+
+std::string loaded_library() {
+    const std::vector<Candidate> candidates = find_candidates();
+    return candidates.empty() ? "" : candidates.back().object.path;
+}
+
+void* data_symbol(const char* const name) noexcept {
+    void* const global = dlsym(RTLD_DEFAULT, name);
+    return global != nullptr ? global : dlsym(bound->handle, name);
+}
+
+void set_slot(const Function function, void* const mpi, void* const pmpi) noexcept {
+    const int index = static_cast<int>(function);
+    // Other threads may be jumping through the table: each slot is replaced whole.
+    if (index >= kFunctions) {
+        __atomic_store_n(&awaken_slots[2 * kFunctions + (index - kFunctions)], mpi, __ATOMIC_RELEASE);
+        return;
+    }
+    __atomic_store_n(&awaken_slots[2 * index], mpi, __ATOMIC_RELEASE);
+    __atomic_store_n(&awaken_slots[2 * index + 1], pmpi, __ATOMIC_RELEASE);
+}
+
+void pass_everything_through(const Binding& binding) noexcept {
+    for (int i = 0; i < kFunctions + kExtensions; ++i) {
+        const auto function = static_cast<Function>(i);
+        const char* const name = name_of(function);
+        if (i >= kFunctions) {
+            void* const query = binding.symbol(name);
+            set_slot(function, query != nullptr ? query : reinterpret_cast<void*>(&no_gpu_support), nullptr);
+            continue;
+        }
+        char profiling_name[80];
+        snprintf(profiling_name, sizeof profiling_name, "P%s", name);
+        void* const plain = binding.symbol(name);
+        void* const profiling = binding.symbol(profiling_name);
+        void* const tool = binding.tool_symbol(name);
+        void* const missing = absent(binding.abi, name);
+        set_slot(function,
+                 tool != nullptr    ? tool
+                 : plain != nullptr ? plain
+                                    : missing,
+                 profiling != nullptr ? profiling
+                 : plain != nullptr   ? plain
+                                      : missing);
+    }
+}
+
+namespace {
+
+#if defined(__x86_64__)
+constexpr unsigned long kAddressRelocations[] = {R_X86_64_GLOB_DAT, R_X86_64_64};
+#else
+constexpr unsigned long kAddressRelocations[] = {R_AARCH64_GLOB_DAT, R_AARCH64_ABS64};
+#endif
+
+/// The names that we export and the MPI lacks.
+class AbsentNames {
+  public:
+    explicit AbsentNames(const Binding& binding) noexcept {
+        char profiling_name[80];
+        for (std::size_t i = 0; i < kFunctions; ++i) {
+            snprintf(profiling_name, sizeof profiling_name, "P%s", kNames[i]);
+            _plain[i] = binding.symbol(kNames[i]) == nullptr;
+            _profiling[i] = binding.symbol(profiling_name) == nullptr;
+        }
+    }
+    /// Asks nobody.
+    [[nodiscard]] bool contain(const char* const symbol) const noexcept {
+        const bool profiling = symbol[0] == 'P';
+        const char* const name = profiling ? symbol + 1 : symbol;
+        if (strncmp(name, "MPI_", 4) != 0) {
+            return false;
+        }
+        for (std::size_t i = 0; i < kFunctions; ++i) {
+            if (strcmp(kNames[i], name) == 0) {
+                return profiling ? _profiling[i] : _plain[i];
+            }
+        }
+        return false;
+    }
+
+  private:
+    std::array<bool, kFunctions> _plain{}, _profiling{};
+};
+
+/// Writes null into one slot of an object's relocated data, which the loader has made read-only by now.
+void clear_slot(void** const slot) noexcept {
+    const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    void* const page = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(slot) & ~(page_size - 1));
+    if (mprotect(page, page_size, PROT_READ | PROT_WRITE) == 0) {
+        *slot = nullptr;
+    }
+}
+
+void withdraw_from(const dl_phdr_info& object, const ElfW(Dyn) * dynamic, const AbsentNames& absent_names) noexcept {
+    const char* strings = nullptr;
+    const ElfW(Sym)* symbols = nullptr;
+    const ElfW(Rela)* relocations = nullptr;
+    std::size_t bytes = 0;
+    for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) {
+        switch (entry->d_tag) {
+            case DT_STRTAB:
+                strings = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+                break;
+            case DT_SYMTAB:
+                symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);
+                break;
+            case DT_RELA:
+                relocations = reinterpret_cast<const ElfW(Rela)*>(entry->d_un.d_ptr);
+                break;
+            case DT_RELASZ:
+                bytes = entry->d_un.d_val;
+                break;
+            default:
+                break;
+        }
+    }
+    if (strings == nullptr || symbols == nullptr || relocations == nullptr) {
+        return;
+    }
+    bool changed = false;
+    for (std::size_t i = 0; i < bytes / sizeof *relocations; ++i) {
+        const ElfW(Rela) & relocation = relocations[i];
+        const unsigned long type = ELF64_R_TYPE(relocation.r_info);
+        if (type != kAddressRelocations[0] && type != kAddressRelocations[1]) {
+            continue;
+        }
+        const ElfW(Sym) & symbol = symbols[ELF64_R_SYM(relocation.r_info)];
+        if (ELF64_ST_BIND(symbol.st_info) != STB_WEAK || symbol.st_shndx != SHN_UNDEF) {
+            continue;
+        }
+        auto** const slot = reinterpret_cast<void**>(object.dlpi_addr + relocation.r_offset);
+        if (*slot != nullptr && absent_names.contain(strings + symbol.st_name)) {
+            clear_slot(slot);
+            changed = true;
+        }
+    }
+    if (!changed) {
+        return;
+    }
+    // What was read-only after relocation is so again.
+    const auto page_size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    for (int i = 0; i < object.dlpi_phnum; ++i) {
+        const auto& segment = object.dlpi_phdr[i];
+        if (segment.p_type == PT_GNU_RELRO) {
+            const std::uintptr_t begin = (object.dlpi_addr + segment.p_vaddr) & ~(page_size - 1);
+            const std::uintptr_t end = (object.dlpi_addr + segment.p_vaddr + segment.p_memsz) & ~(page_size - 1);
+            if (end > begin) {
+                mprotect(reinterpret_cast<void*>(begin), end - begin, PROT_READ);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void withdraw_absent_functions(const Binding& binding) noexcept {
+    static const AbsentNames absent_names(binding);  // there is one MPI
+    // The callback runs under the lock of the dynamic loader's list of objects, which dlopen() takes after another one
+    // that dlsym(), dladdr() and their like want too: it must call none of these.
+    dl_iterate_phdr(
+        [](dl_phdr_info* object, std::size_t, void* data) {
+            const ElfW(Phdr)* dynamic = nullptr;
+            for (int i = 0; i < object->dlpi_phnum; ++i) {
+                if (object->dlpi_phdr[i].p_type == PT_DYNAMIC) {
+                    dynamic = &object->dlpi_phdr[i];
+                }
+            }
+            // The addresses in the kernel's own object are not those where it lies.
+            if (dynamic != nullptr && strstr(object->dlpi_name, "linux-vdso") == nullptr) {
+                withdraw_from(*object, reinterpret_cast<const ElfW(Dyn)*>(object->dlpi_addr + dynamic->p_vaddr),
+                              *static_cast<const AbsentNames*>(data));
+            }
+            return 0;
+        },
+        const_cast<AbsentNames*>(&absent_names));
+}
+
+namespace {
+
+enum class Origin : std::uintptr_t { program = 0, mpi_plugin = 1, tool = 2 };
+
+Origin find_origin(const LoadedObject& object) {
+    if (object.contains(reinterpret_cast<const void*>(&awaken_resolve))) {
+        return Origin::tool;  // a tool below us that left its frame (a tail call) before it called on
+    }
+    const char* const file = base_name(object.path);
+    // Open MPI's plug-ins and base libraries, MPICH's transports.
+    for (const char* const prefix :
+         {"mca_", "libopen-pal", "libopen-rte", "libopen_mpi", "libmca_", "libpmix", "libfabric", "libuc"}) {
+        if (strncmp(file, prefix, strlen(prefix)) == 0) {
+            return Origin::mpi_plugin;
+        }
+    }
+    void* const handle = handle_of(object);
+    if (handle == nullptr) {
+        return Origin::program;
+    }
+    // A tool may define a few functions only.
+    const bool tool = std::any_of(kNames.begin(), kNames.end(),
+                                  [&](const char* const name) { return defines(handle, object, name); });
+    dlclose(handle);
+    return tool ? Origin::tool : Origin::program;
+}
+
+/// How many objects the process has unloaded so far.
+unsigned long long count_unloaded() noexcept {
+    unsigned long long count = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            *static_cast<unsigned long long*>(data) = info->dlpi_subs;
+            return 1;  // each object says the same
+        },
+        &count);
+    return count;
+}
+
+/// The verdict for each page that a call came from, in one word: the page and the verdict.
+constexpr std::uintptr_t kPage = 4096;
+std::array<std::atomic<std::uintptr_t>, 256> origins_of_pages{};
+
+/// The verdicts for whole objects, whose look-ups take milliseconds: for pages that have no place, or not yet.
+class ObjectOrigins {
+  public:
+    [[nodiscard]] Origin find(const void* const address) {
+        {
+            const std::scoped_lock lock(_mutex);
+            if (const auto unloaded = count_unloaded(); unloaded != _unloaded) {
+                // There may be other objects at the same addresses by now.
+                _unloaded = unloaded;
+                _known.clear();
+                for (auto& page : origins_of_pages) {
+                    page.store(0, std::memory_order_relaxed);
+                }
+            }
+            for (const Known& known : _known) {
+                if (known.object.contains(address)) {
+                    return known.origin;
+                }
+            }
+        }
+        // Without the lock: the loader's own, which the look-ups take, may be held by another thread that comes here
+        // from an object's initialisation.
+        for (LoadedObject& object : loaded_objects()) {
+            if (object.contains(address)) {
+                const Origin origin = find_origin(object);
+                const std::scoped_lock lock(_mutex);
+                _known.push_back({std::move(object), origin});
+                return origin;
+            }
+        }
+        return Origin::program;  // code that was generated at run time
+    }
+
+  private:
+    struct Known {
+        LoadedObject object;
+        Origin origin;
+    };
+    std::mutex _mutex;
+    unsigned long long _unloaded = 0;
+    std::vector<Known> _known;
+};
+
+Origin origin_of(const void* const address) noexcept {
+    const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) / kPage;
+    auto& slot = origins_of_pages[page % origins_of_pages.size()];
+    const std::uintptr_t cached = slot.load(std::memory_order_relaxed);
+    if (cached / kPage == page) [[likely]] {
+        return static_cast<Origin>(cached % kPage);
+    }
+    // Kept for the life of the process, as the binding is.
+    static auto* const objects = new ObjectOrigins;
+    const Origin origin = objects->find(address);
+    slot.store(page * kPage + static_cast<std::uintptr_t>(origin), std::memory_order_relaxed);
+    return origin;
+}
+
+}  // namespace
+
+bool from_inside_mpi(const Binding& binding, const void* const return_address) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(return_address);
+    if (address - binding.begin < binding.end - binding.begin) {
+        return true;
+    }
+    return origin_of(return_address) == Origin::mpi_plugin;
+}
+
+bool from_tool(const void* const return_address) noexcept {
+    return origin_of(return_address) == Origin::tool;
+}
+
+void die(const std::string& message) noexcept {
+    fprintf(stderr, "awaken: %s\n", message.c_str());
+    fflush(stderr);
+    _exit(2);
+}
+
+}  // namespace awaken::loader
+
+extern "C" __attribute__((visibility("hidden"))) void awaken_resolve(const void* const caller) noexcept {
+    using namespace awaken;
+    // An MPI or a library's initialisation that calls MPI functions while they are being looked for: there is nothing
+    // yet that such a call could be led to.
+    static thread_local bool resolving = false;
+    if (resolving) {
+        loader::die(Error("an MPI function was called while the program's MPI was being looked for, by that MPI's "
+                          "PMPI_Get_library_version or by a library that is loaded with it",
+                          "load that library after the program's first MPI call, or set AWAKEN=off")
+                        .what());
+    }
+    std::call_once(loader::resolve_once, [caller] {
+        resolving = true;
+        try {
+            // Kept for the life of the process: programs may call MPI until the very end.
+            auto* const binding = new loader::Binding(loader::bind(caller));
+            loader::bound = binding;
+            loader::pass_everything_through(*binding);
+            loader::withdraw_absent_functions(*binding);
+            core::install(*binding);
+        } catch (const std::exception& error) {
+            loader::die(error.what());
+        }
+        resolving = false;
+    });
+}

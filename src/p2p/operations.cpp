@@ -1,0 +1,774 @@
+#include "p2p/operations.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+
+#include "call/progress.h"
+
+namespace awaken::AWAKEN_ABI {
+
+using p2p::Route;
+
+namespace {
+
+/// Receives up to this size have a landing place in pinned memory, so that a message that comes plain needs no further
+/// copy by the CPU.
+constexpr std::int64_t kPinnedLanding = 64 << 10;
+/// From another node even larger ones come plain.
+constexpr std::int64_t kPinnedLandingFromElsewhere = 256 << 10;
+/// How long, and how many times at least, a probe looks for what a sender on another node has told. It was told before
+/// the message was sent, so that this is over at once, but for a message that was sent behind the layer's back (by a
+/// tool that calls the MPI itself), or when all ids were in use. Time alone does not count: a thread may be kept from
+/// the processor, or from the notices by another one that reads them.
+constexpr std::chrono::milliseconds kTold{50};
+constexpr int kLooks = 1000;
+/// Where a header begins, nothing of an earlier one may be left.
+constexpr std::size_t kCleared = 64;
+
+report::Path path_of(const Route route) noexcept {
+    switch (route) {
+        case Route::pull:
+            return report::Path::direct;
+        case Route::copy:
+        case Route::by_cpu:
+            return report::Path::copied;
+        case Route::ring:
+            break;
+    }
+    return report::Path::ring;
+}
+
+/// Counted for the call under way, which is the one that delivers the bytes.
+void account(const report::Path path, const std::int64_t bytes) noexcept {
+    if (Call::current != nullptr) {
+        Call::current->account(path, bytes);
+    }
+}
+
+/// The buffer as what moves datatypes with gaps takes it; null when it is one run of bytes.
+std::shared_ptr<const transfer::TypedMemory> memory_with_gaps(const Stage::Located& located, const void* const buffer,
+                                                              const std::int64_t count) {
+    return located.type->layout.is_contiguous(count) ? nullptr : located.type->memory(buffer, count);
+}
+
+/// Whether the MPI underneath is to be handed this device memory as it is. Only what `awaken doctor` tries: one run of
+/// bytes, allocated in the ordinary way. Other memory is not known to every MPI, and datatypes with gaps are packed by
+/// our kernel sooner than block by block. The MPI, and the network's card even more, reads and writes at once: what the
+/// program's synchronous-looking calls left behind must be over.
+bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, const std::int64_t count) {
+    if (!located.served || located.mixed || located.info.kind != gpu::MemoryKind::device || !located.info.ipc_capable ||
+        !located.type->layout.is_contiguous(count)) {
+        return false;
+    }
+    Layer& owner = layer();
+    return owner.native_gpu.works() && owner.gpu().order_after_default_stream(buffer, located.info).ok() &&
+           owner.gpu().finish_default_stream(located.info.device).ok();
+}
+
+}  // namespace
+
+BytesType::BytesType(const std::int64_t bytes) {
+    const Native& native = layer().real;
+    constexpr std::int64_t kChunk = std::int64_t{1} << 30;
+    MPI_Datatype chunk = MPI_DATATYPE_NULL, chunks = MPI_DATATYPE_NULL;
+    native.Type_contiguous(static_cast<int>(kChunk), MPI_BYTE, &chunk);
+    native.Type_contiguous(static_cast<int>(bytes / kChunk), chunk, &chunks);
+    int lengths[] = {1, static_cast<int>(bytes % kChunk)};
+    MPI_Aint places[] = {0, static_cast<MPI_Aint>(bytes / kChunk * kChunk)};
+    MPI_Datatype types[] = {chunks, MPI_BYTE};
+    native.Type_create_struct(2, lengths, places, types, &_type);
+    native.Type_commit(&_type);
+    native.Type_free(&chunk);
+    native.Type_free(&chunks);
+}
+
+BytesType::~BytesType() {
+    layer().real.Type_free(&_type);
+}
+
+// ---- sending --------------------------------------------------------------------------------------------------------
+
+Posted Departure::header() const noexcept {
+    const std::byte* const first = _shipment != nullptr ? _shipment->header() : _remote->header();
+    const std::size_t length = _shipment != nullptr ? _shipment->header_length() : _remote->header_length();
+    return {const_cast<std::byte*>(first), static_cast<std::int64_t>(length), MPI_BYTE};
+}
+
+bool Departure::offer(const Mode mode, const void* const buffer, const std::int64_t count,
+                      const Stage::Located& located, const int peer) {
+    const transfer::Layout& layout = located.type->layout;
+    if (located.mixed) {
+        return false;
+    }
+    auto* const first = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.span(count).begin;
+    try {
+        _shipment =
+            layer().node_peers.link()->ship(peer, first, located.info, static_cast<std::size_t>(count * layout.size()),
+                                            mode == Mode::detached, memory_with_gaps(located, buffer, count));
+    } catch (const p2p::BeyondAllocation& error) {
+        throw ClassedError(MPI_ERR_BUFFER, error.cause(), error.remedy());
+    }
+    if (_shipment != nullptr && mode == Mode::detached) {
+        try {
+            while (!_shipment->advance(Shipment::Patience::endless)) {
+            }
+        } catch (const Error&) {
+            _shipment->withdraw();  // its header was not sent yet
+            _shipment.reset();
+            throw;
+        }
+    }
+    return _shipment != nullptr;
+}
+
+bool Departure::offer_remote(const Mode mode, const void* const buffer, const std::int64_t count,
+                             const Stage::Located& located, const int remote) {
+    const transfer::Layout& layout = located.type->layout;
+    if (located.mixed) {
+        return false;
+    }
+    _remote = layer().node_peers.network()->ship(
+        remote, static_cast<const std::byte*>(buffer) + layout.span(count).begin, located.info,
+        static_cast<std::size_t>(count * layout.size()), memory_with_gaps(located, buffer, count));
+    if (_remote != nullptr && mode == Mode::detached) {
+        _remote->copy_out();
+    }
+    return _remote != nullptr;
+}
+
+bool Departure::wrap(const int peer, const int remote, const void* const packed, const std::int64_t bytes) {
+    if (peer >= 0) {
+        _shipment = layer().node_peers.link()->wrap(peer, packed, static_cast<std::size_t>(bytes));
+        return _shipment != nullptr;
+    }
+    _remote = layer().node_peers.network()->wrap(remote, packed, static_cast<std::size_t>(bytes));
+    return _remote != nullptr;
+}
+
+Posted Departure::prepare(const Mode mode, const void* const buffer, const std::int64_t count, const MPI_Datatype type,
+                          const int destination, const MPI_Comm communicator) {
+    const Posted unchanged{const_cast<void*>(buffer), count, type};
+    if (destination == MPI_PROC_NULL) {
+        return unchanged;
+    }
+    Layer& owner = layer();
+    Stage::Located located = _stage.locate(buffer, count, type);
+    p2p::Link* const link = owner.node_peers.link();
+    Network* const network = owner.node_peers.network();
+    int peer = -1, remote = -1;
+    std::int64_t bytes = 0;
+    if (located.type != nullptr) {
+        bytes = count * located.type->layout.size();
+    } else if (network != nullptr ||
+               (owner.node_peers.joined() && (count & 1) != 0 && count <= std::int64_t{p2p::kLongestHeader})) {
+        bytes = bytes_of(owner.real, count, type);  // a header's length is odd, and so must the count be
+    }
+    // A host message is of interest when it is large enough for a receiver in device memory to want to fetch it, or
+    // when its length could be taken for a header's.
+    bool offers = located.served && mode != Mode::plain;
+    const bool may_offer = !offers && mode == Mode::offered && link != nullptr && located.type != nullptr &&
+                           !located.served && bytes >= link->least_from_host() &&
+                           located.type->layout.is_contiguous(count);
+    if (link != nullptr && located.type != nullptr &&
+        (located.served || may_offer || p2p::is_header_length(static_cast<std::size_t>(bytes)))) {
+        peer = owner.node_peers.index_of(communicator, destination);
+        if (peer >= 0 && !link->takes_headers(peer)) {
+            peer = -1;
+        }
+        offers = offers || (may_offer && peer >= 0 && link->wants_from_host(peer, bytes));
+    }
+    if (peer >= 0 && offers && offer(mode, buffer, count, located, peer)) {
+        _call->account(path_of(_shipment->route()), bytes);
+        return header();
+    }
+    bool ambiguous = p2p::is_header_length(static_cast<std::size_t>(bytes));
+    if (network != nullptr && (located.served || ambiguous)) {
+        remote = owner.node_peers.remote_of(communicator, destination);
+    }
+    if (remote >= 0 && located.served && mode != Mode::plain && offer_remote(mode, buffer, count, located, remote)) {
+        _call->account(report::Path::pipelined, bytes);
+        return header();
+    }
+    // To another node also a message that is not looked at counts: a probe may find it when headers have come up.
+    ambiguous =
+        ambiguous && (peer >= 0 || (remote >= 0 && !network->may_go_plain(remote, static_cast<std::size_t>(bytes))));
+    // Buffered sends are copied by the MPI's CPU, and a detached one's buffer is about to be overwritten.
+    if (!ambiguous && mode == Mode::offered && is_for_the_mpi(located, buffer, count)) {
+        if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+            owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
+        }
+        owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
+        _call->account(report::Path::native, bytes);
+        return unchanged;
+    }
+    if (!located.served) {
+        if (ambiguous && located.type != nullptr) {
+            std::array<std::byte, p2p::kLongestHeader> packed;
+            transfer::pack(located.type->layout, buffer, count, packed.data(), bytes);
+            if (wrap(peer, remote, packed.data(), bytes)) {
+                _call->account(report::Path::native, bytes);
+                return header();
+            }
+        }
+        if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+            owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
+        }
+        _stage.account_native(count, type);
+        if (mode == Mode::detached && located.type != nullptr) {
+            _copy.resize(static_cast<std::size_t>(bytes));
+            transfer::pack(located.type->layout, buffer, count, _copy.data(), bytes);
+            return {_copy.data(), count, located.type->packed};
+        }
+        return unchanged;
+    }
+    if (link != nullptr && owner.settings.report && mode != Mode::plain && peer < 0) {
+        const bool near = owner.node_peers.index_of(communicator, destination) >= 0;
+        owner.ledger.add_fallback(_call->name(),
+                                  near ? "staged: the receiver uses no GPU yet, or has receives of before its first use"
+                                       : "staged: the receiver is on another node, of another job, or without Awaken");
+    }
+    const Argument<std::int64_t> staged = _stage.buffer(Access::in, buffer, count, type, std::move(located));
+    _stage.load();
+    if (ambiguous && wrap(peer, remote, _stage.packed(), bytes)) {
+        _stage.release();
+        return header();
+    }
+    if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+        owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
+    }
+    return {staged.address, staged.count, staged.type};
+}
+
+void Departure::posted(const int error, const bool waits) {
+    _posted = true;
+    if (_remote != nullptr) {
+        if (error != MPI_SUCCESS) {
+            _remote->withdraw();
+            _remote.reset();
+        } else {
+            _remote->posted();
+        }
+        return;
+    }
+    if (_shipment == nullptr) {
+        return;
+    }
+    if (error != MPI_SUCCESS) {
+        _shipment->withdraw();
+        _shipment.reset();
+        return;
+    }
+    if (waits) {
+        _shipment->settle_source();
+    } else {
+        layer().node_peers.link()->settle_in_turn(_shipment);
+    }
+    if (_shipment->wants_background()) {
+        // A ring or a copy that is being made goes on while the native function of a blocking send has returned or a
+        // nonblocking one is left to itself.
+        static_cast<void>(_shipment->pump());
+    }
+}
+
+bool Departure::advance(const Shipment::Patience patience) {
+    if (_carrier != MPI_REQUEST_NULL) {
+        int done = 0;
+        if (const int error = layer().real.Test(&_carrier, &done, MPI_STATUS_IGNORE); error != MPI_SUCCESS) {
+            _carrier = MPI_REQUEST_NULL;
+            throw Error("the send of a combined send and receive failed", "see the error of the MPI before this one");
+        }
+        if (done == 0) {
+            return false;
+        }
+    }
+    return (_shipment == nullptr || _shipment->advance(patience)) &&
+           (_remote == nullptr || _remote->advance(patience != Shipment::Patience::endless));
+}
+
+void Departure::send_chunks() noexcept {
+    if (_remote != nullptr) {
+        _remote->try_to_advance(true);
+    }
+}
+
+void Departure::finish() {
+    if (!exchanging()) {
+        return;
+    }
+    WaitLoop waiting;
+    while (!advance(Shipment::Patience::short_)) {
+        waiting.turn();
+    }
+}
+
+void Departure::leave() {
+    if (_shipment != nullptr && !_left) {
+        _left = true;
+        layer().node_peers.link()->leave(_shipment);
+    }
+    if (_remote != nullptr) {
+        _remote->leave();
+    }
+}
+
+bool Departure::hand_over() {
+    leave();
+    return _remote == nullptr || _remote->hand_over();
+}
+
+void Departure::end() {
+    if (!_posted) {
+        posted(MPI_ERR_OTHER);  // something failed before the header could leave: nobody will ever come for the message
+    }
+    _remote.reset();
+    if (_shipment != nullptr) {
+        layer().node_peers.link()->retire(std::move(_shipment));
+    }
+    _stage.release();
+}
+
+// ---- receiving ------------------------------------------------------------------------------------------------------
+
+/// More bytes than an int can count go as an element of a type that is made for them.
+Posted Arrival::as_bytes(void* const address, const std::int64_t bytes) {
+    if (bytes <= std::numeric_limits<int>::max()) {
+        return {address, bytes, MPI_BYTE};
+    }
+    _bytes_type = std::make_shared<BytesType>(bytes);
+    return {address, 1, _bytes_type->get()};
+}
+
+Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64_t count, const MPI_Datatype type,
+                        const int source, const MPI_Comm communicator) {
+    Layer& owner = layer();
+    _communicator = communicator;
+    _located = _stage.locate(buffer, count, type);
+    const Posted unchanged{buffer, count, type};
+    // Headers come from processes of this node; from others only to a process that has said that it takes them, which
+    // one whose MPI takes device memory never does (Network::answer). So where the sender is another node's, the MPI
+    // may have the buffer. A receive from anybody may meet a header.
+    _near = _located.served ? owner.node_peers.index_of(communicator, source) : -1;
+    const bool from_elsewhere = source >= 0 && _near < 0;
+    if ((!headers || from_elsewhere) && is_for_the_mpi(_located, buffer, count)) {
+        owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
+        _stage.account_native(count, type);
+        return unchanged;
+    }
+    if (!headers) {
+        if (!_located.served) {
+            _stage.account_native(count, type);
+            return unchanged;
+        }
+        _form = Form::staged;
+        const Argument<std::int64_t> staged = _stage.buffer(Access::out, buffer, count, type, std::move(_located));
+        return {staged.address, staged.count, staged.type};
+    }
+    _user = static_cast<std::byte*>(buffer);
+    _count = count;
+    const auto make_head = [this] {
+        _head = std::make_unique_for_overwrite<std::array<std::byte, p2p::kLongestHeader>>();
+    };
+    if (_located.type == nullptr) {
+        // Nothing fits, or the arguments are wrong; let the MPI judge them. A header for zero bytes is never sent, but
+        // one for more may come, and is a truncated message.
+        if (count != 0 || type == MPI_DATATYPE_NULL) {
+            return unchanged;
+        }
+        _form = Form::small;
+        make_head();
+        std::memset(_head->data(), 0, kCleared);
+        return as_bytes(_head->data(), p2p::kLongestHeader);
+    }
+    const transfer::Layout& layout = _located.type->layout;
+    _capacity = count * layout.size();
+    const bool one_run = !_located.mixed && layout.is_contiguous(count);
+    _first = one_run ? _user + layout.true_begin() : nullptr;
+    constexpr auto kHeader = static_cast<std::int64_t>(p2p::kLongestHeader);
+    if (_located.info.host_accessible() && one_run) {
+        make_head();
+        if (_capacity < kHeader) {
+            _form = Form::small;
+            std::memset(_head->data(), 0, kCleared);
+            return as_bytes(_head->data(), kHeader);
+        }
+        _form = Form::in_place;
+        std::memcpy(_head->data(), _first, _head->size());
+        return as_bytes(_first, _capacity);
+    }
+    _form = Form::landing;
+    const std::int64_t bytes = std::max(_capacity, kHeader);
+    // Large ones leave half of the pool to what is under way.
+    const bool from_afar = from_elsewhere && bytes <= kPinnedLandingFromElsewhere &&
+                           owner.pool.spare_bytes() > owner.pool.limit_bytes() / 2;
+    if (bytes <= kPinnedLanding || from_afar) {
+        _block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(bytes));
+        _landed = _block.data();
+    } else {
+        _landing = owner.landings.acquire(static_cast<std::size_t>(bytes));
+        _landed = _landing.data();
+        if (Network* const network = owner.node_peers.network(); network != nullptr) {
+            network->poll();  // whoever sends such messages may be waiting for an answer
+        }
+    }
+    std::memset(_landed, 0, kCleared);
+    return as_bytes(_landed, bytes);
+}
+
+bool Arrival::sees_header() const noexcept {
+    if (!exchanging()) {
+        return true;  // nothing says what has come, but the MPI
+    }
+    const p2p::Link* const link = layer().node_peers.link();
+    const Network* const network = layer().node_peers.network();
+    return (link != nullptr && link->begins_like_header(received())) ||
+           (network != nullptr && network->begins_like_header(received()));
+}
+
+const std::byte* Arrival::received() const noexcept {
+    switch (_form) {
+        case Form::in_place:
+            return _first;
+        case Form::small:
+            return _head->data();
+        default:
+            return _landed;
+    }
+}
+
+std::array<std::byte, p2p::kLongestHeader> Arrival::received_header(const std::size_t length) const noexcept {
+    std::array<std::byte, p2p::kLongestHeader> message;
+    std::memcpy(message.data(), received(), length);
+    return message;
+}
+
+void Arrival::arrived(const MPI_Status& status, const bool others) {
+    if (!exchanging() || fetching() || _restored) {
+        return;
+    }
+    const std::int64_t bytes = received_bytes(status);
+    const auto length = static_cast<std::size_t>(bytes);
+    p2p::Link* const link = layer().node_peers.link();
+    Network* const network = layer().node_peers.network();
+    const bool near = link != nullptr && link->is_header(received(), length);
+    if (!near && (network == nullptr || !network->is_header(received(), length))) {
+        if (others && status.MPI_ERROR == MPI_SUCCESS) {
+            deliver_together(std::min(bytes, _capacity));
+        }
+        return;
+    }
+    const std::array<std::byte, p2p::kLongestHeader> message = received_header(length);
+    if (_form == Form::in_place) {
+        std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
+    }
+    _restored = true;
+    static const gpu::PointerInfo kHost;
+    // What is neither one run of bytes nor memory that GPUs unpack to is fetched to where a plain message would have
+    // landed, and scattered from there.
+    _in_place = _first != nullptr || _capacity == 0;
+    std::byte* to = _first;
+    std::shared_ptr<const transfer::TypedMemory> typed;
+    if (!_in_place && !_located.mixed && !_located.info.host_accessible()) {
+        typed = _located.type->memory(_user, _count);
+        _in_place = near ? link->can_move(*typed, _located.info) : network->can_move(*typed, _located.info);
+        to = _user + _located.type->layout.span(_count).begin;
+    }
+    if (!_in_place) {
+        if (_landed == nullptr) {
+            throw Error("a message came for a buffer that has no place for it",
+                        "this is a mistake in Awaken: report it");
+        }
+        to = _landed;
+        typed.reset();
+    }
+    const gpu::PointerInfo& info = _in_place ? _located.info : kHost;
+    if (near) {
+        _fetch = link->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
+        if (_fetch != nullptr && others) {
+            _fetch->join_others();
+        }
+    } else {
+        _remote =
+            network->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
+    }
+    if (!fetching()) {
+        throw Error("a message header came that stands for no message",
+                    "somebody sent a header again, or forged one: receive messages only once");
+    }
+}
+
+void Arrival::leave() {
+    if (_fetch != nullptr && !_left && !_fetch->advance()) {
+        _left = true;
+        layer().node_peers.link()->background().take(_fetch);
+    }
+}
+
+int Arrival::raise(const int error_class, const Error& error) const {
+    Layer& owner = layer();
+    const int code = owner.error_code(error_class, error);
+    owner.real.Comm_call_errhandler(_communicator, code);
+    return code;
+}
+
+/// The program's mistake and not ours: the MPI's own error, without a word more.
+int Arrival::truncated() const {
+    layer().real.Comm_call_errhandler(_communicator, MPI_ERR_TRUNCATE);
+    return MPI_ERR_TRUNCATE;
+}
+
+/// Copies `bytes` bytes that came from where they landed to the program's buffer.
+void Arrival::deliver(const std::int64_t bytes) {
+    if (bytes <= 0) {
+        return;
+    }
+    if (_form == Form::small) {
+        std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
+        return;
+    }
+    if (_form != Form::landing) {
+        return;
+    }
+    _landing.used(static_cast<std::size_t>(bytes));
+    const gpu::PointerInfo* const info = _located.mixed ? nullptr : &_located.info;
+    layer().copier().scatter(_located.type->flat, _user, _count, bytes, _landed, info);
+}
+
+/// Each copy that is waited for by itself takes the GPU's time to answer; those of messages that are found in the same
+/// round go to it in one call.
+void Arrival::deliver_together(const std::int64_t bytes) {
+    transfer::DeviceCopies* const copies = layer().node_peers.copies();
+    if (_early != 0 || bytes <= 0 || _form != Form::landing || !_block.pinned() || _located.mixed ||
+        _located.info.kind != gpu::MemoryKind::device || copies == nullptr) {
+        return;
+    }
+    std::shared_ptr<const transfer::TypedMemory> typed;
+    if (_first == nullptr) {
+        typed = _located.type->memory(_user, _count);
+        if (!copies->can_move(_located.info.device, *typed)) {
+            return;
+        }
+    }
+    std::byte* const to = _user + _located.type->layout.span(_count).begin;
+    _delivery = copies->start(_located.info.device, 0, {to, &_located.info, std::move(typed)}, {_landed, nullptr},
+                              static_cast<std::size_t>(bytes), transfer::DeviceCopies::Start::together);
+    _early = bytes;
+    _held = true;
+}
+
+/// A large message came plain into device memory, or had to be fetched into host memory: where the next one from there
+/// will go is guessed from that. The communicator may be gone by now, and is not asked who sent it.
+void Arrival::tell_link(const int peer, const std::int64_t bytes, const bool to_device) {
+    if (p2p::Link* const link = layer().node_peers.link(); link != nullptr && peer >= 0) {
+        link->received_from_host(peer, bytes, to_device);
+    }
+}
+
+void Arrival::settle(MPI_Status& status, int& error) {
+    const Native& native = layer().real;
+    int error_class = error;
+    if (error != MPI_SUCCESS) {
+        native.Error_class(error, &error_class);
+    }
+    if (_form == Form::staged) {
+        if (!_settled && (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE)) {
+            _stage.store(received_bytes(status));
+        }
+        _settled = true;
+        return;
+    }
+    if (_form == Form::native) {
+        return;
+    }
+    if (!_settled) {
+        _settled = true;
+        if (!fetching() && error == MPI_SUCCESS) {
+            // MPICH's MPI_Request_get_status leaves the size out for combined operations: only now is it known.
+            arrived(status);
+            WaitLoop waiting;
+            while (!advance()) {
+                waiting.turn();
+            }
+        }
+        if (fetching()) {
+            const std::optional<Error>& failure = _fetch != nullptr ? _fetch->error() : _remote->error();
+            const auto size = static_cast<std::int64_t>(_fetch != nullptr ? _fetch->size() : _remote->size());
+            if (failure) {
+                _error = raise(MPI_ERR_OTHER, *failure);
+            } else {
+                _delivered = std::min(size, _capacity);
+                account(_fetch != nullptr ? path_of(_fetch->route()) : report::Path::pipelined, _delivered);
+                if (!_in_place) {
+                    deliver(_delivered);
+                }
+                if (_fetch != nullptr && _fetch->route() != Route::pull && !_located.served) {
+                    tell_link(_fetch->peer(), size, false);
+                }
+                if (size > _capacity) {
+                    _error = truncated();
+                }
+            }
+        } else if (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE) {
+            const std::int64_t bytes = received_bytes(status);
+            _delivered = std::min(bytes, _capacity);
+            if (_delivered != _early) {
+                deliver(_delivered);
+            }
+            if (_located.served) {
+                account(report::Path::staged, _delivered);
+                tell_link(_near, bytes, true);
+            }
+            // Where the place was larger than the program's buffer, the MPI saw nothing wrong.
+            if (error == MPI_SUCCESS && bytes > _capacity) {
+                _error = truncated();
+            }
+        } else {
+            _delivered = -1;  // the status is the MPI's business
+        }
+    }
+    // Nor does the program hear of what came into room that is there for headers only.
+    const bool beyond = error_class == MPI_ERR_TRUNCATE && received_bytes(status) == p2p::kLongestHeader;
+    if (_delivered >= 0 && (fetching() || _error != MPI_SUCCESS || beyond)) {
+        native.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(_delivered));
+    }
+    if (_error != MPI_SUCCESS) {
+        error = _error;
+    }
+}
+
+// ---- both -----------------------------------------------------------------------------------------------------------
+
+bool WireExchange::advance(const MPI_Status* const arrived, const bool asked) {
+    // Whichever half fails, the other goes on to its end: its peer may be reading the program's buffer, or waiting.
+    bool fetched = true;
+    if (_arrival && !_arrival_failed) {
+        try {
+            if (arrived != nullptr && !_arrival_seen) {
+                _arrival_seen = true;
+                _arrival->arrived(*arrived, true);
+            }
+            fetched = _arrival_seen && _arrival->advance();
+        } catch (const Error& error) {
+            fail(error);
+            _arrival_failed = true;
+        }
+    }
+    if (_departure && !_departed) {
+        try {
+            _departed = _departure->advance(asked ? Shipment::Patience::long_ : Shipment::Patience::endless);
+        } catch (const Error& error) {
+            _departed = true;
+            fail(error);
+        }
+    }
+    return fetched && (!_departure || _departed);
+}
+
+void WireExchange::fail(const Error& error) {
+    if (!_failure) {
+        _failure = error;
+    }
+}
+
+void WireExchange::settle(MPI_Status& status, int& error) {
+    if (_arrival && !_arrival_failed) {
+        try {
+            _arrival->settle(status, error);
+        } catch (const Error& failure) {
+            fail(failure);
+            _arrival_failed = true;
+        }
+    }
+    if (_arrival_failed) {
+        layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);  // not what the header was long
+    }
+    if (_from_nobody) {
+        status.MPI_SOURCE = MPI_PROC_NULL;
+        status.MPI_TAG = MPI_ANY_TAG;
+        layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);
+    }
+    if (_failure && !std::exchange(_settled, true)) {  // the error handler may throw
+        Layer& owner = layer();
+        _error = owner.error_code(MPI_ERR_OTHER, *_failure);
+        owner.real.Comm_call_errhandler(_communicator, _error);
+    }
+    if (_error != MPI_SUCCESS) {
+        error = _error;
+    }
+}
+
+void WireExchange::leave() {
+    if (_arrival) {
+        _arrival->leave();
+    }
+    if (_departure && !_departed) {
+        _departure->leave();
+    }
+}
+
+bool WireExchange::hand_over() {
+    leave();
+    return !_departure || _departed || _departure->hand_over();
+}
+
+bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool matched) {
+    Layer& owner = layer();
+    const bool others_receive = !matched && owner.several_threads();
+    const bool headers_come = owner.receive_readiness.takes_headers();
+    if (!others_receive && !headers_come) {
+        return true;
+    }
+    MPI_Count found = 0;
+    owner.real.Get_elements_x(&status, MPI_BYTE, &found);
+    if (others_receive) {
+        if (status.MPI_SOURCE == MPI_PROC_NULL) {
+            return true;
+        }
+        // No message has these, and to ask about them would be the program's error: see below.
+        if (found == MPI_UNDEFINED || status.MPI_TAG < 0 ||
+            !owner.node_peers.has_rank(communicator, status.MPI_SOURCE)) {
+            return false;
+        }
+    }
+    const auto length = static_cast<std::size_t>(found);
+    const bool may_be_header = headers_come && p2p::is_header_length(length);
+    if (!may_be_header && !others_receive) {
+        return true;
+    }
+    p2p::Link* const link = owner.node_peers.link();
+    Network* const network = owner.node_peers.network();
+    const int peer = may_be_header && link != nullptr ? owner.node_peers.index_of(communicator, status.MPI_SOURCE) : -1;
+    const int remote = may_be_header && peer < 0 ? owner.node_peers.remote_of(communicator, status.MPI_SOURCE) : -1;
+    const auto look = [&] {
+        return peer >= 0     ? link->size_of(peer, length)
+               : remote >= 0 ? network->size_of(remote, length)
+                             : p2p::TrueSize{};
+    };
+    const auto start = std::chrono::steady_clock::now();
+    for (int looks = 0;;) {
+        const p2p::TrueSize size = look();
+        if (others_receive) {
+            // Whatever is there now is what was there at the first look, or another thread has received meanwhile. To
+            // be asked of every message: Open MPI 5 reads the length and the tag after it has let other threads take
+            // the message and give back its memory, where there may be another one then, even of our own.
+            int still_there = 0;
+            MPI_Status now;
+            const int error = owner.below.Iprobe(status.MPI_SOURCE, status.MPI_TAG, communicator, &still_there, &now);
+            if (error == MPI_SUCCESS &&
+                (still_there == 0 || received_bytes(now) != found || look().version != size.version)) {
+                return false;
+            }
+        }
+        if (size.bytes) {
+            owner.real.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(*size.bytes));
+            return true;
+        }
+        if (!size.may_come || (looks >= kLooks && std::chrono::steady_clock::now() - start > kTold)) {
+            return true;
+        }
+        looks += network->poll() ? 1 : 0;
+    }
+}
+
+}  // namespace awaken::AWAKEN_ABI

@@ -1,0 +1,354 @@
+#include "rma/device/exposure.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/relax.h"
+
+namespace awaken::rma {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kLine = 128;
+/// How long whoever waits looks at memory only.
+constexpr std::chrono::microseconds kEager{20};
+/// From then on it also sleeps: where there are more ranks than cores, those that it waits for need one.
+constexpr std::chrono::milliseconds kAwake{5};
+constexpr std::chrono::microseconds kNap{20};
+/// Whether another process lives is asked so often: it costs a system call.
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+
+constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) noexcept {
+    return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+struct Exposure::Head {
+    /// Process that updates the memory, and the one that changes the seats' holds; index in the segment plus 1.
+    alignas(kLine) std::atomic<std::uint64_t> updater;
+    alignas(kLine) std::atomic<std::uint64_t> steward;
+    std::uint64_t last_ticket;  ///< of the steward
+    /// Odd while the owner changes the two below.
+    alignas(kLine) std::atomic<std::uint64_t> version;
+    std::atomic<std::uint64_t> table_offset;
+    std::atomic<std::uint64_t> regions;
+    /// The last fences before which the owner has announced results, and after which they were there.
+    alignas(kLine) std::atomic<std::uint64_t> announced;
+    std::atomic<std::uint64_t> arrived;
+};
+
+struct alignas(kLine) Exposure::Seat {
+    /// Of the lock: when the member came, 0 while it does not wait; what it wants, and what it has.
+    std::atomic<std::uint64_t> ticket;
+    std::atomic<Hold> wants, has;
+    /// Written by the part's owner: how often it has opened its memory to the member, and has completed its accesses to
+    /// the member's.
+    std::atomic<std::uint64_t> posts, completions;
+};
+
+/// Of one wait.
+class Exposure::Patience {
+  public:
+    explicit Patience(const Idle& idle) : _idle(idle) {}
+
+    /// Once round each loop. True when it is time to look whether the others are alive.
+    [[nodiscard]] bool turn() {
+        relax();
+        if (++_turns % 16 != 0) {
+            return false;
+        }
+        const Clock::time_point now = Clock::now();
+        if (_began == Clock::time_point{}) {
+            _began = _looked = now;
+            return false;
+        }
+        if (now - _began <= kEager) {
+            return false;
+        }
+        _idle();
+        if (now - _began < kAwake) {
+            sched_yield();
+        } else {
+            std::this_thread::sleep_for(kNap);
+        }
+        if (now - _looked < kBetweenLooks) {
+            return false;
+        }
+        _looked = now;
+        return true;
+    }
+
+  private:
+    const Idle& _idle;
+    unsigned _turns = 0;
+    Clock::time_point _began{}, _looked{};
+};
+
+Exposure::Exposure(node::Segment& segment, std::vector<int> processes, const int own, Idle idle)
+    : _segment(segment),
+      _processes(std::move(processes)),
+      _own(own),
+      _idle(std::move(idle)),
+      _parts(segment, static_cast<int>(_processes.size()), own,
+             round_up(sizeof(Head), kLine) + _processes.size() * sizeof(Seat)),
+      _seen(_processes.size()) {}
+
+std::unique_ptr<Exposure> Exposure::make(node::Segment& segment, std::vector<int> processes, const int own, Idle idle) {
+    std::unique_ptr<Exposure> exposure(new Exposure(segment, std::move(processes), own, std::move(idle)));
+    // Zero-filled memory is what all of it begins as.
+    return exposure->_parts.make_own() ? std::move(exposure) : nullptr;
+}
+
+Exposure::~Exposure() {
+    if (_table_bytes != 0) {
+        _segment.release(_table_offset, _table_bytes);
+    }
+}
+
+Exposure::Head& Exposure::head(const int member) const noexcept {
+    return *reinterpret_cast<Head*>(_parts.at(member));
+}
+
+Exposure::Seat& Exposure::seat(const int of, const int member) const noexcept {
+    std::byte* const seats = _parts.at(of) + round_up(sizeof(Head), kLine);
+    return reinterpret_cast<Seat*>(seats)[member];
+}
+
+void Exposure::check_alive(const int member, const char* const doing) const {
+    const int process = process_of(member);
+    if (member != _own && !_segment.alive(process)) {
+        throw Error(
+            "rank " + std::to_string(_segment.process(process).world_rank) + " of MPI_COMM_WORLD ended " + doing,
+            "look at that rank's own output for the reason", Error::Kind::failed_process);
+    }
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+bool Exposure::publish(const std::span<const Region> regions) {
+    // Always to new memory: those who are reading the old table find out by the version.
+    std::uint64_t offset = 0;
+    const std::size_t bytes = regions.size_bytes();
+    if (bytes != 0) {
+        const auto room = _segment.allocate(bytes);
+        std::byte* const table = room ? _segment.map(*room, bytes) : nullptr;
+        if (table == nullptr) {
+            if (room) {
+                _segment.release(*room, bytes);
+            }
+            return false;
+        }
+        std::memcpy(table, regions.data(), bytes);
+        _segment.unmap(table, bytes);
+        offset = *room;
+    }
+    Head& own = head(_own);
+    own.version.fetch_add(1, std::memory_order_acq_rel);
+    own.table_offset.store(offset, std::memory_order_release);
+    own.regions.store(regions.size(), std::memory_order_release);
+    own.version.fetch_add(1, std::memory_order_acq_rel);
+    if (_table_bytes != 0) {
+        _segment.release(_table_offset, _table_bytes);
+    }
+    _table_offset = offset;
+    _table_bytes = bytes;
+    return true;
+}
+
+std::uint64_t Exposure::version(const int member) const noexcept {
+    return head(member).version.load(std::memory_order_acquire);
+}
+
+std::vector<Region> Exposure::regions(const int member, std::uint64_t& version) const {
+    const Head& of = head(member);
+    std::vector<Region> regions;
+    for (Patience patience(_idle);;) {
+        version = of.version.load(std::memory_order_acquire);
+        if (version % 2 == 0) {
+            const std::uint64_t offset = of.table_offset.load(std::memory_order_acquire);
+            const std::uint64_t count = of.regions.load(std::memory_order_acquire);
+            const auto is_current = [&] {
+                std::atomic_thread_fence(std::memory_order_acquire);
+                return of.version.load(std::memory_order_relaxed) == version;
+            };
+            if (is_current()) {
+                const std::size_t bytes = count * sizeof(Region);
+                std::byte* const table = bytes != 0 ? _segment.map(offset, bytes) : nullptr;
+                regions.resize(table != nullptr ? count : 0);
+                if (table != nullptr) {
+                    std::memcpy(regions.data(), table, bytes);
+                    _segment.unmap(table, bytes);
+                }
+                if (is_current()) {
+                    if (table == nullptr && bytes != 0) {
+                        throw Error("the shared memory of a window cannot be mapped", "allow more mappings");
+                    }
+                    return regions;
+                }
+            }
+        }
+        if (patience.turn()) {
+            check_alive(member, "while it attached memory to a window");
+        }
+    }
+}
+
+// ---- locks ----------------------------------------------------------------------------------------------------------
+
+void Exposure::take(std::atomic<std::uint64_t>& holder, const int target, const char* const doing) {
+    const auto own = static_cast<std::uint64_t>(process_of(_own)) + 1;
+    for (Patience patience(_idle);;) {
+        std::uint64_t found = holder.load(std::memory_order_relaxed);
+        if (found == 0 && holder.compare_exchange_weak(found, own, std::memory_order_acquire)) {
+            return;
+        }
+        if (!patience.turn() || found == 0) {
+            continue;
+        }
+        for (int member = 0; member < members(); ++member) {
+            if (static_cast<std::uint64_t>(process_of(member)) + 1 == found &&
+                holder.load(std::memory_order_relaxed) == found) {
+                check_alive(member, doing);
+            }
+        }
+        check_alive(target, "while its window was in use");
+    }
+}
+
+int Exposure::in_the_way(const int target, const std::uint64_t ticket, const Hold how) const noexcept {
+    for (int member = 0; member < members(); ++member) {
+        const Seat& other = seat(target, member);
+        const Hold has = other.has.load(std::memory_order_acquire);
+        if (has == Hold::exclusive || (has == Hold::shared && how == Hold::exclusive)) {
+            return member;
+        }
+        // Who shares goes before those who came later; who wants it alone goes in turn.
+        const std::uint64_t theirs = other.ticket.load(std::memory_order_acquire);
+        if (theirs != 0 && theirs < ticket &&
+            (how == Hold::exclusive || other.wants.load(std::memory_order_relaxed) == Hold::exclusive)) {
+            return member;
+        }
+    }
+    return -1;
+}
+
+void Exposure::lock(const int target, const Hold how) {
+    constexpr const char* kDoing = "while it held a lock of a window, or waited for it";
+    Head& of = head(target);
+    Seat& mine = seat(target, _own);
+    take(of.steward, target, kDoing);
+    const std::uint64_t ticket = ++of.last_ticket;
+    const bool at_once = in_the_way(target, ticket, how) < 0;
+    if (at_once) {
+        mine.has.store(how, std::memory_order_release);
+    } else {
+        mine.wants.store(how, std::memory_order_relaxed);
+        mine.ticket.store(ticket, std::memory_order_release);
+    }
+    of.steward.store(0, std::memory_order_release);
+    if (at_once) {
+        return;
+    }
+    try {
+        for (Patience patience(_idle);;) {
+            const int other = in_the_way(target, ticket, how);
+            if (other < 0) {
+                // Nobody else can have come in between: whoever has come later waits for this ticket, or shares.
+                take(of.steward, target, kDoing);
+                const bool mine_now = in_the_way(target, ticket, how) < 0;
+                if (mine_now) {
+                    mine.has.store(how, std::memory_order_release);
+                    mine.ticket.store(0, std::memory_order_release);
+                }
+                of.steward.store(0, std::memory_order_release);
+                if (mine_now) {
+                    return;
+                }
+            } else if (patience.turn()) {
+                check_alive(other, kDoing);
+            }
+        }
+    } catch (...) {
+        mine.ticket.store(0, std::memory_order_release);
+        throw;
+    }
+}
+
+void Exposure::unlock(const int target) noexcept {
+    seat(target, _own).has.store(Hold::none, std::memory_order_release);
+}
+
+Exposure::Update::Update(Exposure& exposure, const int target) : _holder(exposure.head(target).updater) {
+    exposure.take(_holder, target, "while it updated the memory of a window");
+}
+
+Exposure::Update::~Update() {
+    _holder.store(0, std::memory_order_release);
+}
+
+// ---- post, start, complete, wait ------------------------------------------------------------------------------------
+
+void Exposure::post(const int origin) noexcept {
+    seat(_own, origin).posts.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void Exposure::await_post(const int target) {
+    std::uint64_t& seen = _seen[static_cast<std::size_t>(target)].posts;
+    for (Patience patience(_idle); seat(target, _own).posts.load(std::memory_order_acquire) <= seen;) {
+        if (patience.turn()) {
+            check_alive(target, "before it opened its window");
+        }
+    }
+    ++seen;
+}
+
+void Exposure::complete(const int target) noexcept {
+    seat(_own, target).completions.fetch_add(1, std::memory_order_acq_rel);
+}
+
+bool Exposure::has_completed(const int origin) const noexcept {
+    const std::uint64_t seen = _seen[static_cast<std::size_t>(origin)].completions;
+    return seat(origin, _own).completions.load(std::memory_order_acquire) > seen;
+}
+
+void Exposure::await_completion(const int origin) {
+    for (Patience patience(_idle); !has_completed(origin);) {
+        if (patience.turn()) {
+            check_alive(origin, "before it was through with a window");
+        }
+    }
+    ++_seen[static_cast<std::size_t>(origin)].completions;
+}
+
+// ---- fences ---------------------------------------------------------------------------------------------------------
+
+void Exposure::announce_results(const std::uint64_t fence) noexcept {
+    head(_own).announced.store(fence, std::memory_order_release);
+}
+
+void Exposure::results_are_there(const std::uint64_t fence) noexcept {
+    head(_own).arrived.store(fence, std::memory_order_release);
+}
+
+void Exposure::await_results(const std::uint64_t fence) {
+    for (int member = 0; member < members(); ++member) {
+        const Head& of = head(member);
+        // Who has announced for a later one has been through this one.
+        for (Patience patience(_idle); of.announced.load(std::memory_order_acquire) == fence &&
+                                       of.arrived.load(std::memory_order_acquire) < fence;) {
+            if (patience.turn()) {
+                check_alive(member, "in a fence");
+            }
+        }
+    }
+}
+
+}  // namespace awaken::rma

@@ -1,0 +1,107 @@
+#include "transfer/bounce_buffer.h"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace awaken::transfer {
+
+namespace {
+
+constexpr std::size_t kSmallestLanding = std::size_t{64} << 10;
+constexpr std::size_t kLargestLanding = ~(~std::size_t{0} >> 1);  // power of two
+/// Written memory up to this size stays with a free region.
+constexpr std::size_t kKept = std::size_t{256} << 10;
+/// Free regions of one size that are kept: as many as a program that posts its receives in windows has under way.
+constexpr std::size_t kKeptRegions = 256;
+
+}  // namespace
+
+Landing::Landing(Landing&& other) noexcept
+    : _pool(std::exchange(other._pool, nullptr)),
+      _data(std::exchange(other._data, nullptr)),
+      _capacity(other._capacity),
+      _used(other._used) {}
+
+Landing& Landing::operator=(Landing&& other) noexcept {
+    if (this != &other) {
+        release();
+        _pool = std::exchange(other._pool, nullptr);
+        _data = std::exchange(other._data, nullptr);
+        _capacity = other._capacity;
+        _used = other._used;
+    }
+    return *this;
+}
+
+void Landing::release() noexcept {
+    if (_data != nullptr) {
+        std::exchange(_pool, nullptr)->give_back(std::exchange(_data, nullptr), _capacity, _used);
+    }
+}
+
+LandingPool::~LandingPool() {
+    trim();
+}
+
+Landing LandingPool::acquire(const std::size_t bytes) {
+    // What no power of two holds is refused by the system, like anything else that is too large.
+    const std::size_t capacity =
+        bytes > kLargestLanding ? bytes : std::bit_ceil(bytes < kSmallestLanding ? kSmallestLanding : bytes);
+    Landing landing;
+    landing._capacity = capacity;
+    {
+        const std::scoped_lock lock(_mutex);
+        if (const auto found = _free.find(capacity); found != _free.end() && !found->second.empty()) {
+            landing._data = found->second.back();
+            found->second.pop_back();
+            landing._pool = this;
+            return landing;
+        }
+    }
+    void* const data =
+        mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) {
+        throw Error("no address space for a receive of " + std::to_string(bytes) + " bytes",
+                    "raise the limit on address space (ulimit -v)");
+    }
+    landing._data = static_cast<std::byte*>(data);
+    landing._pool = this;
+    return landing;
+}
+
+void LandingPool::give_back(std::byte* const data, const std::size_t capacity, const std::size_t used) noexcept {
+    if (used > kKept) {
+        madvise(data, capacity, MADV_DONTNEED);
+    }
+    {
+        const std::scoped_lock lock(_mutex);
+        try {
+            std::vector<std::byte*>& regions = _free[capacity];
+            if (regions.size() < kKeptRegions) {
+                regions.push_back(data);
+                return;
+            }
+        } catch (const std::bad_alloc&) {
+            // No room to remember it: unmapped below.
+        }
+    }
+    munmap(data, capacity);
+}
+
+void LandingPool::trim() noexcept {
+    const std::scoped_lock lock(_mutex);
+    for (const auto& [capacity, regions] : _free) {
+        for (std::byte* const data : regions) {
+            munmap(data, capacity);
+        }
+    }
+    _free.clear();
+}
+
+}  // namespace awaken::transfer
