@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "mpi/status.h"
+
 namespace awaken::AWAKEN_ABI {
 
 using transfer::DeviceCopies;
@@ -371,7 +373,7 @@ void RemoteFetch::arrived(Chunk chunk, const MPI_Status& status) {
     if (chunk.place == nullptr) {
         return;  // it was only taken from its sender
     }
-    if (static_cast<std::size_t>(received_bytes(status)) != chunk.bytes) {
+    if (static_cast<std::size_t>(received_bytes(_network._native, status)) != chunk.bytes) {
         _refused = true;
         throw Error("the sender of a message could not finish its copy", "look at the sender's own error");
     }
