@@ -20,11 +20,6 @@ PATHS: dict[str, Mapping[str, str]] = {
     "staged": {"AWAKEN_PATH": "staged"},
     "no_ipc": {"AWAKEN_EMULATE_FAULTS": "ipc-open"},
 }
-# Paths on which a rank that waits for a dead one is told so by an error; tests/unit/p2p_link_faults_test.cpp shows that
-# for the direct ones. Here none is listed: told to leave the others alone, the launchers of MPICH and Open MPI still
-# end the survivor, or stop to deliver what it waits for, in some runs.
-PATHS_THAT_NOTICE_DEATH: tuple[str, ...] = ()
-
 # Small, so that memory which is not given back is missed soon.
 CARD_MIB = 64
 
@@ -210,10 +205,6 @@ def test_edges_of_life(
 # ---- a rank that dies ------------------------------------------------------------------------------------------------
 
 DEATHS = ("receive", "before-send", "posted", "sent")
-# Where a message of the dead rank's, or to it, is under way. A receive of what was never sent waits as it would in the
-# MPI.
-DEATHS_NOTICED = ("before-send", "posted", "sent")
-
 # How a launcher is told to leave the others alone when a rank dies.
 NO_CLEANUP = {"mpich": ("-disable-auto-cleanup",), "openmpi": ("--runtime-options", "recoverable,continuous")}
 
@@ -286,28 +277,3 @@ def test_death_in_a_transfer(
         result = let_die(place, mpi_named(mpi), path, rank_program(mpi, "processes"), launcher, environment)
         # Told to leave it alone, launchers still end the survivor in some runs, before it can say anything.
         assert not heard.exists() or heard.read_text().startswith("survivor: MPI_"), result.explain()
-
-
-@pytest.mark.parametrize("path", PATHS_THAT_NOTICE_DEATH)
-@pytest.mark.parametrize("place", DEATHS_NOTICED)
-@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
-def test_death_is_noticed(
-    mpi: str,
-    place: str,
-    path: str,
-    awaken_program: Path,
-    rank_program: Callable[[str, str], Path],
-    mpi_named: Callable[[str], harness.Mpi],
-    tmp_path: Path,
-) -> None:
-    """Without the launcher's help, a rank that needs the dead one comes to its end. What it sends may be gone."""
-    heard = tmp_path / "survivor"
-    result = let_die(
-        place,
-        mpi_named(mpi),
-        path,
-        rank_program(mpi, "processes"),
-        NO_CLEANUP[mpi],
-        {"SURVIVOR_FILE": str(heard)},
-    )
-    assert heard.exists() and heard.read_text().startswith("survivor: MPI_"), result.explain()
