@@ -1,10 +1,10 @@
-# What the members of a window share, and shadows of their device memory (src/rma/device): processes, but no MPI and no GPU.
+# What the members of a window share, and host mirrors of their device memory (src/rma/device): processes, but no MPI and no GPU.
 set(unit_tests ${CMAKE_CURRENT_LIST_DIR})
 add_executable(rma_exposure_test ${unit_tests}/rma_exposure_test.cpp)
 target_link_libraries(rma_exposure_test PRIVATE
     awaken_defaults awaken_rma_device awaken_node awaken_transfer awaken_gpu awaken_base GTest::gtest GTest::gtest_main
     Threads::Threads)
-add_executable(rma_shadow_test ${unit_tests}/rma_shadow_test.cpp)
-target_link_libraries(rma_shadow_test PRIVATE
+add_executable(rma_host_mirror_test ${unit_tests}/rma_host_mirror_test.cpp)
+target_link_libraries(rma_host_mirror_test PRIVATE
     awaken_defaults awaken_rma_device awaken_node awaken_transfer awaken_gpu awaken_base GTest::gtest GTest::gtest_main
     Threads::Threads)

@@ -5,7 +5,7 @@ add_executable(transfer_test
     ${unit_tests}/transfer_copier_test.cpp
     ${unit_tests}/transfer_device_copies_test.cpp
     ${unit_tests}/transfer_flat_type_test.cpp
-    ${unit_tests}/transfer_landing_test.cpp
+    ${unit_tests}/transfer_bounce_buffer_test.cpp
     ${unit_tests}/transfer_layout_test.cpp
     ${unit_tests}/transfer_mappings_test.cpp
     ${unit_tests}/transfer_pinned_pool_test.cpp

@@ -4,7 +4,7 @@
 #include "coll/device/node_comm.h"
 
 #include "gpu/kernels/codes.h"
-#include "p2p_link_support.h"
+#include "ipc_link_support.h"
 
 namespace awaken::coll {
 namespace {

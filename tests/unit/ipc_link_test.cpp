@@ -2,7 +2,7 @@
 // that come in time, late, or have too little room.
 #include <dlfcn.h>
 
-#include "p2p_link_support.h"
+#include "ipc_link_support.h"
 
 namespace awaken::p2p {
 namespace {

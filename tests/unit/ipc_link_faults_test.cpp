@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "p2p_link_support.h"
+#include "ipc_link_support.h"
 
 namespace awaken::p2p {
 namespace {
