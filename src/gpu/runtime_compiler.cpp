@@ -13,19 +13,13 @@
 #include <memory>
 #include <mutex>
 
+#include "base/fnv1a.h"
+
 namespace awaken::gpu {
 namespace {
 
-/// FNV-1a over 64 bits; two of them with different starts name a cache entry, one guards its bytes.
-std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash) noexcept {
-    for (const char byte : bytes) {
-        hash ^= static_cast<unsigned char>(byte);
-        hash *= 0x100000001b3ULL;
-    }
-    return hash;
-}
-constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325ULL;
-constexpr std::uint64_t kFnvOtherStart = 0x9ae16a3b2f90404fULL;
+/// Two hashes with different starts name a cache entry, one guards its bytes.
+constexpr std::uint64_t kOtherStart = 0x9ae16a3b2f90404fULL;
 
 /// The head of a cache file. The key is repeated so that a renamed or mixed-up file is not taken for another's.
 struct FileHead {
@@ -174,17 +168,17 @@ KernelCache::KernelCache(std::string directory) : _directory(std::move(directory
 }
 
 std::string KernelCache::key(std::span<const std::string_view> parts) {
-    std::uint64_t first = kFnvStart;
-    std::uint64_t second = kFnvOtherStart;
+    Fnv1a first;
+    Fnv1a second(kOtherStart);
     for (const std::string_view part : parts) {
         // The length goes in too, so that moving a boundary between parts makes another key.
         const std::string length = std::to_string(part.size()) + ":";
-        first = fnv1a(part, fnv1a(length, first));
-        second = fnv1a(part, fnv1a(length, second));
+        first.add(length).add(part);
+        second.add(length).add(part);
     }
     std::array<char, 33> text = {};
-    std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(first),
-                  static_cast<unsigned long long>(second));
+    std::snprintf(text.data(), text.size(), "%016llx%016llx", static_cast<unsigned long long>(first.value()),
+                  static_cast<unsigned long long>(second.value()));
     return text.data();
 }
 
@@ -214,7 +208,7 @@ bool KernelCache::load(const std::string& key, std::string& code) const {
     }
     std::string content(head.size, '\0');
     if (!read_exactly(file.number(), content.data(), content.size())) return false;
-    if (fnv1a(content, kFnvStart) != head.checksum) return false;
+    if (Fnv1a().add(content).value() != head.checksum) return false;
     code = std::move(content);
     return true;
 }
@@ -234,7 +228,7 @@ void KernelCache::store(const std::string& key, std::string_view code) const {
     std::memcpy(head.magic, kMagic, sizeof kMagic);
     std::memcpy(head.key, key.data(), sizeof head.key);
     head.size = code.size();
-    head.checksum = fnv1a(code, kFnvStart);
+    head.checksum = Fnv1a().add(code).value();
     const bool written =
         write_exactly(file.number(), &head, sizeof head) && write_exactly(file.number(), code.data(), code.size());
     if (!written ||

@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/round_up.h"
+
 namespace awaken::p2p {
 
 using transfer::DeviceCopies;
@@ -16,9 +18,6 @@ using transfer::Location;
 
 namespace {
 
-constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) noexcept {
-    return (value + unit - 1) / unit * unit;
-}
 /// Shipments that are waiting for their receivers are looked through once in so many that are added.
 constexpr std::uint32_t kSweepEvery = 16;
 /// Bounds on what another process can make this one keep mapped and registered.

@@ -21,6 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/fnv1a.h"
+#include "base/round_up.h"
+
 namespace awaken::node {
 
 namespace {
@@ -31,22 +34,10 @@ constexpr std::uint64_t kMagic = 0x617761'6b656e'0005;  // "awaken", version of 
 constexpr std::uint64_t kPartOfFileSystem = 4;
 constexpr std::uint64_t kEndOfFiles = std::numeric_limits<std::int64_t>::max();
 
-constexpr std::uint64_t round_up(const std::uint64_t value, const std::uint64_t to) {
-    return (value + to - 1) / to * to;
-}
-
 /// Of the kernel, and so the same in all processes of a node: 4 KiB, or 64 KiB on some machines.
 std::size_t page_bytes() noexcept {
     static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     return bytes;
-}
-
-/// FNV-1a. Names have to differ, not to resist anybody.
-std::uint64_t hash_of(const std::string_view text, std::uint64_t state = 0xcbf29ce484222325u) {
-    for (const char c : text) {
-        state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    }
-    return state;
 }
 
 /// Hexadecimal, after the prefix.
@@ -518,8 +509,8 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
     layout.magic = kMagic;
     layout.area_bytes = round_up(area_bytes, page_bytes());
     layout.capacity = capacity;
-    layout.key_hash = hash_of(job.key);
-    layout.key_hash2 = hash_of(job.key, layout.key_hash ^ kMagic);
+    layout.key_hash = Fnv1a().add(job.key).value();
+    layout.key_hash2 = Fnv1a(layout.key_hash ^ kMagic).add(job.key).value();
     layout.bytes = layout.areas_offset() + capacity * layout.area_bytes;
 
     char name[kNameDigits + 1];

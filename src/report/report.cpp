@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fnv1a.h"
 #include "base/printable.h"
 
 namespace awaken::report {
@@ -123,12 +124,9 @@ std::string field(const std::string_view text) {
                 "make sure that all ranks run the same version of Awaken; report it if they do");
 }
 
-/// FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv): tells a text that was cut or changed on its way.
+/// Tells a text that was cut or changed on its way.
 std::uint64_t checksum(const std::string_view text) noexcept {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char character : text)
-        hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3;
-    return hash;
+    return Fnv1a().add(text).value();
 }
 
 /// Takes fields, separated by single blanks, off a line.

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/fnv1a.h"
+
 namespace awaken::transfer {
 
 namespace {
@@ -206,12 +208,12 @@ void Mappings::close_doomed(const When when) noexcept {
 }
 
 std::size_t Mappings::Hash::operator()(const Key& key) const noexcept {
-    std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
+    Fnv1a hash;
     for (const std::uint64_t value : {static_cast<std::uint64_t>(key.owner), static_cast<std::uint64_t>(key.device),
                                       key.allocation_id, key.address}) {
-        state = (state ^ value) * 0x100000001b3u;
+        hash.add_word(value);
     }
-    return static_cast<std::size_t>(state ^ state >> 32);
+    return static_cast<std::size_t>(hash.value() ^ hash.value() >> 32);
 }
 
 void Mappings::make_room(const int owner, const std::size_t bytes) noexcept {

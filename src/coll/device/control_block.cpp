@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/round_up.h"
+
 namespace awaken::coll {
 
 using transfer::Location;
@@ -9,10 +11,6 @@ using transfer::Location;
 namespace {
 
 constexpr std::size_t kLine = 128;
-
-constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) noexcept {
-    return (value + unit - 1) / unit * unit;
-}
 
 // A slot: vote, four marks, two locations, offsets.
 constexpr std::size_t kMappedAt = sizeof(Vote);

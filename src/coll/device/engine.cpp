@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fnv1a.h"
 #include "base/relax.h"
 #include "gpu/kernels/codes.h"
 #include "gpu/kernels/texts.h"
@@ -50,15 +51,11 @@ unsigned threads_for(const std::uint64_t bytes) noexcept {
 }
 
 std::uint64_t hash_of(const gpu::DeviceInfo& info) noexcept {
-    std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
-    const auto add = [&](const unsigned char byte) { state = (state ^ byte) * 0x100000001b3u; };
+    Fnv1a hash;
     for (const unsigned char byte : info.uuid) {
-        add(byte);
+        hash.add_word(byte);
     }
-    for (const char byte : info.pci_bus_id) {
-        add(static_cast<unsigned char>(byte));
-    }
-    return state | 1;
+    return hash.add(info.pci_bus_id).value() | 1;
 }
 
 [[noreturn]] void fail(const char* what, const gpu::Status& status) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fnv1a.h"
 #include "gpu/kernels/codes.h"
 
 namespace awaken::coll {
@@ -30,13 +31,12 @@ constexpr std::chrono::microseconds kBetweenQueries{200};
 constexpr std::size_t kMostKnown = 1024;
 
 std::uint64_t signature_of(const Arguments& arguments) {
-    std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
-    const auto add = [&](const std::uint64_t value) { state = (state ^ value) * 0x100000001b3u; };
-    add(static_cast<std::uint64_t>(arguments.kind));
-    add(static_cast<std::uint64_t>(arguments.root));
-    add(arguments.code);
-    add(arguments.varying ? 1 : arguments.bytes);
-    return state;
+    return Fnv1a()
+        .add_word(static_cast<std::uint64_t>(arguments.kind))
+        .add_word(static_cast<std::uint64_t>(arguments.root))
+        .add_word(arguments.code)
+        .add_word(arguments.varying ? 1 : arguments.bytes)
+        .value();
 }
 
 /// The widest elements that all of these addresses and the length are multiples of.

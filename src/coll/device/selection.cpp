@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fnv1a.h"
 #include "base/settings.h"
 
 namespace awaken::coll {
@@ -337,19 +338,15 @@ std::string Selection::text() const {
 }
 
 std::uint64_t Selection::hash() const noexcept {
-    std::uint64_t state = 0xcbf29ce484222325u;  // FNV-1a
-    const auto add = [&](const std::uint64_t value) { state = (state ^ value) * 0x100000001b3u; };
+    Fnv1a hash;
     for (const SelectionRow& row : _rows) {
-        add(row.kind ? static_cast<std::uint64_t>(*row.kind) : 99);
-        add(row.types);
+        hash.add_word(row.kind ? static_cast<std::uint64_t>(*row.kind) : 99).add_word(row.types);
         for (const int bound : {row.least_ranks, row.most_ranks, row.least_nodes, row.most_nodes}) {
-            add(static_cast<std::uint64_t>(bound));
+            hash.add_word(static_cast<std::uint64_t>(bound));
         }
-        add(row.least_bytes);
-        add(row.most_bytes);
-        add(static_cast<std::uint64_t>(row.algorithm));
+        hash.add_word(row.least_bytes).add_word(row.most_bytes).add_word(static_cast<std::uint64_t>(row.algorithm));
     }
-    return state;
+    return hash.value();
 }
 
 }  // namespace awaken::coll

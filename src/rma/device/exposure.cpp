@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/relax.h"
+#include "base/round_up.h"
 
 namespace awaken::rma {
 
@@ -24,10 +25,6 @@ constexpr std::chrono::milliseconds kAwake{5};
 constexpr std::chrono::microseconds kNap{20};
 /// Whether another process lives is asked so often: it costs a system call.
 constexpr std::chrono::milliseconds kBetweenLooks{10};
-
-constexpr std::size_t round_up(const std::size_t value, const std::size_t unit) noexcept {
-    return (value + unit - 1) / unit * unit;
-}
 
 }  // namespace
 
