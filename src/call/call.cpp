@@ -1,7 +1,6 @@
 #include "call/call.h"
 
 #include <new>
-#include <string_view>
 
 #include "report/totals.h"
 
@@ -48,53 +47,9 @@ void Call::end_in_trace() noexcept {
     }
 }
 
-namespace {
-
-/// Calls that say at once whether something is there.
-bool is_poll(const Function function) noexcept {
-    switch (function) {
-        case Function::Test:
-        case Function::Testall:
-        case Function::Testany:
-        case Function::Testsome:
-        case Function::Iprobe:
-        case Function::Improbe:
-        case Function::Request_get_status:
-        case Function::Parrived:
-            return true;
-        default:
-            return false;
-    }
-}
-
-/// What a function does to the request that is its last argument, as its name says.
-enum class RequestRole : std::uint8_t { none, starts, makes };
-
-[[nodiscard]] RequestRole role_of(const Function function) noexcept {
-    std::string_view name = loader::name_of(function);
-    name.remove_prefix(std::string_view("MPI_").size());
-    if (name.ends_with("_c")) {
-        name.remove_suffix(2);
-    }
-    if (name.ends_with("_init")) {
-        return name == "Session_init" ? RequestRole::none : RequestRole::makes;
-    }
-    if (name == "Grequest_start" || name == "Rput" || name == "Rget" || name.starts_with("Raccumulate") ||
-        name.starts_with("Rget_accumulate") || name.starts_with("Comm_idup") || name.starts_with("File_i") ||
-        name.ends_with("_iflush") || name.find("_iflush_") != std::string_view::npos) {
-        return RequestRole::starts;
-    }
-    // MPI_Isend, MPI_Iallreduce, ...: other names with a small letter after the I have no request.
-    const bool other = name.starts_with("Info_") || name.starts_with("Init") || name.starts_with("Intercomm_") ||
-                       name.starts_with("Is_") || name == "Iprobe" || name == "Improbe";
-    return name.starts_with('I') && !other ? RequestRole::starts : RequestRole::none;
-}
-
-}  // namespace
-
 trace::Event Call::event() const noexcept {
     trace::Event event;
-    event.is_poll = is_poll(_function);
+    event.is_poll = loader::traits_of(_function).waits == Waits::polls;
     event.begin_ns = _started_ns;
     event.name = name();
     event.bytes = static_cast<std::uint64_t>(_bytes);
@@ -138,14 +93,15 @@ void trace_new_request(const Call& call, const int error, const MPI_Request* con
     if (!call.traced() || error != MPI_SUCCESS) {
         return;
     }
-    switch (role_of(call.function())) {
-        case RequestRole::starts:
+    switch (loader::traits_of(call.function()).requests) {
+        case loader::RequestRole::starts:
             layer().trace.operations.began(*request, call.event());
             break;
-        case RequestRole::makes:
+        case loader::RequestRole::makes:
             layer().trace.operations.described(*request, call.event());
             break;
-        case RequestRole::none:
+        case loader::RequestRole::takes:
+        case loader::RequestRole::none:
             break;
     }
 }

@@ -152,7 +152,7 @@ struct Entry<function, Operation, int (*)(Arguments...)> {
             return NativeMember<function>::of(layer().real)(arguments...);
         }
         const auto body = [&](Call& call) {
-            if constexpr (is_given_requests(function)) {
+            if constexpr (loader::traits_of(function).requests == loader::RequestRole::takes) {
                 GivenRequests<function, Arguments...> requests(call.traced(), arguments...);
                 const int error = call.returns(Operation::template run<function>(call, arguments...));
                 requests.returned(error, call, arguments...);
@@ -168,7 +168,7 @@ struct Entry<function, Operation, int (*)(Arguments...)> {
             }
         };
         return serve(
-            {function, where_it_waits(function),
+            {function, loader::traits_of(function).waits,
              [](const void* const erased, Call& call) { return (*static_cast<const decltype(body)*>(erased))(call); },
              &body});
     }
@@ -186,5 +186,8 @@ template <Function function>
     loader::Service {                                                       \
         Function::function, Entry<Function::function, operation>::address() \
     }
+/// The same for a function that has a large-count form (MPI-4.0, 2.5.8), which is served alike.
+#define AWAKEN_SERVE_COUNTS(function, operation) \
+    AWAKEN_SERVE(function, operation), AWAKEN_SERVE(function##_c, operation)
 
 }  // namespace awaken::AWAKEN_ABI

@@ -19,26 +19,6 @@ void trace_new_request(const Call& call, int error, const MPI_Request* request);
 /// The event that describes a call which is traced, for what ends or begins with it.
 [[nodiscard]] trace::Event event_of(const Call& call) noexcept;
 
-/// Functions whose requests GivenRequests follows.
-constexpr bool is_given_requests(const Function function) noexcept {
-    switch (function) {
-        case Function::Wait:
-        case Function::Waitall:
-        case Function::Waitany:
-        case Function::Waitsome:
-        case Function::Test:
-        case Function::Testall:
-        case Function::Testany:
-        case Function::Testsome:
-        case Function::Start:
-        case Function::Startall:
-        case Function::Request_free:
-            return true;
-        default:
-            return false;
-    }
-}
-
 /// Whether the last argument is a request, which is what a call that starts or makes one ends with.
 template <class... Arguments>
 [[nodiscard]] constexpr bool ends_with_request() noexcept {

@@ -297,16 +297,11 @@ Services edge_services() {
         AWAKEN_SERVE(Graph_create, MakeTopology),
         AWAKEN_SERVE(Dist_graph_create, MakeTopology),
         AWAKEN_SERVE(Dist_graph_create_adjacent, MakeTopology),
-        AWAKEN_SERVE(Neighbor_allgather, NeighbourAllGather),
-        AWAKEN_SERVE(Neighbor_allgather_c, NeighbourAllGather),
-        AWAKEN_SERVE(Neighbor_allgatherv, NeighbourAllGatherV),
-        AWAKEN_SERVE(Neighbor_allgatherv_c, NeighbourAllGatherV),
-        AWAKEN_SERVE(Neighbor_alltoall, NeighbourAllToAll),
-        AWAKEN_SERVE(Neighbor_alltoall_c, NeighbourAllToAll),
-        AWAKEN_SERVE(Neighbor_alltoallv, NeighbourAllToAllV),
-        AWAKEN_SERVE(Neighbor_alltoallv_c, NeighbourAllToAllV),
-        AWAKEN_SERVE(Neighbor_alltoallw, NeighbourAllToAllW),
-        AWAKEN_SERVE(Neighbor_alltoallw_c, NeighbourAllToAllW),
+        AWAKEN_SERVE_COUNTS(Neighbor_allgather, NeighbourAllGather),
+        AWAKEN_SERVE_COUNTS(Neighbor_allgatherv, NeighbourAllGatherV),
+        AWAKEN_SERVE_COUNTS(Neighbor_alltoall, NeighbourAllToAll),
+        AWAKEN_SERVE_COUNTS(Neighbor_alltoallv, NeighbourAllToAllV),
+        AWAKEN_SERVE_COUNTS(Neighbor_alltoallw, NeighbourAllToAllW),
     };
 }
 

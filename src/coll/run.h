@@ -96,9 +96,8 @@ struct Group {
 
 /// The tables list a collective in all its forms: AWAKEN_SERVE_COLLECTIVE(Bcast, Ibcast, Broadcast) gives Bcast,
 /// Ibcast, Bcast_init and their large-count versions.
-#define AWAKEN_SERVE_COLLECTIVE(blocking, nonblocking, operation)                                                   \
-    AWAKEN_SERVE(blocking, operation), AWAKEN_SERVE(blocking##_c, operation), AWAKEN_SERVE(nonblocking, operation), \
-        AWAKEN_SERVE(nonblocking##_c, operation), AWAKEN_SERVE(blocking##_init, operation),                         \
-        AWAKEN_SERVE(blocking##_init_c, operation)
+#define AWAKEN_SERVE_COLLECTIVE(blocking, nonblocking, operation)                          \
+    AWAKEN_SERVE_COUNTS(blocking, operation), AWAKEN_SERVE_COUNTS(nonblocking, operation), \
+        AWAKEN_SERVE_COUNTS(blocking##_init, operation)
 
 }  // namespace awaken::AWAKEN_ABI

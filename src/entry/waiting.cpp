@@ -30,58 +30,12 @@ struct WaitingEntry<function, int (*)(Arguments...)> {
 
 }  // namespace
 
-// generate_functions.py reads the names below.
-#define AWAKEN_WAITS(function)                                          \
-    loader::Service {                                                   \
-        Function::function, WaitingEntry<Function::function>::address() \
-    }
-
 Services waiting_services() {
     return {
-        AWAKEN_WAITS(Barrier_init),
-        AWAKEN_WAITS(Buffer_flush),
-        AWAKEN_WAITS(Comm_flush_buffer),
-        AWAKEN_WAITS(Session_flush_buffer),
-        AWAKEN_WAITS(Cart_create),
-        AWAKEN_WAITS(Cart_map),
-        AWAKEN_WAITS(Cart_sub),
-        AWAKEN_WAITS(Comm_accept),
-        AWAKEN_WAITS(Comm_connect),
-        AWAKEN_WAITS(Comm_create),
-        AWAKEN_WAITS(Comm_create_from_group),
-        AWAKEN_WAITS(Comm_create_group),
-        AWAKEN_WAITS(Comm_disconnect),
-        AWAKEN_WAITS(Comm_dup),
-        AWAKEN_WAITS(Comm_dup_with_info),
-        AWAKEN_WAITS(Comm_free),
-        AWAKEN_WAITS(Comm_join),
-        AWAKEN_WAITS(Comm_set_info),
-        AWAKEN_WAITS(Comm_spawn),
-        AWAKEN_WAITS(Comm_spawn_multiple),
-        AWAKEN_WAITS(Comm_split),
-        AWAKEN_WAITS(Comm_split_type),
-        AWAKEN_WAITS(Dist_graph_create),
-        AWAKEN_WAITS(Dist_graph_create_adjacent),
-        AWAKEN_WAITS(Graph_create),
-        AWAKEN_WAITS(Graph_map),
-        AWAKEN_WAITS(Intercomm_create),
-        AWAKEN_WAITS(Intercomm_create_from_groups),
-        AWAKEN_WAITS(Intercomm_merge),
-        AWAKEN_WAITS(Lookup_name),
-        AWAKEN_WAITS(Publish_name),
-        AWAKEN_WAITS(Unpublish_name),
-        AWAKEN_WAITS(Win_set_info),
-        AWAKEN_WAITS(File_open),
-        AWAKEN_WAITS(File_preallocate),
-        AWAKEN_WAITS(File_seek_shared),
-        AWAKEN_WAITS(File_set_atomicity),
-        AWAKEN_WAITS(File_set_info),
-        AWAKEN_WAITS(File_set_size),
-        AWAKEN_WAITS(File_set_view),
-        AWAKEN_WAITS(File_sync),
+#define AWAKEN_WAITS(name) loader::Service{Function::name, WaitingEntry<Function::name>::address()},
+#include "waiting.inc"
+#undef AWAKEN_WAITS
     };
 }
-
-#undef AWAKEN_WAITS
 
 }  // namespace awaken::AWAKEN_ABI

@@ -204,14 +204,10 @@ struct UnpackExternal {
 
 Services pack_services() {
     return {
-        AWAKEN_SERVE(Pack, Pack),
-        AWAKEN_SERVE(Pack_c, Pack),
-        AWAKEN_SERVE(Unpack, Unpack),
-        AWAKEN_SERVE(Unpack_c, Unpack),
-        AWAKEN_SERVE(Pack_external, PackExternal),
-        AWAKEN_SERVE(Pack_external_c, PackExternal),
-        AWAKEN_SERVE(Unpack_external, UnpackExternal),
-        AWAKEN_SERVE(Unpack_external_c, UnpackExternal),
+        AWAKEN_SERVE_COUNTS(Pack, Pack),
+        AWAKEN_SERVE_COUNTS(Unpack, Unpack),
+        AWAKEN_SERVE_COUNTS(Pack_external, PackExternal),
+        AWAKEN_SERVE_COUNTS(Unpack_external, UnpackExternal),
     };
 }
 

@@ -21,32 +21,6 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// The nonblocking function that carries a started persistent operation.
-constexpr Function carrier_of(const Function function) {
-    switch (function) {
-        case Function::Send_init:
-            return Function::Isend;
-        case Function::Send_init_c:
-            return Function::Isend_c;
-        case Function::Ssend_init:
-            return Function::Issend;
-        case Function::Ssend_init_c:
-            return Function::Issend_c;
-        case Function::Rsend_init:
-            return Function::Irsend;
-        case Function::Rsend_init_c:
-            return Function::Irsend_c;
-        case Function::Bsend_init:
-            return Function::Ibsend;
-        case Function::Bsend_init_c:
-            return Function::Ibsend_c;
-        case Function::Recv_init:
-            return Function::Irecv;
-        default:
-            return Function::Irecv_c;
-    }
-}
-
 template <bool receives>
 struct PersistentInit {
     template <Function function, class Pointer, class Count>
@@ -89,8 +63,8 @@ struct PersistentInit {
                 outcome = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, peer, tag,
                                               comm, &own->carrier);
             } else {
-                outcome = below<carrier_of(function)>()(argument.address, argument.count, argument.type, peer, tag,
-                                                        comm, &own->carrier);
+                outcome = below<loader::traits_of(function).nonblocking>()(
+                    argument.address, argument.count, argument.type, peer, tag, comm, &own->carrier);
             }
             if (departure) {
                 departure->posted(outcome, false);
@@ -264,16 +238,11 @@ using PartitionedReceiveInit = PartitionedInit<true>;
 
 Services persistent_services() {
     return {
-        AWAKEN_SERVE(Send_init, SendInit),
-        AWAKEN_SERVE(Send_init_c, SendInit),
-        AWAKEN_SERVE(Ssend_init, SendInit),
-        AWAKEN_SERVE(Ssend_init_c, SendInit),
-        AWAKEN_SERVE(Rsend_init, SendInit),
-        AWAKEN_SERVE(Rsend_init_c, SendInit),
-        AWAKEN_SERVE(Bsend_init, SendInit),
-        AWAKEN_SERVE(Bsend_init_c, SendInit),
-        AWAKEN_SERVE(Recv_init, ReceiveInit),
-        AWAKEN_SERVE(Recv_init_c, ReceiveInit),
+        AWAKEN_SERVE_COUNTS(Send_init, SendInit),
+        AWAKEN_SERVE_COUNTS(Ssend_init, SendInit),
+        AWAKEN_SERVE_COUNTS(Rsend_init, SendInit),
+        AWAKEN_SERVE_COUNTS(Bsend_init, SendInit),
+        AWAKEN_SERVE_COUNTS(Recv_init, ReceiveInit),
         AWAKEN_SERVE(Start, Start),
         AWAKEN_SERVE(Startall, StartAll),
         AWAKEN_SERVE(Psend_init, PartitionedSendInit),

@@ -29,31 +29,6 @@ constexpr Mode mode_of() {
     return buffered ? Mode::plain : Mode::offered;
 }
 
-constexpr Function nonblocking_form(const Function blocking) {
-    switch (blocking) {
-        case Function::Send_c:
-            return Function::Isend_c;
-        case Function::Ssend:
-            return Function::Issend;
-        case Function::Ssend_c:
-            return Function::Issend_c;
-        case Function::Rsend:
-            return Function::Irsend;
-        case Function::Rsend_c:
-            return Function::Irsend_c;
-        case Function::Bsend:
-            return Function::Ibsend;
-        case Function::Bsend_c:
-            return Function::Ibsend_c;
-        case Function::Mrecv:
-            return Function::Imrecv;
-        case Function::Mrecv_c:
-            return Function::Imrecv_c;
-        default:
-            return Function::Isend;
-    }
-}
-
 /// Starts tracking a nonblocking operation; the program's request is the native one.
 void track(std::optional<Departure> departure, std::optional<Arrival> arrival, MPI_Request* const request,
            const MPI_Comm comm) {
@@ -224,8 +199,8 @@ struct BlockingSend {
             // The receiver may be waiting for what this process has started before.
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Status ignored{};
-            error = below<nonblocking_form(function)>()(sent.address, sent.count, sent.type, destination, tag, comm,
-                                                        &request);
+            error = below<loader::traits_of(function).nonblocking>()(sent.address, sent.count, sent.type, destination,
+                                                                     tag, comm, &request);
             departure.posted(error);
             if (error == MPI_SUCCESS) {
                 // Its own chunks go on meanwhile: those of messages behind it, whose receivers may not be so late,
@@ -344,8 +319,8 @@ struct MatchedReceive {
         int error = MPI_SUCCESS;
         if (owes) {
             MPI_Request request = MPI_REQUEST_NULL;
-            error =
-                below<nonblocking_form(function)>()(received.address, received.count, received.type, message, &request);
+            error = below<loader::traits_of(function).nonblocking>()(received.address, received.count, received.type,
+                                                                     message, &request);
             if (error == MPI_SUCCESS) {
                 error = wait_for(request, own);
             }
@@ -704,50 +679,28 @@ struct DetachBufferOf {
 
 Services point_to_point_services() {
     return {
-        AWAKEN_SERVE(Send, BlockingSend),
-        AWAKEN_SERVE(Send_c, BlockingSend),
-        AWAKEN_SERVE(Ssend, BlockingSend),
-        AWAKEN_SERVE(Ssend_c, BlockingSend),
-        AWAKEN_SERVE(Rsend, BlockingSend),
-        AWAKEN_SERVE(Rsend_c, BlockingSend),
-        AWAKEN_SERVE(Bsend, BlockingSend),
-        AWAKEN_SERVE(Bsend_c, BlockingSend),
-        AWAKEN_SERVE(Isend, NonblockingSend),
-        AWAKEN_SERVE(Isend_c, NonblockingSend),
-        AWAKEN_SERVE(Issend, NonblockingSend),
-        AWAKEN_SERVE(Issend_c, NonblockingSend),
-        AWAKEN_SERVE(Irsend, NonblockingSend),
-        AWAKEN_SERVE(Irsend_c, NonblockingSend),
-        AWAKEN_SERVE(Ibsend, NonblockingSend),
-        AWAKEN_SERVE(Ibsend_c, NonblockingSend),
-        AWAKEN_SERVE(Recv, Receive),
-        AWAKEN_SERVE(Recv_c, Receive),
-        AWAKEN_SERVE(Irecv, NonblockingReceive),
-        AWAKEN_SERVE(Irecv_c, NonblockingReceive),
-        AWAKEN_SERVE(Mrecv, MatchedReceive),
-        AWAKEN_SERVE(Mrecv_c, MatchedReceive),
-        AWAKEN_SERVE(Imrecv, NonblockingMatchedReceive),
-        AWAKEN_SERVE(Imrecv_c, NonblockingMatchedReceive),
-        AWAKEN_SERVE(Sendrecv, SendReceive),
-        AWAKEN_SERVE(Sendrecv_c, SendReceive),
-        AWAKEN_SERVE(Sendrecv_replace, SendReceiveReplace),
-        AWAKEN_SERVE(Sendrecv_replace_c, SendReceiveReplace),
-        AWAKEN_SERVE(Isendrecv, NonblockingSendReceive),
-        AWAKEN_SERVE(Isendrecv_c, NonblockingSendReceive),
-        AWAKEN_SERVE(Isendrecv_replace, NonblockingSendReceiveReplace),
-        AWAKEN_SERVE(Isendrecv_replace_c, NonblockingSendReceiveReplace),
-        AWAKEN_SERVE(Buffer_attach, AttachBuffer),
-        AWAKEN_SERVE(Buffer_attach_c, AttachBuffer),
-        AWAKEN_SERVE(Comm_attach_buffer, AttachBufferOn),
-        AWAKEN_SERVE(Comm_attach_buffer_c, AttachBufferOn),
-        AWAKEN_SERVE(Session_attach_buffer, AttachBufferOn),
-        AWAKEN_SERVE(Session_attach_buffer_c, AttachBufferOn),
-        AWAKEN_SERVE(Buffer_detach, DetachBuffer),
-        AWAKEN_SERVE(Buffer_detach_c, DetachBuffer),
-        AWAKEN_SERVE(Comm_detach_buffer, DetachBufferOf),
-        AWAKEN_SERVE(Comm_detach_buffer_c, DetachBufferOf),
-        AWAKEN_SERVE(Session_detach_buffer, DetachBufferOf),
-        AWAKEN_SERVE(Session_detach_buffer_c, DetachBufferOf),
+        AWAKEN_SERVE_COUNTS(Send, BlockingSend),
+        AWAKEN_SERVE_COUNTS(Ssend, BlockingSend),
+        AWAKEN_SERVE_COUNTS(Rsend, BlockingSend),
+        AWAKEN_SERVE_COUNTS(Bsend, BlockingSend),
+        AWAKEN_SERVE_COUNTS(Isend, NonblockingSend),
+        AWAKEN_SERVE_COUNTS(Issend, NonblockingSend),
+        AWAKEN_SERVE_COUNTS(Irsend, NonblockingSend),
+        AWAKEN_SERVE_COUNTS(Ibsend, NonblockingSend),
+        AWAKEN_SERVE_COUNTS(Recv, Receive),
+        AWAKEN_SERVE_COUNTS(Irecv, NonblockingReceive),
+        AWAKEN_SERVE_COUNTS(Mrecv, MatchedReceive),
+        AWAKEN_SERVE_COUNTS(Imrecv, NonblockingMatchedReceive),
+        AWAKEN_SERVE_COUNTS(Sendrecv, SendReceive),
+        AWAKEN_SERVE_COUNTS(Sendrecv_replace, SendReceiveReplace),
+        AWAKEN_SERVE_COUNTS(Isendrecv, NonblockingSendReceive),
+        AWAKEN_SERVE_COUNTS(Isendrecv_replace, NonblockingSendReceiveReplace),
+        AWAKEN_SERVE_COUNTS(Buffer_attach, AttachBuffer),
+        AWAKEN_SERVE_COUNTS(Comm_attach_buffer, AttachBufferOn),
+        AWAKEN_SERVE_COUNTS(Session_attach_buffer, AttachBufferOn),
+        AWAKEN_SERVE_COUNTS(Buffer_detach, DetachBuffer),
+        AWAKEN_SERVE_COUNTS(Comm_detach_buffer, DetachBufferOf),
+        AWAKEN_SERVE_COUNTS(Session_detach_buffer, DetachBufferOf),
     };
 }
 

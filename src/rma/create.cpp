@@ -779,19 +779,15 @@ struct GetAttribute {
 
 Services window_agreement_services() {
     return {
-        AWAKEN_SERVE(Win_create, CreateWindow),
-        AWAKEN_SERVE(Win_create_c, CreateWindow),
-        AWAKEN_SERVE(Win_allocate, AllocateWindow),
-        AWAKEN_SERVE(Win_allocate_c, AllocateWindow),
-        AWAKEN_SERVE(Win_allocate_shared, AllocateSharedWindow),
-        AWAKEN_SERVE(Win_allocate_shared_c, AllocateSharedWindow),
+        AWAKEN_SERVE_COUNTS(Win_create, CreateWindow),
+        AWAKEN_SERVE_COUNTS(Win_allocate, AllocateWindow),
+        AWAKEN_SERVE_COUNTS(Win_allocate_shared, AllocateSharedWindow),
     };
 }
 
 Services window_services() {
     return {
-        AWAKEN_SERVE(Win_shared_query, QueryShared),
-        AWAKEN_SERVE(Win_shared_query_c, QueryShared),
+        AWAKEN_SERVE_COUNTS(Win_shared_query, QueryShared),
         AWAKEN_SERVE(Win_create_dynamic, CreateDynamicWindow),
         AWAKEN_SERVE(Win_attach, Attach),
         AWAKEN_SERVE(Win_detach, Detach),

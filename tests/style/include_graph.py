@@ -23,7 +23,7 @@ def folder_of(path: Path, source: Path = SOURCE) -> str:
 
 
 def read_order(text: str) -> list[str]:
-    """The folders in CONTRIBUTING.md, lowest first: the first column of the table whose head begins with `folder of src`."""
+    """The folders of src in CONTRIBUTING.md, lowest first: the first column of the table of them."""
     folders = []
     inside = False
     for line in text.splitlines():
@@ -58,13 +58,15 @@ def upward_includes(order: list[str], includes: dict[Path, list[Path]], source: 
         for other in others:
             lower, upper = folder_of(path, source), folder_of(other, source)
             if place[upper] > place[lower]:
-                found.append(f"{path.relative_to(source)} includes {other.relative_to(source)}: {upper} is above {lower}")
+                names = f"{path.relative_to(source)} includes {other.relative_to(source)}"
+                found.append(f"{names}: {upper} is above {lower}")
     return found
 
 
 def with_mpi(includes: dict[Path, list[Path]]) -> set[Path]:
-    """The files that are compiled once per MPI ABI: they include mpi.h, by themselves or through others, or are in an ABI's namespace."""
-    found = {path for path in includes if re.search(r"#\s*include <mpi\.h>|^namespace awaken::AWAKEN_ABI", path.read_text(), re.M)}
+    """The files that know an MPI: they include mpi.h, by themselves or through others, or are in an ABI's namespace."""
+    knows_mpi = re.compile(r"#\s*include <mpi\.h>|^namespace awaken::AWAKEN_ABI", re.MULTILINE)
+    found = {path for path in includes if knows_mpi.search(path.read_text())}
     size = -1
     while size != len(found):
         size = len(found)
