@@ -266,7 +266,16 @@ def run(
     the other.
     """
     with alone("ranks"):
-        return _run(command, environment, timeout, cwd, foreign_files)
+        return _run(command, with_figures(environment), timeout, cwd, foreign_files)
+
+
+def with_figures(environment: Mapping[str, str]) -> dict[str, str]:
+    """Puts the tuning figures, whose keys are "tune NAME" so that environments can be merged, into AWAKEN_TUNE."""
+    figures = {name.removeprefix("tune "): value for name, value in environment.items() if name.startswith("tune ")}
+    variables = {name: value for name, value in environment.items() if not name.startswith("tune ")}
+    if figures:
+        variables["AWAKEN_TUNE"] = ",".join(f"{name}={value}" for name, value in figures.items())
+    return variables
 
 
 def _run(

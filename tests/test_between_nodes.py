@@ -1,7 +1,7 @@
 """Messages between processes of different nodes: tests/ranks/between_nodes.cpp, many of them at once
 (tests/ranks/message_windows.cpp), and what MPI promises of all messages.
 
-One machine pretends to be two nodes (AWAKEN_PRETEND_NODES), and messages are cut into parts from a few KiB on, so that
+One machine pretends to be two nodes (AWAKEN_TEST_NODES), and messages are cut into parts from a few KiB on, so that
 the programs of tests/test_point_to_point_paths.py meet that too. A report says whether messages really were cut.
 """
 
@@ -20,9 +20,9 @@ import pytest
 
 CHUNK = 4096
 TWO_NODES: Mapping[str, str] = {
-    "AWAKEN_PRETEND_NODES": "2",
-    "AWAKEN_TUNE_NETWORK_BYTES": "2K",
-    "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": str(CHUNK),
+    "AWAKEN_TEST_NODES": "2",
+    "tune network_bytes": "2K",
+    "tune network_chunk_bytes": str(CHUNK),
 }
 
 # So little pinned memory that a few messages of message_windows.cpp fill it.
@@ -102,7 +102,7 @@ def check(
     report = folder / "report.json"
     environment = {**settings, "AWAKEN_REPORT": str(report)}
     if name == "completion":  # whose messages are larger: as many parts as elsewhere
-        environment["AWAKEN_TUNE_NETWORK_CHUNK_BYTES"] = str(4 * CHUNK)
+        environment["tune network_chunk_bytes"] = str(4 * CHUNK)
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
@@ -174,7 +174,7 @@ def test_a_complete_message_needs_no_more_of_its_sender(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     """The sender waits for a receiver that is only late, however late, and may then do without MPI."""
-    settings = {**TWO_NODES, "AWAKEN_TUNE_NETWORK_BYTES": "64K", "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": str(part)}
+    settings = {**TWO_NODES, "tune network_bytes": "64K", "tune network_chunk_bytes": str(part)}
     arguments = ("--mix=device", *cases, f"--chunk-bytes={part}")
     case: Case = (mpi, emulate, "message_windows", 2, arguments)
     calls = check(case, rank_program(mpi, "message_windows"), mpi_named(mpi), tmp_path, harness.HANG_S, settings)
@@ -316,7 +316,7 @@ def test_two_network_spaces(
     environment = {
         **harness.clean_environment(),
         **mpi.environment,
-        **{name: value for name, value in TWO_NODES.items() if name != "AWAKEN_PRETEND_NODES"},
+        **{name: value for name, value in TWO_NODES.items() if name != "AWAKEN_TEST_NODES"},
         "AWAKEN_EMULATE": "cuda:2",
         "AWAKEN_REPORT": str(report),
         "UCX_TLS": "tcp,self",  # or it finds out that the machine is one

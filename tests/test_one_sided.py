@@ -13,9 +13,9 @@ import test_point_to_point_paths as paths
 # kinds that it uses anyway.
 PATHS: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "direct": ({}, ()),
-    "nodes": ({"AWAKEN_PRETEND_NODES": "2"}, ("--shadows",)),
-    "ipc_open": ({"AWAKEN_EMULATE_FAULTS": "ipc-open"}, ("--shadows",)),
-    "ipc_export": ({"AWAKEN_EMULATE_FAULTS": "ipc-export"}, ("--shadows",)),
+    "nodes": ({"AWAKEN_TEST_NODES": "2"}, ("--shadows",)),
+    "ipc_open": ({"AWAKEN_TEST_FAULTS": "ipc-open"}, ("--shadows",)),
+    "ipc_export": ({"AWAKEN_TEST_FAULTS": "ipc-export"}, ("--shadows",)),
     "ring": ({"AWAKEN_PATH": "ring"}, ("--shadows",)),
     "staged": ({"AWAKEN_PATH": "staged"}, ("--strangers",)),
 }
@@ -96,7 +96,7 @@ def test_the_report_says_why_a_window_is_served_through_host_memory(
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
     command = [rank_program("mpich", "one_sided"), "--gpu=cuda", "--shadows", "--mix=device", "--filter=put_and_get_f"]
-    environment = {"AWAKEN_PRETEND_NODES": "2", "AWAKEN_REPORT": "1"}
+    environment = {"AWAKEN_TEST_NODES": "2", "AWAKEN_REPORT": "1"}
     result = harness.run_ranks(
         mpi_named("mpich"), 2, command, emulate="cuda:2", environment=environment, timeout=harness.HANG_S
     )

@@ -18,7 +18,7 @@ import test_ranks
 PATHS: dict[str, Mapping[str, str]] = {
     "auto": {},
     "staged": {"AWAKEN_PATH": "staged"},
-    "no_ipc": {"AWAKEN_EMULATE_FAULTS": "ipc-open"},
+    "no_ipc": {"AWAKEN_TEST_FAULTS": "ipc-open"},
 }
 # Small, so that memory which is not given back is missed soon.
 CARD_MIB = 64
@@ -158,7 +158,7 @@ def test_host_memory_is_fetched_into_device_memory(
     """Messages of any size are offered to receivers in device memory, and come as MPI promises."""
     mpi, emulate, name, settings, mix, paths = case
     report = tmp_path / "report.json"
-    environment = {"AWAKEN_TUNE_HOST_OFFER_BYTES": "1", "AWAKEN_REPORT": str(report), **settings}
+    environment = {"tune host_offer_bytes": "1", "AWAKEN_REPORT": str(report), **settings}
     command: list[str | Path] = [rank_program(mpi, name), gpu_option(emulate), f"--mix={mix}"]
     result = harness.run_ranks(
         mpi_named(mpi), 2, command, emulate=emulate, environment=environment, timeout=harness.HANG_S
@@ -253,7 +253,7 @@ def test_death_ends_the_job(
 
 # In the midst of a transfer, which the emulated driver lets a program find (awaken_emulator_interrupt_copy), by path.
 # A ring that holds less than the message.
-SHORT_RING = {"AWAKEN_PATH": "ring", "AWAKEN_TUNE_RING_CHUNKS": "2"}
+SHORT_RING = {"AWAKEN_PATH": "ring", "tune ring_chunks": "2"}
 DEATHS_IN_TRANSFER = {"auto": ("fetching", "fetched"), "ring": ("fetching", "fetched", "writing")}
 
 

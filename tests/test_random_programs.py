@@ -33,17 +33,17 @@ LONG: tuple[Batch, ...] = tuple(
 
 # Ways that messages do not take by themselves here, each forced for some programs.
 SETTINGS: dict[str, dict[str, str]] = {
-    "ring": {"AWAKEN_PATH": "ring", "AWAKEN_TUNE_SMALL_BYTES": "64", "AWAKEN_TUNE_RING_CHUNK_BYTES": "4K"},
+    "ring": {"AWAKEN_PATH": "ring", "tune small_bytes": "64", "tune ring_chunk_bytes": "4K"},
     "staged": {"AWAKEN_PATH": "staged"},
-    "no_ipc": {"AWAKEN_EMULATE_FAULTS": "ipc-open"},
-    "copied": {"AWAKEN_TUNE_SMALL_WATCH_US": "0", "AWAKEN_TUNE_SMALL_WAIT_US": "0", "AWAKEN_TUNE_LARGE_WATCH_US": "0"},
+    "no_ipc": {"AWAKEN_TEST_FAULTS": "ipc-open"},
+    "copied": {"tune small_watch_us": "0", "tune small_wait_us": "0", "tune large_watch_us": "0"},
     "nodes": {
-        "AWAKEN_PRETEND_NODES": "2",
-        "AWAKEN_TUNE_NETWORK_BYTES": "64",
-        "AWAKEN_TUNE_NETWORK_CHUNK_BYTES": "4K",
+        "AWAKEN_TEST_NODES": "2",
+        "tune network_bytes": "64",
+        "tune network_chunk_bytes": "4K",
     },
-    "kernel": {"AWAKEN_COPY": "kernel"},
-    "in_bursts": {"AWAKEN_TUNE_SEND_BURST_US": "1000"},
+    "kernel": {"AWAKEN_TEST_COPY": "kernel"},
+    "in_bursts": {"tune send_burst_us": "1000"},
 }
 
 

@@ -86,7 +86,7 @@ void read_faults(Configuration& configuration) {
         "pinned-oom, "
         "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-silent=RANK, "
         "ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
-    const std::string_view text = variable("AWAKEN_EMULATE_FAULTS");
+    const std::string_view text = variable("AWAKEN_TEST_FAULTS");
     if (text.empty()) return;
     Faults& faults = configuration.faults;
     for (const std::string_view part : split(text)) {
@@ -133,7 +133,7 @@ void read_faults(Configuration& configuration) {
         } else if (plain && name == "pageable-memory") {
             faults.pageable_memory = true;
         } else {
-            configuration.problem = complain("AWAKEN_EMULATE_FAULTS", text, kExpected);
+            configuration.problem = complain("AWAKEN_TEST_FAULTS", text, kExpected);
             return;
         }
     }
@@ -220,19 +220,19 @@ Configuration read_configuration() {
             configuration.problem = complain("AWAKEN_EMULATE_MEMORY", text, "bytes from 2M to 1T, such as 512M or 16G");
         }
     }
-    if (const std::string_view text = variable("AWAKEN_EMULATE_DELAY_US"); !text.empty()) {
+    if (const std::string_view text = variable("AWAKEN_TEST_DELAY_US"); !text.empty()) {
         const auto microseconds = parse_number<std::uint32_t>(text);
         if (microseconds && *microseconds <= 60'000'000) {
             configuration.delay = std::chrono::microseconds(*microseconds);
         } else {
             configuration.problem =
-                complain("AWAKEN_EMULATE_DELAY_US", text, "a number of microseconds from 0 to 60000000");
+                complain("AWAKEN_TEST_DELAY_US", text, "a number of microseconds from 0 to 60000000");
         }
     }
-    if (const std::string_view text = variable("AWAKEN_EMULATE_BUSY"); text == "error") {
+    if (const std::string_view text = variable("AWAKEN_TEST_BUSY"); text == "error") {
         configuration.busy_calls = BusyCalls::error;
     } else if (!text.empty() && text != "wait") {
-        configuration.problem = complain("AWAKEN_EMULATE_BUSY", text, "wait or error");
+        configuration.problem = complain("AWAKEN_TEST_BUSY", text, "wait or error");
     }
     read_faults(configuration);
     read_links(configuration);

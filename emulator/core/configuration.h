@@ -1,9 +1,9 @@
 // What the environment asks the emulated driver to be. Read once, at the first call into any of its libraries.
 //
 //   AWAKEN_EMULATE            cuda:N | hip:N | hip5:N | hip6:N | hip7:N   which driver, how many devices (1..16,
-//   default 2) AWAKEN_EMULATE_MEMORY     bytes of each device, with K, M, G or T (default 4G) AWAKEN_EMULATE_DELAY_US
-//   microseconds by which operations are late that real runtimes return early from (default 200) AWAKEN_EMULATE_BUSY
-//   wait | error   what becomes of a call that waits for all work, see BusyCalls (default wait) AWAKEN_EMULATE_FAULTS
+//   default 2) AWAKEN_EMULATE_MEMORY     bytes of each device, with K, M, G or T (default 4G) AWAKEN_TEST_DELAY_US
+//   microseconds by which operations are late that real runtimes return early from (default 200) AWAKEN_TEST_BUSY
+//   wait | error   what becomes of a call that waits for all work, see BusyCalls (default wait) AWAKEN_TEST_FAULTS
 //   comma-separated faults, see Faults CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES   as for the
 //   real drivers
 #pragma once
@@ -19,7 +19,7 @@ namespace awaken::emulator {
 
 enum class Vendor : std::uint8_t { none, cuda, hip };
 
-/// Injected faults, by their names in AWAKEN_EMULATE_FAULTS.
+/// Injected faults, by their names in AWAKEN_TEST_FAULTS.
 struct Faults {
     bool ipc_export = false;     ///< ipc-export: exporting an IPC handle fails
     bool ipc_open = false;       ///< ipc-open: opening one fails to map

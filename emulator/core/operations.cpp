@@ -106,7 +106,7 @@ Error refuse_to_wait(const char* const call) {
     if (told->insert(call).second) {
         std::fprintf(stderr,
                      "awaken emulator: %s was called while there was unfinished work that it waits for, and "
-                     "AWAKEN_EMULATE_BUSY=error makes that an error; call it when the streams are done\n",
+                     "AWAKEN_TEST_BUSY=error makes that an error; call it when the streams are done\n",
                      call);
     }
     return Error::not_ready;

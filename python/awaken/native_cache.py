@@ -40,7 +40,7 @@ GPU_SWITCHES = (
     "OMPI_MCA_accelerator",
     "OMPI_MCA_opal_cuda_support",
     "UCX_TLS",
-    "AWAKEN_EMULATE_FAULTS",
+    "AWAKEN_TEST_FAULTS",
 )
 
 

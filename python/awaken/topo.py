@@ -252,7 +252,7 @@ def measure_between_nodes(
     answer: Report = {"pretended": not real, "why_not": None, "points": [], "limit_GBps": None}
     if not real and not options.pretend_nodes:
         return {**answer, "why_not": "there is one node (--pretend-nodes shows the path between nodes on one)"}
-    environment = {} if real else {"AWAKEN_PRETEND_NODES": "2"}
+    environment = {} if real else {"AWAKEN_TEST_NODES": "2"}
     words = [
         *launcher.command(2, one_per_node=real),
         *("env", *(f"{name}={value}" for name, value in environment.items()), str(required_program("awaken"))),

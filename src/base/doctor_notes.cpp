@@ -37,7 +37,7 @@ constexpr std::array kSwitches = {
     "OMPI_MCA_accelerator",
     "OMPI_MCA_opal_cuda_support",
     "UCX_TLS",
-    "AWAKEN_EMULATE_FAULTS",  // of the emulated driver, which can let the host touch device memory
+    "AWAKEN_TEST_FAULTS",  // of the emulated driver, which can let the host touch device memory
 };
 
 /// Value of a variable; null when it is not set.

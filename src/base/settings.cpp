@@ -118,16 +118,40 @@ int parse_nodes(const std::string& name, const std::string& value) {
     return nodes;
 }
 
+/// What an earlier release called `name`, in today's words; empty for any other name.
+std::string name_now(const std::string& name) {
+    struct Renamed {
+        std::string_view before;
+        const char* now;
+    };
+    static constexpr Renamed kRenamed[] = {
+        {"AWAKEN_PRETEND_NODES", "AWAKEN_TEST_NODES"}, {"AWAKEN_COPY", "AWAKEN_TEST_COPY"},
+        {"AWAKEN_CPU_COPY", "AWAKEN_TEST_CPU_COPY"},   {"AWAKEN_EMULATE_DELAY_US", "AWAKEN_TEST_DELAY_US"},
+        {"AWAKEN_EMULATE_BUSY", "AWAKEN_TEST_BUSY"},   {"AWAKEN_EMULATE_FAULTS", "AWAKEN_TEST_FAULTS"},
+    };
+    for (const Renamed& renamed : kRenamed) {
+        if (name == renamed.before) return renamed.now;
+    }
+    // There was one variable for each figure of the tuning.
+    constexpr std::string_view kFigure = "AWAKEN_TUNE_";
+    if (name.starts_with(kFigure) && name.size() > kFigure.size()) {
+        return "AWAKEN_TUNE=\"" + lower(std::string_view(name).substr(kFigure.size())) + "=...\"";
+    }
+    return {};
+}
+
 /// The known name that `name` most likely stands for; empty when none is near.
 std::string nearest_name(const std::string& name) {
     constexpr std::size_t kFarthest = 4;
     std::string nearest;
     std::size_t distance = kFarthest + 1;
-    for (const SettingDescription& known : Settings::descriptions()) {
-        const std::size_t candidate = edit_distance(name, known.name);
-        if (candidate < distance) {
-            distance = candidate;
-            nearest = known.name;
+    for (const auto* const table : {&Settings::descriptions(), &Settings::test_switches()}) {
+        for (const SettingDescription& known : *table) {
+            const std::size_t candidate = edit_distance(name, known.name);
+            if (candidate < distance) {
+                distance = candidate;
+                nearest = known.name;
+            }
         }
     }
     return nearest;
@@ -195,37 +219,46 @@ const std::vector<SettingDescription>& Settings::descriptions() {
         {"AWAKEN_PATH", "auto | direct | ring | staged", "auto",
          "how messages between GPUs of one node travel: direct does not use the shared ring, ring never maps another "
          "process's memory, staged does neither"},
-        {"AWAKEN_COPY", "auto | engine | kernel", "auto",
-         "what copies between GPUs: the copy engines, a kernel, or whichever was measured to be faster at that size"},
         {"AWAKEN_DEFAULT_STREAM", "wait | trust", "wait",
          "whether MPI calls wait for kernels in the default stream of a buffer's GPU; trust, for programs that "
          "synchronise before they call MPI, makes small messages faster"},
-        {"AWAKEN_CPU_COPY", "1 | 0", "1", "0 keeps the CPU from copying small messages where it reaches device memory"},
         {"AWAKEN_NODES", "1 | 0", "1",
          "0 stages messages between nodes instead of pipelining them; needed when some ranks run without Awaken"},
-        {"AWAKEN_PRETEND_NODES", "number", "1",
-         "the ranks of a node behave as if they were on so many nodes; for tests and comparisons"},
         {"AWAKEN_COLLECTIVES", "rows", "",
          "which algorithm does which collective, before what is built in: \"allreduce ranks=4- bytes=64M- : ccl; "
          "...\"; has no part with AWAKEN_PATH=ring, which stages all"},
         {"AWAKEN_NATIVE_GPU", "auto | yes | no", "auto", "whether the MPI underneath takes device pointers by itself"},
         {"AWAKEN_TUNING", "path", "",
          "the tuning file to read, instead of awaken/tuning.conf in $XDG_CONFIG_HOME or ~/.config; see awaken tune"},
+        {"AWAKEN_TUNE", "name=value,...", "",
+         "figures of the tuning, such as ring_chunks=16,rings=8; they win over the tuning file"},
         {"AWAKEN_CCL", "path", "", "the NCCL or RCCL library to use, instead of the one that is found"},
         {"AWAKEN_LIBRARY", "path", "", "the Awaken library that awaken exec preloads, instead of the installed one"},
         {"AWAKEN_EMULATE", "cuda:N | hip:N | hip5:N | hip6:N | hip7:N", "",
          "awaken exec gives the program an emulated GPU driver with N devices; hip5 to hip7 as that version of ROCm "
          "only"},
         {"AWAKEN_EMULATE_MEMORY", "bytes, with K, M, G or T", "4G", "emulated driver: memory of each device"},
-        {"AWAKEN_EMULATE_FAULTS", "comma-separated faults", "",
-         "emulated driver: failures to inject, such as ipc-open or no-peer"},
-        {"AWAKEN_EMULATE_DELAY_US", "microseconds", "200",
-         "emulated driver: how late operations are that the real runtimes return early from"},
-        {"AWAKEN_EMULATE_BUSY", "wait | error", "wait",
-         "emulated driver: what becomes of calls that wait for all work of a GPU, such as cudaFree, while there is "
-         "some"},
         {"AWAKEN_EMULATE_LINKS", "pcie | nvlink:N | nvswitch:N | xgmi:N", "nvswitch:18 or xgmi:4",
          "emulated driver: how its GPUs are connected, as management libraries tell it"},
+    };
+    return *table;
+}
+
+const std::vector<SettingDescription>& Settings::test_switches() {
+    static const auto* const table = new std::vector<SettingDescription>{
+        {"AWAKEN_TEST_COPY", "auto | engine | kernel", "auto",
+         "what copies between GPUs: the copy engines, a kernel, or whichever was measured to be faster at that size"},
+        {"AWAKEN_TEST_CPU_COPY", "1 | 0", "1",
+         "0 keeps the CPU from copying small messages where it reaches device memory"},
+        {"AWAKEN_TEST_NODES", "number", "1",
+         "the ranks of a node behave as if they were on so many nodes; for tests and comparisons"},
+        {"AWAKEN_TEST_FAULTS", "comma-separated faults", "",
+         "emulated driver: failures to inject, such as ipc-open or no-peer"},
+        {"AWAKEN_TEST_DELAY_US", "microseconds", "200",
+         "emulated driver: how late operations are that the real runtimes return early from"},
+        {"AWAKEN_TEST_BUSY", "wait | error", "wait",
+         "emulated driver: what becomes of calls that wait for all work of a GPU, such as cudaFree, while there is "
+         "some"},
     };
     return *table;
 }
@@ -242,11 +275,14 @@ Settings Settings::from_environment(char** environment) {
         // Names such as AWAKENING belong to somebody else.
         if (name.size() > kPrefix.size() && name[kPrefix.size()] != '_') continue;
 
-        if (name.size() > kTuningPrefix.size() && name.starts_with(kTuningPrefix)) continue;
-        const auto& known = descriptions();
-        const bool is_known = std::any_of(known.begin(), known.end(),
-                                          [&name](const SettingDescription& setting) { return name == setting.name; });
-        if (!is_known) {
+        const auto is_in = [&name](const std::vector<SettingDescription>& known) {
+            return std::any_of(known.begin(), known.end(),
+                               [&name](const SettingDescription& setting) { return name == setting.name; });
+        };
+        if (!is_in(descriptions()) && !is_in(test_switches())) {
+            if (const std::string now = name_now(name); !now.empty()) {
+                throw Error(name + " has another name now", "use " + now);
+            }
             const std::string nearest = nearest_name(name);
             throw Error(name + " is not a setting of Awaken",
                         nearest.empty() ? "unset it; awaken exec --settings lists all settings"
@@ -277,15 +313,15 @@ Settings Settings::from_environment(char** environment) {
             settings.job = value;
         } else if (name == "AWAKEN_PATH") {
             settings.path = parse_path(name, value);
-        } else if (name == "AWAKEN_COPY") {
+        } else if (name == "AWAKEN_TEST_COPY") {
             settings.copy = parse_copy(name, value);
         } else if (name == "AWAKEN_DEFAULT_STREAM") {
             settings.default_stream = parse_default_stream(name, value);
-        } else if (name == "AWAKEN_CPU_COPY") {
+        } else if (name == "AWAKEN_TEST_CPU_COPY") {
             settings.cpu_copy = parse_switch(name, value);
         } else if (name == "AWAKEN_NODES") {
             settings.nodes = parse_switch(name, value);
-        } else if (name == "AWAKEN_PRETEND_NODES") {
+        } else if (name == "AWAKEN_TEST_NODES") {
             settings.pretended_nodes = parse_nodes(name, value);
         } else if (name == "AWAKEN_COLLECTIVES") {
             settings.collectives = value;

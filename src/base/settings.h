@@ -47,9 +47,6 @@ enum class DefaultStream : std::uint8_t {
     trust  ///< the program synchronises before it calls MPI, and nothing is asked
 };
 
-/// How the names of the variables begin that set one figure of transfer::Tuning.
-inline constexpr std::string_view kTuningPrefix = "AWAKEN_TUNE_";
-
 struct Settings {
     bool enabled = true;                                    ///< AWAKEN: off makes the layer pass everything through
     gpu::Choice gpu = gpu::Choice::automatic;               ///< AWAKEN_GPU
@@ -61,11 +58,11 @@ struct Settings {
     std::size_t trace_limit_bytes = std::size_t{64} << 20;  ///< AWAKEN_TRACE_LIMIT, per rank; K, M, G suffixes
     std::string mpi_library;  ///< AWAKEN_MPI: the libmpi to use when the program opened none
     std::string job;          ///< AWAKEN_JOB: the job's name where no launcher tells; empty: ask the launcher
-    int pretended_nodes = 1;  ///< AWAKEN_PRETEND_NODES: the ranks of one node behave as if they were on this many
+    int pretended_nodes = 1;  ///< AWAKEN_TEST_NODES: the ranks of one node behave as if they were on this many
     NodePath path = NodePath::automatic;                 ///< AWAKEN_PATH
-    CopyEngine copy = CopyEngine::automatic;             ///< AWAKEN_COPY
+    CopyEngine copy = CopyEngine::automatic;             ///< AWAKEN_TEST_COPY
     DefaultStream default_stream = DefaultStream::wait;  ///< AWAKEN_DEFAULT_STREAM
-    bool cpu_copy = true;                                ///< AWAKEN_CPU_COPY: the CPU may copy small messages by itself
+    bool cpu_copy = true;                                ///< AWAKEN_TEST_CPU_COPY: the CPU may copy small messages by itself
     bool nodes = true;                                   ///< AWAKEN_NODES: pipelined messages between nodes
     NativeGpu native_gpu = NativeGpu::automatic;         ///< AWAKEN_NATIVE_GPU
     std::string collectives;                             ///< AWAKEN_COLLECTIVES, as it is: see coll::Selection
@@ -77,6 +74,8 @@ struct Settings {
     static Settings from_environment(char** environment);
     /// All known variables, in the order of the documentation.
     static const std::vector<SettingDescription>& descriptions();
+    /// The same of the switches that tests and comparisons need, and no user: AWAKEN_TEST_...
+    static const std::vector<SettingDescription>& test_switches();
 };
 
 /// "64M" -> 67108864. Throws Error (naming `what`) on anything else than digits with an optional K, M or G.

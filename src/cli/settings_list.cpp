@@ -21,8 +21,9 @@
 namespace awaken::cli {
 namespace {
 
-/// What the tuning file says of each figure, by the name of its variable: lines to print.
+/// What the tuning file says of each figure, by its name: lines to print.
 using Lines = std::map<std::string, std::vector<std::string>>;
+using Values = std::map<std::string, std::string>;
 
 /// Of a file that is damaged or cannot be read, what comes before the damage: print_settings() names that at the end.
 Lines lines_of_tuning_file() {
@@ -40,8 +41,8 @@ Lines lines_of_tuning_file() {
                 model = parsed.name;
             } else if (const auto* const figure = transfer::find_figure(parsed.name);
                        parsed.kind == Kind::assignment && figure != nullptr) {
-                lines[figure->variable()].push_back(std::string(parsed.value) + "  (" + file +
-                                                    (model.empty() ? "" : ", " + model) + ")");
+                lines[figure->name].push_back(std::string(parsed.value) + "  (" + file +
+                                              (model.empty() ? "" : ", " + model) + ")");
             }
         }
     } catch (const Error&) {
@@ -50,7 +51,7 @@ Lines lines_of_tuning_file() {
     return lines;
 }
 
-void print(const std::vector<SettingDescription>& settings, const Lines& in_file) {
+void print(const std::vector<SettingDescription>& settings, const Values& values, const Lines& in_file) {
     for (const SettingDescription& setting : settings) {
         std::printf("%s = %s\n    %s\n", setting.name, setting.values, setting.meaning);
         if (*setting.default_value != '\0') {
@@ -61,11 +62,36 @@ void print(const std::vector<SettingDescription>& settings, const Lines& in_file
                 std::printf("    in file: %s\n", line.c_str());
             }
         }
-        // Set but empty counts as not set.
-        if (const char* value = std::getenv(setting.name); value != nullptr && *value != '\0') {
-            std::printf("    set to:  %s\n", value);
+        if (const auto found = values.find(setting.name); found != values.end()) {
+            std::printf("    set to:  %s\n", found->second.c_str());
         }
     }
+}
+
+/// What the environment says of each setting. Set but empty counts as not set.
+Values values_of(const std::vector<SettingDescription>& settings) {
+    Values values;
+    for (const SettingDescription& setting : settings) {
+        if (const char* const value = std::getenv(setting.name); value != nullptr && *value != '\0') {
+            values[setting.name] = value;
+        }
+    }
+    return values;
+}
+
+/// What AWAKEN_TUNE says of each figure; of a text that is not understood nothing: print_settings() names it at the
+/// end.
+Values values_of_figures() {
+    Values values;
+    const char* const text = std::getenv("AWAKEN_TUNE");
+    try {
+        for (const auto& [name, value] : transfer::figures_in(text != nullptr ? text : "", "AWAKEN_TUNE")) {
+            values[std::string(name)] = value;
+        }
+    } catch (const Error&) {
+        return {};
+    }
+    return values;
 }
 
 }  // namespace
@@ -95,8 +121,15 @@ void check_mpi_library(const Settings& settings) {
 }
 
 void print_settings() {
-    print(Settings::descriptions(), {});
-    print(transfer::Tuning::descriptions(), lines_of_tuning_file());
+    print(Settings::descriptions(), values_of(Settings::descriptions()), {});
+    std::printf("\nFigures of the tuning, for AWAKEN_TUNE and the tuning file:\n\n");
+    print(transfer::Tuning::descriptions(), values_of_figures(), lines_of_tuning_file());
+    if (const Values for_tests = values_of(Settings::test_switches()); !for_tests.empty()) {
+        std::printf("\nSwitches for tests that are set:\n\n");
+        for (const auto& [name, value] : for_tests) {
+            std::printf("%s = %s\n", name.c_str(), value.c_str());
+        }
+    }
     std::fflush(stdout);
     check_mpi_library(checked_settings());
 }

@@ -146,8 +146,8 @@ InChunks::Way InChunks::agreed(const Means& means) {
     own |= is_host(_from) || is_host(_to) ? kHasHostMemory : 0U;
     const coll::Algorithm otherwise =
         means.kind ? table.choose(occasion(means), coll::Algorithm::ccl) : coll::Algorithm::staged;
-    own |= means.levels && otherwise == coll::Algorithm::levels ? 0U : kNoLevels;
-    own |= means.messages && otherwise == coll::Algorithm::messages ? 0U : kNoMessages;
+    own |= means.levels && otherwise == coll::Algorithm::hierarchical ? 0U : kNoLevels;
+    own |= means.messages && otherwise == coll::Algorithm::point_to_point ? 0U : kNoMessages;
     own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
     own |= algorithm == coll::Algorithm::ccl && begin_library(means) ? 0U : kNoLibrary;
     std::uint32_t all = kCannot;

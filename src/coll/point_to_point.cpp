@@ -166,7 +166,7 @@ bool AsMessages::agreed() {
     const coll::Algorithm otherwise = table.choose(occasion, coll::Algorithm::ccl);
     const bool willing =
         owner.node_peers.copies() != nullptr &&
-        (_votes->nodes > 1 ? otherwise == coll::Algorithm::messages : otherwise != coll::Algorithm::staged);
+        (_votes->nodes > 1 ? otherwise == coll::Algorithm::point_to_point : otherwise != coll::Algorithm::staged);
     const bool on_device = is_device_memory(_sent) || is_device_memory(_received);
     const bool by_library = table.choose(occasion) == coll::Algorithm::ccl && begin_library();
     std::uint32_t own = 0;

@@ -583,7 +583,7 @@ struct CpuWindow::State {
 
 CpuWindow::CpuWindow(gpu::Runtime& runtime, const bool allowed) : _state(std::make_unique<State>(runtime)) {
     if (!allowed) {
-        _state->turn_off("off, as AWAKEN_CPU_COPY asks");
+        _state->turn_off("off, as AWAKEN_TEST_CPU_COPY asks");
         return;
     }
     std::vector<bool> visible = visible_devices(runtime);

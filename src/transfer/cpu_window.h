@@ -13,7 +13,7 @@ namespace awaken::transfer {
 /// Probed when made: off, with a reason, where neither is there or a checked copy did not come out right.
 class CpuWindow {
   public:
-    /// `allowed` false: off, for AWAKEN_CPU_COPY=0.
+    /// `allowed` false: off, for AWAKEN_TEST_CPU_COPY=0.
     CpuWindow(gpu::Runtime& runtime, bool allowed);
     ~CpuWindow();
     CpuWindow(const CpuWindow&) = delete;

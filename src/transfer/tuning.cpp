@@ -1,4 +1,4 @@
-// Reading of figures, in the order of precedence: what is built in, the tuning file, variables.
+// Reading of figures, in the order of precedence: what is built in, the tuning file, the variable.
 #include "transfer/tuning.h"
 
 #include <algorithm>
@@ -283,25 +283,19 @@ void apply_text(Tuning& tuning, const std::string& model, const std::string_view
     }
 }
 
-void apply_variables(Tuning& tuning, char** const environment) {
-    for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
-        const std::string_view text = *entry;
-        const std::size_t equals = text.find('=');
-        if (!text.starts_with(kTuningPrefix) || equals == std::string_view::npos) {
-            continue;
-        }
-        const std::string variable(text.substr(0, equals));
-        std::string name = variable.substr(kTuningPrefix.size());
-        std::transform(name.begin(), name.end(), name.begin(),
-                       [](const unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+/// AWAKEN_TUNE="name=value,name=value".
+void apply_variable(Tuning& tuning, char** const environment) {
+    constexpr std::string_view kVariable = "AWAKEN_TUNE";
+    std::map<std::string_view, std::string> seen;
+    for (const auto& [name, value] : figures_in(variable_in(environment, kVariable), std::string(kVariable))) {
         const TuningFigure* const figure = find_figure(name);
-        // The comparison of the whole name refuses AWAKEN_TUNE_Rings, which no list of settings shows.
-        if (figure == nullptr || figure->variable() != variable) {
-            throw unknown_figure(variable + " is not a setting of Awaken", name);
+        if (figure == nullptr) {
+            throw unknown_figure(std::string(kVariable) + ": there is no figure " + excerpt(name), name);
         }
-        if (const std::string value(text.substr(equals + 1)); !value.empty()) {
-            figure->set(tuning, value, variable);
+        if (!seen.emplace(figure->name, value).second) {
+            throw Error(std::string(kVariable) + ": " + figure->name + " is set twice", "remove one of the two");
         }
+        figure->set(tuning, std::string(value), std::string(kVariable) + ": " + figure->name);
     }
 }
 
@@ -327,11 +321,23 @@ std::string read_file(const std::string& file, const bool may_be_absent) {
 
 }  // namespace
 
-std::string TuningFigure::variable() const {
-    std::string text(kTuningPrefix);
-    for (const char* letter = name; *letter != '\0'; ++letter)
-        text += static_cast<char>(std::toupper(static_cast<unsigned char>(*letter)));
-    return text;
+std::vector<std::pair<std::string_view, std::string_view>> figures_in(std::string_view text, const std::string& where) {
+    std::vector<std::pair<std::string_view, std::string_view>> figures;
+    for (bool more = !trimmed(text).empty(); more;) {
+        const std::size_t comma = text.find(',');
+        const std::string_view word = trimmed(text.substr(0, comma));
+        const std::size_t equals = word.find('=');
+        const std::string_view name = trimmed(word.substr(0, equals));
+        const std::string_view value = equals == std::string_view::npos ? "" : trimmed(word.substr(equals + 1));
+        if (name.empty() || value.empty()) {
+            throw Error(where + ": " + excerpt(word) + " is not understood",
+                        "write NAME=VALUE, separated by commas, such as ring_chunks=16,rings=8");
+        }
+        figures.emplace_back(name, value);
+        more = comma != std::string_view::npos;
+        text.remove_prefix(more ? comma + 1 : text.size());
+    }
+    return figures;
 }
 
 std::string TuningFigure::text(const Tuning& tuning) const {
@@ -403,7 +409,7 @@ Tuning Tuning::from_text(const std::string& gpu_model, const std::string& link, 
     Tuning tuning;
     apply_measured(tuning, kMeasured, gpu_model, link);
     apply_text(tuning, gpu_model, text, name);
-    apply_variables(tuning, environment);
+    apply_variable(tuning, environment);
     return checked(tuning);
 }
 
@@ -434,9 +440,9 @@ const std::vector<SettingDescription>& Tuning::descriptions() {
     // Leaked, so that they can be read while static objects are destroyed.
     static const auto* const table = [] {
         static const auto* const texts = [] {
-            auto* const all = new std::vector<std::pair<std::string, std::string>>;
+            auto* const all = new std::vector<std::string>;
             for (const TuningFigure& figure : kFigures)
-                all->emplace_back(figure.variable(), figure.text(Tuning{}));
+                all->push_back(figure.text(Tuning{}));
             return all;
         }();
         auto* const result = new std::vector<SettingDescription>;
@@ -445,7 +451,7 @@ const std::vector<SettingDescription>& Tuning::descriptions() {
             const char* const values = figure.unit == Unit::bytes   ? "bytes, with K, M or G"
                                        : figure.unit == Unit::count ? "number"
                                                                     : "microseconds";
-            result->push_back({(*texts)[i].first.c_str(), values, (*texts)[i].second.c_str(), figure.meaning});
+            result->push_back({figure.name, values, (*texts)[i].c_str(), figure.meaning});
         }
         return result;
     }();

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -72,7 +73,7 @@ struct Tuning {
     bool operator==(const Tuning&) const = default;
 
     /// The figures for a GPU of that model ("NVIDIA H200") and for its link to its peers ("NVLink"; empty when it is
-    /// not known): what is built in, then what the file says, then what AWAKEN_TUNE_* variables say.
+    /// not known): what is built in, then what the file says, then what AWAKEN_TUNE says.
     ///
     /// @param file  AWAKEN_TUNING; must then exist. Empty: default_file(environment), if there is one that can be
     /// opened. Throws Error naming the file and the line, or the variable, of whatever is not understood or out of
@@ -87,7 +88,7 @@ struct Tuning {
     /// awaken/tuning.conf in $XDG_CONFIG_HOME (where that is an absolute path) or ~/.config; empty when neither is set.
     [[nodiscard]] static std::string default_file(char** environment);
 
-    /// The variables that set one figure each, in the form of the other settings.
+    /// The figures in the form of the settings.
     static const std::vector<SettingDescription>& descriptions();
     static std::span<const TuningFigure> figures() noexcept;
 };
@@ -101,7 +102,7 @@ struct TuningFigure {
     };
     using Member = std::variant<std::size_t Tuning::*, std::chrono::nanoseconds Tuning::*>;
 
-    const char* name;  ///< "small_watch_us"; the variable is AWAKEN_TUNE_SMALL_WATCH_US
+    const char* name;  ///< "small_watch_us"
     Unit unit;
     std::uint64_t least;  ///< allowed, in bytes, as a count or in nanoseconds
     std::uint64_t most;
@@ -109,12 +110,15 @@ struct TuningFigure {
     const char* meaning;
     const char* evidence;  ///< what set the default; "not measured" where nothing did
 
-    [[nodiscard]] std::string variable() const;
     /// The figure's value in `tuning`, in the form in which it is read: "64K", "8", "2.5".
     [[nodiscard]] std::string text(const Tuning& tuning) const;
-    /// Sets it. Throws Error that begins with `what` ("AWAKEN_TUNE_RINGS=x").
+    /// Sets it. Throws Error that begins with `what` ("AWAKEN_TUNE: rings").
     void set(Tuning& tuning, const std::string& value, const std::string& what) const;
 };
+
+/// Takes apart what AWAKEN_TUNE says: names and values. Throws Error that begins with `where`.
+[[nodiscard]] std::vector<std::pair<std::string_view, std::string_view>> figures_in(std::string_view text,
+                                                                                    const std::string& where);
 
 /// The figure of that name ("rings"); null when there is none.
 [[nodiscard]] const TuningFigure* find_figure(std::string_view name) noexcept;

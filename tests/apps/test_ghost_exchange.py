@@ -76,7 +76,7 @@ def run(abi: str, gpus: str | None, *words: str, ranks: int = 2, **variables: st
     before: list[str | Path] = []
     if gpus is not None:
         before = [AWAKEN_OF_BUILD, "exec", "--"]
-        variables = {"AWAKEN_EMULATE": gpus, "AWAKEN_EMULATE_FAULTS": "pageable-memory", **variables}
+        variables = {"AWAKEN_EMULATE": gpus, "AWAKEN_TEST_FAULTS": "pageable-memory", **variables}
     return mpiexec(abi, PROGRAM, *words, ranks=ranks, before=before, **variables)
 
 
@@ -480,8 +480,8 @@ def test_it_ends_alike_under_each_mpi(abi: str) -> None:
 @pytest.mark.parametrize(
     ("gpus", "words", "variables", "complaint"),
     [
-        ("cuda:2", "--memory system", {"AWAKEN_EMULATE_FAULTS": ""}, "(pageableMemoryAccess is 0)"),
-        ("hip:2", "--memory system", {"AWAKEN_EMULATE_FAULTS": ""}, "HSA_XNACK=1"),
+        ("cuda:2", "--memory system", {"AWAKEN_TEST_FAULTS": ""}, "(pageableMemoryAccess is 0)"),
+        ("hip:2", "--memory system", {"AWAKEN_TEST_FAULTS": ""}, "HSA_XNACK=1"),
         ("cuda:1", "--exchange ccl", {}, "each rank needs a GPU of its own"),
         ("cuda:2", "-i 1000 -j 1000", {"AWAKEN_EMULATE_MEMORY": "4M"}, "no memory for two arrays of "),
         ("hip:2", "-i 1000 -j 1000 --memory staged", {"AWAKEN_EMULATE_MEMORY": "4M"}, "use a smaller field or more "),

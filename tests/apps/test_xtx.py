@@ -184,7 +184,7 @@ def test_constant_input_is_exact_beyond_one_slice() -> None:
 
 
 def test_a_failing_product_ends_the_job() -> None:
-    result = on_gpus("mpich", "cuda:2", *sizes(100, 20, 5), ranks=2, AWAKEN_EMULATE_FAULTS="kernel-error=4")
+    result = on_gpus("mpich", "cuda:2", *sizes(100, 20, 5), ranks=2, AWAKEN_TEST_FAULTS="kernel-error=4")
     assert result.status != 0
     assert "hipEventSynchronize" in result.err
     assert "right at all ranks" not in result.out
@@ -252,7 +252,7 @@ def test_what_does_not_fit_into_the_gpu_is_refused() -> None:
     result = on_gpus("mpich", "cuda:2", *sizes(40000, 1000, 10), ranks=2, AWAKEN_EMULATE_MEMORY="64M")
     assert result.status == 2
     assert "xtx: no memory for 20000 rows of 1000 vectors in blocks of 10: 0.149 GiB are needed" in result.err
-    result = on_gpus("mpich", "cuda:2", *sizes(100, 100, 10), ranks=2, AWAKEN_EMULATE_FAULTS="pinned-oom")
+    result = on_gpus("mpich", "cuda:2", *sizes(100, 100, 10), ranks=2, AWAKEN_TEST_FAULTS="pinned-oom")
     assert result.status == 2
     assert "xtx: no memory for 50 rows of 100 vectors" in result.err
 

@@ -109,13 +109,13 @@ def test_two_ranks_on_one_gpu_are_left_to_the_others(
 
 
 def test_a_failure_of_one_rank_is_one_of_all(compare: Callable[..., dict[str, dict[str, Any]]]) -> None:
-    contenders = compare(MACHINES[0], "latency", "--compare", "awaken,xccl", AWAKEN_EMULATE_FAULTS="ccl-init=1")
+    contenders = compare(MACHINES[0], "latency", "--compare", "awaken,xccl", AWAKEN_TEST_FAULTS="ccl-init=1")
     assert "cannot be used" in contenders["xccl"]["unavailable"]
     assert_ran(contenders["awaken"])
 
 
 def test_refused_sharing_is_named(compare: Callable[..., dict[str, dict[str, Any]]]) -> None:
-    contenders = compare(MACHINES[0], "latency", "--compare", "awaken,raw", AWAKEN_EMULATE_FAULTS="ipc-open")
+    contenders = compare(MACHINES[0], "latency", "--compare", "awaken,raw", AWAKEN_TEST_FAULTS="ipc-open")
     assert "cuIpcOpenMemHandle" in contenders["raw"]["unavailable"]
     assert_ran(contenders["awaken"])
 

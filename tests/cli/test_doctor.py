@@ -286,7 +286,7 @@ def test_a_failure_with_awaken_is_the_exit_status(mpi_named: Find, tmp_path: Pat
 
 
 def test_ipc_that_is_refused_is_told_with_a_remedy(mpi_named: Find, tmp_path: Path) -> None:
-    result, report = run_doctor(mpi_named("mpich"), "cuda:2", tmp_path, AWAKEN_EMULATE_FAULTS="ipc-open,no-peer")
+    result, report = run_doctor(mpi_named("mpich"), "cuda:2", tmp_path, AWAKEN_TEST_FAULTS="ipc-open,no-peer")
     assert result.status == 0, result
     assert not any(record["works"] for record in report["hardware"]["ipc"])
     assert not any(record["does"] for record in report["hardware"]["peer"])

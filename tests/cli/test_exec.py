@@ -413,7 +413,7 @@ def test_settings_lists_each_variable_with_its_value(prefix: Prefix, arguments: 
 def test_settings_shows_what_the_tuning_file_says(prefix: Prefix, tmp_path: Path) -> None:
     file = tmp_path / "tuning.conf"
     file.write_text("rings = 8\n[NVIDIA H200]\nring_chunks = 16  # more of them\n")
-    out = prefix.run("settings", AWAKEN_TUNING=str(file), AWAKEN_TUNE_RINGS="9", AWAKEN_GPU="").out
+    out = prefix.run("settings", AWAKEN_TUNING=str(file), AWAKEN_TUNE="rings=9", AWAKEN_GPU="").out
     assert f"    default: 64\n    in file: 8  ({file})\n    set to:  9\n" in out
     assert f"    default: 4\n    in file: 16  ({file}, NVIDIA H200)\n" in out
     assert "set to:  \n" not in out, "an empty value counts as not set"
@@ -426,7 +426,7 @@ def test_settings_shows_what_the_tuning_file_says(prefix: Prefix, tmp_path: Path
 def test_settings_names_what_is_wrong_after_the_list(prefix: Prefix, variable: str, value: str, word: str) -> None:
     result = prefix.run_with({variable: value}, "settings")
     assert result.status == 2
-    assert "AWAKEN_TUNE_STRIDED_PULL_BYTES = " in result.out
+    assert "strided_pull_bytes = " in result.out
     assert is_one_line(result.err) and variable in result.err and word in result.err
 
 

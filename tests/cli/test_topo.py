@@ -219,7 +219,7 @@ def test_every_pair_is_looked_at_and_measured(
 
 
 def test_what_cannot_be_measured_says_why(tmp_path: Path) -> None:
-    result, report = run_topo("cuda:2", tmp_path, AWAKEN_EMULATE_FAULTS="no-peer,ipc-open")
+    result, report = run_topo("cuda:2", tmp_path, AWAKEN_TEST_FAULTS="no-peer,ipc-open")
     assert result.status == 0, result
     for pair in report["raw"]["pairs"]:
         if pair["method"] == "kernel" and pair["peer"] != "host":

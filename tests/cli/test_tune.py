@@ -95,7 +95,7 @@ def test_one_gpu_is_enough(tmp_path: Path) -> None:
 
 
 def test_gpus_that_do_not_reach_each_other(tmp_path: Path) -> None:
-    result = tune("-o", tmp_path / "tuning.conf", AWAKEN_EMULATE_FAULTS="no-peer")
+    result = tune("-o", tmp_path / "tuning.conf", AWAKEN_TEST_FAULTS="no-peer")
     assert result.status == 0, result
     assert "were not measured: GPU 0 cannot reach the memory of GPU 1" in result.out
 
@@ -218,7 +218,7 @@ def test_wrong_use_is_refused() -> None:
 
 def test_a_driver_that_fails_is_named(tmp_path: Path) -> None:
     for fault in ("oom", "pinned-oom", "copy-error=1"):
-        result = tune("-o", tmp_path / "tuning.conf", AWAKEN_EMULATE_FAULTS=fault)
+        result = tune("-o", tmp_path / "tuning.conf", AWAKEN_TEST_FAULTS=fault)
         assert result.status == 2, (fault, result)
         assert re.fullmatch(r"awaken: \S.* failed \(.+\): .*\n", result.err), result.err
     assert list(tmp_path.iterdir()) == []
@@ -227,9 +227,14 @@ def test_a_driver_that_fails_is_named(tmp_path: Path) -> None:
 def test_help_and_lists() -> None:
     assert "--dry-run" in awaken("tune", "--help").out
     assert "  tune " in awaken("help").out
-    listed = awaken("settings", AWAKEN_TUNE_RINGS="3").out
-    assert re.search(r"^AWAKEN_TUNE_RINGS = number\n    .*\n    default: \d+\n    set to:  3$", listed, re.MULTILINE)
-    assert "AWAKEN_TUNE_SMALL_WATCH_US = microseconds" in listed
+    listed = awaken("settings", AWAKEN_TUNE="ring_chunks=5, rings=3").out
+    assert re.search(r"^rings = number\n    .*\n    default: \d+\n    set to:  3$", listed, re.MULTILINE)
+    assert "small_watch_us = microseconds" in listed
+
+
+def test_switches_for_tests_are_shown_where_they_are_set() -> None:
+    assert "AWAKEN_TEST" not in awaken("settings").out
+    assert "\nAWAKEN_TEST_NODES = 2\n" in awaken("settings", AWAKEN_TEST_NODES="2").out
 
 
 # ------------------------------------------------------------------------------- before a program starts, and documents
@@ -237,8 +242,10 @@ def test_help_and_lists() -> None:
 
 def test_wrong_figures_are_refused_before_the_program_starts(tmp_path: Path) -> None:
     start = ("exec", "echo", "started")
-    awaken(*start, AWAKEN_TUNE_RINGS="0").refused("AWAKEN_TUNE_RINGS=0 is out of bounds")
-    awaken(*start, AWAKEN_TUNE_RINSG="4").refused("AWAKEN_TUNE_RINSG", "did you mean rings?")
+    awaken(*start, AWAKEN_TUNE="rings=0").refused("AWAKEN_TUNE: rings=0 is out of bounds")
+    awaken(*start, AWAKEN_TUNE="rinsg=4").refused("AWAKEN_TUNE: there is no figure rinsg", "did you mean rings?")
+    awaken(*start, AWAKEN_TUNE_RINGS="4").refused("AWAKEN_TUNE_RINGS", 'use AWAKEN_TUNE="rings=..."')
+    awaken(*start, AWAKEN_PRETEND_NODES="2").refused("AWAKEN_PRETEND_NODES", "use AWAKEN_TEST_NODES")
     absent = str(tmp_path / "absent.conf")
     awaken(*start, AWAKEN_TUNING=absent).refused(absent, "cannot be read", "awaken tune")
     own = tmp_path / "awaken" / "tuning.conf"
@@ -252,14 +259,13 @@ def test_wrong_figures_are_refused_before_the_program_starts(tmp_path: Path) -> 
 
 def test_every_setting_and_figure_is_documented() -> None:
     text = awaken("settings").out
-    listed = dict(re.findall(r"^(AWAKEN\w*) = .*\n    .*\n(?:    default: (.*)\n)?", text, re.MULTILINE))
+    listed = dict(re.findall(r"^(\w+) = .*\n    .*\n(?:    default: (.*)\n)?", text, re.MULTILINE))
     documents = harness.ROOT / "docs"
     settings = (documents / "settings.md").read_text()
     tuning = (documents / "tuning.md").read_text()
     for name, default in listed.items():
-        if name.startswith("AWAKEN_TUNE_"):
-            figure = name.removeprefix("AWAKEN_TUNE_").lower()
-            assert re.search(rf"^\| `{figure}` \| {re.escape(default)} \|", tuning, re.MULTILINE), name
+        if not name.startswith("AWAKEN"):
+            assert re.search(rf"^\| `{name}` \| {re.escape(default)} \|", tuning, re.MULTILINE), name
         else:
             row = re.search(rf"^\| `{name}` \|.*?\| (?P<values>.*?) \| (?P<default>.*?) ?\|", settings, re.MULTILINE)
             assert row is not None, name
@@ -268,7 +274,6 @@ def test_every_setting_and_figure_is_documented() -> None:
             words = re.search(rf"^{name} = (.* \| .*)$", text, re.MULTILINE)
             if words is not None:
                 assert set(words[1].split(" | ")) == set(row["values"].replace("`", "").split(", ")), name
+    assert "AWAKEN_TEST" not in settings
     documented = re.findall(r"^\| `(\w+)` \|", tuning, re.MULTILINE)
-    assert {f"AWAKEN_TUNE_{figure.upper()}" for figure in documented} == {
-        name for name in listed if name.startswith("AWAKEN_TUNE_")
-    }
+    assert set(documented) == {name for name in listed if not name.startswith("AWAKEN")}

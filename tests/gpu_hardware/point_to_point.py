@@ -78,9 +78,9 @@ class Target:
 
 FORCED_KINDS = {
     "ring": "ring=awaken+AWAKEN_PATH=ring",
-    "nodes": "nodes=awaken+AWAKEN_PRETEND_NODES=2",
+    "nodes": "nodes=awaken+AWAKEN_TEST_NODES=2",
     "openmpi-ring": "openmpi-ring=awaken+AWAKEN_PATH=ring",
-    "openmpi-nodes": "openmpi-nodes=awaken+AWAKEN_PRETEND_NODES=2",
+    "openmpi-nodes": "openmpi-nodes=awaken+AWAKEN_TEST_NODES=2",
 }
 KINDS = {
     "awaken": "awaken",

@@ -2,7 +2,7 @@
 // that stays, a function that waits for what the program does next. None of them may wait for it.
 //
 // A case that waits hangs, and the watch-dog names it. Drivers wait for all work of a device in calls that free, unmap,
-// unregister or load; AWAKEN_EMULATE_BUSY=error names those on the emulated ones, the program's own too.
+// unregister or load; AWAKEN_TEST_BUSY=error names those on the emulated ones, the program's own too.
 #include "steps.h"
 
 using namespace ranks;

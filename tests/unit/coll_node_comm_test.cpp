@@ -136,7 +136,7 @@ void reduce(Member& side, const Kind from, const Kind to, const std::uint64_t el
 
 SCENARIO(agreement) {
     return both(arguments, [&](Node& node) {
-        for (const std::string table : {"", "* : one", "* : all"}) {
+        for (const std::string table : {"", "* : root-only", "* : two-shot"}) {
             Member side(node, table);
             for (const std::uint64_t elements : {1, 1000, 300000}) {
                 reduce(side, Kind::device, Kind::device, elements, Round::Decision::ours, false);
@@ -287,7 +287,7 @@ SCENARIO(nothing_can_be_registered) {
 SCENARIO(a_kernel_fails) {
     return both(arguments,
                 [&](Node& node) {
-                    Member side(node, "* : all");
+                    Member side(node, "* : two-shot");
                     Memory send(node, Kind::device, 400000), receive(node, Kind::device, 400000);
                     const std::string said = side.failure(side.allreduce(send, receive, 100000));
                     require(said != "succeeded", "the kernel of the sender has failed");
@@ -307,7 +307,7 @@ SCENARIO(the_other_is_killed) {
     return between_two(
         arguments.at(0), parts,
         [&](Node& node) {
-            Member side(node, "* : all");
+            Member side(node, "* : two-shot");
             reduce(side, Kind::device, Kind::device, 1000, Round::Decision::ours, false);
             Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
             node.wire->hear();
@@ -315,7 +315,7 @@ SCENARIO(the_other_is_killed) {
             require(said.find("rank 1 of MPI_COMM_WORLD ended") != std::string::npos, said);
         },
         [&](Node& node) {
-            Member side(node, "* : all");
+            Member side(node, "* : two-shot");
             reduce(side, Kind::device, Kind::device, 1000, Round::Decision::ours, false);
             Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
             const auto round = side.team->begin(side.allreduce(send, receive, 1000));
@@ -330,7 +330,7 @@ SCENARIO(the_other_is_killed) {
 SCENARIO(the_board_is_overwritten) {
     const bool votes = arguments.at(1) == "voted";
     return both(arguments, [&](Node& node) {
-        Member side(node, "* : all");
+        Member side(node, "* : two-shot");
         Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
         Arguments call = side.allreduce(send, receive, 1000);
         call.compulsory = true;
@@ -411,7 +411,7 @@ SCENARIO(library) {
                 send.write(numbers(1000, 1));
                 const auto round = side.run(side.allreduce(send, receive, 1000), "a reduction");
                 require(receive.read() == numbers(1000, 2), "a wrong sum");
-                const Algorithm expected = use > 2 && !fails ? Algorithm::ccl : Algorithm::all;
+                const Algorithm expected = use > 2 && !fails ? Algorithm::ccl : Algorithm::two_shot;
                 require(round->algorithm() == expected, std::string("done by ") + to_string(round->algorithm()));
             }
             require(fails == !side.notes.empty(), "said: " + side.notes);

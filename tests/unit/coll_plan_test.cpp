@@ -332,12 +332,16 @@ TEST_P(PlanTest, InPlaceNobodyCopiesAPartOntoItself) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Members, PlanTest,
-                         ::testing::Values(Case{1, Algorithm::one}, Case{1, Algorithm::all}, Case{2, Algorithm::one},
-                                           Case{2, Algorithm::all}, Case{3, Algorithm::all}, Case{5, Algorithm::one},
-                                           Case{7, Algorithm::all}, Case{8, Algorithm::all}, Case{32, Algorithm::all},
-                                           Case{1, Algorithm::each}, Case{4, Algorithm::each}),
+                         ::testing::Values(Case{1, Algorithm::root_only}, Case{1, Algorithm::two_shot},
+                                           Case{2, Algorithm::root_only}, Case{2, Algorithm::two_shot},
+                                           Case{3, Algorithm::two_shot}, Case{5, Algorithm::root_only},
+                                           Case{7, Algorithm::two_shot}, Case{8, Algorithm::two_shot},
+                                           Case{32, Algorithm::two_shot}, Case{1, Algorithm::one_shot},
+                                           Case{4, Algorithm::one_shot}),
                          [](const auto& given) {
-                             return std::string(to_string(given.param.algorithm)) + std::to_string(given.param.members);
+                             std::string name = to_string(given.param.algorithm);
+                             std::replace(name.begin(), name.end(), '-', '_');
+                             return name + std::to_string(given.param.members);
                          });
 
 TEST(PlanTest, OneLeavesTheWorkToOneMember) {
@@ -350,7 +354,7 @@ TEST(PlanTest, OneLeavesTheWorkToOneMember) {
             shape.own = own;
             shape.root = 2;
             shape.elements = 100;
-            workers += make_plan(shape, Algorithm::one).empty() ? 0 : 1;
+            workers += make_plan(shape, Algorithm::root_only).empty() ? 0 : 1;
         }
         EXPECT_EQ(workers, 1) << to_string(kind);
     }

@@ -31,17 +31,17 @@ TEST(Selection, TheBuiltInTableHasAnAnswerForEverything) {
                 EXPECT_NE(table.choose(occasion(static_cast<Kind>(kind), ranks, bytes)), Algorithm::staged);
         }
     }
-    EXPECT_EQ(table.choose(occasion(Kind::allreduce, 2, 8)), Algorithm::each);
+    EXPECT_EQ(table.choose(occasion(Kind::allreduce, 2, 8)), Algorithm::one_shot);
 }
 
 TEST(Selection, GivenRowsComeFirst) {
     const Selection table(
-        "allreduce ranks=2-4 bytes=1K-1M : ccl; allreduce bytes=-512 : all # small\n* ranks=7 : staged", "a file");
+        "allreduce ranks=2-4 bytes=1K-1M : ccl; allreduce bytes=-512 : two-shot # small\n* ranks=7 : staged", "a file");
     EXPECT_EQ(table.choose(occasion(Kind::allreduce, 2, 1024)), Algorithm::ccl);
     EXPECT_EQ(table.choose(occasion(Kind::allreduce, 4, 1 << 20)), Algorithm::ccl);
     EXPECT_NE(table.choose(occasion(Kind::allreduce, 5, 1024)), Algorithm::ccl);
     EXPECT_NE(table.choose(occasion(Kind::allreduce, 2, 1023)), Algorithm::ccl);
-    EXPECT_EQ(table.choose(occasion(Kind::allreduce, 2, 512)), Algorithm::all);
+    EXPECT_EQ(table.choose(occasion(Kind::allreduce, 2, 512)), Algorithm::two_shot);
     EXPECT_EQ(table.choose(occasion(Kind::gather, 7, 1)), Algorithm::staged);
     EXPECT_NE(table.choose(occasion(Kind::gather, 6, 1)), Algorithm::staged);
 }
@@ -56,15 +56,15 @@ TEST(Selection, AlgorithmsAreForOneNodeOrForSeveral) {
                 wide.kind == Kind::allreduce || wide.kind == Kind::reduce || wide.kind == Kind::broadcast;
             const bool in_parts = wide.kind == Kind::gather || wide.kind == Kind::scatter ||
                                   wide.kind == Kind::allgather || wide.kind == Kind::alltoall;
-            EXPECT_EQ(table.choose(wide, Algorithm::ccl), has_levels ? Algorithm::levels
-                                                          : in_parts ? Algorithm::messages
+            EXPECT_EQ(table.choose(wide, Algorithm::ccl), has_levels ? Algorithm::hierarchical
+                                                          : in_parts ? Algorithm::point_to_point
                                                                      : Algorithm::staged);
         }
     }
     // Rows that name no number of nodes are for those that their algorithm can do.
-    const Selection given("* : all; allreduce nodes=2-3 : levels; * nodes=3 : staged", "x");
-    EXPECT_EQ(given.choose(occasion(Kind::allreduce, 8, 8)), Algorithm::all);
-    EXPECT_EQ(given.choose(occasion(Kind::allreduce, 8, 8, 2)), Algorithm::levels);
+    const Selection given("* : two-shot; allreduce nodes=2-3 : hierarchical; * nodes=3 : staged", "x");
+    EXPECT_EQ(given.choose(occasion(Kind::allreduce, 8, 8)), Algorithm::two_shot);
+    EXPECT_EQ(given.choose(occasion(Kind::allreduce, 8, 8, 2)), Algorithm::hierarchical);
     EXPECT_EQ(given.choose(occasion(Kind::broadcast, 8, 8, 3)), Algorithm::staged);
     EXPECT_EQ(given.choose(occasion(Kind::allreduce, 8, 8, 4)), Algorithm::ccl);
 }
@@ -84,19 +84,19 @@ TEST(Selection, TypesHaveClasses) {
     EXPECT_EQ(type_class_of(Kind::allreduce, 0), TypeClass::other);
     EXPECT_EQ(type_class_of(Kind::allgather, 0), TypeClass::nothing);
 
-    const Selection table("* types=complex,integer : staged; allreduce types=nothing : one", "x");
+    const Selection table("* types=complex,integer : staged; allreduce types=nothing : root-only", "x");
     const auto choose = [&](const Kind kind, const ElementType type) {
         return table.choose({kind, type_class_of(kind, sum(type)), 2, 1, 8});
     };
     EXPECT_EQ(choose(Kind::allreduce, ElementType::complex_float64), Algorithm::staged);
     EXPECT_EQ(choose(Kind::reduce, ElementType::int8), Algorithm::staged);
-    EXPECT_EQ(choose(Kind::allreduce, ElementType::float32), Algorithm::each);
-    EXPECT_EQ(choose(Kind::allgather, ElementType::int8), Algorithm::all);
+    EXPECT_EQ(choose(Kind::allreduce, ElementType::float32), Algorithm::one_shot);
+    EXPECT_EQ(choose(Kind::allgather, ElementType::int8), Algorithm::two_shot);
 }
 
 TEST(Selection, ItsTextReadsBackAsItself) {
-    const Selection table("broadcast ranks=3- nodes=-4 bytes=-100 : one; * types=pair,other nodes=2 bytes=3M- : ccl",
-                          "x");
+    const Selection table(
+        "broadcast ranks=3- nodes=-4 bytes=-100 : root-only; * types=pair,other nodes=2 bytes=3M- : ccl", "x");
     const Selection again(table.text(), "x");
     // The built-in rows are in it twice then; what is chosen is the same.
     ASSERT_GE(again.rows().size(), table.rows().size());
@@ -107,7 +107,7 @@ TEST(Selection, ItsTextReadsBackAsItself) {
 TEST(Selection, EqualTablesHaveEqualHashes) {
     EXPECT_EQ(Selection().hash(), Selection("", "x").hash());
     EXPECT_EQ(Selection("* : ccl", "x").hash(), Selection(" * :  ccl ; ", "y").hash());
-    EXPECT_NE(Selection("* : ccl", "x").hash(), Selection("* : one", "x").hash());
+    EXPECT_NE(Selection("* : ccl", "x").hash(), Selection("* : root-only", "x").hash());
     EXPECT_NE(Selection("* bytes=8- : ccl", "x").hash(), Selection("* bytes=9- : ccl", "x").hash());
     EXPECT_NE(Selection("* nodes=2- : ccl", "x").hash(), Selection("* nodes=3- : ccl", "x").hash());
     EXPECT_NE(Selection("* types=pair : ccl", "x").hash(), Selection("* types=integer : ccl", "x").hash());
@@ -117,15 +117,18 @@ TEST(Selection, SaysWhatIsWrongAndWhatIsAllowed) {
     EXPECT_NE(refusal("allreduce").find("has no colon"), std::string::npos);
     EXPECT_NE(refusal("allredouce : ccl").find("\"allredouce\", which is no collective"), std::string::npos);
     EXPECT_NE(refusal("barrier : staged").find("AWAKEN_PATH=staged"), std::string::npos);
-    EXPECT_NE(refusal("allreduce : fast").find("one of one, each, all, ccl, levels, messages, staged"),
+    EXPECT_NE(refusal("allreduce : fast")
+                  .find("one of root-only, one-shot, two-shot, ccl, hierarchical, point-to-point, staged"),
               std::string::npos);
+    EXPECT_NE(refusal("allreduce : each").find("\"each\", which has another name now"), std::string::npos);
+    EXPECT_NE(refusal("allreduce : each").find("one-shot"), std::string::npos);
     EXPECT_NE(refusal("allreduce size=3 : ccl").find("\"size=3\""), std::string::npos);
     EXPECT_NE(refusal("allreduce bytes=x : ccl").find("AWAKEN_COLLECTIVES"), std::string::npos);
     EXPECT_NE(refusal("allreduce bytes=2-1 : ccl").find("ends before it begins"), std::string::npos);
     EXPECT_NE(refusal("allreduce ranks=5-2 : ccl").find("range"), std::string::npos);
     EXPECT_NE(refusal("allreduce nodes=0-0 : ccl").find("range of nodes"), std::string::npos);
-    EXPECT_NE(refusal("allreduce nodes=2- : each").find("can never apply"), std::string::npos);
-    EXPECT_NE(refusal("allreduce nodes=1 : levels").find("need two nodes"), std::string::npos);
+    EXPECT_NE(refusal("allreduce nodes=2- : one-shot").find("can never apply"), std::string::npos);
+    EXPECT_NE(refusal("allreduce nodes=1 : hierarchical").find("need two nodes"), std::string::npos);
     EXPECT_NE(refusal("allreduce types=float : ccl").find("any of integer, floating, complex"), std::string::npos);
     EXPECT_NE(refusal("allreduce types= : ccl").find("types \"\""), std::string::npos);
     EXPECT_NE(refusal(" : ccl").find("names no collective"), std::string::npos);

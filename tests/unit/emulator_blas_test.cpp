@@ -436,7 +436,7 @@ SCENARIO(a_kernel_that_fails) {
 
 TEST(EmulatorBlasFaults, AProductMayBeTheKernelThatFails) {
     const Outcome outcome = run_scenario(
-        "a_kernel_that_fails", {{"AWAKEN_EMULATE", AWAKEN_TEST_EMULATE}, {"AWAKEN_EMULATE_FAULTS", "kernel-error=2"}});
+        "a_kernel_that_fails", {{"AWAKEN_EMULATE", AWAKEN_TEST_EMULATE}, {"AWAKEN_TEST_FAULTS", "kernel-error=2"}});
     EXPECT_TRUE(outcome.succeeded()) << outcome.output;
 }
 

@@ -619,7 +619,7 @@ TEST(EmulatedCclProcess, TwoRanksOnOneDeviceAreRefusedUnlessTheyMayShareIt) {
                   std::string::npos)
             << outcome.output;
     }
-    for (const Outcome& outcome : run_ranks("join_on_one_device", 2, {{"AWAKEN_EMULATE_FAULTS", "ccl-share-gpu"}})) {
+    for (const Outcome& outcome : run_ranks("join_on_one_device", 2, {{"AWAKEN_TEST_FAULTS", "ccl-share-gpu"}})) {
         EXPECT_TRUE(outcome.succeeded()) << outcome.output;
         EXPECT_EQ(outcome.output, "0 \n");
     }
@@ -634,7 +634,7 @@ SCENARIO(join_with_failure) {
 
 TEST(EmulatedCclProcess, AnInjectedFailureOfOneRankFailsAll) {
     const std::vector<Outcome> outcomes =
-        run_ranks("join_with_failure", 3, {{"AWAKEN_EMULATE", kEmulate3}, {"AWAKEN_EMULATE_FAULTS", "ccl-init=1"}});
+        run_ranks("join_with_failure", 3, {{"AWAKEN_EMULATE", kEmulate3}, {"AWAKEN_TEST_FAULTS", "ccl-init=1"}});
     for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
         EXPECT_TRUE(outcomes[rank].succeeded()) << outcomes[rank].output;
         // Late ranks find nobody any more, which is a system error too.

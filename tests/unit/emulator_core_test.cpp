@@ -254,9 +254,9 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
 
     set("AWAKEN_EMULATE", "hip6:3");
     set("AWAKEN_EMULATE_MEMORY", "512M");
-    set("AWAKEN_EMULATE_DELAY_US", "0");
-    set("AWAKEN_EMULATE_BUSY", "error");
-    set("AWAKEN_EMULATE_FAULTS",
+    set("AWAKEN_TEST_DELAY_US", "0");
+    set("AWAKEN_TEST_BUSY", "error");
+    set("AWAKEN_TEST_FAULTS",
         "oom-after=64K, "
         "ipc-open,copy-error=7,ccl-init=1,ccl-silent=2,ccl-connect=3,ccl-share-gpu,pageable-memory,host-access");
     Configuration configuration = read_configuration();
@@ -278,12 +278,12 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_TRUE(configuration.faults.pageable_memory);
     EXPECT_TRUE(configuration.faults.host_access);
 
-    const std::vector<std::pair<const char*, const char*>> wrong{{"AWAKEN_EMULATE_FAULTS", "copy-error=0"},
-                                                                 {"AWAKEN_EMULATE_FAULTS", "ccl-init=-1"},
-                                                                 {"AWAKEN_EMULATE_FAULTS", "oom=3"},
+    const std::vector<std::pair<const char*, const char*>> wrong{{"AWAKEN_TEST_FAULTS", "copy-error=0"},
+                                                                 {"AWAKEN_TEST_FAULTS", "ccl-init=-1"},
+                                                                 {"AWAKEN_TEST_FAULTS", "oom=3"},
                                                                  {"AWAKEN_EMULATE_MEMORY", "1M"},
-                                                                 {"AWAKEN_EMULATE_DELAY_US", "soon"},
-                                                                 {"AWAKEN_EMULATE_BUSY", "fail"},
+                                                                 {"AWAKEN_TEST_DELAY_US", "soon"},
+                                                                 {"AWAKEN_TEST_BUSY", "fail"},
                                                                  {"AWAKEN_EMULATE", "rocm:2"},
                                                                  {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {

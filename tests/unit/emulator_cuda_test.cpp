@@ -286,8 +286,8 @@ TEST(EmulatedCudaProcess, ObeysTheEnvironment) {
     const std::string wrong = output({{"AWAKEN_EMULATE", "cuda:17"}});
     EXPECT_NE(wrong.find("AWAKEN_EMULATE=cuda:17"), std::string::npos) << wrong;
     EXPECT_NE(wrong.find("init 1"), std::string::npos) << wrong;
-    const std::string wrong_fault = output({{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_EMULATE_FAULTS", "no-peer,opps"}});
-    EXPECT_NE(wrong_fault.find("AWAKEN_EMULATE_FAULTS=no-peer,opps"), std::string::npos) << wrong_fault;
+    const std::string wrong_fault = output({{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_TEST_FAULTS", "no-peer,opps"}});
+    EXPECT_NE(wrong_fault.find("AWAKEN_TEST_FAULTS=no-peer,opps"), std::string::npos) << wrong_fault;
 }
 
 TEST_F(EmulatedCuda, EachThreadHasItsOwnContextStack) {
@@ -897,15 +897,15 @@ TEST_F(EmulatedCuda, RefusesHandlesThatAreStaleOrForgedOrIsolated) {
             EXPECT_TRUE(outcome.succeeded()) << outcome.output;
         };
         opening_gives(handle, kSuccess, {});
-        opening_gives(handle, kMapFailed, {{"AWAKEN_EMULATE_FAULTS", "ipc-open"}});
-        opening_gives(handle, kInvalidValue, {{"AWAKEN_EMULATE_FAULTS", "isolated"}});
+        opening_gives(handle, kMapFailed, {{"AWAKEN_TEST_FAULTS", "ipc-open"}});
+        opening_gives(handle, kInvalidValue, {{"AWAKEN_TEST_FAULTS", "isolated"}});
         // The scenario opens on the exporter's device, which needs no access to a peer; the next one on another.
-        opening_gives(handle, kSuccess, {{"AWAKEN_EMULATE_FAULTS", "no-peer"}});
-        opening_gives(handle, kPeerUnsupported, {{"AWAKEN_EMULATE_FAULTS", "no-peer"}, {"CUDA_VISIBLE_DEVICES", "1"}});
+        opening_gives(handle, kSuccess, {{"AWAKEN_TEST_FAULTS", "no-peer"}});
+        opening_gives(handle, kPeerUnsupported, {{"AWAKEN_TEST_FAULTS", "no-peer"}, {"CUDA_VISIBLE_DEVICES", "1"}});
         opening_gives(handle, kSuccess, {{"CUDA_VISIBLE_DEVICES", "1"}});
         opening_gives(handle, kInvalidDevice,
-                      {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1"}});
-        opening_gives(handle, kSuccess, {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1,0"}});
+                      {{"AWAKEN_TEST_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1"}});
+        opening_gives(handle, kSuccess, {{"AWAKEN_TEST_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1,0"}});
         Handle forged = handle;
         forged.bytes[40] ^= 1;
         opening_gives(forged, kInvalidValue, {});
@@ -1188,7 +1188,7 @@ TEST(EmulatedCudaProcess, InjectsFaults) {
     for (const char* fault :
          {"oom", "oom-after=2M", "ipc-export", "no-peer", "pinned-oom", "register", "copy-error=2"}) {
         const Outcome outcome =
-            run_scenario("faulty", {{"AWAKEN_EMULATE", "cuda:2"}, {"AWAKEN_EMULATE_FAULTS", fault}}, {fault});
+            run_scenario("faulty", {{"AWAKEN_EMULATE", "cuda:2"}, {"AWAKEN_TEST_FAULTS", fault}}, {fault});
         EXPECT_TRUE(outcome.succeeded()) << fault << ": " << outcome.output;
     }
 }
@@ -1217,7 +1217,7 @@ TEST(EmulatedCudaProcess, EndsWithWorkPendingAndCanBeShutDown) {
     Outcome outcome = run_scenario("call_at_exit", {{"AWAKEN_EMULATE", "cuda:1"}});
     EXPECT_TRUE(outcome.succeeded()) << outcome.output;
     EXPECT_EQ(outcome.output, "at exit: " + std::to_string(kSuccess) + "\n");
-    outcome = run_scenario("call_at_exit", {{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_EMULATE_FAULTS", "shutdown"}});
+    outcome = run_scenario("call_at_exit", {{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_TEST_FAULTS", "shutdown"}});
     EXPECT_TRUE(outcome.succeeded()) << outcome.output;
     EXPECT_EQ(outcome.output, "at exit: " + std::to_string(kDeinitialized) + "\n");
 }
@@ -1730,7 +1730,7 @@ SCENARIO(refuses_to_wait) {
 
 TEST(EmulatedCudaProcess, RefusesToWaitForAllWorkWhenAsked) {
     const Outcome outcome =
-        run_scenario("refuses_to_wait", {{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_EMULATE_BUSY", "error"}});
+        run_scenario("refuses_to_wait", {{"AWAKEN_EMULATE", "cuda:1"}, {"AWAKEN_TEST_BUSY", "error"}});
     EXPECT_TRUE(outcome.succeeded()) << outcome.output;
     std::size_t lines = 0;
     for (const char* name :

@@ -393,7 +393,7 @@ SCENARIO(refuses_to_wait) {
 }
 
 TEST(EmulatedHipProcess, RefusesToWaitForAllWorkWhenAsked) {
-    const Outcome outcome = run_scenario("refuses_to_wait", {{"AWAKEN_EMULATE_BUSY", "error"}});
+    const Outcome outcome = run_scenario("refuses_to_wait", {{"AWAKEN_TEST_BUSY", "error"}});
     EXPECT_TRUE(outcome.succeeded()) << outcome.output;
     const std::size_t at = outcome.output.find(": hipFree was called while there was unfinished work");
     EXPECT_NE(at, std::string::npos) << outcome.output;
@@ -483,11 +483,11 @@ TEST(EmulatedHip, SharesMemoryBetweenProcesses) {
     ASSERT_EQ(hip().copy(&answered, static_cast<char*>(address) + 4999, 1, 2), kSuccess);
     EXPECT_EQ(answered, 0x77);
     const Outcome without_peers =
-        run_scenario("open_fails", {{"AWAKEN_EMULATE_FAULTS", "no-peer"}, {"HIP_VISIBLE_DEVICES", "1"}}, {text});
+        run_scenario("open_fails", {{"AWAKEN_TEST_FAULTS", "no-peer"}, {"HIP_VISIBLE_DEVICES", "1"}}, {text});
     EXPECT_TRUE(without_peers.succeeded()) << without_peers.output;
     for (const char* const variable : {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
         const Outcome hidden =
-            run_scenario("open_fails", {{"AWAKEN_EMULATE_FAULTS", "hidden-device"}, {variable, "1"}}, {text});
+            run_scenario("open_fails", {{"AWAKEN_TEST_FAULTS", "hidden-device"}, {variable, "1"}}, {text});
         EXPECT_TRUE(hidden.succeeded()) << hidden.output;
     }
     ASSERT_EQ(hip().free(address), kSuccess);

@@ -112,8 +112,8 @@ int main(int count, char** words) {
     // The tests in this process itself; the driver reads its environment once. What is late is so by a time that makes
     // a call seen which waits for it; tests that depend on what is not over yet have gates.
     setenv("AWAKEN_EMULATE", AWAKEN_TEST_EMULATE, 1);
-    setenv("AWAKEN_EMULATE_DELAY_US", "30000", 1);
-    for (const char* name : {"AWAKEN_EMULATE_BUSY", "AWAKEN_EMULATE_FAULTS", "AWAKEN_EMULATE_MEMORY",
+    setenv("AWAKEN_TEST_DELAY_US", "30000", 1);
+    for (const char* name : {"AWAKEN_TEST_BUSY", "AWAKEN_TEST_FAULTS", "AWAKEN_EMULATE_MEMORY",
                              "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
         unsetenv(name);
     }

@@ -28,7 +28,7 @@ constexpr std::size_t kBytes = std::size_t{1} << 20;
 /// As a program would load the emulated driver: "cuda:2" or "hip6:2".
 void load_driver(const std::string& form, const std::string& faults) {
     ::setenv("AWAKEN_EMULATE", form.c_str(), 1);
-    ::setenv("AWAKEN_EMULATE_FAULTS", faults.c_str(), 1);
+    ::setenv("AWAKEN_TEST_FAULTS", faults.c_str(), 1);
     const std::string file = form.starts_with("cuda") ? "libcuda.so.1" : "libamdhip64.so." + form.substr(3, 1);
     EXPECT_NE(dlopen((AWAKEN_EMULATOR_DIRECTORY "/" + file).c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
 }
@@ -201,7 +201,7 @@ TEST_P(FaultTest, TheProgramsPendingErrorIsNeitherMadeNorSwallowed) {
 
 TEST_P(FaultTest, ATrustedDefaultStreamIsNotWaitedFor) {
     // Longer than the test may take, if anything waited for it.
-    ::setenv("AWAKEN_EMULATE_DELAY_US", "60000000", 1);
+    ::setenv("AWAKEN_TEST_DELAY_US", "60000000", 1);
     with_faults("", [](Runtime& runtime) {
         work_in_default_stream(runtime, 0);
         bool over = true;
@@ -224,11 +224,11 @@ TEST_P(FaultTest, ATrustedDefaultStreamIsNotWaitedFor) {
         EXPECT_TRUE(runtime.query_stream(default_stream, over).ok());
         EXPECT_FALSE(over);
     });
-    ::unsetenv("AWAKEN_EMULATE_DELAY_US");
+    ::unsetenv("AWAKEN_TEST_DELAY_US");
 }
 
 TEST_P(FaultTest, StreamsOfTheProgramAreItsOwnToWaitFor) {
-    ::setenv("AWAKEN_EMULATE_DELAY_US", "60000000", 1);
+    ::setenv("AWAKEN_TEST_DELAY_US", "60000000", 1);
     with_faults("", [](Runtime& runtime) {
         void* memory = nullptr;
         ASSERT_TRUE(runtime.allocate(0, kBytes, memory).ok());
@@ -250,7 +250,7 @@ TEST_P(FaultTest, StreamsOfTheProgramAreItsOwnToWaitFor) {
         EXPECT_TRUE(runtime.query_stream(blocking, over).ok());
         EXPECT_FALSE(over) << "it was waited for";
     });
-    ::unsetenv("AWAKEN_EMULATE_DELAY_US");
+    ::unsetenv("AWAKEN_TEST_DELAY_US");
 }
 
 TEST_P(FaultTest, RegisteredMemoryElsewhereIsOrdinaryMemory) {

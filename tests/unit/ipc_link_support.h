@@ -330,7 +330,7 @@ inline int between_two(const std::string& vendor, const Parts& parts, const Body
     require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, files.data()) == 0, "no socket");
     const auto part = [&](const bool is_sender, const int file) {
         const std::string& faults = is_sender ? parts.sender_faults : parts.receiver_faults;
-        if (!faults.empty()) setenv("AWAKEN_EMULATE_FAULTS", faults.c_str(), 1);
+        if (!faults.empty()) setenv("AWAKEN_TEST_FAULTS", faults.c_str(), 1);
         return run_part(is_sender ? "sender" : "receiver", folder.path, [&] {
             Wire wire(file);
             Node node(vendor, folder.path, is_sender ? 0 : 1, &wire, parts.options);
@@ -465,7 +465,7 @@ class LinkTest : public ::testing::TestWithParam<const char*> {
     static void run(const std::string& scenario, const std::string& more = {}, const char* const delay_us = "200") {
         const std::string vendor = GetParam();
         const auto outcome = emulator_test::run_scenario(
-            scenario, {{"AWAKEN_EMULATE", vendor + ":2"}, {"AWAKEN_EMULATE_DELAY_US", delay_us}}, {vendor, more});
+            scenario, {{"AWAKEN_EMULATE", vendor + ":2"}, {"AWAKEN_TEST_DELAY_US", delay_us}}, {vendor, more});
         EXPECT_TRUE(outcome.succeeded()) << more << ": " << outcome.output;
     }
 };

@@ -249,10 +249,10 @@ TEST(Report, ShowsTheTableThatChoseForCollectives) {
     ledger.add("MPI_Ireduce_scatter_block_c", Path::staged, 8, 1);
     EXPECT_EQ(to_text(identity, ledger).find("AWAKEN_COLLECTIVES"), std::string::npos);
     EXPECT_EQ(to_json(identity, Ledger()).find("collectives"), std::string::npos);
-    identity.collectives = {"allreduce bytes=-1M : each", "* : all"};
+    identity.collectives = {"allreduce bytes=-1M : one-shot", "* : two-shot"};
     EXPECT_TRUE(
         to_text(identity, ledger)
-            .ends_with("(AWAKEN_COLLECTIVES puts rows before them)\n  allreduce bytes=-1M : each\n  * : all\n"));
+            .ends_with("(AWAKEN_COLLECTIVES puts rows before them)\n  allreduce bytes=-1M : one-shot\n  * : two-shot\n"));
     for (const char* const collective : {"MPI_Allreduce", "MPI_Bcast_init", "MPI_Ialltoallw", "MPI_Exscan"}) {
         Ledger one;
         one.add(collective, Path::direct, 8, 1);
@@ -263,7 +263,7 @@ TEST(Report, ShowsTheTableThatChoseForCollectives) {
     other.add("MPI_Send", Path::direct, 8, 1);
     other.add("MPI_Isend", Path::staged, 8, 1);
     EXPECT_FALSE(contains(to_text(identity, other), "AWAKEN_COLLECTIVES"));
-    EXPECT_NE(to_json(identity, Ledger()).find("\"collectives\": [\"allreduce bytes=-1M : each\", \"* : all\"],\n"),
+    EXPECT_NE(to_json(identity, Ledger()).find("\"collectives\": [\"allreduce bytes=-1M : one-shot\", \"* : two-shot\"],\n"),
               std::string::npos);
 }
 

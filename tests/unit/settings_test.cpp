@@ -56,8 +56,8 @@ TEST(Settings, DefaultsWhenNothingIsSet) {
 TEST(Settings, ReadsEachVariable) {
     const Settings settings =
         read({"AWAKEN=0", "AWAKEN_GPU=hip", "AWAKEN_PINNED_POOL=3M", "AWAKEN_REPORT=a=b.json", "AWAKEN_CHECK=1",
-              "AWAKEN_MPI=/opt/mpi/lib/libmpi.so", "AWAKEN_JOB=run 7", "AWAKEN_PRETEND_NODES=2", "AWAKEN_PATH=ring",
-              "AWAKEN_COPY=kernel", "AWAKEN_CPU_COPY=0", "AWAKEN_NODES=0", "AWAKEN_NATIVE_GPU=no",
+              "AWAKEN_MPI=/opt/mpi/lib/libmpi.so", "AWAKEN_JOB=run 7", "AWAKEN_TEST_NODES=2", "AWAKEN_PATH=ring",
+              "AWAKEN_TEST_COPY=kernel", "AWAKEN_TEST_CPU_COPY=0", "AWAKEN_NODES=0", "AWAKEN_NATIVE_GPU=no",
               "AWAKEN_TUNING=/etc/tuning.conf", "AWAKEN_TRACE=run/1", "AWAKEN_TRACE_LIMIT=2G",
               "AWAKEN_DEFAULT_STREAM=trust"});
     EXPECT_EQ(settings.default_stream, DefaultStream::trust);
@@ -93,10 +93,10 @@ TEST(Settings, WordsOfThePaths) {
     EXPECT_EQ(read({"AWAKEN_PATH=staged"}).path, NodePath::staged);
     EXPECT_EQ(refusal("AWAKEN_PATH=ipc"),
               "AWAKEN_PATH=ipc is not a path between GPUs: use auto, direct, ring or staged");
-    EXPECT_EQ(read({"AWAKEN_COPY=auto"}).copy, CopyEngine::automatic);
-    EXPECT_EQ(read({"AWAKEN_COPY=engine"}).copy, CopyEngine::engine);
-    EXPECT_EQ(refusal("AWAKEN_COPY=dma"),
-              "AWAKEN_COPY=dma is not a way to copy between GPUs: use auto, engine or kernel");
+    EXPECT_EQ(read({"AWAKEN_TEST_COPY=auto"}).copy, CopyEngine::automatic);
+    EXPECT_EQ(read({"AWAKEN_TEST_COPY=engine"}).copy, CopyEngine::engine);
+    EXPECT_EQ(refusal("AWAKEN_TEST_COPY=dma"),
+              "AWAKEN_TEST_COPY=dma is not a way to copy between GPUs: use auto, engine or kernel");
     EXPECT_EQ(read({"AWAKEN_NATIVE_GPU=yes"}).native_gpu, NativeGpu::yes);
     EXPECT_EQ(read({"AWAKEN_NATIVE_GPU=auto"}).native_gpu, NativeGpu::automatic);
     EXPECT_EQ(refusal("AWAKEN_NATIVE_GPU=1"),
@@ -105,23 +105,34 @@ TEST(Settings, WordsOfThePaths) {
     EXPECT_EQ(refusal("AWAKEN_DEFAULT_STREAM=off"),
               "AWAKEN_DEFAULT_STREAM=off is not a way to treat the default stream: use wait or trust");
     EXPECT_EQ(refusal("AWAKEN_NODES=2"), "AWAKEN_NODES=2 is neither on nor off: use 1 or 0");
-    EXPECT_EQ(refusal("AWAKEN_CPU_COPY=x"), "AWAKEN_CPU_COPY=x is neither on nor off: use 1 or 0");
+    EXPECT_EQ(refusal("AWAKEN_TEST_CPU_COPY=x"), "AWAKEN_TEST_CPU_COPY=x is neither on nor off: use 1 or 0");
 }
 
 TEST(Settings, PretendedNodes) {
-    EXPECT_EQ(read({"AWAKEN_PRETEND_NODES=16"}).pretended_nodes, 16);
+    EXPECT_EQ(read({"AWAKEN_TEST_NODES=16"}).pretended_nodes, 16);
     for (const char* const wrong : {"0", "-1", "two", "2x", "1.5", " 2", "99999999999"}) {
         EXPECT_EQ(
-            refusal(std::string("AWAKEN_PRETEND_NODES=") + wrong),
-            std::string("AWAKEN_PRETEND_NODES=") + wrong + " is not a number of nodes: use a whole number from 1 on");
+            refusal(std::string("AWAKEN_TEST_NODES=") + wrong),
+            std::string("AWAKEN_TEST_NODES=") + wrong + " is not a number of nodes: use a whole number from 1 on");
     }
 }
 
 TEST(Settings, FiguresOfTheTuningAreLeftToIt) {
-    EXPECT_EQ(refusal("AWAKEN_TUNE_SMALL_BYTES=nonsense"), "");
-    EXPECT_NE(refusal("AWAKEN_TUNE_="), "");  // names no figure
-    EXPECT_NE(refusal("AWAKEN_TUNE=1"), "");
+    EXPECT_EQ(refusal("AWAKEN_TUNE=nonsense"), "");
     EXPECT_NE(refusal("AWAKEN_TUNIG=x").find("did you mean AWAKEN_TUNING?"), std::string::npos);
+}
+
+TEST(Settings, AnOldNameIsAnErrorThatNamesTheNewOne) {
+    EXPECT_EQ(refusal("AWAKEN_PRETEND_NODES=2"), "AWAKEN_PRETEND_NODES has another name now: use AWAKEN_TEST_NODES");
+    EXPECT_EQ(refusal("AWAKEN_EMULATE_FAULTS="), "AWAKEN_EMULATE_FAULTS has another name now: use AWAKEN_TEST_FAULTS");
+    EXPECT_EQ(refusal("AWAKEN_TUNE_RING_CHUNKS=2"),
+              "AWAKEN_TUNE_RING_CHUNKS has another name now: use AWAKEN_TUNE=\"ring_chunks=...\"");
+    for (const char* const name :
+         {"AWAKEN_COPY", "AWAKEN_CPU_COPY", "AWAKEN_EMULATE_DELAY_US", "AWAKEN_EMULATE_BUSY"}) {
+        EXPECT_NE(refusal(std::string(name) + "=1").find("has another name now: use AWAKEN_TEST_"), std::string::npos)
+            << name;
+    }
+    EXPECT_NE(refusal("AWAKEN_TUNE_=").find("is not a setting of Awaken"), std::string::npos);
 }
 
 TEST(Settings, Switches) {
@@ -167,7 +178,7 @@ TEST(Settings, AMisspelledNameIsAnErrorWithTheNearestName) {
         refusal("AWAKEN_GUP=cuda"),
         "AWAKEN_GUP is not a setting of Awaken: did you mean AWAKEN_GPU? awaken exec --settings lists all settings");
     EXPECT_NE(refusal("AWAKEN_PINED_POOL=1").find("did you mean AWAKEN_PINNED_POOL?"), std::string::npos);
-    EXPECT_NE(refusal("AWAKEN_EMULATE_FAULT=x").find("did you mean AWAKEN_EMULATE_FAULTS?"), std::string::npos);
+    EXPECT_NE(refusal("AWAKEN_TEST_FAULT=x").find("did you mean AWAKEN_TEST_FAULTS?"), std::string::npos);
     const std::string far = refusal("AWAKEN_COMPLETELY_DIFFERENT=1");
     EXPECT_EQ(far.find("did you mean"), std::string::npos) << far;
     EXPECT_NE(far.find("awaken exec --settings"), std::string::npos) << far;
@@ -175,15 +186,17 @@ TEST(Settings, AMisspelledNameIsAnErrorWithTheNearestName) {
 }
 
 TEST(Settings, OthersVariablesAreAcceptedUnread) {
-    for (const char* const entry : {"AWAKEN_EMULATE=nonsense", "AWAKEN_EMULATE_MEMORY=?", "AWAKEN_EMULATE_FAULTS=!",
-                                    "AWAKEN_EMULATE_DELAY_US=x", "AWAKEN_LIBRARY=/somewhere"}) {
+    for (const char* const entry : {"AWAKEN_EMULATE=nonsense", "AWAKEN_EMULATE_MEMORY=?", "AWAKEN_TEST_FAULTS=!",
+                                    "AWAKEN_TEST_DELAY_US=x", "AWAKEN_LIBRARY=/somewhere"}) {
         EXPECT_EQ(refusal(entry), "") << entry;
     }
 }
 
 TEST(Settings, EveryVariableIsDescribedOnce) {
     std::set<std::string> names;
-    for (const SettingDescription& setting : Settings::descriptions()) {
+    std::vector<SettingDescription> all = Settings::descriptions();
+    all.insert(all.end(), Settings::test_switches().begin(), Settings::test_switches().end());
+    for (const SettingDescription& setting : all) {
         EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
         EXPECT_STRNE(setting.values, "") << setting.name;
         EXPECT_STRNE(setting.meaning, "") << setting.name;
@@ -201,20 +214,21 @@ TEST(Settings, EveryVariableIsDescribedOnce) {
                                    "AWAKEN_MPI",
                                    "AWAKEN_LIBRARY",
                                    "AWAKEN_JOB",
-                                   "AWAKEN_PRETEND_NODES",
+                                   "AWAKEN_TEST_NODES",
                                    "AWAKEN_PATH",
-                                   "AWAKEN_COPY",
-                                   "AWAKEN_CPU_COPY",
+                                   "AWAKEN_TEST_COPY",
+                                   "AWAKEN_TEST_CPU_COPY",
                                    "AWAKEN_DEFAULT_STREAM",
                                    "AWAKEN_NODES",
                                    "AWAKEN_COLLECTIVES",
                                    "AWAKEN_NATIVE_GPU",
                                    "AWAKEN_TUNING",
+                                   "AWAKEN_TUNE",
                                    "AWAKEN_EMULATE",
                                    "AWAKEN_EMULATE_MEMORY",
-                                   "AWAKEN_EMULATE_FAULTS",
-                                   "AWAKEN_EMULATE_DELAY_US",
-                                   "AWAKEN_EMULATE_BUSY"}) {
+                                   "AWAKEN_TEST_FAULTS",
+                                   "AWAKEN_TEST_DELAY_US",
+                                   "AWAKEN_TEST_BUSY"}) {
         EXPECT_EQ(names.count(name), 1U) << name;
     }
 }

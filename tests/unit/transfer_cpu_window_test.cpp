@@ -247,7 +247,7 @@ TEST_F(GdrCopyTest, IsOffWithoutItsDriver) {
 TEST_F(GdrCopyTest, IsOffWhenNotAllowed) {
     CpuWindow window(fake, false);
     EXPECT_FALSE(window.usable());
-    EXPECT_NE(window.description().find("AWAKEN_CPU_COPY"), std::string::npos) << window.description();
+    EXPECT_NE(window.description().find("AWAKEN_TEST_CPU_COPY"), std::string::npos) << window.description();
     std::byte* const memory = allocate(fake, 1000);
     std::byte host{};
     EXPECT_FALSE(window.to_device(memory, info_of(fake, memory), &host, 1));
@@ -507,7 +507,7 @@ TEST_F(LargeBarTest, IsOffWhereThereIsNone) {
 /// As a program would load the emulated driver: "cuda:2" or "hip6:2".
 gpu::Runtime& load_emulated(const char* form, const char* library, const gpu::Choice choice) {
     ::setenv("AWAKEN_EMULATE", form, 1);
-    ::unsetenv("AWAKEN_EMULATE_FAULTS");
+    ::unsetenv("AWAKEN_TEST_FAULTS");
     EXPECT_NE(dlopen((std::string(AWAKEN_EMULATOR_DIRECTORY) + "/" + library).c_str(), RTLD_NOW | RTLD_LOCAL), nullptr)
         << dlerror();
     std::string why_not;

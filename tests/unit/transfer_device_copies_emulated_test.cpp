@@ -258,7 +258,7 @@ SCENARIO(device_fails) {
 
 TEST_F(EmulatedCopies, AFailingDeviceEndsInAnError) {
     for (const char* const way : {"direct", "upload", "download"}) {
-        const Outcome outcome = run_scenario("device_fails", {{"AWAKEN_EMULATE_FAULTS", "copy-error=7"}}, {way});
+        const Outcome outcome = run_scenario("device_fails", {{"AWAKEN_TEST_FAULTS", "copy-error=7"}}, {way});
         EXPECT_TRUE(outcome.succeeded()) << way << ": " << outcome.output;
     }
 }
@@ -287,7 +287,7 @@ SCENARIO(driver_leaves_first) {
 }
 
 TEST_F(EmulatedCopies, TheDriverMayLeaveFirst) {
-    const Outcome outcome = run_scenario("driver_leaves_first", {{"AWAKEN_EMULATE_FAULTS", "shutdown"}});
+    const Outcome outcome = run_scenario("driver_leaves_first", {{"AWAKEN_TEST_FAULTS", "shutdown"}});
     EXPECT_TRUE(outcome.succeeded()) << outcome.output;
     EXPECT_NE(outcome.output.find("through"), std::string::npos) << outcome.output;
 }

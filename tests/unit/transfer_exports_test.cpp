@@ -539,7 +539,7 @@ class ExportsBetweenProcesses : public ::testing::TestWithParam<const char*> {
     static gpu::Runtime& load(const std::string& faults = "") {
         const std::string form = GetParam();
         ::setenv("AWAKEN_EMULATE", form.c_str(), 1);
-        ::setenv("AWAKEN_EMULATE_FAULTS", faults.c_str(), 1);
+        ::setenv("AWAKEN_TEST_FAULTS", faults.c_str(), 1);
         const bool cuda = form.starts_with("cuda");
         const std::string file = cuda ? "libcuda.so.1" : "libamdhip64.so." + form.substr(3, 1);
         EXPECT_NE(dlopen((AWAKEN_EMULATOR_DIRECTORY "/" + file).c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();

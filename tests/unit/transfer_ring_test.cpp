@@ -668,7 +668,7 @@ SCENARIO(ring_with_a_failing_side) {
     const bool writer_fails = arguments.at(1) == "writer";
     const Message message{40 * 64 * KiB, 40 * 64 * KiB, 64 * KiB, 4};
     const auto side = [&](const bool is_writer) {
-        if (is_writer == writer_fails) setenv("AWAKEN_EMULATE_FAULTS", "copy-error=9", 1);
+        if (is_writer == writer_fails) setenv("AWAKEN_TEST_FAULTS", "copy-error=9", 1);
         return run_side(is_writer ? "writer" : "reader", [&] {
             Machine machine(arguments.at(0), shared);
             is_writer ? write_message(machine, shared, message, 0) : read_message(machine, shared, message, 0);
@@ -690,7 +690,7 @@ class RingEmulatedTest : public ::testing::TestWithParam<const char*> {
     static emulator_test::Outcome run(const std::string& scenario, const std::string& more = {}) {
         const std::string vendor = GetParam();
         return emulator_test::run_scenario(
-            scenario, {{"AWAKEN_EMULATE", vendor + ":2"}, {"AWAKEN_EMULATE_DELAY_US", "200"}}, {vendor, more});
+            scenario, {{"AWAKEN_EMULATE", vendor + ":2"}, {"AWAKEN_TEST_DELAY_US", "200"}}, {vendor, more});
     }
 };
 

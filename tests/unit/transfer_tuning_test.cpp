@@ -73,7 +73,7 @@ TEST(Tuning, DefaultsWhenNothingIsSaid) {
     EXPECT_EQ(Tuning::find("", "", "", nullptr), Tuning{});
 }
 
-TEST(Tuning, ReadsEachFigureFromAFileAndFromItsVariable) {
+TEST(Tuning, ReadsEachFigureFromAFileAndFromTheVariable) {
     for (const TuningFigure& figure : Tuning::figures()) {
         // A value unlike the default, within the bounds.
         const std::string value = figure.unit == TuningFigure::Unit::bytes   ? "32M"
@@ -82,7 +82,7 @@ TEST(Tuning, ReadsEachFigureFromAFileAndFromItsVariable) {
         const Tuning from_file = read(std::string(figure.name) + " = " + value + "\n");
         EXPECT_EQ(figure.text(from_file), value) << figure.name;
         EXPECT_NE(from_file, Tuning{}) << figure.name;
-        EXPECT_EQ(read("", "", {figure.variable() + "=" + value}), from_file) << figure.name;
+        EXPECT_EQ(read("", "", {std::string("AWAKEN_TUNE=") + figure.name + "=" + value}), from_file) << figure.name;
         for (const TuningFigure& other : Tuning::figures()) {
             if (other.name != figure.name) {
                 EXPECT_EQ(other.text(from_file), other.text(Tuning{})) << figure.name << " changes " << other.name;
@@ -104,7 +104,7 @@ TEST(Tuning, TimesAreMicrosecondsWithDecimals) {
     }
 }
 
-TEST(Tuning, TheModelsSectionWinsOverLinesForAllAndVariablesOverBoth) {
+TEST(Tuning, TheModelsSectionWinsOverLinesForAllAndTheVariableOverBoth) {
     const std::string text =
         "rings = 2\n"
         "ring_chunks = 3   # for all\n"
@@ -121,9 +121,9 @@ TEST(Tuning, TheModelsSectionWinsOverLinesForAllAndVariablesOverBoth) {
     EXPECT_EQ(h200.network_window, 9U);
     EXPECT_EQ(read(text, "AMD Instinct MI210").rings, 6U);
     EXPECT_EQ(read(text, "NVIDIA H2000").rings, 2U);
-    EXPECT_EQ(read(text, "NVIDIA H200", {"AWAKEN_TUNE_RINGS=8"}).rings, 8U);
+    EXPECT_EQ(read(text, "NVIDIA H200", {"AWAKEN_TUNE=network_window=4, rings = 8"}).rings, 8U);
     // Set but empty is not set.
-    EXPECT_EQ(read(text, "NVIDIA H200", {"AWAKEN_TUNE_RINGS="}).rings, 5U);
+    EXPECT_EQ(read(text, "NVIDIA H200", {"AWAKEN_TUNE="}).rings, 5U);
 }
 
 TEST(Tuning, ErrorsNameTheLine) {
@@ -167,9 +167,9 @@ TEST(Tuning, BoundsAreChecked) {
     EXPECT_NE(refusal("network_chunk_bytes = 2G"), "");
     EXPECT_NE(refusal("ring_chunks = 0"), "");
     EXPECT_NE(refusal("network_window = 0"), "");
-    EXPECT_EQ(refusal("", {"AWAKEN_TUNE_RINGS=0"}), "AWAKEN_TUNE_RINGS=0 is out of bounds: use 1 to 4096");
-    EXPECT_EQ(refusal("", {"AWAKEN_TUNE_LARGE_WATCH_US=60000001"}),
-              "AWAKEN_TUNE_LARGE_WATCH_US=60000001 is out of bounds: use 0 to 60000000");
+    EXPECT_EQ(refusal("", {"AWAKEN_TUNE=rings=0"}), "AWAKEN_TUNE: rings=0 is out of bounds: use 1 to 4096");
+    EXPECT_EQ(refusal("", {"AWAKEN_TUNE=large_watch_us=60000001"}),
+              "AWAKEN_TUNE: large_watch_us=60000001 is out of bounds: use 0 to 60000000");
     EXPECT_EQ(refusal("kernel_copy_bytes = 0"), "");
 }
 
@@ -179,15 +179,22 @@ TEST(Tuning, APoolHoldsAtLeastOneChunk) {
               "bounce_pool_bytes (1M) is less than one chunk of it (bounce_chunk_bytes, 16M): make the pool larger or "
               "the chunks smaller");
     // Judged when everything is known, not line by line.
-    EXPECT_EQ(refusal("bounce_pool_bytes = 1M\n", {"AWAKEN_TUNE_BOUNCE_CHUNK_BYTES=64K"}), "");
+    EXPECT_EQ(refusal("bounce_pool_bytes = 1M\n", {"AWAKEN_TUNE=bounce_chunk_bytes=64K"}), "");
 }
 
-TEST(Tuning, UnknownVariablesAreRefused) {
-    EXPECT_EQ(refusal("", {"AWAKEN_TUNE_RINSG=4"}),
-              "AWAKEN_TUNE_RINSG is not a setting of Awaken: did you mean rings? `awaken settings` lists all figures");
-    EXPECT_NE(refusal("", {"AWAKEN_TUNE_rings=4"}), "");
-    EXPECT_NE(refusal("", {"AWAKEN_TUNE_="}), "");
-    EXPECT_EQ(refusal("", {"AWAKEN_TUNING=x", "AWAKEN=0", "TUNE_RINGS=x", "AWAKEN_TUNE_RINGS"}), "");
+TEST(Tuning, AVariableThatIsNotUnderstoodIsRefused) {
+    EXPECT_EQ(refusal("", {"AWAKEN_TUNE=rinsg=4"}),
+              "AWAKEN_TUNE: there is no figure rinsg: did you mean rings? `awaken settings` lists all figures");
+    EXPECT_EQ(refusal("", {"AWAKEN_TUNE=rings=4,ring_chunks=2,rings=4"}),
+              "AWAKEN_TUNE: rings is set twice: remove one of the two");
+    for (const char* const wrong : {"rings", "rings=", "=4", "rings=4,", ",rings=4", "rings=4,,ring_chunks=2"}) {
+        EXPECT_NE(refusal("", {std::string("AWAKEN_TUNE=") + wrong}).find("write NAME=VALUE, separated by commas"),
+                  std::string::npos)
+            << wrong;
+    }
+    EXPECT_EQ(refusal("", {"AWAKEN_TUNE=rings=x"}),
+              "AWAKEN_TUNE: rings=x is not a whole number: use a number such as 4");
+    EXPECT_EQ(refusal("", {"AWAKEN_TUNING=x", "AWAKEN=0", "TUNE=x", "AWAKEN_TUNE", "AWAKEN_TUNE= "}), "");
 }
 
 TEST(Tuning, MeasuredFiguresHoldForTheirModelAndLink) {
@@ -236,13 +243,14 @@ TEST(Tuning, EveryFigureIsDescribedOnce) {
         const TuningFigure& figure = Tuning::figures()[i];
         const SettingDescription& setting = descriptions[i];
         EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
-        EXPECT_EQ(setting.name, figure.variable());
+        EXPECT_STREQ(setting.name, figure.name);
         EXPECT_EQ(find_figure(figure.name), &figure);
         EXPECT_STRNE(setting.meaning, "");
         EXPECT_STRNE(figure.evidence, "");
         EXPECT_LE(figure.least, figure.most) << figure.name;
         // What is documented as the default is one, and allowed.
-        EXPECT_EQ(read("", "", {std::string(setting.name) + "=" + setting.default_value}), Tuning{}) << setting.name;
+        EXPECT_EQ(read("", "", {std::string("AWAKEN_TUNE=") + setting.name + "=" + setting.default_value}), Tuning{})
+            << setting.name;
     }
     EXPECT_EQ(find_figure("nothing"), nullptr);
 }

@@ -253,7 +253,7 @@ bool Round::step() {
                     _engine->note_once((team._ccl.reason().empty()
                                             ? std::string("another rank could not join a communicator of NCCL or RCCL")
                                             : team._ccl.reason()));
-                    _algorithm = Algorithm::all;
+                    _algorithm = Algorithm::two_shot;
                     go_on_with_kernels();
                     return true;
             }
@@ -653,7 +653,7 @@ void Round::decide() {
     }
     _algorithm = team._selection.choose(occasion(bytes));
     if (_algorithm == Algorithm::staged && _arguments.compulsory) {
-        _algorithm = Algorithm::all;
+        _algorithm = Algorithm::two_shot;
     }
     if (_algorithm == Algorithm::staged) {
         _decision = Decision::staged;
@@ -669,8 +669,8 @@ void Round::decide() {
         finish();
         return;
     }
-    if (_algorithm == Algorithm::each && (any & reused) != 0) {
-        _algorithm = Algorithm::one;  // a member would write over what another has yet to read
+    if (_algorithm == Algorithm::one_shot && (any & reused) != 0) {
+        _algorithm = Algorithm::root_only;  // a member would write over what another has yet to read
     }
     if (_algorithm == Algorithm::ccl) {
         if (wants_ccl()) {
@@ -682,7 +682,7 @@ void Round::decide() {
             }
             return;
         }
-        _algorithm = Algorithm::all;
+        _algorithm = Algorithm::two_shot;
     }
     go_on_with_kernels();
 }

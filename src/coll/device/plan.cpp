@@ -90,7 +90,7 @@ class Planner {
     }
 
     [[nodiscard]] bool for_itself() const noexcept {
-        return _algorithm == Algorithm::each && _shape.kind == Kind::allreduce;
+        return _algorithm == Algorithm::one_shot && _shape.kind == Kind::allreduce;
     }
 
     void move(const Place& target, const Place& source, const std::uint64_t bytes) {
@@ -103,7 +103,7 @@ class Planner {
     template <class Targets>
     void reduce(const int single, const Targets& targets) {
         Share share{0, _shape.elements};
-        if (_algorithm == Algorithm::all) {
+        if (_algorithm == Algorithm::two_shot) {
             share = share_of(_shape.elements, _shape.element_bytes, _shape.members, _shape.own);
         } else if (_shape.own != single && !for_itself()) {
             return;
@@ -156,7 +156,7 @@ class Planner {
         if (others == 0) {
             return;
         }
-        if (_algorithm == Algorithm::all) {
+        if (_algorithm == Algorithm::two_shot) {
             if (_shape.own == _shape.root) {
                 return;
             }
@@ -216,7 +216,8 @@ class Planner {
 constexpr std::array<const char*, kKinds> kKindNames = {"broadcast", "reduce",    "allreduce",      "gather",
                                                         "scatter",   "allgather", "reduce_scatter", "alltoall",
                                                         "scan",      "exscan",    "barrier",        "neighborhood"};
-constexpr std::array<const char*, 7> kAlgorithmNames = {"one", "each", "all", "ccl", "levels", "messages", "staged"};
+constexpr std::array<const char*, 7> kAlgorithmNames = {"root-only",    "one-shot",       "two-shot", "ccl",
+                                                        "hierarchical", "point-to-point", "staged"};
 
 }  // namespace
 

@@ -43,24 +43,25 @@ inline constexpr int kKinds = 12;
 
 /// How a collective is done.
 enum class Algorithm : std::uint8_t {
-    one,     ///< one member's GPU does all the work: fewest things to wait for, for few bytes
-    each,    ///< allreduce: each member reduces everything for itself, and so writes to no other GPU; elsewhere as one
-    all,     ///< each does its share
-    ccl,     ///< NCCL or RCCL
-    levels,  ///< across nodes: within each node, then between the nodes, then within each again
-    messages,  ///< across nodes: a message for each part, on the paths of messages
-    staged     ///< through the MPI, in host memory
+    root_only,  ///< one member's GPU does all the work: fewest things to wait for, for few bytes
+    one_shot,   ///< allreduce: each member reduces everything for itself, and so writes to no other GPU; elsewhere as
+                ///< root_only
+    two_shot,   ///< each member does a partition of the work
+    ccl,        ///< NCCL or RCCL
+    hierarchical,    ///< across nodes: within each node, then between the nodes, then within each again
+    point_to_point,  ///< across nodes: a message for each part, on the paths of messages
+    staged           ///< through the MPI, in host memory
 };
 /// Those that are for several nodes only.
 [[nodiscard]] constexpr bool needs_nodes(const Algorithm algorithm) noexcept {
-    return algorithm == Algorithm::levels || algorithm == Algorithm::messages;
+    return algorithm == Algorithm::hierarchical || algorithm == Algorithm::point_to_point;
 }
 /// Whether it can do a collective whose members are on so many nodes.
 [[nodiscard]] constexpr bool spans(const Algorithm algorithm, const int nodes) noexcept {
     return algorithm == Algorithm::ccl || algorithm == Algorithm::staged || needs_nodes(algorithm) == (nodes > 1);
 }
 
-/// "one".
+/// "root-only".
 [[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;
 
 /// Members of a communicator that kernels can serve.

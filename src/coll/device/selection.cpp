@@ -46,27 +46,28 @@ SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algori
 std::vector<SelectionRow> built_in() {
     constexpr auto kAny = SelectionRow::kAnyBytes;
     return {
-        row(Kind::allreduce, Algorithm::each, 0, kMi, 1, 2),
-        row(Kind::allreduce, Algorithm::each, 0, 128 * kKi, 3, 4),
-        row(Kind::allreduce, Algorithm::each, 0, 32 * kKi, 5),
+        row(Kind::allreduce, Algorithm::one_shot, 0, kMi, 1, 2),
+        row(Kind::allreduce, Algorithm::one_shot, 0, 128 * kKi, 3, 4),
+        row(Kind::allreduce, Algorithm::one_shot, 0, 32 * kKi, 5),
         row(Kind::allreduce, Algorithm::ccl, 64 * kMi, kAny, 4),
-        row(Kind::reduce, Algorithm::one, 0, 32 * kKi),
-        row(Kind::broadcast, Algorithm::one, 0, 32 * kKi),
-        row({}, Algorithm::all),
+        row(Kind::reduce, Algorithm::root_only, 0, 32 * kKi),
+        row(Kind::broadcast, Algorithm::root_only, 0, 32 * kKi),
+        row({}, Algorithm::two_shot),
         across_nodes({}, Algorithm::ccl),
-        across_nodes(Kind::allreduce, Algorithm::levels),
-        across_nodes(Kind::reduce, Algorithm::levels),
-        across_nodes(Kind::broadcast, Algorithm::levels),
-        across_nodes(Kind::gather, Algorithm::messages),
-        across_nodes(Kind::scatter, Algorithm::messages),
-        across_nodes(Kind::allgather, Algorithm::messages),
-        across_nodes(Kind::alltoall, Algorithm::messages),
+        across_nodes(Kind::allreduce, Algorithm::hierarchical),
+        across_nodes(Kind::reduce, Algorithm::hierarchical),
+        across_nodes(Kind::broadcast, Algorithm::hierarchical),
+        across_nodes(Kind::gather, Algorithm::point_to_point),
+        across_nodes(Kind::scatter, Algorithm::point_to_point),
+        across_nodes(Kind::allgather, Algorithm::point_to_point),
+        across_nodes(Kind::alltoall, Algorithm::point_to_point),
         across_nodes({}, Algorithm::staged),
     };
 }
 
-constexpr std::array kAlgorithms = {Algorithm::one,    Algorithm::each,     Algorithm::all,   Algorithm::ccl,
-                                    Algorithm::levels, Algorithm::messages, Algorithm::staged};
+constexpr std::array kAlgorithms = {Algorithm::root_only, Algorithm::one_shot,     Algorithm::two_shot,
+                                    Algorithm::ccl,       Algorithm::hierarchical, Algorithm::point_to_point,
+                                    Algorithm::staged};
 
 constexpr std::array<const char*, kTypeClasses> kTypeNames = {"integer", "floating", "complex", "pair",
                                                               "boolean", "other",    "nothing"};
@@ -167,6 +168,18 @@ class Reader {
                 return candidate;
             }
             names += (names.empty() ? "" : ", ") + std::string(to_string(candidate));
+        }
+        // The words of earlier releases.
+        constexpr std::array<std::pair<std::string_view, Algorithm>, 5> kBefore = {
+            {{"one", Algorithm::root_only},
+             {"each", Algorithm::one_shot},
+             {"all", Algorithm::two_shot},
+             {"levels", Algorithm::hierarchical},
+             {"messages", Algorithm::point_to_point}}};
+        for (const auto& [before, now] : kBefore) {
+            if (word == before) {
+                refuse("asks for \"" + std::string(word) + "\", which has another name now", to_string(now));
+            }
         }
         refuse("asks for \"" + std::string(word) + "\", which is no algorithm", "one of " + names);
     }
