@@ -15,7 +15,7 @@ import pytest
 Case = tuple[str, str, int, dict[str, str], tuple[str, ...]]
 
 # Collectives that all ranks have agreed to do by their GPUs. Behind others they may meet an old mapping that cannot be
-# closed, and wait until the GPU is idle: docs/architecture.md, "Nothing waits for the device".
+# closed, and wait until the GPU is idle: docs/decisions/0003-nothing-waits-for-the-device.md.
 AGREED = ("persistent", "iallreduce")
 
 # By themselves, before anything was sent: kernels are not loaded then, nor memory of others mapped.
