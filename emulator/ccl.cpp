@@ -45,7 +45,9 @@ std::string& last_error() {
 }
 
 ncclResult_t report(const Failure& failure) {
-    if (!failure.ok()) last_error() = failure.text;
+    if (!failure.ok()) {
+        last_error() = failure.text;
+    }
     return static_cast<ncclResult_t>(failure.result);
 }
 
@@ -66,7 +68,9 @@ Failure invalid(std::string text) {
 
 Failure available() {
     const Error error = core().availability(kVendor);
-    if (error == Error::success) return {};
+    if (error == Error::success) {
+        return {};
+    }
     return {Result::unhandled_gpu_error, std::string("the GPU runtime cannot be used: ") + description(error)};
 }
 
@@ -91,7 +95,9 @@ struct Communicator {
     void fail(Failure reason) {
         {
             const std::lock_guard guard(lock);
-            if (failure.ok()) failure = std::move(reason);
+            if (failure.ok()) {
+                failure = std::move(reason);
+            }
         }
         mesh->interrupt();
     }
@@ -137,24 +143,33 @@ Failure join(const Joining& joining) {
     }
     std::unique_ptr<Mesh> mesh;
     Failure failure = Mesh::join(joining.identifier, introduction, mesh);
-    if (introduction.gives_up) return {Result::system_error, "injected failure: this rank does not initialise"};
-    if (!failure.ok()) return failure;
+    if (introduction.gives_up) {
+        return {Result::system_error, "injected failure: this rank does not initialise"};
+    }
+    if (!failure.ok()) {
+        return failure;
+    }
     *joining.result = communicators().add(std::make_shared<Communicator>(*joining.context, std::move(mesh)));
     return {};
 }
 
 /// Joins all at once: ranks of one process wait for each other.
 Failure join_all(const std::vector<Joining>& joinings) {
-    if (joinings.size() == 1) return join(joinings.front());
+    if (joinings.size() == 1) {
+        return join(joinings.front());
+    }
     std::vector<Failure> failures(joinings.size());
     std::vector<std::thread> threads;
     for (std::size_t at = 0; at < joinings.size(); ++at) {
         threads.emplace_back([&, at] { failures[at] = join(joinings[at]); });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     for (const Failure& failure : failures) {
-        if (!failure.ok()) return failure;
+        if (!failure.ok()) {
+            return failure;
+        }
     }
     return {};
 }
@@ -196,14 +211,20 @@ class Performer {
         std::vector<Mesh::Part> receives;
         for (const Call& one : calls) {
             constexpr auto kKind = static_cast<std::uint32_t>(Kind::send);
-            if (one.kind == Kind::send) sends.push_back({one.peer, host(one.send), one.bytes(), kKind});
-            if (one.kind == Kind::receive) receives.push_back({one.peer, host(one.receive), one.bytes(), kKind});
+            if (one.kind == Kind::send) {
+                sends.push_back({one.peer, host(one.send), one.bytes(), kKind});
+            }
+            if (one.kind == Kind::receive) {
+                receives.push_back({one.peer, host(one.receive), one.bytes(), kKind});
+            }
         }
         return sends.empty() && receives.empty() ? Failure{} : _mesh.exchange(sends, receives);
     }
 
     Failure collective(const Call& one) {
-        if (one.count == 0) return {};
+        if (one.count == 0) {
+            return {};
+        }
         _kind = static_cast<std::uint32_t>(one.kind);
         switch (one.kind) {
             case Kind::all_reduce:
@@ -237,12 +258,16 @@ class Performer {
     template <typename Function>
     void for_peers(const Function& function) const {
         for (int peer = 0; peer < _ranks; ++peer) {
-            if (peer != _rank) function(peer);
+            if (peer != _rank) {
+                function(peer);
+            }
         }
     }
 
     static void move(std::byte* destination, const std::byte* source, std::size_t bytes) noexcept {
-        if (destination != source) std::memmove(destination, source, bytes);
+        if (destination != source) {
+            std::memmove(destination, source, bytes);
+        }
     }
 
     /// Sends each rank its share of `data` (elements `share(rank)`), and reduces what comes for this rank into
@@ -258,12 +283,18 @@ class Performer {
         std::byte* next = staging.data();
         for_peers([&](int peer) {
             const Share theirs = share(peer);
-            if (theirs.count != 0) sends.push_back({peer, data + theirs.first * size, theirs.count * size, _kind});
-            if (own.count != 0) receives.push_back({peer, next, own.count * size, _kind});
+            if (theirs.count != 0) {
+                sends.push_back({peer, data + theirs.first * size, theirs.count * size, _kind});
+            }
+            if (own.count != 0) {
+                receives.push_back({peer, next, own.count * size, _kind});
+            }
             inputs[static_cast<std::size_t>(peer)] = next;
             next += own.count * size;
         });
-        if (Failure failure = _mesh.exchange(sends, receives); !failure.ok()) return failure;
+        if (Failure failure = _mesh.exchange(sends, receives); !failure.ok()) {
+            return failure;
+        }
         ccl::reduce(one.type, one.operation, inputs, output, own.count);
         return {};
     }
@@ -277,8 +308,12 @@ class Performer {
         std::vector<Mesh::Part> receives;
         for_peers([&](int peer) {
             const Share theirs = share(peer);
-            if (own.count != 0) sends.push_back({peer, data + own.first * size, own.count * size, _kind});
-            if (theirs.count != 0) receives.push_back({peer, data + theirs.first * size, theirs.count * size, _kind});
+            if (own.count != 0) {
+                sends.push_back({peer, data + own.first * size, own.count * size, _kind});
+            }
+            if (theirs.count != 0) {
+                receives.push_back({peer, data + theirs.first * size, theirs.count * size, _kind});
+            }
         });
         return _mesh.exchange(sends, receives);
     }
@@ -287,7 +322,9 @@ class Performer {
         const auto share = [&](int rank) { return share_of(rank, one.count); };
         std::byte* const receive = host(one.receive);
         std::byte* const own = receive + share(_rank).first * ccl::size_of(one.type);
-        if (Failure failure = reduce_shares(one, host(one.send), own, share); !failure.ok()) return failure;
+        if (Failure failure = reduce_shares(one, host(one.send), own, share); !failure.ok()) {
+            return failure;
+        }
         return gather_shares(one, receive, share);
     }
 
@@ -311,7 +348,9 @@ class Performer {
         std::byte* const send = host(one.send);
         std::vector<Mesh::Part> sends;
         for_peers([&](int peer) { sends.push_back({peer, send, one.bytes(), _kind}); });
-        if (Failure failure = _mesh.exchange(sends, {}); !failure.ok()) return failure;
+        if (Failure failure = _mesh.exchange(sends, {}); !failure.ok()) {
+            return failure;
+        }
         move(receive, send, one.bytes());
         return {};
     }
@@ -332,37 +371,49 @@ class Performer {
 /// All calls of one communicator that were made in one group: sends and receives together, then the collectives in
 /// order.
 void perform(Communicator& communicator, const std::vector<Call>& calls) {
-    if (communicator.aborted || !communicator.failed().ok()) return;
+    if (communicator.aborted || !communicator.failed().ok()) {
+        return;
+    }
     Failure failure;
     try {
         Performer performer(*communicator.mesh);
         failure = performer.point_to_point(calls);
         for (const Call& one : calls) {
-            if (failure.ok()) failure = performer.collective(one);
+            if (failure.ok()) {
+                failure = performer.collective(one);
+            }
         }
     } catch (const std::bad_alloc&) {
         failure = {Result::system_error, "out of host memory"};
     }
-    if (!failure.ok()) communicator.fail(std::move(failure));
+    if (!failure.ok()) {
+        communicator.fail(std::move(failure));
+    }
 }
 
 void submit(const std::shared_ptr<Communicator>& communicator, const std::vector<Queued>& group) {
     std::vector<Call> calls;
     std::vector<std::shared_ptr<Stream>> streams;
     for (const Queued& queued : group) {
-        if (queued.communicator != communicator) continue;
+        if (queued.communicator != communicator) {
+            continue;
+        }
         calls.push_back(queued.call);
-        if (std::find(streams.begin(), streams.end(), queued.stream) == streams.end()) streams.push_back(queued.stream);
+        if (std::find(streams.begin(), streams.end(), queued.stream) == streams.end()) {
+            streams.push_back(queued.stream);
+        }
     }
     const std::lock_guard guard(communicator->lock);
     std::vector<Ticket> after{communicator->last};
-    for (std::size_t at = 1; at < streams.size(); ++at)
+    for (std::size_t at = 1; at < streams.size(); ++at) {
         after.push_back(streams[at]->last());
+    }
     communicator->last = streams.front()->submit(
         [communicator, calls = std::move(calls)] { perform(*communicator, calls); }, Start::prompt, std::move(after));
     // With several streams the work is one kernel, before which and after which all of them wait.
-    for (std::size_t at = 1; at < streams.size(); ++at)
+    for (std::size_t at = 1; at < streams.size(); ++at) {
         streams[at]->submit([] {}, Start::prompt, {communicator->last});
+    }
 }
 
 // ---- groups ---------------------------------------------------------------------------------------------------------
@@ -387,7 +438,9 @@ Failure start_group() {
 /// The real libraries connect the ranks in the first call that needs it, which waits for the others' there.
 Failure connect(Communicator& communicator) {
     const int failing = core().configuration().faults.unconnected_ccl_rank;
-    if (failing < 0 || failing >= communicator.mesh->ranks()) return {};
+    if (failing < 0 || failing >= communicator.mesh->ranks()) {
+        return {};
+    }
     if (failing == communicator.mesh->rank()) {
         return {Result::system_error, "injected failure: this rank does not connect to the others"};
     }
@@ -397,19 +450,31 @@ Failure connect(Communicator& communicator) {
 
 Failure end_group() {
     Group& current = group();
-    if (current.depth == 0) return {Result::invalid_usage, "ncclGroupEnd without ncclGroupStart"};
-    if (--current.depth > 0) return {};
+    if (current.depth == 0) {
+        return {Result::invalid_usage, "ncclGroupEnd without ncclGroupStart"};
+    }
+    if (--current.depth > 0) {
+        return {};
+    }
     const Group ended = std::exchange(current, {});
-    if (!ended.failure.ok()) return ended.failure;
+    if (!ended.failure.ok()) {
+        return ended.failure;
+    }
     if (!ended.joinings.empty()) {
-        if (Failure failure = join_all(ended.joinings); !failure.ok()) return failure;
+        if (Failure failure = join_all(ended.joinings); !failure.ok()) {
+            return failure;
+        }
     }
     std::vector<std::shared_ptr<Communicator>> used;
     for (const Queued& queued : ended.calls) {
-        if (std::find(used.begin(), used.end(), queued.communicator) == used.end()) used.push_back(queued.communicator);
+        if (std::find(used.begin(), used.end(), queued.communicator) == used.end()) {
+            used.push_back(queued.communicator);
+        }
     }
     for (const auto& communicator : used) {
-        if (Failure failure = connect(*communicator); !failure.ok()) return failure;
+        if (Failure failure = connect(*communicator); !failure.ok()) {
+            return failure;
+        }
         submit(communicator, ended.calls);
     }
     return {};
@@ -427,7 +492,9 @@ ncclResult_t grouped(Body&& body) noexcept {
             --group().depth;
             throw;
         }
-        if (!failure.ok() && group().failure.ok()) group().failure = failure;
+        if (!failure.ok() && group().failure.ok()) {
+            group().failure = failure;
+        }
         Failure end = end_group();
         return failure.ok() ? end : failure;
     });
@@ -437,15 +504,21 @@ ncclResult_t grouped(Body&& body) noexcept {
 
 Failure find_communicator(ncclComm_t handle, std::shared_ptr<Communicator>& communicator) {
     communicator = communicators().find(handle);
-    if (communicator == nullptr) return invalid("the communicator is null or was destroyed");
+    if (communicator == nullptr) {
+        return invalid("the communicator is null or was destroyed");
+    }
     return {};
 }
 
 /// Device code would fault on what its device cannot reach.
 Failure check_buffer(const Communicator& communicator, std::uintptr_t address, std::size_t bytes, const char* what) {
-    if (bytes == 0) return {};
+    if (bytes == 0) {
+        return {};
+    }
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (allocation == nullptr && core().configuration().faults.pageable_memory) return {};
+    if (allocation == nullptr && core().configuration().faults.pageable_memory) {
+        return {};
+    }
     if (allocation == nullptr || !core().memory().reachable(*allocation, address, bytes, communicator.context.device)) {
         return invalid(std::string(what) + " is not memory that the GPU runtime knows, or ends before the data does");
     }
@@ -458,10 +531,16 @@ Failure check_buffer(const Communicator& communicator, std::uintptr_t address, s
 ncclResult_t enqueue(ncclComm_t handle, ncclStream_t stream_handle, Call one) noexcept {
     return grouped([&]() -> Failure {
         Queued queued;
-        if (Failure failure = available(); !failure.ok()) return failure;
-        if (Failure failure = find_communicator(handle, queued.communicator); !failure.ok()) return failure;
+        if (Failure failure = available(); !failure.ok()) {
+            return failure;
+        }
+        if (Failure failure = find_communicator(handle, queued.communicator); !failure.ok()) {
+            return failure;
+        }
         Communicator& communicator = *queued.communicator;
-        if (Failure failure = communicator.failed(); !failure.ok()) return failure;
+        if (Failure failure = communicator.failed(); !failure.ok()) {
+            return failure;
+        }
         if (static_cast<int>(one.type) < 0 || static_cast<int>(one.type) >= ccl::kTypes) {
             return invalid("unknown data type " + std::to_string(static_cast<int>(one.type)));
         }
@@ -479,7 +558,9 @@ ncclResult_t enqueue(ncclComm_t handle, ncclStream_t stream_handle, Call one) no
         const std::size_t sent = one.kind == Kind::reduce_scatter ? all : one.bytes();
         const std::size_t received = one.kind == Kind::all_gather ? all : one.bytes();
         if (sends) {
-            if (Failure failure = check_buffer(communicator, one.send, sent, "sendbuff"); !failure.ok()) return failure;
+            if (Failure failure = check_buffer(communicator, one.send, sent, "sendbuff"); !failure.ok()) {
+                return failure;
+            }
         }
         if (receives) {
             if (Failure failure = check_buffer(communicator, one.receive, received, "recvbuff"); !failure.ok()) {
@@ -524,7 +605,9 @@ ncclResult_t with_communicator(ncclComm_t handle, Body&& body) noexcept {
 
 AWAKEN_EXPORT ncclResult_t ncclGetVersion(int* version) {
     return call([&] {
-        if (!version) return invalid("version is null");
+        if (!version) {
+            return invalid("version is null");
+        }
         *version = kVersion;
         return Failure{};
     });
@@ -562,7 +645,9 @@ AWAKEN_EXPORT const char* ncclGetLastError(ncclComm_t handle) {
 
 AWAKEN_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* identifier) {
     return call([&] {
-        if (!identifier) return invalid("uniqueId is null");
+        if (!identifier) {
+            return invalid("uniqueId is null");
+        }
         Failure failure = available();
         return failure.ok() ? ccl::make_identifier(*identifier) : failure;
     });
@@ -572,8 +657,12 @@ AWAKEN_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* identifier) {
 
 AWAKEN_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t* result, int ranks, ncclUniqueId identifier, int rank) {
     return grouped([&]() -> Failure {
-        if (Failure failure = available(); !failure.ok()) return failure;
-        if (!result) return invalid("comm is null");
+        if (Failure failure = available(); !failure.ok()) {
+            return failure;
+        }
+        if (!result) {
+            return invalid("comm is null");
+        }
         *result = nullptr;
         if (ranks < 1 || rank < 0 || rank >= ranks) {
             return invalid("rank " + std::to_string(rank) + " of " + std::to_string(ranks));
@@ -591,16 +680,26 @@ AWAKEN_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int ranks,
 
 AWAKEN_EXPORT ncclResult_t ncclCommInitAll(ncclComm_t* results, int ranks, const int* devices) {
     return call([&]() -> Failure {
-        if (Failure failure = available(); !failure.ok()) return failure;
-        if (!results || ranks < 1) return invalid("comm is null or there are no devices");
+        if (Failure failure = available(); !failure.ok()) {
+            return failure;
+        }
+        if (!results || ranks < 1) {
+            return invalid("comm is null or there are no devices");
+        }
         ncclUniqueId identifier{};
-        if (Failure failure = ccl::make_identifier(identifier); !failure.ok()) return failure;
+        if (Failure failure = ccl::make_identifier(identifier); !failure.ok()) {
+            return failure;
+        }
         std::vector<Joining> joinings;
         for (int rank = 0; rank < ranks; ++rank) {
             const int device = devices ? devices[rank] : rank;
-            if (!core().valid_device(device)) return invalid("device " + std::to_string(device));
+            if (!core().valid_device(device)) {
+                return invalid("device " + std::to_string(device));
+            }
             Context& context = core().primary(device);
-            if (!context.alive) core().retain_primary(device);
+            if (!context.alive) {
+                core().retain_primary(device);
+            }
             joinings.push_back({&results[rank], &context, ranks, rank, identifier});
         }
         return join_all(joinings);
@@ -615,7 +714,9 @@ AWAKEN_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t handle) {
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t handle) {
-    if (!handle) return 0;
+    if (!handle) {
+        return 0;
+    }
     return with_communicator(handle, [&](Communicator& communicator) {
         communicator.wait();
         static_cast<void>(communicators().remove(handle));
@@ -624,7 +725,9 @@ AWAKEN_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t handle) {
 }
 
 AWAKEN_EXPORT ncclResult_t ncclCommAbort(ncclComm_t handle) {
-    if (!handle) return 0;
+    if (!handle) {
+        return 0;
+    }
     return with_communicator(handle, [&](Communicator& communicator) {
         communicator.aborted = true;
         communicator.aborted.notify_all();
@@ -637,7 +740,9 @@ AWAKEN_EXPORT ncclResult_t ncclCommAbort(ncclComm_t handle) {
 
 AWAKEN_EXPORT ncclResult_t ncclCommCount(ncclComm_t handle, int* count) {
     return with_communicator(handle, [&](Communicator& communicator) {
-        if (!count) return invalid("count is null");
+        if (!count) {
+            return invalid("count is null");
+        }
         *count = communicator.mesh->ranks();
         return Failure{};
     });
@@ -645,7 +750,9 @@ AWAKEN_EXPORT ncclResult_t ncclCommCount(ncclComm_t handle, int* count) {
 
 AWAKEN_EXPORT ncclResult_t ncclCommUserRank(ncclComm_t handle, int* rank) {
     return with_communicator(handle, [&](Communicator& communicator) {
-        if (!rank) return invalid("rank is null");
+        if (!rank) {
+            return invalid("rank is null");
+        }
         *rank = communicator.mesh->rank();
         return Failure{};
     });
@@ -653,7 +760,9 @@ AWAKEN_EXPORT ncclResult_t ncclCommUserRank(ncclComm_t handle, int* rank) {
 
 AWAKEN_EXPORT ncclResult_t ncclCommCuDevice(ncclComm_t handle, int* device) {
     return with_communicator(handle, [&](Communicator& communicator) {
-        if (!device) return invalid("device is null");
+        if (!device) {
+            return invalid("device is null");
+        }
         *device = communicator.context.device;
         return Failure{};
     });
@@ -661,7 +770,9 @@ AWAKEN_EXPORT ncclResult_t ncclCommCuDevice(ncclComm_t handle, int* device) {
 
 AWAKEN_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* result) {
     return with_communicator(handle, [&](Communicator& communicator) {
-        if (!result) return invalid("asyncError is null");
+        if (!result) {
+            return invalid("asyncError is null");
+        }
         *result = static_cast<ncclResult_t>(communicator.failed().result);
         return Failure{};
     });

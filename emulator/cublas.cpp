@@ -36,7 +36,9 @@ cublasStatus_t number_of(Status status) noexcept {
 
 /// cublasOperation_t.
 bool decode(int operation, Transpose& form) noexcept {
-    if (operation < 0 || operation > 2) return false;
+    if (operation < 0 || operation > 2) {
+        return false;
+    }
     form = static_cast<Transpose>(operation);
     return true;
 }
@@ -45,7 +47,9 @@ template <typename Value>
 cublasStatus_t gemm(cublasHandle_t handle, int a_operation, int b_operation, std::int64_t m, std::int64_t n,
                     std::int64_t k, const Value* alpha, const Value* a, std::int64_t leading_a, const Value* b,
                     std::int64_t leading_b, const Value* beta, Value* c, std::int64_t leading_c) noexcept {
-    if (!blas::is_handle(handle)) return number_of(Status::not_initialized);
+    if (!blas::is_handle(handle)) {
+        return number_of(Status::not_initialized);
+    }
     blas::Arguments<Value> arguments = {{}, {}, m, n, k, alpha, a, leading_a, b, leading_b, beta, c, leading_c};
     if (!decode(a_operation, arguments.a_form) || !decode(b_operation, arguments.b_form)) {
         return number_of(Status::invalid_enum);
@@ -64,7 +68,9 @@ AWAKEN_EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
 }
 
 AWAKEN_EXPORT cublasStatus_t cublasGetVersion_v2(cublasHandle_t, int* version) {
-    if (version == nullptr) return number_of(Status::invalid_value);
+    if (version == nullptr) {
+        return number_of(Status::invalid_value);
+    }
     *version = kVersion;
     return number_of(Status::success);
 }

@@ -68,8 +68,12 @@ std::atomic<bool> initialised{false};
 
 Error ready() noexcept {
     return guarded([] {
-        if (!initialised.load(std::memory_order_acquire)) return Error::not_initialized;
-        if (called_from_host_function()) return Error::not_permitted;
+        if (!initialised.load(std::memory_order_acquire)) {
+            return Error::not_initialized;
+        }
+        if (called_from_host_function()) {
+            return Error::not_permitted;
+        }
         return core().availability(Vendor::cuda);
     });
 }
@@ -78,7 +82,9 @@ Error ready() noexcept {
 template <typename Body>
 CUresult call(Body&& body) noexcept {
     Error error = ready();
-    if (error == Error::success) error = guarded(body);
+    if (error == Error::success) {
+        error = guarded(body);
+    }
     return static_cast<CUresult>(error);
 }
 
@@ -87,8 +93,12 @@ template <typename Body>
 CUresult in_context(Body&& body) noexcept {
     return call([&] {
         Context* const context = thread_state().current();
-        if (!context) return Error::invalid_context;
-        if (!context->alive) return Error::context_destroyed;
+        if (!context) {
+            return Error::invalid_context;
+        }
+        if (!context->alive) {
+            return Error::context_destroyed;
+        }
         return body(*context);
     });
 }
@@ -183,21 +193,29 @@ CUresult fill_later(const FillRequest& request, CUstream handle) noexcept {
 }
 
 Error copy_2d(const Copy2DParameters* parameters, const std::shared_ptr<Stream>& stream, Synchrony synchrony) {
-    if (!parameters) return Error::invalid_value;
+    if (!parameters) {
+        return Error::invalid_value;
+    }
     CopyRequest request;
-    if (const Error error = decode(*parameters, kMemoryTypeHost, request); error != Error::success) return error;
+    if (const Error error = decode(*parameters, kMemoryTypeHost, request); error != Error::success) {
+        return error;
+    }
     return copy(stream->context(), request, stream, synchrony);
 }
 
 Error put_attribute(std::uintptr_t address, int attribute, void* data) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation) return Error::invalid_value;
+    if (!allocation) {
+        return Error::invalid_value;
+    }
     return put_pointer_attribute(allocation.get(), address, static_cast<PointerAttribute>(attribute), data,
                                  kMemoryTypeHost, kMemoryTypeDevice);
 }
 
 Error create_stream(Context& context, CUstream* stream, unsigned flags, int priority) {
-    if (!stream || flags > kStreamNonBlocking) return Error::invalid_value;
+    if (!stream || flags > kStreamNonBlocking) {
+        return Error::invalid_value;
+    }
     *stream = core().streams.add(
         context.create_stream(Stream::Role::created, (flags & kStreamNonBlocking) == 0, flags, priority));
     return Error::success;
@@ -207,9 +225,13 @@ Error launch(CUfunction function, const Launch& shape, CUstream handle, void** a
              Context& context) {
     const std::shared_ptr<Function> found = core().functions.find(function);
     const std::shared_ptr<Stream> stream = core().stream(context, handle);
-    if (!found || !stream || found->context != &stream->context()) return Error::invalid_handle;
+    if (!found || !stream || found->context != &stream->context()) {
+        return Error::invalid_handle;
+    }
     stream->context().enter();
-    if (const Error error = default_stream_allowed(*stream); error != Error::success) return error;
+    if (const Error error = default_stream_allowed(*stream); error != Error::success) {
+        return error;
+    }
     return launch_kernel(function, shape, stream, arguments, extra);
 }
 
@@ -224,21 +246,29 @@ Error pool_of(CUmemoryPool handle, std::shared_ptr<Pool>& pool) {
 // ---------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT CUresult cuInit(unsigned flags) {
-    if (flags != 0) return static_cast<CUresult>(Error::invalid_value);
+    if (flags != 0) {
+        return static_cast<CUresult>(Error::invalid_value);
+    }
     const Error error = guarded([] { return core().availability(Vendor::cuda); });
-    if (error == Error::success) initialised.store(true, std::memory_order_release);
+    if (error == Error::success) {
+        initialised.store(true, std::memory_order_release);
+    }
     return static_cast<CUresult>(error);
 }
 
 AWAKEN_EXPORT CUresult cuDriverGetVersion(int* version) {
-    if (!version) return static_cast<CUresult>(Error::invalid_value);
+    if (!version) {
+        return static_cast<CUresult>(Error::invalid_value);
+    }
     *version = kDriverVersion;
     return 0;
 }
 
 AWAKEN_EXPORT CUresult cuGetErrorString(CUresult error, const char** text) {
     const bool known = capital_name(static_cast<Error>(error)) != nullptr;
-    if (!text) return static_cast<CUresult>(Error::invalid_value);
+    if (!text) {
+        return static_cast<CUresult>(Error::invalid_value);
+    }
     *text = known ? description(static_cast<Error>(error)) : nullptr;
     return static_cast<CUresult>(known ? Error::success : Error::invalid_value);
 }
@@ -248,11 +278,15 @@ AWAKEN_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
         auto* made = new std::unordered_map<int, std::string>;
         for (int number = 0; number < 1000; ++number) {
             const char* name = capital_name(static_cast<Error>(number));
-            if (name) made->emplace(number, number == 0 ? "CUDA_SUCCESS" : "CUDA_ERROR_" + std::string(name));
+            if (name) {
+                made->emplace(number, number == 0 ? "CUDA_SUCCESS" : "CUDA_ERROR_" + std::string(name));
+            }
         }
         return made;
     }();
-    if (!text) return static_cast<CUresult>(Error::invalid_value);
+    if (!text) {
+        return static_cast<CUresult>(Error::invalid_value);
+    }
     const auto at = names->find(error);
     *text = at == names->end() ? nullptr : at->second.c_str();
     return static_cast<CUresult>(at == names->end() ? Error::invalid_value : Error::success);
@@ -263,7 +297,9 @@ AWAKEN_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
 
 AWAKEN_EXPORT CUresult cuDeviceGetCount(int* count) {
     return call([&] {
-        if (!count) return Error::invalid_value;
+        if (!count) {
+            return Error::invalid_value;
+        }
         *count = core().device_count();
         return Error::success;
     });
@@ -271,7 +307,9 @@ AWAKEN_EXPORT CUresult cuDeviceGetCount(int* count) {
 
 AWAKEN_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     return with_device(ordinal, [&](Device&) {
-        if (!device) return Error::invalid_value;
+        if (!device) {
+            return Error::invalid_value;
+        }
         *device = ordinal;
         return Error::success;
     });
@@ -279,7 +317,9 @@ AWAKEN_EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 
 AWAKEN_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
     return with_device(device, [&](Device& found) {
-        if (!name) return Error::invalid_value;
+        if (!name) {
+            return Error::invalid_value;
+        }
         put_text(name, length, found.name);
         return Error::success;
     });
@@ -287,7 +327,9 @@ AWAKEN_EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) 
 
 AWAKEN_EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
     return with_device(device, [&](Device& found) {
-        if (!uuid) return Error::invalid_value;
+        if (!uuid) {
+            return Error::invalid_value;
+        }
         std::memcpy(uuid->bytes, found.uuid, sizeof uuid->bytes);
         return Error::success;
     });
@@ -299,7 +341,9 @@ AWAKEN_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
 
 AWAKEN_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
     return with_device(device, [&](Device& found) {
-        if (!bytes) return Error::invalid_value;
+        if (!bytes) {
+            return Error::invalid_value;
+        }
         *bytes = found.memory_bytes;
         return Error::success;
     });
@@ -308,7 +352,9 @@ AWAKEN_EXPORT CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) 
 AWAKEN_EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
     return with_device(device, [&](Device& found) {
         const int answer = cuda_attribute_value(found, attribute);
-        if (!value || answer < 0) return Error::invalid_value;
+        if (!value || answer < 0) {
+            return Error::invalid_value;
+        }
         *value = answer;
         return Error::success;
     });
@@ -316,7 +362,9 @@ AWAKEN_EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice 
 
 AWAKEN_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
     return with_device(device, [&](Device& found) {
-        if (!major || !minor) return Error::invalid_value;
+        if (!major || !minor) {
+            return Error::invalid_value;
+        }
         *major = cuda_attribute_value(found, 75);
         *minor = cuda_attribute_value(found, 76);
         return Error::success;
@@ -325,7 +373,9 @@ AWAKEN_EXPORT CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevic
 
 AWAKEN_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
     return with_device(device, [&](Device& found) {
-        if (!text) return Error::invalid_value;
+        if (!text) {
+            return Error::invalid_value;
+        }
         put_text(text, length, found.pci_bus_id);
         return Error::success;
     });
@@ -333,9 +383,13 @@ AWAKEN_EXPORT CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice devi
 
 AWAKEN_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     return call([&] {
-        if (!device || !text) return Error::invalid_value;
+        if (!device || !text) {
+            return Error::invalid_value;
+        }
         const int found = find_device_by_bus_id(text);
-        if (found < 0) return Error::invalid_device;
+        if (found < 0) {
+            return Error::invalid_device;
+        }
         *device = found;
         return Error::success;
     });
@@ -343,8 +397,12 @@ AWAKEN_EXPORT CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text)
 
 AWAKEN_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
     return with_device(device, [&](Device&) {
-        if (!can) return Error::invalid_value;
-        if (!core().valid_device(peer)) return Error::invalid_device;
+        if (!can) {
+            return Error::invalid_value;
+        }
+        if (!core().valid_device(peer)) {
+            return Error::invalid_device;
+        }
         *can = can_access_peer(device, peer) ? 1 : 0;
         return Error::success;
     });
@@ -352,9 +410,13 @@ AWAKEN_EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice
 
 AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevice device, CUdevice peer) {
     return with_device(device, [&](Device&) {
-        if (!value || device == peer || !core().valid_device(peer)) return Error::invalid_value;
+        if (!value || device == peer || !core().valid_device(peer)) {
+            return Error::invalid_value;
+        }
         // 1: relative performance (0 is best); 2: access; 3: atomics; 4: arrays.
-        if (attribute < 1 || attribute > 4) return Error::invalid_value;
+        if (attribute < 1 || attribute > 4) {
+            return Error::invalid_value;
+        }
         *value = attribute == 2 || attribute == 3 ? (can_access_peer(device, peer) ? 1 : 0) : 0;
         return Error::success;
     });
@@ -362,7 +424,9 @@ AWAKEN_EXPORT CUresult cuDeviceGetP2PAttribute(int* value, int attribute, CUdevi
 
 AWAKEN_EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
     return with_device(device, [&](Device& found) {
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         *pool = found.default_pool.get();
         return Error::success;
     });
@@ -370,7 +434,9 @@ AWAKEN_EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice de
 
 AWAKEN_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
     return with_device(device, [&](Device& found) {
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         *pool = found.current_pool.get();
         return Error::success;
     });
@@ -379,8 +445,12 @@ AWAKEN_EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
 AWAKEN_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return with_device(device, [&](Device& found) {
         std::shared_ptr<Pool> pool;
-        if (const Error error = pool_of(handle, pool); error != Error::success) return error;
-        if (pool->device != device) return Error::invalid_value;
+        if (const Error error = pool_of(handle, pool); error != Error::success) {
+            return error;
+        }
+        if (pool->device != device) {
+            return Error::invalid_value;
+        }
         found.current_pool = std::move(pool);
         return Error::success;
     });
@@ -391,7 +461,9 @@ AWAKEN_EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) 
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
     return with_device(device, [&](Device&) {
-        if (!context) return Error::invalid_value;
+        if (!context) {
+            return Error::invalid_value;
+        }
         core().retain_primary(device);
         *context = &core().primary(device);
         return Error::success;
@@ -418,7 +490,9 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device) {
 
 AWAKEN_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
     return with_device(device, [&](Device&) {
-        if (!flags || !active) return Error::invalid_value;
+        if (!flags || !active) {
+            return Error::invalid_value;
+        }
         *flags = core().primary(device).flags;
         *active = core().primary(device).alive ? 1 : 0;
         return Error::success;
@@ -437,7 +511,9 @@ AWAKEN_EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flag
 
 AWAKEN_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
     return with_device(device, [&](Device&) {
-        if (!context) return Error::invalid_value;
+        if (!context) {
+            return Error::invalid_value;
+        }
         Context& created = core().create_context(device, flags);
         thread_state().contexts.push_back(&created);
         *context = &created;
@@ -455,10 +531,14 @@ AWAKEN_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, void*, unsigned flags,
 AWAKEN_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
     return call([&] {
         Context* const context = core().find_context(handle);
-        if (!context || context->primary || !context->alive) return Error::invalid_context;
+        if (!context || context->primary || !context->alive) {
+            return Error::invalid_context;
+        }
         core().destroy_context(*context);
         ThreadState& state = thread_state();
-        if (state.current() == context) state.contexts.pop_back();
+        if (state.current() == context) {
+            state.contexts.pop_back();
+        }
         return Error::success;
     });
 }
@@ -466,7 +546,9 @@ AWAKEN_EXPORT CUresult cuCtxDestroy_v2(CUcontext handle) {
 AWAKEN_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     return call([&] {
         Context* const context = core().find_context(handle);
-        if (!context || !context->alive) return Error::invalid_context;
+        if (!context || !context->alive) {
+            return Error::invalid_context;
+        }
         thread_state().contexts.push_back(context);
         return Error::success;
     });
@@ -475,8 +557,12 @@ AWAKEN_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle) {
 AWAKEN_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* popped) {
     return call([&] {
         ThreadState& state = thread_state();
-        if (state.contexts.empty()) return Error::invalid_context;
-        if (popped) *popped = state.current();
+        if (state.contexts.empty()) {
+            return Error::invalid_context;
+        }
+        if (popped) {
+            *popped = state.current();
+        }
         state.contexts.pop_back();
         return Error::success;
     });
@@ -485,7 +571,9 @@ AWAKEN_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* popped) {
 AWAKEN_EXPORT CUresult cuCtxSetCurrent(CUcontext handle) {
     return call([&] {
         Context* const context = handle ? core().find_context(handle) : nullptr;
-        if (handle && (!context || !context->alive)) return Error::invalid_context;
+        if (handle && (!context || !context->alive)) {
+            return Error::invalid_context;
+        }
         thread_state().set_current(context);
         return Error::success;
     });
@@ -493,7 +581,9 @@ AWAKEN_EXPORT CUresult cuCtxSetCurrent(CUcontext handle) {
 
 AWAKEN_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
     return call([&] {
-        if (!context) return Error::invalid_value;
+        if (!context) {
+            return Error::invalid_value;
+        }
         *context = thread_state().current();
         return Error::success;
     });
@@ -501,7 +591,9 @@ AWAKEN_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
 
 AWAKEN_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
     return in_context([&](Context& context) {
-        if (!device) return Error::invalid_value;
+        if (!device) {
+            return Error::invalid_value;
+        }
         *device = context.device;
         return Error::success;
     });
@@ -509,7 +601,9 @@ AWAKEN_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
 
 AWAKEN_EXPORT CUresult cuCtxGetFlags(unsigned* flags) {
     return in_context([&](Context& context) {
-        if (!flags) return Error::invalid_value;
+        if (!flags) {
+            return Error::invalid_value;
+        }
         *flags = context.flags;
         return Error::success;
     });
@@ -518,8 +612,12 @@ AWAKEN_EXPORT CUresult cuCtxGetFlags(unsigned* flags) {
 AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
     return call([&] {
         const Context* const context = handle ? core().find_context(handle) : thread_state().current();
-        if (!context || !id) return Error::invalid_context;
-        if (!context->alive) return Error::context_destroyed;
+        if (!context || !id) {
+            return Error::invalid_context;
+        }
+        if (!context->alive) {
+            return Error::context_destroyed;
+        }
         *id = context->identity;
         return Error::success;
     });
@@ -527,7 +625,9 @@ AWAKEN_EXPORT CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
 
 AWAKEN_EXPORT CUresult cuCtxGetApiVersion(CUcontext, unsigned* version) {
     return call([&] {
-        if (!version) return Error::invalid_value;
+        if (!version) {
+            return Error::invalid_value;
+        }
         *version = 3020;
         return Error::success;
     });
@@ -539,8 +639,12 @@ AWAKEN_EXPORT CUresult cuCtxSynchronize() {
 
 AWAKEN_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     return in_context([&](Context&) {
-        if (least) *least = 0;
-        if (greatest) *greatest = -5;
+        if (least) {
+            *least = 0;
+        }
+        if (greatest) {
+            *greatest = -5;
+        }
         return Error::success;
     });
 }
@@ -548,7 +652,9 @@ AWAKEN_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 AWAKEN_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     return in_context([&](Context& context) {
         const Context* const other = core().find_context(peer);
-        if (!other || flags != 0) return other ? Error::invalid_value : Error::invalid_context;
+        if (!other || flags != 0) {
+            return other ? Error::invalid_value : Error::invalid_context;
+        }
         return enable_peer(context, other->device);
     });
 }
@@ -566,29 +672,41 @@ AWAKEN_EXPORT CUresult cuCtxDisablePeerAccess(CUcontext peer) {
 AWAKEN_EXPORT CUresult cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total) {
     return in_context([&](Context& context) {
         const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) *total = all;
-        if (free_bytes) *free_bytes = all - core().memory().used(context.device);
+        if (total) {
+            *total = all;
+        }
+        if (free_bytes) {
+            *free_bytes = all - core().memory().used(context.device);
+        }
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t bytes) {
     return unless_capturing([&](Context& context) {
-        if (!address) return Error::invalid_value;
+        if (!address) {
+            return Error::invalid_value;
+        }
         std::uintptr_t allocated = 0;
         const Error error = allocate(context, bytes, allocated);
-        if (error == Error::success) *address = allocated;
+        if (error == Error::success) {
+            *address = allocated;
+        }
         return error;
     });
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, std::size_t* pitch, std::size_t width,
                                           std::size_t height, unsigned) {
-    if (!pitch || width == 0 || height == 0) return static_cast<CUresult>(Error::invalid_value);
+    if (!pitch || width == 0 || height == 0) {
+        return static_cast<CUresult>(Error::invalid_value);
+    }
     constexpr std::size_t kAlignment = Model::pitch_alignment;
     const std::size_t rounded = (width + kAlignment - 1) / kAlignment * kAlignment;
     const CUresult result = cuMemAlloc_v2(address, rounded * height);
-    if (result == 0) *pitch = rounded;
+    if (result == 0) {
+        *pitch = rounded;
+    }
     return result;
 }
 
@@ -599,20 +717,32 @@ AWAKEN_EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 AWAKEN_EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t* size, CUdeviceptr address) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        if (!allocation || allocation->kind == MemoryKind::registered) return Error::not_found;
-        if (allocation->kind == MemoryKind::mapped && allocation->access == 0) return Error::not_found;
-        if (base) *base = allocation->base;
-        if (size) *size = allocation->size;
+        if (!allocation || allocation->kind == MemoryKind::registered) {
+            return Error::not_found;
+        }
+        if (allocation->kind == MemoryKind::mapped && allocation->access == 0) {
+            return Error::not_found;
+        }
+        if (base) {
+            *base = allocation->base;
+        }
+        if (size) {
+            *size = allocation->size;
+        }
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned flags) {
     return unless_capturing([&](Context& context) {
-        if (!address) return Error::invalid_value;
+        if (!address) {
+            return Error::invalid_value;
+        }
         std::uintptr_t allocated = 0;
         const Error error = core().memory().allocate_host(context, MemoryKind::pinned, bytes, flags, allocated);
-        if (error == Error::success) *address = pointer(allocated);
+        if (error == Error::success) {
+            *address = pointer(allocated);
+        }
         return error;
     });
 }
@@ -628,7 +758,9 @@ AWAKEN_EXPORT CUresult cuMemFreeHost(void* address) {
 AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned flags) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || flags != 0 || !allocation || allocation->on_device()) return Error::invalid_value;
+        if (!device || flags != 0 || !allocation || allocation->on_device()) {
+            return Error::invalid_value;
+        }
         *device = number(host);
         return Error::success;
     });
@@ -637,7 +769,9 @@ AWAKEN_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* h
 AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, void* host) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) return Error::invalid_value;
+        if (!flags || !allocation || allocation->on_device()) {
+            return Error::invalid_value;
+        }
         *flags = allocation->flags;
         return Error::success;
     });
@@ -645,10 +779,14 @@ AWAKEN_EXPORT CUresult cuMemHostGetFlags(unsigned* flags, void* host) {
 
 AWAKEN_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned flags) {
     return in_entered_context([&](Context& context) {
-        if (!address || (flags != 1 && flags != 2)) return Error::invalid_value;
+        if (!address || (flags != 1 && flags != 2)) {
+            return Error::invalid_value;
+        }
         std::uintptr_t allocated = 0;
         const Error error = core().memory().allocate_host(context, MemoryKind::managed, bytes, flags, allocated);
-        if (error == Error::success) *address = allocated;
+        if (error == Error::success) {
+            *address = allocated;
+        }
         return error;
     });
 }
@@ -666,7 +804,9 @@ AWAKEN_EXPORT CUresult cuMemHostUnregister(void* address) {
 AWAKEN_EXPORT CUresult cuMemPrefetchAsync(CUdeviceptr address, std::size_t, CUdevice, CUstream handle) {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-        if (!allocation || allocation->kind != MemoryKind::managed) return Error::invalid_value;
+        if (!allocation || allocation->kind != MemoryKind::managed) {
+            return Error::invalid_value;
+        }
         stream->submit([] {});
         return Error::success;
     });
@@ -698,9 +838,15 @@ constexpr int kAccessReadWrite = 3;
 
 Error check(const CUmemAllocationProp* properties) {
     constexpr int kPinned = 1;
-    if (!properties || properties->type != kPinned) return Error::invalid_value;
-    if (properties->location.type != kLocationDevice) return Error::not_supported;
-    if (!core().valid_device(properties->location.id)) return Error::invalid_device;
+    if (!properties || properties->type != kPinned) {
+        return Error::invalid_value;
+    }
+    if (properties->location.type != kLocationDevice) {
+        return Error::not_supported;
+    }
+    if (!core().valid_device(properties->location.id)) {
+        return Error::invalid_device;
+    }
     return properties->handle_types == 0 || properties->handle_types == kPosixFile ? Error::success
                                                                                    : Error::not_supported;
 }
@@ -722,8 +868,12 @@ CUresult on_physical(CUmemGenericAllocationHandle handle, Body&& body) noexcept 
 AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, const CUmemAllocationProp* properties,
                                                      int option) {
     return call([&] {
-        if (!granularity || option < 0 || option > 1) return Error::invalid_value;
-        if (const Error error = check(properties); error != Error::success) return error;
+        if (!granularity || option < 0 || option > 1) {
+            return Error::invalid_value;
+        }
+        if (const Error error = check(properties); error != Error::success) {
+            return error;
+        }
         *granularity = kPhysicalGranularity;
         return Error::success;
     });
@@ -732,10 +882,14 @@ AWAKEN_EXPORT CUresult cuMemGetAllocationGranularity(std::size_t* granularity, c
 AWAKEN_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr,
                                            unsigned long long flags) {
     return call([&] {
-        if (!address || flags != 0) return Error::invalid_value;
+        if (!address || flags != 0) {
+            return Error::invalid_value;
+        }
         std::uintptr_t reserved = 0;
         const Error error = core().memory().reserve_addresses(bytes, alignment, reserved);
-        if (error == Error::success) *address = reserved;
+        if (error == Error::success) {
+            *address = reserved;
+        }
         return error;
     });
 }
@@ -747,19 +901,27 @@ AWAKEN_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) 
 AWAKEN_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes,
                                    const CUmemAllocationProp* properties, unsigned long long flags) {
     return call([&] {
-        if (!handle || flags != 0) return Error::invalid_value;
-        if (const Error error = check(properties); error != Error::success) return error;
+        if (!handle || flags != 0) {
+            return Error::invalid_value;
+        }
+        if (const Error error = check(properties); error != Error::success) {
+            return error;
+        }
         std::shared_ptr<Physical> physical;
         const Error error = core().memory().create_physical(
             properties->location.id, bytes, static_cast<unsigned long long>(properties->handle_types), physical);
-        if (error == Error::success) *handle = give_handle(std::move(physical));
+        if (error == Error::success) {
+            *handle = give_handle(std::move(physical));
+        }
         return error;
     });
 }
 
 AWAKEN_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
-        if (--physical->references == 0) core().physicals.remove(pointer(handle));
+        if (--physical->references == 0) {
+            core().physicals.remove(pointer(handle));
+        }
         return Error::success;
     });
 }
@@ -767,9 +929,13 @@ AWAKEN_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 AWAKEN_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
     return call([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!handle || !allocation || allocation->kind != MemoryKind::mapped) return Error::invalid_value;
+        if (!handle || !allocation || allocation->kind != MemoryKind::mapped) {
+            return Error::invalid_value;
+        }
         // The program may have released its last handle.
-        if (allocation->physical->references++ == 0) core().physicals.add(allocation->physical);
+        if (allocation->physical->references++ == 0) {
+            core().physicals.add(allocation->physical);
+        }
         *handle = number(allocation->physical.get());
         return Error::success;
     });
@@ -778,7 +944,9 @@ AWAKEN_EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle*
 AWAKEN_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
                                                               CUmemGenericAllocationHandle handle) {
     return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
-        if (!properties) return Error::invalid_value;
+        if (!properties) {
+            return Error::invalid_value;
+        }
         *properties = {1, static_cast<int>(physical->handle_types), {kLocationDevice, physical->device}, nullptr, {}};
         return Error::success;
     });
@@ -787,7 +955,9 @@ AWAKEN_EXPORT CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationPro
 AWAKEN_EXPORT CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset,
                                 CUmemGenericAllocationHandle handle, unsigned long long flags) {
     return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
-        if (flags != 0 || offset != 0) return Error::invalid_value;
+        if (flags != 0 || offset != 0) {
+            return Error::invalid_value;
+        }
         return core().memory().map(address, bytes, physical);
     });
 }
@@ -800,21 +970,33 @@ AWAKEN_EXPORT CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
 AWAKEN_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* descriptions,
                                       std::size_t count) {
     return call([&] {
-        if (!descriptions || count == 0) return Error::invalid_value;
+        if (!descriptions || count == 0) {
+            return Error::invalid_value;
+        }
         const std::shared_ptr<Allocation> first = core().memory().find(address);
-        if (!first || first->kind != MemoryKind::mapped) return Error::invalid_value;
+        if (!first || first->kind != MemoryKind::mapped) {
+            return Error::invalid_value;
+        }
         for (std::size_t i = 0; i < count; ++i) {
             const CUmemAccessDesc& description = descriptions[i];
             const int device = description.location.id;
             if (description.location.type != kLocationDevice || description.flags == kAccessRead) {
                 return Error::not_supported;
             }
-            if (!core().valid_device(device)) return Error::invalid_device;
-            if (device != first->device && !can_access_peer(device, first->device)) return Error::invalid_device;
-            if (description.flags != kAccessNone && description.flags != kAccessReadWrite) return Error::invalid_value;
+            if (!core().valid_device(device)) {
+                return Error::invalid_device;
+            }
+            if (device != first->device && !can_access_peer(device, first->device)) {
+                return Error::invalid_device;
+            }
+            if (description.flags != kAccessNone && description.flags != kAccessReadWrite) {
+                return Error::invalid_value;
+            }
             const Error error =
                 core().memory().set_access(address, bytes, device, description.flags == kAccessReadWrite);
-            if (error != Error::success) return error;
+            if (error != Error::success) {
+                return error;
+            }
         }
         return Error::success;
     });
@@ -835,10 +1017,14 @@ AWAKEN_EXPORT CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLoca
 AWAKEN_EXPORT CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle, int type,
                                                     unsigned long long flags) {
     return on_physical(handle, [&](const std::shared_ptr<Physical>& physical) {
-        if (!shareable || type != kPosixFile || flags != 0) return Error::invalid_value;
+        if (!shareable || type != kPosixFile || flags != 0) {
+            return Error::invalid_value;
+        }
         int file = -1;
         const Error error = Memory::export_physical(*physical, file);
-        if (error == Error::success) std::memcpy(shareable, &file, sizeof file);
+        if (error == Error::success) {
+            std::memcpy(shareable, &file, sizeof file);
+        }
         return error;
     });
 }
@@ -846,10 +1032,14 @@ AWAKEN_EXPORT CUresult cuMemExportToShareableHandle(void* shareable, CUmemGeneri
 /// A file descriptor is passed as if it were the pointer.
 AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable, int type) {
     return call([&] {
-        if (!handle || type != kPosixFile) return Error::invalid_value;
+        if (!handle || type != kPosixFile) {
+            return Error::invalid_value;
+        }
         std::shared_ptr<Physical> physical;
         const Error error = core().memory().import_physical(static_cast<int>(number(shareable)), physical);
-        if (error == Error::success) *handle = give_handle(std::move(physical));
+        if (error == Error::success) {
+            *handle = give_handle(std::move(physical));
+        }
         return error;
     });
 }
@@ -860,23 +1050,35 @@ AWAKEN_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHand
 AWAKEN_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::size_t bytes, CUmemoryPool handle,
                                                CUstream stream) {
     return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
-        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) return error;
+        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) {
+            return error;
+        }
         std::shared_ptr<Pool> pool;
-        if (!address || pool_of(handle, pool) != Error::success) return Error::invalid_value;
+        if (!address || pool_of(handle, pool) != Error::success) {
+            return Error::invalid_value;
+        }
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) *address = allocated;
+        if (error == Error::success) {
+            *address = allocated;
+        }
         return error;
     });
 }
 
 AWAKEN_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t bytes, CUstream handle) {
     return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) return Error::invalid_value;
-        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) return error;
+        if (!address) {
+            return Error::invalid_value;
+        }
+        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) {
+            return error;
+        }
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) *address = allocated;
+        if (error == Error::success) {
+            *address = allocated;
+        }
         return error;
     });
 }
@@ -888,9 +1090,15 @@ AWAKEN_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
 
 AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
     return call([&] {
-        if (!handle || !properties) return Error::invalid_value;
-        if (properties->location.type != kLocationDevice || properties->handle_types != 0) return Error::not_supported;
-        if (!core().valid_device(properties->location.id)) return Error::invalid_device;
+        if (!handle || !properties) {
+            return Error::invalid_value;
+        }
+        if (properties->location.type != kLocationDevice || properties->handle_types != 0) {
+            return Error::not_supported;
+        }
+        if (!core().valid_device(properties->location.id)) {
+            return Error::invalid_device;
+        }
         auto pool = std::make_shared<Pool>();
         pool->device = properties->location.id;
         *handle = core().pools.add(std::move(pool));
@@ -901,12 +1109,18 @@ AWAKEN_EXPORT CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProp
 AWAKEN_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     return call([&] {
         for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) return Error::invalid_value;
+            if (core().device(device).default_pool.get() == handle) {
+                return Error::invalid_value;
+            }
         }
         const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         Device& device = core().device(pool->device);
-        if (device.current_pool == pool) device.current_pool = device.default_pool;
+        if (device.current_pool == pool) {
+            device.current_pool = device.default_pool;
+        }
         return Error::success;
     });
 }
@@ -941,7 +1155,9 @@ AWAKEN_EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool handle, const void*, std:
 AWAKEN_EXPORT CUresult cuMemPoolGetAccess(int* flags, CUmemoryPool handle, CUmemLocation*) {
     return call([&] {
         std::shared_ptr<Pool> pool;
-        if (!flags || pool_of(handle, pool) != Error::success) return Error::invalid_value;
+        if (!flags || pool_of(handle, pool) != Error::success) {
+            return Error::invalid_value;
+        }
         *flags = 3;
         return Error::success;
     });
@@ -1089,7 +1305,9 @@ AWAKEN_EXPORT CUresult cuPointerGetAttribute(void* data, int attribute, CUdevice
 
 AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attributes, void** data, CUdeviceptr address) {
     return call([&] {
-        if (count != 0 && (!attributes || !data)) return Error::invalid_value;
+        if (count != 0 && (!attributes || !data)) {
+            return Error::invalid_value;
+        }
         const std::shared_ptr<Allocation> allocation = core().memory().find(address);
         for (unsigned position = 0; position < count; ++position) {
             const auto attribute = static_cast<PointerAttribute>(attributes[position]);
@@ -1098,7 +1316,9 @@ AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attribu
             // This form leaves out what does not apply to the memory, where the single one fails.
             const bool may_not_apply =
                 attribute == PointerAttribute::host_pointer || attribute == PointerAttribute::device_pointer;
-            if (error != Error::success && !may_not_apply) return error;
+            if (error != Error::success && !may_not_apply) {
+                return error;
+            }
         }
         return Error::success;
     });
@@ -1106,7 +1326,9 @@ AWAKEN_EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attribu
 
 AWAKEN_EXPORT CUresult cuPointerSetAttribute(const void* value, int attribute, CUdeviceptr address) {
     return call([&] {
-        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) return Error::invalid_value;
+        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) {
+            return Error::invalid_value;
+        }
         unsigned on = 0;
         std::memcpy(&on, value, sizeof on);
         const Error error = allowed_by_captures();
@@ -1125,10 +1347,14 @@ AWAKEN_EXPORT CUresult cuIpcGetMemHandle(IpcHandle* handle, CUdeviceptr address)
 AWAKEN_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, IpcHandle handle, unsigned flags) {
     return in_context([&](Context& context) {
         constexpr unsigned kLazyEnablePeerAccess = 1;
-        if (!address || flags != kLazyEnablePeerAccess) return Error::invalid_value;
+        if (!address || flags != kLazyEnablePeerAccess) {
+            return Error::invalid_value;
+        }
         std::uintptr_t opened = 0;
         const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) *address = opened;
+        if (error == Error::success) {
+            *address = opened;
+        }
         return error;
     });
 }
@@ -1154,7 +1380,9 @@ AWAKEN_EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned fla
 AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
     return call([&] {
         const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) return Error::invalid_handle;
+        if (!stream) {
+            return Error::invalid_handle;
+        }
         stream->context().enter();
         stream->close();
         return Error::success;
@@ -1163,7 +1391,9 @@ AWAKEN_EXPORT CUresult cuStreamDestroy_v2(CUstream handle) {
 
 AWAKEN_EXPORT CUresult cuStreamGetPriority(CUstream handle, int* priority) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) return Error::invalid_value;
+        if (!priority) {
+            return Error::invalid_value;
+        }
         *priority = stream->priority();
         return Error::success;
     });
@@ -1171,7 +1401,9 @@ AWAKEN_EXPORT CUresult cuStreamGetPriority(CUstream handle, int* priority) {
 
 AWAKEN_EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) return Error::invalid_value;
+        if (!flags) {
+            return Error::invalid_value;
+        }
         *flags = stream->flags();
         return Error::success;
     });
@@ -1179,7 +1411,9 @@ AWAKEN_EXPORT CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
 
 AWAKEN_EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!context) return Error::invalid_value;
+        if (!context) {
+            return Error::invalid_value;
+        }
         *context = &stream->context();
         return Error::success;
     });
@@ -1187,7 +1421,9 @@ AWAKEN_EXPORT CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 
 AWAKEN_EXPORT CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!device) return Error::invalid_value;
+        if (!device) {
+            return Error::invalid_value;
+        }
         *device = stream->context().device;
         return Error::success;
     });
@@ -1195,7 +1431,9 @@ AWAKEN_EXPORT CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
 
 AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!id) return Error::invalid_value;
+        if (!id) {
+            return Error::invalid_value;
+        }
         *id = number(stream.get());
         return Error::success;
     });
@@ -1203,14 +1441,18 @@ AWAKEN_EXPORT CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
 
 AWAKEN_EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
+        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) {
+            return Error::invalid_value;
+        }
         return begin_capture(*stream, static_cast<CaptureMode>(mode));
     });
 }
 
 AWAKEN_EXPORT CUresult cuStreamEndCapture(CUstream handle, void** graph) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!graph) return Error::invalid_value;
+        if (!graph) {
+            return Error::invalid_value;
+        }
         return end_capture(*stream, *graph);
     });
 }
@@ -1234,7 +1476,9 @@ AWAKEN_EXPORT CUresult cuGraphDestroy(void* graph) {
 
 AWAKEN_EXPORT CUresult cuStreamIsCapturing(CUstream handle, int* status) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!status) return Error::invalid_value;
+        if (!status) {
+            return Error::invalid_value;
+        }
         *status = is_capturing(*stream) ? 1 : 0;
         return Error::success;
     });
@@ -1263,15 +1507,21 @@ AWAKEN_EXPORT CUresult cuStreamSynchronize(CUstream handle) {
 AWAKEN_EXPORT CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
     return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) return Error::invalid_handle;
-        if (!found->done()) stream->context().enter();
+        if (!found) {
+            return Error::invalid_handle;
+        }
+        if (!found->done()) {
+            stream->context().enter();
+        }
         return wait_in_stream(*stream, *found);
     });
 }
 
 AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*), void* argument) {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) return Error::invalid_value;
+        if (!function) {
+            return Error::invalid_value;
+        }
         call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
@@ -1280,7 +1530,9 @@ AWAKEN_EXPORT CUresult cuLaunchHostFunc(CUstream handle, void (*function)(void*)
 AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUstream, CUresult, void*), void* argument,
                                            unsigned) {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) return Error::invalid_value;
+        if (!function) {
+            return Error::invalid_value;
+        }
         Context& context = stream->context();
         call_in_stream(*stream,
                        [=, &context] { function(handle, static_cast<CUresult>(context.sticky.load()), argument); });
@@ -1290,7 +1542,9 @@ AWAKEN_EXPORT CUresult cuStreamAddCallback(CUstream handle, void (*function)(CUs
 
 AWAKEN_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
     return in_entered_context([&](Context& context) {
-        if (!event) return Error::invalid_value;
+        if (!event) {
+            return Error::invalid_value;
+        }
         *event = core().events.add(std::make_shared<Event>(context, flags));
         return Error::success;
     });
@@ -1306,7 +1560,9 @@ AWAKEN_EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
 AWAKEN_EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
     return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) return Error::invalid_handle;
+        if (!event || &event->context() != &stream->context()) {
+            return Error::invalid_handle;
+        }
         event->record(*stream);
         return Error::success;
     });
@@ -1318,11 +1574,17 @@ AWAKEN_EXPORT CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, u
 AWAKEN_EXPORT CUresult cuCtxRecordEvent(CUcontext context_handle, CUevent handle) {
     return call([&] {
         Context* const context = core().find_context(context_handle);
-        if (!context || !context->alive) return Error::invalid_context;
+        if (!context || !context->alive) {
+            return Error::invalid_context;
+        }
         context->enter();
         const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != context) return Error::invalid_handle;
-        if (const Error error = context_event_allowed(*context); error != Error::success) return error;
+        if (!event || &event->context() != context) {
+            return Error::invalid_handle;
+        }
+        if (const Error error = context_event_allowed(*context); error != Error::success) {
+            return error;
+        }
         event->record_context();
         return Error::success;
     });
@@ -1342,7 +1604,9 @@ AWAKEN_EXPORT CUresult cuEventSynchronize(CUevent handle) {
 AWAKEN_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
     return on_event(start, [&](const Event& from) {
         const std::shared_ptr<Event> to = core().events.find(end);
-        if (!to) return Error::invalid_handle;
+        if (!to) {
+            return Error::invalid_handle;
+        }
         return milliseconds ? to->elapsed_since(from, *milliseconds) : Error::invalid_value;
     });
 }
@@ -1357,10 +1621,14 @@ namespace {
 
 CUresult load(const char* const name, CUmodule* module, const void* image) noexcept {
     return in_context([&](Context& context) {
-        if (!module || !image) return Error::invalid_value;
+        if (!module || !image) {
+            return Error::invalid_value;
+        }
         const void* loaded = nullptr;
         const Error error = load_module(name, context, image, loaded);
-        if (error == Error::success) *module = const_cast<void*>(loaded);
+        if (error == Error::success) {
+            *module = const_cast<void*>(loaded);
+        }
         return error;
     });
 }
@@ -1380,18 +1648,26 @@ AWAKEN_EXPORT CUresult cuModuleUnload(CUmodule module) {
 
 AWAKEN_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
     return in_entered_context([&](Context&) {
-        if (!function || !name) return Error::invalid_value;
+        if (!function || !name) {
+            return Error::invalid_value;
+        }
         const void* found = nullptr;
         const Error error = find_function(module, name, found);
-        if (error == Error::success) *function = const_cast<void*>(found);
+        if (error == Error::success) {
+            *function = const_cast<void*>(found);
+        }
         return error;
     });
 }
 
 AWAKEN_EXPORT CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction function) {
     return call([&] {
-        if (!core().functions.find(function)) return Error::invalid_handle;
-        if (!value) return Error::invalid_value;
+        if (!core().functions.find(function)) {
+            return Error::invalid_handle;
+        }
+        if (!value) {
+            return Error::invalid_value;
+        }
         *value = attribute == 0 ? Model::threads_per_block : 0;  // 0: most threads a block; the rest are sizes
         return Error::success;
     });
@@ -1404,8 +1680,12 @@ AWAKEN_EXPORT CUresult cuFuncSetAttribute(CUfunction function, int, int) {
 AWAKEN_EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int block_size,
                                                                    std::size_t) {
     return call([&] {
-        if (!core().functions.find(function)) return Error::invalid_handle;
-        if (!blocks || block_size <= 0) return Error::invalid_value;
+        if (!core().functions.find(function)) {
+            return Error::invalid_handle;
+        }
+        if (!blocks || block_size <= 0) {
+            return Error::invalid_value;
+        }
         *blocks = block_size > Model::threads_per_block
                       ? 0
                       : std::min(Model::threads_per_multiprocessor / block_size, Model::blocks_per_multiprocessor);
@@ -1459,12 +1739,18 @@ AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, 
     };
     constexpr int kFound = 0;
     constexpr int kNotFound = 1;
-    if (!symbol || !function) return static_cast<CUresult>(Error::invalid_value);
+    if (!symbol || !function) {
+        return static_cast<CUresult>(Error::invalid_value);
+    }
     *function = nullptr;
     Dl_info self{};
-    if (dladdr(reinterpret_cast<void*>(&cuInit), &self) == 0) return static_cast<CUresult>(Error::operating_system);
+    if (dladdr(reinterpret_cast<void*>(&cuInit), &self) == 0) {
+        return static_cast<CUresult>(Error::operating_system);
+    }
     void* const library = dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    if (!library) return static_cast<CUresult>(Error::operating_system);
+    if (!library) {
+        return static_cast<CUresult>(Error::operating_system);
+    }
     const auto change = std::find_if(kChanges.begin(), kChanges.end(), [&](const Change& candidate) {
         return std::strcmp(candidate.name, symbol) == 0 && version >= candidate.since;
     });
@@ -1472,10 +1758,14 @@ AWAKEN_EXPORT CUresult cuGetProcAddress_v2(const char* symbol, void** function, 
         *function = dlsym(library, change->means);
     } else {
         *function = dlsym(library, (std::string(symbol) + "_v2").c_str());
-        if (!*function) *function = dlsym(library, symbol);
+        if (!*function) {
+            *function = dlsym(library, symbol);
+        }
     }
     dlclose(library);
-    if (status) *status = *function ? kFound : kNotFound;
+    if (status) {
+        *status = *function ? kFound : kNotFound;
+    }
     return static_cast<CUresult>(*function ? Error::success : Error::not_found);
 }
 

@@ -71,7 +71,9 @@ constexpr PropertyLayout kLayout =
 
 /// What the runtime answers where the driver's number would surprise a program of the runtime.
 cudaError_t result(Error error) noexcept {
-    if (error == Error::success || error == Error::not_ready) return static_cast<cudaError_t>(error);
+    if (error == Error::success || error == Error::not_ready) {
+        return static_cast<cudaError_t>(error);
+    }
     thread_state().last_error = error;
     return static_cast<cudaError_t>(error);
 }
@@ -83,7 +85,9 @@ void initialise_driver() noexcept {
         using Init = int (*)(unsigned);
         void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
         if (driver != nullptr) {
-            if (const auto init = reinterpret_cast<Init>(dlsym(driver, "cuInit"))) init(0);
+            if (const auto init = reinterpret_cast<Init>(dlsym(driver, "cuInit"))) {
+                init(0);
+            }
         }
         return true;  // its outcome is availability()'s, which every call asks
     }();
@@ -96,8 +100,12 @@ cudaError_t call(Body&& body) noexcept {
     return result(guarded([&] {
         const Error error = core().availability(Vendor::cuda);
         // A wrong environment means that the runtime cannot start.
-        if (error == Error::invalid_value) return Error::not_initialized;
-        if (called_from_host_function()) return Error::not_permitted;
+        if (error == Error::invalid_value) {
+            return Error::not_initialized;
+        }
+        if (called_from_host_function()) {
+            return Error::not_permitted;
+        }
         return error == Error::success ? body() : error;
     }));
 }
@@ -170,7 +178,9 @@ Error check_kind(int kind) noexcept {
 
 cudaError_t copy_rows(const CopyRequest& request, int kind, cudaStream_t handle, Synchrony synchrony) noexcept {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (const Error error = check_kind(kind); error != Error::success) return error;
+        if (const Error error = check_kind(kind); error != Error::success) {
+            return error;
+        }
         return copy(stream->context(), request, stream, synchrony);
     });
 }
@@ -186,19 +196,25 @@ FillRequest bytes_of(void* address, std::size_t pitch, int value, std::size_t wi
 }
 
 Error allocate_host(void** address, std::size_t bytes, MemoryKind kind, unsigned flags, Context& context) {
-    if (!address) return Error::invalid_value;
+    if (!address) {
+        return Error::invalid_value;
+    }
     if (bytes == 0) {
         *address = nullptr;
         return Error::success;
     }
     std::uintptr_t allocated = 0;
     const Error error = core().memory().allocate_host(context, kind, bytes, flags, allocated);
-    if (error == Error::success) *address = pointer(allocated);
+    if (error == Error::success) {
+        *address = pointer(allocated);
+    }
     return error;
 }
 
 Error put_properties(const Device& device, void* properties) {
-    if (!properties) return Error::invalid_value;
+    if (!properties) {
+        return Error::invalid_value;
+    }
     std::memset(properties, 0, kLayout.size);
     // The first 368 bytes have the same layout in both versions.
     put_text(static_cast<char*>(properties), 256, device.name);
@@ -252,8 +268,9 @@ AWAKEN_EXPORT const char* cudaGetErrorName(cudaError_t error) {
     static const auto* const names = [] {
         auto* made = new std::unordered_map<int, std::string>;
         for (int number = 0; number < 1000; ++number) {
-            if (const char* name = camel_name(static_cast<Error>(number)))
+            if (const char* name = camel_name(static_cast<Error>(number))) {
                 made->emplace(number, "cuda" + std::string(name));
+            }
         }
         return made;
     }();
@@ -273,14 +290,18 @@ AWAKEN_EXPORT cudaError_t cudaPeekAtLastError() {
 }
 
 AWAKEN_EXPORT cudaError_t cudaRuntimeGetVersion(int* version) {
-    if (!version) return result(Error::invalid_value);
+    if (!version) {
+        return result(Error::invalid_value);
+    }
     *version = kRuntimeVersion;
     return 0;
 }
 
 /// 0 is "no driver", as the real runtime says it.
 AWAKEN_EXPORT cudaError_t cudaDriverGetVersion(int* version) {
-    if (!version) return result(Error::invalid_value);
+    if (!version) {
+        return result(Error::invalid_value);
+    }
     *version = core().configuration().vendor == Vendor::cuda ? kDriverVersion : 0;
     return 0;
 }
@@ -289,9 +310,13 @@ AWAKEN_EXPORT cudaError_t cudaDriverGetVersion(int* version) {
 // ------------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT cudaError_t cudaGetDeviceCount(int* count) {
-    if (count) *count = 0;
+    if (count) {
+        *count = 0;
+    }
     return call([&] {
-        if (!count) return Error::invalid_value;
+        if (!count) {
+            return Error::invalid_value;
+        }
         *count = core().device_count();
         return Error::success;
     });
@@ -306,7 +331,9 @@ AWAKEN_EXPORT cudaError_t cudaSetDevice(int device) {
 
 AWAKEN_EXPORT cudaError_t cudaGetDevice(int* device) {
     return call([&] {
-        if (!device) return Error::invalid_value;
+        if (!device) {
+            return Error::invalid_value;
+        }
         const Context* const context = thread_state().current();
         *device = context ? context->device : 0;
         return Error::success;
@@ -315,7 +342,9 @@ AWAKEN_EXPORT cudaError_t cudaGetDevice(int* device) {
 
 AWAKEN_EXPORT cudaError_t cudaInitDevice(int device, unsigned, unsigned) {
     return on_device(device, [&](Device&) {
-        if (!core().primary(device).alive) core().retain_primary(device);
+        if (!core().primary(device).alive) {
+            core().retain_primary(device);
+        }
         return Error::success;
     });
 }
@@ -329,7 +358,9 @@ AWAKEN_EXPORT cudaError_t cudaSetDeviceFlags(unsigned flags) {
 
 AWAKEN_EXPORT cudaError_t cudaGetDeviceFlags(unsigned* flags) {
     return in_context([&](Context& context) {
-        if (!flags) return Error::invalid_value;
+        if (!flags) {
+            return Error::invalid_value;
+        }
         *flags = context.flags;
         return Error::success;
     });
@@ -356,7 +387,9 @@ AWAKEN_EXPORT cudaError_t cudaGetDeviceProperties(void* properties, int device) 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
     return on_device(device, [&](Device& found) {
         const int answer = cuda_attribute_value(found, attribute);
-        if (!value || answer < 0) return Error::invalid_value;
+        if (!value || answer < 0) {
+            return Error::invalid_value;
+        }
         *value = answer;
         return Error::success;
     });
@@ -364,7 +397,9 @@ AWAKEN_EXPORT cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int 
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
     return on_device(device, [&](Device& found) {
-        if (!text) return Error::invalid_value;
+        if (!text) {
+            return Error::invalid_value;
+        }
         put_text(text, length, found.pci_bus_id);
         return Error::success;
     });
@@ -373,8 +408,12 @@ AWAKEN_EXPORT cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int devi
 AWAKEN_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
     return call([&] {
         const int found = find_device_by_bus_id(text);
-        if (!device) return Error::invalid_value;
-        if (found < 0) return Error::invalid_device;
+        if (!device) {
+            return Error::invalid_value;
+        }
+        if (found < 0) {
+            return Error::invalid_device;
+        }
         *device = found;
         return Error::success;
     });
@@ -382,16 +421,24 @@ AWAKEN_EXPORT cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text)
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
     return in_context([&](Context&) {
-        if (least) *least = 0;
-        if (greatest) *greatest = -5;
+        if (least) {
+            *least = 0;
+        }
+        if (greatest) {
+            *greatest = -5;
+        }
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     return on_device(device, [&](Device&) {
-        if (!can) return Error::invalid_value;
-        if (!core().valid_device(peer)) return Error::invalid_device;
+        if (!can) {
+            return Error::invalid_value;
+        }
+        if (!core().valid_device(peer)) {
+            return Error::invalid_device;
+        }
         *can = can_access_peer(device, peer) ? 1 : 0;
         return Error::success;
     });
@@ -399,7 +446,9 @@ AWAKEN_EXPORT cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer
 
 AWAKEN_EXPORT cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     return in_context([&](Context& context) {
-        if (flags != 0) return Error::invalid_value;
+        if (flags != 0) {
+            return Error::invalid_value;
+        }
         return core().valid_device(peer) ? enable_peer(context, peer) : Error::invalid_device;
     });
 }
@@ -416,24 +465,34 @@ AWAKEN_EXPORT cudaError_t cudaDeviceDisablePeerAccess(int peer) {
 AWAKEN_EXPORT cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
     return in_context([&](Context& context) {
         const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) *total = all;
-        if (free_bytes) *free_bytes = all - core().memory().used(context.device);
+        if (total) {
+            *total = all;
+        }
+        if (free_bytes) {
+            *free_bytes = all - core().memory().used(context.device);
+        }
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaMalloc(void** address, std::size_t bytes) {
     return unless_capturing([&](Context& context) {
-        if (!address) return Error::invalid_value;
+        if (!address) {
+            return Error::invalid_value;
+        }
         std::uintptr_t allocated = 0;
         const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
-        if (error == Error::success) *address = pointer(allocated);
+        if (error == Error::success) {
+            *address = pointer(allocated);
+        }
         return error;
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocPitch(void** address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    if (!pitch) return result(Error::invalid_value);
+    if (!pitch) {
+        return result(Error::invalid_value);
+    }
     constexpr std::size_t kAlignment = Model::pitch_alignment;
     *pitch = (width + kAlignment - 1) / kAlignment * kAlignment;
     return cudaMalloc(address, *pitch * height);
@@ -459,7 +518,9 @@ AWAKEN_EXPORT cudaError_t cudaFreeHost(void* address) {
 AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || !allocation || allocation->on_device()) return Error::invalid_value;
+        if (!device || !allocation || allocation->on_device()) {
+            return Error::invalid_value;
+        }
         *device = host;
         return Error::success;
     });
@@ -468,7 +529,9 @@ AWAKEN_EXPORT cudaError_t cudaHostGetDevicePointer(void** device, void* host, un
 AWAKEN_EXPORT cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) return Error::invalid_value;
+        if (!flags || !allocation || allocation->on_device()) {
+            return Error::invalid_value;
+        }
         *flags = allocation->flags;
         return Error::success;
     });
@@ -485,7 +548,9 @@ AWAKEN_EXPORT cudaError_t cudaHostUnregister(void* address) {
 
 AWAKEN_EXPORT cudaError_t cudaMallocManaged(void** address, std::size_t bytes, unsigned flags) {
     return in_entered_context([&](Context& context) {
-        if (flags != 1 && flags != 2) return Error::invalid_value;
+        if (flags != 1 && flags != 2) {
+            return Error::invalid_value;
+        }
         return allocate_host(address, bytes, MemoryKind::managed, flags, context);
     });
 }
@@ -495,7 +560,9 @@ namespace {
 cudaError_t prefetch(const void* address, cudaStream_t handle) noexcept {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation || allocation->kind != MemoryKind::managed) return Error::invalid_value;
+        if (!allocation || allocation->kind != MemoryKind::managed) {
+            return Error::invalid_value;
+        }
         stream->submit([] {});
         return Error::success;
     });
@@ -536,7 +603,9 @@ AWAKEN_EXPORT cudaError_t cudaMemAdvise_v2(const void* address, std::size_t, int
 
 AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
     return call([&] {
-        if (!attributes) return Error::invalid_value;
+        if (!attributes) {
+            return Error::invalid_value;
+        }
         *attributes = {};
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
         if (!allocation) {
@@ -560,23 +629,35 @@ AWAKEN_EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attrib
 AWAKEN_EXPORT cudaError_t cudaMallocFromPoolAsync(void** address, std::size_t bytes, cudaMemPool_t handle,
                                                   cudaStream_t stream) {
     return on_allowed_stream(stream, [&](const std::shared_ptr<Stream>& found) {
-        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) return error;
+        if (const Error error = spoil_capture(*found, Error::not_supported); error != Error::success) {
+            return error;
+        }
         const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!address || !pool) return Error::invalid_value;
+        if (!address || !pool) {
+            return Error::invalid_value;
+        }
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) *address = pointer(allocated);
+        if (error == Error::success) {
+            *address = pointer(allocated);
+        }
         return error;
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaMallocAsync(void** address, std::size_t bytes, cudaStream_t handle) {
     return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) return Error::invalid_value;
-        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) return error;
+        if (!address) {
+            return Error::invalid_value;
+        }
+        if (const Error error = spoil_capture(*stream, Error::not_supported); error != Error::success) {
+            return error;
+        }
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) *address = pointer(allocated);
+        if (error == Error::success) {
+            *address = pointer(allocated);
+        }
         return error;
     });
 }
@@ -588,7 +669,9 @@ AWAKEN_EXPORT cudaError_t cudaFreeAsync(void* address, cudaStream_t handle) {
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
     return on_device(device, [&](Device& found) {
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         *pool = found.default_pool.get();
         return Error::success;
     });
@@ -596,7 +679,9 @@ AWAKEN_EXPORT cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int d
 
 AWAKEN_EXPORT cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
     return on_device(device, [&](Device& found) {
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         *pool = found.current_pool.get();
         return Error::success;
     });
@@ -605,7 +690,9 @@ AWAKEN_EXPORT cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) 
 AWAKEN_EXPORT cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle) {
     return on_device(device, [&](Device& found) {
         std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!pool || pool->device != device) return Error::invalid_value;
+        if (!pool || pool->device != device) {
+            return Error::invalid_value;
+        }
         found.current_pool = std::move(pool);
         return Error::success;
     });
@@ -613,9 +700,15 @@ AWAKEN_EXPORT cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t handle)
 
 AWAKEN_EXPORT cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const cudaMemPoolProps* properties) {
     return call([&] {
-        if (!handle || !properties) return Error::invalid_value;
-        if (properties->location.type != 1 || properties->handle_types != 0) return Error::not_supported;
-        if (!core().valid_device(properties->location.id)) return Error::invalid_device;
+        if (!handle || !properties) {
+            return Error::invalid_value;
+        }
+        if (properties->location.type != 1 || properties->handle_types != 0) {
+            return Error::not_supported;
+        }
+        if (!core().valid_device(properties->location.id)) {
+            return Error::invalid_device;
+        }
         auto pool = std::make_shared<Pool>();
         pool->device = properties->location.id;
         *handle = core().pools.add(std::move(pool));
@@ -626,12 +719,18 @@ AWAKEN_EXPORT cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const cudaMem
 AWAKEN_EXPORT cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
     return call([&] {
         for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) return Error::invalid_value;
+            if (core().device(device).default_pool.get() == handle) {
+                return Error::invalid_value;
+            }
         }
         const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         Device& device = core().device(pool->device);
-        if (device.current_pool == pool) device.current_pool = device.default_pool;
+        if (device.current_pool == pool) {
+            device.current_pool = device.default_pool;
+        }
         return Error::success;
     });
 }
@@ -742,10 +841,14 @@ AWAKEN_EXPORT cudaError_t cudaIpcGetMemHandle(IpcHandle* handle, void* address) 
 
 AWAKEN_EXPORT cudaError_t cudaIpcOpenMemHandle(void** address, IpcHandle handle, unsigned flags) {
     return in_context([&](Context& context) {
-        if (!address || flags != 1) return Error::invalid_value;
+        if (!address || flags != 1) {
+            return Error::invalid_value;
+        }
         std::uintptr_t opened = 0;
         const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) *address = pointer(opened);
+        if (error == Error::success) {
+            *address = pointer(opened);
+        }
         return error;
     });
 }
@@ -760,7 +863,9 @@ AWAKEN_EXPORT cudaError_t cudaIpcCloseMemHandle(void* address) {
 AWAKEN_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
     return in_entered_context([&](Context& context) {
         constexpr unsigned kNonBlocking = 1;
-        if (!stream || flags > kNonBlocking) return Error::invalid_value;
+        if (!stream || flags > kNonBlocking) {
+            return Error::invalid_value;
+        }
         *stream =
             core().streams.add(context.create_stream(Stream::Role::created, flags != kNonBlocking, flags, priority));
         return Error::success;
@@ -776,7 +881,9 @@ AWAKEN_EXPORT cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 AWAKEN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     return call([&] {
         const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) return Error::invalid_handle;
+        if (!stream) {
+            return Error::invalid_handle;
+        }
         stream->context().enter();
         stream->close();
         return Error::success;
@@ -785,7 +892,9 @@ AWAKEN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 
 AWAKEN_EXPORT cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) return Error::invalid_value;
+        if (!flags) {
+            return Error::invalid_value;
+        }
         *flags = stream->flags();
         return Error::success;
     });
@@ -793,7 +902,9 @@ AWAKEN_EXPORT cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flag
 
 AWAKEN_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) return Error::invalid_value;
+        if (!priority) {
+            return Error::invalid_value;
+        }
         *priority = stream->priority();
         return Error::success;
     });
@@ -801,7 +912,9 @@ AWAKEN_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priori
 
 AWAKEN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int* status) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!status) return Error::invalid_value;
+        if (!status) {
+            return Error::invalid_value;
+        }
         *status = is_capturing(*stream) ? 1 : 0;
         return Error::success;
     });
@@ -809,7 +922,9 @@ AWAKEN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, int* status
 
 AWAKEN_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, int mode) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
+        if (mode < 0 || mode > static_cast<int>(CaptureMode::relaxed)) {
+            return Error::invalid_value;
+        }
         return begin_capture(*stream, static_cast<CaptureMode>(mode));
     });
 }
@@ -822,7 +937,9 @@ AWAKEN_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, void** graph
 
 AWAKEN_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
     return call([&] {
-        if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) return Error::invalid_value;
+        if (!mode || *mode < 0 || *mode > static_cast<int>(CaptureMode::relaxed)) {
+            return Error::invalid_value;
+        }
         *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
         return Error::success;
     });
@@ -870,15 +987,21 @@ AWAKEN_EXPORT cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream) {
 AWAKEN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
     return on_allowed_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) return Error::invalid_handle;
-        if (!found->done()) stream->context().enter();
+        if (!found) {
+            return Error::invalid_handle;
+        }
+        if (!found->done()) {
+            stream->context().enter();
+        }
         return wait_in_stream(*stream, *found);
     });
 }
 
 AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*function)(void*), void* argument) {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) return Error::invalid_value;
+        if (!function) {
+            return Error::invalid_value;
+        }
         call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
@@ -887,7 +1010,9 @@ AWAKEN_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, void (*functio
 AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*function)(cudaStream_t, cudaError_t, void*),
                                                 void* argument, unsigned) {
     return work_on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) return Error::invalid_value;
+        if (!function) {
+            return Error::invalid_value;
+        }
         Context& context = stream->context();
         call_in_stream(*stream,
                        [=, &context] { function(handle, static_cast<cudaError_t>(context.sticky.load()), argument); });
@@ -897,7 +1022,9 @@ AWAKEN_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, void (*func
 
 AWAKEN_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     return in_entered_context([&](Context& context) {
-        if (!event) return Error::invalid_value;
+        if (!event) {
+            return Error::invalid_value;
+        }
         *event = core().events.add(std::make_shared<Event>(context, flags));
         return Error::success;
     });
@@ -916,7 +1043,9 @@ AWAKEN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
 AWAKEN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
     return work_on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) return Error::invalid_handle;
+        if (!event || &event->context() != &stream->context()) {
+            return Error::invalid_handle;
+        }
         event->record(*stream);
         return Error::success;
     });
@@ -940,7 +1069,9 @@ AWAKEN_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t 
     return call([&] {
         const std::shared_ptr<Event> from = core().events.find(start);
         const std::shared_ptr<Event> to = core().events.find(end);
-        if (!from || !to) return Error::invalid_handle;
+        if (!from || !to) {
+            return Error::invalid_handle;
+        }
         return milliseconds ? to->elapsed_since(*from, *milliseconds) : Error::invalid_value;
     });
 }

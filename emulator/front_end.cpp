@@ -13,7 +13,9 @@ void put(void* data, Value value) noexcept {
 }  // namespace
 
 Error get_pool_attribute(const Pool& pool, int attribute, void* value) noexcept {
-    if (!value) return Error::invalid_value;
+    if (!value) {
+        return Error::invalid_value;
+    }
     switch (static_cast<PoolAttribute>(attribute)) {
         case PoolAttribute::reuse_follow_event_dependencies:
         case PoolAttribute::reuse_allow_opportunistic:
@@ -36,7 +38,9 @@ Error get_pool_attribute(const Pool& pool, int attribute, void* value) noexcept 
 }
 
 Error set_pool_attribute(Pool& pool, int attribute, const void* value) noexcept {
-    if (!value) return Error::invalid_value;
+    if (!value) {
+        return Error::invalid_value;
+    }
     std::uint64_t number = 0;
     switch (static_cast<PoolAttribute>(attribute)) {
         case PoolAttribute::reuse_follow_event_dependencies:
@@ -50,7 +54,9 @@ Error set_pool_attribute(Pool& pool, int attribute, const void* value) noexcept 
         case PoolAttribute::reserved_high:
         case PoolAttribute::used_high:
             std::memcpy(&number, value, sizeof number);
-            if (number != 0) return Error::invalid_value;
+            if (number != 0) {
+                return Error::invalid_value;
+            }
             pool.used_high = pool.used.load();
             return Error::success;
         case PoolAttribute::reserved_current:
@@ -62,7 +68,9 @@ Error set_pool_attribute(Pool& pool, int attribute, const void* value) noexcept 
 
 Error put_pointer_attribute(const Allocation* allocation, std::uintptr_t address, PointerAttribute attribute,
                             void* data, int host_type, int device_type) noexcept {
-    if (!data) return Error::invalid_value;
+    if (!data) {
+        return Error::invalid_value;
+    }
     const bool known = allocation != nullptr;
     const bool host = known && (allocation->kind == MemoryKind::pinned || allocation->kind == MemoryKind::registered);
     const bool managed = known && allocation->kind == MemoryKind::managed;
@@ -133,7 +141,9 @@ Error put_pointer_attribute(const Allocation* allocation, std::uintptr_t address
 }
 
 Error decode(const Copy2DParameters& parameters, int host_type, CopyRequest& request) noexcept {
-    if (parameters.source_array || parameters.destination_array) return Error::not_supported;
+    if (parameters.source_array || parameters.destination_array) {
+        return Error::not_supported;
+    }
     const std::uintptr_t source =
         parameters.source_type == host_type ? number(parameters.source_host) : parameters.source_device;
     const std::uintptr_t destination =

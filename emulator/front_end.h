@@ -33,11 +33,14 @@ template <typename Body>
 
 /// Copies a string into the program's buffer as the drivers do: cut to fit, always ended.
 inline void put_text(char* buffer, int length, std::string_view text) noexcept {
-    if (length <= 0) return;
+    if (length <= 0) {
+        return;
+    }
     const std::size_t count =
         text.size() < static_cast<std::size_t>(length) - 1 ? text.size() : static_cast<std::size_t>(length) - 1;
-    for (std::size_t position = 0; position < count; ++position)
+    for (std::size_t position = 0; position < count; ++position) {
         buffer[position] = text[position];
+    }
     buffer[count] = '\0';
 }
 

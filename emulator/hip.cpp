@@ -99,7 +99,9 @@ constexpr int kWavefront = 64;
 
 /// Up to ROCm 6 each call leaves its own result as the last error, success included; since 7 only failures do.
 hipError_t result(Error error) noexcept {
-    if (generation() < 7 || (error != Error::success && error != Error::not_ready)) thread_state().last_error = error;
+    if (generation() < 7 || (error != Error::success && error != Error::not_ready)) {
+        thread_state().last_error = error;
+    }
     return static_cast<hipError_t>(error);
 }
 
@@ -107,9 +109,13 @@ template <typename Body>
 hipError_t call(Body&& body) noexcept {
     return result(guarded([&] {
         const Error error = core().availability(Vendor::hip);
-        if (error == Error::invalid_value) return Error::not_initialized;
+        if (error == Error::invalid_value) {
+            return Error::not_initialized;
+        }
         // HIP forbids these calls and names no error for them; it has none like CUDA's "not permitted".
-        if (called_from_host_function()) return Error::not_supported;
+        if (called_from_host_function()) {
+            return Error::not_supported;
+        }
         return error == Error::success ? body() : error;
     }));
 }
@@ -136,7 +142,9 @@ hipError_t copy_rows(const CopyRequest& request, int kind, hipStream_t handle, S
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         constexpr int kLargestKind = 4;           // hipMemcpyDefault
         constexpr int kWithoutCopyEngine = 1024;  // hipMemcpyDeviceToDeviceNoCU
-        if ((kind < 0 || kind > kLargestKind) && kind != kWithoutCopyEngine) return Error::invalid_copy_direction;
+        if ((kind < 0 || kind > kLargestKind) && kind != kWithoutCopyEngine) {
+            return Error::invalid_copy_direction;
+        }
         return copy(stream->context(), request, stream, synchrony);
     });
 }
@@ -157,20 +165,30 @@ FillRequest elements_of(void* address, unsigned bytes, unsigned value, std::size
 }
 
 Error allocate_host(void** address, std::size_t bytes, MemoryKind kind, unsigned flags, Context& context) {
-    if (!address) return Error::invalid_value;
+    if (!address) {
+        return Error::invalid_value;
+    }
     *address = nullptr;
-    if (bytes == 0) return Error::success;
+    if (bytes == 0) {
+        return Error::success;
+    }
     std::uintptr_t allocated = 0;
     const Error error = core().memory().allocate_host(context, kind, bytes, flags, allocated);
-    if (error == Error::success) *address = pointer(allocated);
+    if (error == Error::success) {
+        *address = pointer(allocated);
+    }
     return error;
 }
 
 Error put_properties(const Device& device, const PropertyLayout& layout, void* properties) {
-    if (!properties) return Error::invalid_value;
+    if (!properties) {
+        return Error::invalid_value;
+    }
     std::memset(properties, 0, layout.size);
     const auto put = [&](std::size_t offset, const auto& value) {
-        if (offset != none) put_field(properties, offset, value);
+        if (offset != none) {
+            put_field(properties, offset, value);
+        }
     };
     put_text(static_cast<char*>(properties), 256, device.name);
     put(layout.uuid, device.uuid);
@@ -292,11 +310,15 @@ void* address_for_kernels(const Allocation& allocation, void* const address) {
 }
 
 Error put_attributes(hipPointerAttribute_t* attributes, const void* address) {
-    if (!attributes || !address) return Error::invalid_value;
+    if (!attributes || !address) {
+        return Error::invalid_value;
+    }
     *attributes = {};
     const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
     if (!allocation) {
-        if (generation() == 5 || core().memory().in_device_range(number(address))) return Error::invalid_value;
+        if (generation() == 5 || core().memory().in_device_range(number(address))) {
+            return Error::invalid_value;
+        }
         attributes->type = kTypeUnregistered;
         return Error::success;
     }
@@ -312,7 +334,9 @@ Error put_attributes(hipPointerAttribute_t* attributes, const void* address) {
 
 Error create_stream(Context& context, hipStream_t* stream, unsigned flags, int priority) {
     constexpr unsigned kNonBlocking = 1;
-    if (!stream || flags > kNonBlocking) return Error::invalid_value;
+    if (!stream || flags > kNonBlocking) {
+        return Error::invalid_value;
+    }
     *stream = core().streams.add(context.create_stream(Stream::Role::created, flags != kNonBlocking, flags, priority));
     return Error::success;
 }
@@ -336,8 +360,9 @@ AWAKEN_EXPORT const char* hipGetErrorName(hipError_t error) {
     static const auto* const names = [] {
         auto* made = new std::unordered_map<int, std::string>;
         for (int number = 0; number < 1000; ++number) {
-            if (const char* name = camel_name(static_cast<Error>(number)))
+            if (const char* name = camel_name(static_cast<Error>(number))) {
                 made->emplace(number, "hip" + std::string(name));
+            }
         }
         // Where HIP's names are not CUDA's.
         made->insert_or_assign(2, "hipErrorOutOfMemory");
@@ -377,7 +402,9 @@ AWAKEN_EXPORT hipError_t hipInit(unsigned flags) {
 }
 
 AWAKEN_EXPORT hipError_t hipRuntimeGetVersion(int* version) {
-    if (!version) return result(Error::invalid_value);
+    if (!version) {
+        return result(Error::invalid_value);
+    }
     *version = version_number();
     return result(Error::success);
 }
@@ -389,9 +416,13 @@ AWAKEN_EXPORT hipError_t hipDriverGetVersion(int* version) {
 // ------------------------------------------------------------------------------------------------------------
 
 AWAKEN_EXPORT hipError_t hipGetDeviceCount(int* count) {
-    if (count) *count = 0;
+    if (count) {
+        *count = 0;
+    }
     return call([&] {
-        if (!count) return Error::invalid_value;
+        if (!count) {
+            return Error::invalid_value;
+        }
         *count = core().device_count();
         return Error::success;
     });
@@ -406,7 +437,9 @@ AWAKEN_EXPORT hipError_t hipSetDevice(int device) {
 
 AWAKEN_EXPORT hipError_t hipGetDevice(int* device) {
     return call([&] {
-        if (!device) return Error::invalid_value;
+        if (!device) {
+            return Error::invalid_value;
+        }
         const Context* const context = thread_state().current();
         *device = context ? context->device : 0;
         return Error::success;
@@ -415,7 +448,9 @@ AWAKEN_EXPORT hipError_t hipGetDevice(int* device) {
 
 AWAKEN_EXPORT hipError_t hipDeviceGet(hipDevice_t* device, int ordinal) {
     return on_device(ordinal, [&](Device&) {
-        if (!device) return Error::invalid_value;
+        if (!device) {
+            return Error::invalid_value;
+        }
         *device = ordinal;
         return Error::success;
     });
@@ -430,7 +465,9 @@ AWAKEN_EXPORT hipError_t hipSetDeviceFlags(unsigned flags) {
 
 AWAKEN_EXPORT hipError_t hipGetDeviceFlags(unsigned* flags) {
     return in_context([&](Context& context) {
-        if (!flags) return Error::invalid_value;
+        if (!flags) {
+            return Error::invalid_value;
+        }
         *flags = context.flags;
         return Error::success;
     });
@@ -462,7 +499,9 @@ AWAKEN_EXPORT hipError_t hipGetDevicePropertiesR0600(void* properties, int devic
 /// All devices are alike, so the first one suits any wish.
 AWAKEN_EXPORT hipError_t hipChooseDevice(int* device, const void* wish) {
     return call([&] {
-        if (!device || !wish) return Error::invalid_value;
+        if (!device || !wish) {
+            return Error::invalid_value;
+        }
         *device = 0;
         return Error::success;
     });
@@ -479,7 +518,9 @@ AWAKEN_EXPORT hipError_t hipChooseDeviceR0600(int* device, const void* wish) {
 AWAKEN_EXPORT hipError_t hipDeviceGetAttribute(int* value, int attribute, int device) {
     return on_device(device, [&](Device& found) {
         const int answer = attribute_value(found, attribute);
-        if (!value || answer < 0) return Error::invalid_value;
+        if (!value || answer < 0) {
+            return Error::invalid_value;
+        }
         *value = answer;
         return Error::success;
     });
@@ -487,7 +528,9 @@ AWAKEN_EXPORT hipError_t hipDeviceGetAttribute(int* value, int attribute, int de
 
 AWAKEN_EXPORT hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
     return on_device(device, [&](Device& found) {
-        if (!name || length <= 0) return Error::invalid_value;
+        if (!name || length <= 0) {
+            return Error::invalid_value;
+        }
         put_text(name, length, found.name);
         return Error::success;
     });
@@ -495,7 +538,9 @@ AWAKEN_EXPORT hipError_t hipDeviceGetName(char* name, int length, hipDevice_t de
 
 AWAKEN_EXPORT hipError_t hipDeviceGetUuid(void* uuid, hipDevice_t device) {
     return on_device(device, [&](Device& found) {
-        if (!uuid) return Error::invalid_value;
+        if (!uuid) {
+            return Error::invalid_value;
+        }
         std::memcpy(uuid, found.uuid, sizeof found.uuid);
         return Error::success;
     });
@@ -503,7 +548,9 @@ AWAKEN_EXPORT hipError_t hipDeviceGetUuid(void* uuid, hipDevice_t device) {
 
 AWAKEN_EXPORT hipError_t hipDeviceTotalMem(std::size_t* bytes, hipDevice_t device) {
     return on_device(device, [&](Device& found) {
-        if (!bytes) return Error::invalid_value;
+        if (!bytes) {
+            return Error::invalid_value;
+        }
         *bytes = found.memory_bytes;
         return Error::success;
     });
@@ -511,7 +558,9 @@ AWAKEN_EXPORT hipError_t hipDeviceTotalMem(std::size_t* bytes, hipDevice_t devic
 
 AWAKEN_EXPORT hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t device) {
     return on_device(device, [&](Device&) {
-        if (!major || !minor) return Error::invalid_value;
+        if (!major || !minor) {
+            return Error::invalid_value;
+        }
         *major = 9;
         *minor = 0;
         return Error::success;
@@ -520,7 +569,9 @@ AWAKEN_EXPORT hipError_t hipDeviceComputeCapability(int* major, int* minor, hipD
 
 AWAKEN_EXPORT hipError_t hipDeviceGetPCIBusId(char* text, int length, int device) {
     return on_device(device, [&](Device& found) {
-        if (!text || length <= 0) return Error::invalid_value;
+        if (!text || length <= 0) {
+            return Error::invalid_value;
+        }
         put_text(text, length, found.pci_bus_id);
         return Error::success;
     });
@@ -528,9 +579,13 @@ AWAKEN_EXPORT hipError_t hipDeviceGetPCIBusId(char* text, int length, int device
 
 AWAKEN_EXPORT hipError_t hipDeviceGetByPCIBusId(int* device, const char* text) {
     return call([&] {
-        if (!device || !text) return Error::invalid_value;
+        if (!device || !text) {
+            return Error::invalid_value;
+        }
         const int found = find_device_by_bus_id(text);
-        if (found < 0) return Error::invalid_device;
+        if (found < 0) {
+            return Error::invalid_device;
+        }
         *device = found;
         return Error::success;
     });
@@ -538,16 +593,24 @@ AWAKEN_EXPORT hipError_t hipDeviceGetByPCIBusId(int* device, const char* text) {
 
 AWAKEN_EXPORT hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
     return in_context([&](Context&) {
-        if (least) *least = 1;
-        if (greatest) *greatest = -1;
+        if (least) {
+            *least = 1;
+        }
+        if (greatest) {
+            *greatest = -1;
+        }
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) {
     return on_device(device, [&](Device&) {
-        if (!can) return Error::invalid_value;
-        if (!core().valid_device(peer)) return Error::invalid_device;
+        if (!can) {
+            return Error::invalid_value;
+        }
+        if (!core().valid_device(peer)) {
+            return Error::invalid_device;
+        }
         *can = can_access_peer(device, peer) ? 1 : 0;
         return Error::success;
     });
@@ -555,7 +618,9 @@ AWAKEN_EXPORT hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer) 
 
 AWAKEN_EXPORT hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
     return in_context([&](Context& context) {
-        if (flags != 0) return Error::invalid_value;
+        if (flags != 0) {
+            return Error::invalid_value;
+        }
         return core().valid_device(peer) ? enable_peer(context, peer) : Error::invalid_device;
     });
 }
@@ -569,7 +634,9 @@ AWAKEN_EXPORT hipError_t hipDeviceDisablePeerAccess(int peer) {
 AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std::uint32_t* type, std::uint32_t* hops) {
     return on_device(device, [&](Device&) {
         constexpr std::uint32_t kXgmi = 4;
-        if (!type || !hops || device == peer || !core().valid_device(peer)) return Error::invalid_value;
+        if (!type || !hops || device == peer || !core().valid_device(peer)) {
+            return Error::invalid_value;
+        }
         *type = kXgmi;
         *hops = 1;
         return Error::success;
@@ -581,7 +648,9 @@ AWAKEN_EXPORT hipError_t hipExtGetLinkTypeAndHopCount(int device, int peer, std:
 
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRetain(hipCtx_t* context, hipDevice_t device) {
     return on_device(device, [&](Device&) {
-        if (!context) return Error::invalid_value;
+        if (!context) {
+            return Error::invalid_value;
+        }
         core().retain_primary(device);
         *context = &core().primary(device);
         return Error::success;
@@ -596,15 +665,21 @@ AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxRelease(hipDevice_t device) {
 AWAKEN_EXPORT hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigned* flags, int* active) {
     return on_device(device, [&](Device&) {
         const Context* const current = thread_state().current();
-        if (flags) *flags = core().primary(device).flags;
-        if (active) *active = current == &core().primary(device) ? 1 : 0;
+        if (flags) {
+            *flags = core().primary(device).flags;
+        }
+        if (active) {
+            *active = current == &core().primary(device) ? 1 : 0;
+        }
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT hipError_t hipCtxGetCurrent(hipCtx_t* context) {
     return call([&] {
-        if (!context) return Error::invalid_value;
+        if (!context) {
+            return Error::invalid_value;
+        }
         *context = thread_state().current();
         return Error::success;
     });
@@ -613,7 +688,9 @@ AWAKEN_EXPORT hipError_t hipCtxGetCurrent(hipCtx_t* context) {
 AWAKEN_EXPORT hipError_t hipCtxSetCurrent(hipCtx_t handle) {
     return call([&] {
         Context* const context = handle ? core().find_context(handle) : nullptr;
-        if (handle && !context) return Error::invalid_context;
+        if (handle && !context) {
+            return Error::invalid_context;
+        }
         thread_state().set_current(context);
         return Error::success;
     });
@@ -622,7 +699,9 @@ AWAKEN_EXPORT hipError_t hipCtxSetCurrent(hipCtx_t handle) {
 AWAKEN_EXPORT hipError_t hipCtxPushCurrent(hipCtx_t handle) {
     return call([&] {
         Context* const context = core().find_context(handle);
-        if (!context) return Error::invalid_context;
+        if (!context) {
+            return Error::invalid_context;
+        }
         thread_state().contexts.push_back(context);
         return Error::success;
     });
@@ -631,8 +710,12 @@ AWAKEN_EXPORT hipError_t hipCtxPushCurrent(hipCtx_t handle) {
 AWAKEN_EXPORT hipError_t hipCtxPopCurrent(hipCtx_t* popped) {
     return call([&] {
         ThreadState& state = thread_state();
-        if (state.contexts.empty()) return Error::invalid_context;
-        if (popped) *popped = state.current();
+        if (state.contexts.empty()) {
+            return Error::invalid_context;
+        }
+        if (popped) {
+            *popped = state.current();
+        }
         state.contexts.pop_back();
         return Error::success;
     });
@@ -640,7 +723,9 @@ AWAKEN_EXPORT hipError_t hipCtxPopCurrent(hipCtx_t* popped) {
 
 AWAKEN_EXPORT hipError_t hipCtxGetDevice(hipDevice_t* device) {
     return in_context([&](Context& context) {
-        if (!device) return Error::invalid_value;
+        if (!device) {
+            return Error::invalid_value;
+        }
         *device = context.device;
         return Error::success;
     });
@@ -656,19 +741,27 @@ AWAKEN_EXPORT hipError_t hipCtxSynchronize() {
 AWAKEN_EXPORT hipError_t hipMemGetInfo(std::size_t* free_bytes, std::size_t* total) {
     return in_context([&](Context& context) {
         const std::size_t all = core().device(context.device).memory_bytes;
-        if (total) *total = all;
-        if (free_bytes) *free_bytes = all - core().memory().used(context.device);
+        if (total) {
+            *total = all;
+        }
+        if (free_bytes) {
+            *free_bytes = all - core().memory().used(context.device);
+        }
         return Error::success;
     });
 }
 
 AWAKEN_EXPORT hipError_t hipMalloc(void** address, std::size_t bytes) {
     return in_context([&](Context& context) {
-        if (!address) return Error::invalid_value;
+        if (!address) {
+            return Error::invalid_value;
+        }
         *address = nullptr;
         std::uintptr_t allocated = 0;
         const Error error = bytes == 0 ? Error::success : allocate(context, bytes, allocated);
-        if (error == Error::success) *address = pointer(allocated);
+        if (error == Error::success) {
+            *address = pointer(allocated);
+        }
         return error;
     });
 }
@@ -677,7 +770,9 @@ AWAKEN_EXPORT hipError_t hipExtMallocWithFlags(void** address, std::size_t bytes
 }
 
 AWAKEN_EXPORT hipError_t hipMallocPitch(void** address, std::size_t* pitch, std::size_t width, std::size_t height) {
-    if (!pitch) return result(Error::invalid_value);
+    if (!pitch) {
+        return result(Error::invalid_value);
+    }
     constexpr std::size_t kAlignment = 256;
     *pitch = (width + kAlignment - 1) / kAlignment * kAlignment;
     return hipMalloc(address, *pitch * height);
@@ -716,7 +811,9 @@ AWAKEN_EXPORT hipError_t hipFree(void* address) {
 AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!device || !allocation || allocation->on_device()) return Error::invalid_value;
+        if (!device || !allocation || allocation->on_device()) {
+            return Error::invalid_value;
+        }
         *device = address_for_kernels(*allocation, host);
         return Error::success;
     });
@@ -725,7 +822,9 @@ AWAKEN_EXPORT hipError_t hipHostGetDevicePointer(void** device, void* host, unsi
 AWAKEN_EXPORT hipError_t hipHostGetFlags(unsigned* flags, void* host) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(host));
-        if (!flags || !allocation || allocation->on_device()) return Error::invalid_value;
+        if (!flags || !allocation || allocation->on_device()) {
+            return Error::invalid_value;
+        }
         *flags = allocation->flags;
         return Error::success;
     });
@@ -742,7 +841,9 @@ AWAKEN_EXPORT hipError_t hipHostUnregister(void* address) {
 
 AWAKEN_EXPORT hipError_t hipMallocManaged(void** address, std::size_t bytes, unsigned flags) {
     return in_context([&](Context& context) {
-        if (flags != 1 && flags != 2) return Error::invalid_value;
+        if (flags != 1 && flags != 2) {
+            return Error::invalid_value;
+        }
         return allocate_host(address, bytes, MemoryKind::managed, flags, context);
     });
 }
@@ -750,7 +851,9 @@ AWAKEN_EXPORT hipError_t hipMallocManaged(void** address, std::size_t bytes, uns
 AWAKEN_EXPORT hipError_t hipMemPrefetchAsync(const void* address, std::size_t, int, hipStream_t handle) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation || allocation->kind != MemoryKind::managed) return Error::invalid_value;
+        if (!allocation || allocation->kind != MemoryKind::managed) {
+            return Error::invalid_value;
+        }
         stream->submit([] {});
         return Error::success;
     });
@@ -766,8 +869,12 @@ AWAKEN_EXPORT hipError_t hipMemAdvise(const void* address, std::size_t, int, int
 AWAKEN_EXPORT hipError_t hipMemGetAddressRange(hipDeviceptr_t* base, std::size_t* size, hipDeviceptr_t address) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!base || !size) return Error::invalid_value;
-        if (!allocation) return Error::invalid_device_pointer;
+        if (!base || !size) {
+            return Error::invalid_value;
+        }
+        if (!allocation) {
+            return Error::invalid_device_pointer;
+        }
         *base = pointer(allocation->base);
         *size = allocation->size;
         return Error::success;
@@ -777,7 +884,9 @@ AWAKEN_EXPORT hipError_t hipMemGetAddressRange(hipDeviceptr_t* base, std::size_t
 AWAKEN_EXPORT hipError_t hipMemPtrGetInfo(void* address, std::size_t* size) {
     return in_context([&](Context&) {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!size || !allocation) return Error::invalid_value;
+        if (!size || !allocation) {
+            return Error::invalid_value;
+        }
         *size = allocation->size;
         return Error::success;
     });
@@ -793,7 +902,9 @@ AWAKEN_EXPORT hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attribut
 AWAKEN_EXPORT hipError_t hipPointerGetAttribute(void* data, int attribute, hipDeviceptr_t address) {
     return call([&] {
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
-        if (!allocation) return Error::invalid_value;
+        if (!allocation) {
+            return Error::invalid_value;
+        }
         const bool managed = allocation->kind == MemoryKind::managed;
         return put_pointer_attribute(allocation.get(), number(address), static_cast<PointerAttribute>(attribute), data,
                                      type_host(), managed ? type_managed() : type_device());
@@ -803,7 +914,9 @@ AWAKEN_EXPORT hipError_t hipPointerGetAttribute(void* data, int attribute, hipDe
 AWAKEN_EXPORT hipError_t hipDrvPointerGetAttributes(unsigned count, const int* attributes, void** data,
                                                     hipDeviceptr_t address) {
     return call([&] {
-        if (count != 0 && (!attributes || !data)) return Error::invalid_value;
+        if (count != 0 && (!attributes || !data)) {
+            return Error::invalid_value;
+        }
         const std::shared_ptr<Allocation> allocation = core().memory().find(number(address));
         const bool managed = allocation && allocation->kind == MemoryKind::managed;
         for (unsigned position = 0; position < count; ++position) {
@@ -821,7 +934,9 @@ AWAKEN_EXPORT hipError_t hipDrvPointerGetAttributes(unsigned count, const int* a
 
 AWAKEN_EXPORT hipError_t hipPointerSetAttribute(const void* value, int attribute, hipDeviceptr_t address) {
     return call([&] {
-        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) return Error::invalid_value;
+        if (!value || attribute != static_cast<int>(PointerAttribute::sync_memops)) {
+            return Error::invalid_value;
+        }
         unsigned on = 0;
         std::memcpy(&on, value, sizeof on);
         return set_synchronous(number(address), on != 0);
@@ -835,20 +950,28 @@ AWAKEN_EXPORT hipError_t hipMallocFromPoolAsync(void** address, std::size_t byte
                                                 hipStream_t stream) {
     return on_stream(stream, [&](const std::shared_ptr<Stream>&) {
         const std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!address || !pool) return Error::invalid_value;
+        if (!address || !pool) {
+            return Error::invalid_value;
+        }
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(pool, bytes, allocated);
-        if (error == Error::success) *address = pointer(allocated);
+        if (error == Error::success) {
+            *address = pointer(allocated);
+        }
         return error;
     });
 }
 
 AWAKEN_EXPORT hipError_t hipMallocAsync(void** address, std::size_t bytes, hipStream_t handle) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!address) return Error::invalid_value;
+        if (!address) {
+            return Error::invalid_value;
+        }
         std::uintptr_t allocated = 0;
         const Error error = allocate_from_pool(core().device(stream->context().device).current_pool, bytes, allocated);
-        if (error == Error::success) *address = pointer(allocated);
+        if (error == Error::success) {
+            *address = pointer(allocated);
+        }
         return error;
     });
 }
@@ -860,7 +983,9 @@ AWAKEN_EXPORT hipError_t hipFreeAsync(void* address, hipStream_t handle) {
 
 AWAKEN_EXPORT hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int device) {
     return on_device(device, [&](Device& found) {
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         *pool = found.default_pool.get();
         return Error::success;
     });
@@ -868,7 +993,9 @@ AWAKEN_EXPORT hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int devi
 
 AWAKEN_EXPORT hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device) {
     return on_device(device, [&](Device& found) {
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         *pool = found.current_pool.get();
         return Error::success;
     });
@@ -877,7 +1004,9 @@ AWAKEN_EXPORT hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device) {
 AWAKEN_EXPORT hipError_t hipDeviceSetMemPool(int device, hipMemPool_t handle) {
     return on_device(device, [&](Device& found) {
         std::shared_ptr<Pool> pool = core().pools.find(handle);
-        if (!pool || pool->device != device) return Error::invalid_value;
+        if (!pool || pool->device != device) {
+            return Error::invalid_value;
+        }
         found.current_pool = std::move(pool);
         return Error::success;
     });
@@ -885,9 +1014,15 @@ AWAKEN_EXPORT hipError_t hipDeviceSetMemPool(int device, hipMemPool_t handle) {
 
 AWAKEN_EXPORT hipError_t hipMemPoolCreate(hipMemPool_t* handle, const hipMemPoolProps* properties) {
     return call([&] {
-        if (!handle || !properties) return Error::invalid_value;
-        if (properties->location.type != 1 || properties->handle_types != 0) return Error::not_supported;
-        if (!core().valid_device(properties->location.id)) return Error::invalid_device;
+        if (!handle || !properties) {
+            return Error::invalid_value;
+        }
+        if (properties->location.type != 1 || properties->handle_types != 0) {
+            return Error::not_supported;
+        }
+        if (!core().valid_device(properties->location.id)) {
+            return Error::invalid_device;
+        }
         auto pool = std::make_shared<Pool>();
         pool->device = properties->location.id;
         *handle = core().pools.add(std::move(pool));
@@ -898,12 +1033,18 @@ AWAKEN_EXPORT hipError_t hipMemPoolCreate(hipMemPool_t* handle, const hipMemPool
 AWAKEN_EXPORT hipError_t hipMemPoolDestroy(hipMemPool_t handle) {
     return call([&] {
         for (int device = 0; device < core().device_count(); ++device) {
-            if (core().device(device).default_pool.get() == handle) return Error::invalid_value;
+            if (core().device(device).default_pool.get() == handle) {
+                return Error::invalid_value;
+            }
         }
         const std::shared_ptr<Pool> pool = core().pools.remove(handle);
-        if (!pool) return Error::invalid_value;
+        if (!pool) {
+            return Error::invalid_value;
+        }
         Device& device = core().device(pool->device);
-        if (device.current_pool == pool) device.current_pool = device.default_pool;
+        if (device.current_pool == pool) {
+            device.current_pool = device.default_pool;
+        }
         return Error::success;
     });
 }
@@ -994,7 +1135,9 @@ namespace {
 
 hipError_t copy_described(const Copy2DParameters* parameters, hipStream_t handle, Synchrony synchrony) noexcept {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!parameters) return Error::invalid_value;
+        if (!parameters) {
+            return Error::invalid_value;
+        }
         CopyRequest request;
         const Error error = decode(*parameters, type_host(), request);
         return error == Error::success ? copy(stream->context(), request, stream, synchrony) : error;
@@ -1055,7 +1198,9 @@ AWAKEN_EXPORT hipError_t hipMemset2DAsync(void* address, std::size_t pitch, int 
 
 AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, void* address) {
     return in_context([&](Context&) {
-        if (!handle || !address) return Error::invalid_value;
+        if (!handle || !address) {
+            return Error::invalid_value;
+        }
         const Error error = core().memory().export_handle(number(address), *handle);
         return error == Error::invalid_value ? Error::invalid_device_pointer : error;
     });
@@ -1063,10 +1208,14 @@ AWAKEN_EXPORT hipError_t hipIpcGetMemHandle(IpcHandle* handle, void* address) {
 
 AWAKEN_EXPORT hipError_t hipIpcOpenMemHandle(void** address, IpcHandle handle, unsigned flags) {
     return in_context([&](Context& context) {
-        if (!address || flags != 1) return Error::invalid_value;
+        if (!address || flags != 1) {
+            return Error::invalid_value;
+        }
         std::uintptr_t opened = 0;
         const Error error = core().memory().import_handle(context, handle, opened);
-        if (error == Error::success) *address = pointer(opened);
+        if (error == Error::success) {
+            *address = pointer(opened);
+        }
         // Whatever keeps the memory from being attached, HIP blames the pointer.
         const bool attached =
             error != Error::invalid_value && error != Error::peer_access_unsupported && error != Error::invalid_device;
@@ -1095,7 +1244,9 @@ AWAKEN_EXPORT hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsign
 AWAKEN_EXPORT hipError_t hipStreamDestroy(hipStream_t handle) {
     return call([&] {
         const std::shared_ptr<Stream> stream = core().streams.remove(handle);
-        if (!stream) return Error::invalid_handle;
+        if (!stream) {
+            return Error::invalid_handle;
+        }
         stream->close();
         return Error::success;
     });
@@ -1103,7 +1254,9 @@ AWAKEN_EXPORT hipError_t hipStreamDestroy(hipStream_t handle) {
 
 AWAKEN_EXPORT hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!flags) return Error::invalid_value;
+        if (!flags) {
+            return Error::invalid_value;
+        }
         *flags = stream->flags();
         return Error::success;
     });
@@ -1111,7 +1264,9 @@ AWAKEN_EXPORT hipError_t hipStreamGetFlags(hipStream_t handle, unsigned* flags) 
 
 AWAKEN_EXPORT hipError_t hipStreamGetPriority(hipStream_t handle, int* priority) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!priority) return Error::invalid_value;
+        if (!priority) {
+            return Error::invalid_value;
+        }
         *priority = stream->priority();
         return Error::success;
     });
@@ -1119,7 +1274,9 @@ AWAKEN_EXPORT hipError_t hipStreamGetPriority(hipStream_t handle, int* priority)
 
 AWAKEN_EXPORT hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* device) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!device) return Error::invalid_value;
+        if (!device) {
+            return Error::invalid_value;
+        }
         *device = stream->context().device;
         return Error::success;
     });
@@ -1128,7 +1285,9 @@ AWAKEN_EXPORT hipError_t hipStreamGetDevice(hipStream_t handle, hipDevice_t* dev
 /// Graphs are not supported, so no mode matters.
 AWAKEN_EXPORT hipError_t hipThreadExchangeStreamCaptureMode(int* mode) {
     return call([&] {
-        if (!mode || *mode < 0 || *mode > 2) return Error::invalid_value;
+        if (!mode || *mode < 0 || *mode > 2) {
+            return Error::invalid_value;
+        }
         *mode = static_cast<int>(exchange_capture_mode(static_cast<CaptureMode>(*mode)));
         return Error::success;
     });
@@ -1137,7 +1296,9 @@ AWAKEN_EXPORT hipError_t hipThreadExchangeStreamCaptureMode(int* mode) {
 /// Graphs are not supported, so no stream is ever being captured.
 AWAKEN_EXPORT hipError_t hipStreamIsCapturing(hipStream_t handle, int* status) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>&) {
-        if (!status) return Error::invalid_value;
+        if (!status) {
+            return Error::invalid_value;
+        }
         *status = 0;
         return Error::success;
     });
@@ -1160,7 +1321,9 @@ AWAKEN_EXPORT hipError_t hipStreamSynchronize_spt(hipStream_t stream) {
 AWAKEN_EXPORT hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event, unsigned) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> found = core().events.find(event);
-        if (!found) return Error::invalid_handle;
+        if (!found) {
+            return Error::invalid_handle;
+        }
         return wait_in_stream(*stream, *found);
     });
 }
@@ -1168,7 +1331,9 @@ AWAKEN_EXPORT hipError_t hipStreamWaitEvent(hipStream_t handle, hipEvent_t event
 AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*function)(hipStream_t, hipError_t, void*),
                                               void* argument, unsigned) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) return Error::invalid_value;
+        if (!function) {
+            return Error::invalid_value;
+        }
         Context& context = stream->context();
         call_in_stream(*stream,
                        [=, &context] { function(handle, static_cast<hipError_t>(context.sticky.load()), argument); });
@@ -1178,7 +1343,9 @@ AWAKEN_EXPORT hipError_t hipStreamAddCallback(hipStream_t handle, void (*functio
 
 AWAKEN_EXPORT hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(void*), void* argument) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
-        if (!function) return Error::invalid_value;
+        if (!function) {
+            return Error::invalid_value;
+        }
         call_in_stream(*stream, [function, argument] { function(argument); });
         return Error::success;
     });
@@ -1186,7 +1353,9 @@ AWAKEN_EXPORT hipError_t hipLaunchHostFunc(hipStream_t handle, void (*function)(
 
 AWAKEN_EXPORT hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flags) {
     return in_context([&](Context& context) {
-        if (!event) return Error::invalid_value;
+        if (!event) {
+            return Error::invalid_value;
+        }
         *event = core().events.add(std::make_shared<Event>(context, flags));
         return Error::success;
     });
@@ -1202,7 +1371,9 @@ AWAKEN_EXPORT hipError_t hipEventDestroy(hipEvent_t handle) {
 AWAKEN_EXPORT hipError_t hipEventRecord(hipEvent_t handle, hipStream_t stream_handle) {
     return on_stream(stream_handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Event> event = core().events.find(handle);
-        if (!event || &event->context() != &stream->context()) return Error::invalid_handle;
+        if (!event || &event->context() != &stream->context()) {
+            return Error::invalid_handle;
+        }
         event->record(*stream);
         return Error::success;
     });
@@ -1229,7 +1400,9 @@ AWAKEN_EXPORT hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t sta
     return call([&] {
         const std::shared_ptr<Event> from = core().events.find(start);
         const std::shared_ptr<Event> to = core().events.find(end);
-        if (!from || !to) return Error::invalid_handle;
+        if (!from || !to) {
+            return Error::invalid_handle;
+        }
         return milliseconds ? to->elapsed_since(*from, *milliseconds) : Error::invalid_value;
     });
 }
@@ -1239,10 +1412,14 @@ AWAKEN_EXPORT hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t sta
 
 AWAKEN_EXPORT hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
     return in_context([&](Context& context) {
-        if (!module || !image) return Error::invalid_value;
+        if (!module || !image) {
+            return Error::invalid_value;
+        }
         const void* loaded = nullptr;
         const Error error = load_module("hipModuleLoadData", context, image, loaded);
-        if (error == Error::success) *module = const_cast<void*>(loaded);
+        if (error == Error::success) {
+            *module = const_cast<void*>(loaded);
+        }
         return error;
     });
 }
@@ -1256,10 +1433,14 @@ AWAKEN_EXPORT hipError_t hipModuleUnload(hipModule_t module) {
 
 AWAKEN_EXPORT hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t module, const char* name) {
     return in_context([&](Context&) {
-        if (!function || !name) return Error::invalid_value;
+        if (!function || !name) {
+            return Error::invalid_value;
+        }
         const void* found = nullptr;
         const Error error = find_function(module, name, found);
-        if (error == Error::success) *function = const_cast<void*>(found);
+        if (error == Error::success) {
+            *function = const_cast<void*>(found);
+        }
         return error;
     });
 }
@@ -1270,7 +1451,9 @@ AWAKEN_EXPORT hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned 
                                                void** extra) {
     return on_stream(handle, [&](const std::shared_ptr<Stream>& stream) {
         const std::shared_ptr<Function> found = core().functions.find(function);
-        if (!found || found->context != &stream->context()) return Error::invalid_handle;
+        if (!found || found->context != &stream->context()) {
+            return Error::invalid_handle;
+        }
         return launch_kernel(function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes}, stream,
                              arguments, extra);
     });
@@ -1286,8 +1469,12 @@ AWAKEN_EXPORT hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function
 
 AWAKEN_EXPORT hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunction_t function) {
     return call([&] {
-        if (!core().functions.find(function)) return Error::invalid_handle;
-        if (!value) return Error::invalid_value;
+        if (!core().functions.find(function)) {
+            return Error::invalid_handle;
+        }
+        if (!value) {
+            return Error::invalid_value;
+        }
         *value = attribute == 0 ? Model::threads_per_block : 0;  // 0: most threads a block; the rest are sizes
         return Error::success;
     });
@@ -1296,8 +1483,12 @@ AWAKEN_EXPORT hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunct
 AWAKEN_EXPORT hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, hipFunction_t function,
                                                                             int block_size, std::size_t) {
     return call([&] {
-        if (!core().functions.find(function)) return Error::invalid_handle;
-        if (!blocks || block_size <= 0) return Error::invalid_value;
+        if (!core().functions.find(function)) {
+            return Error::invalid_handle;
+        }
+        if (!blocks || block_size <= 0) {
+            return Error::invalid_value;
+        }
         *blocks = block_size > Model::threads_per_block
                       ? 0
                       : std::min(Model::threads_per_multiprocessor / block_size, Model::blocks_per_multiprocessor);

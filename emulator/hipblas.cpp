@@ -37,7 +37,9 @@ hipblasStatus_t number_of(Status status) noexcept {
 
 /// hipblasOperation_t: the numbers of CBLAS.
 bool decode(int operation, Transpose& form) noexcept {
-    if (operation < 111 || operation > 113) return false;
+    if (operation < 111 || operation > 113) {
+        return false;
+    }
     form = static_cast<Transpose>(operation - 111);
     return true;
 }
@@ -57,7 +59,9 @@ hipblasStatus_t gemm(hipblasHandle_t handle, int a_operation, int b_operation, s
 }  // namespace
 
 AWAKEN_EXPORT hipblasStatus_t hipblasCreate(hipblasHandle_t* handle) {
-    if (handle == nullptr) return kHandleIsNullptr;
+    if (handle == nullptr) {
+        return kHandleIsNullptr;
+    }
     return number_of(blas::create(Vendor::hip, handle));
 }
 

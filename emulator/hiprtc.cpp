@@ -20,7 +20,9 @@ AWAKEN_EXPORT const char* hiprtcGetErrorString(hiprtcResult result) {
 }
 
 AWAKEN_EXPORT hiprtcResult hiprtcVersion(int* major, int* minor) {
-    if (!major || !minor) return static_cast<hiprtcResult>(RtcResult::invalid_input);
+    if (!major || !minor) {
+        return static_cast<hiprtcResult>(RtcResult::invalid_input);
+    }
     *major = 9;
     *minor = 0;
     return 0;

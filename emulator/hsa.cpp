@@ -12,8 +12,12 @@ constexpr int kVersionMajor = 0, kVersionMinor = 1;
 }  // namespace
 
 AWAKEN_EXPORT int hsa_system_get_info(int attribute, void* value) {
-    if (!awaken::emulator::is_core_up()) return kNotInitialised;
-    if (value == nullptr || (attribute != kVersionMajor && attribute != kVersionMinor)) return kInvalidArgument;
+    if (!awaken::emulator::is_core_up()) {
+        return kNotInitialised;
+    }
+    if (value == nullptr || (attribute != kVersionMajor && attribute != kVersionMinor)) {
+        return kInvalidArgument;
+    }
     *static_cast<std::uint16_t*>(value) = 1;  // HSA 1.1
     return kSuccess;
 }

@@ -7,7 +7,9 @@ namespace awaken::emulator {
 int device_at(const Configuration& configuration, const char* const address) noexcept {
     unsigned domain = 0;
     unsigned bus = 0;
-    if (address == nullptr || std::sscanf(address, "%x:%x:", &domain, &bus) != 2 || domain != 0) return -1;
+    if (address == nullptr || std::sscanf(address, "%x:%x:", &domain, &bus) != 2 || domain != 0) {
+        return -1;
+    }
     const int device = static_cast<int>(bus) - static_cast<int>(bus_of(0));
     return device >= 0 && device < configuration.devices ? device : -1;
 }

@@ -73,13 +73,17 @@ AWAKEN_EXPORT const char* nvmlErrorString(int result) {
 }
 AWAKEN_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** handle) {
     const int device = awaken::emulator::device_at(configuration(), address);
-    if (handle == nullptr || device < 0) return device < 0 ? not_found : invalid_argument;
+    if (handle == nullptr || device < 0) {
+        return device < 0 ? not_found : invalid_argument;
+    }
     *handle = handle_of(device);
     return success;
 }
 /// All devices hang at host bridges of one NUMA node (NVML_TOPOLOGY_NODE).
 AWAKEN_EXPORT int nvmlDeviceGetTopologyCommonAncestor(void* one, void* other, int* level) {
-    if (!is_device(one) || !is_device(other) || level == nullptr) return invalid_argument;
+    if (!is_device(one) || !is_device(other) || level == nullptr) {
+        return invalid_argument;
+    }
     *level = one == other ? 0 : 40;
     return success;
 }
@@ -91,19 +95,25 @@ AWAKEN_EXPORT int nvmlDeviceGetNvLinkState(void* handle, unsigned link, int* act
     return success;
 }
 AWAKEN_EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void* handle, unsigned link, int* type) {
-    if (!is_device(handle) || type == nullptr || static_cast<int>(link) >= links_of_device()) return invalid_argument;
+    if (!is_device(handle) || type == nullptr || static_cast<int>(link) >= links_of_device()) {
+        return invalid_argument;
+    }
     *type = configuration().links.kind == EmulatedLinks::Kind::nvswitch ? 2 : 0;
     return success;
 }
 AWAKEN_EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* handle, unsigned link, PciInfo* info) {
-    if (!is_device(handle) || info == nullptr || static_cast<int>(link) >= links_of_device()) return invalid_argument;
+    if (!is_device(handle) || info == nullptr || static_cast<int>(link) >= links_of_device()) {
+        return invalid_argument;
+    }
     std::memset(info, 0, sizeof *info);
     if (configuration().links.kind == EmulatedLinks::Kind::nvswitch) {
         info->bus = 0x05;
     } else {
         // The first links go to device 0, the next to device 1, and so on; none to the device itself.
         int peer = static_cast<int>(link) / configuration().links.count;
-        if (peer >= device_of(handle)) ++peer;
+        if (peer >= device_of(handle)) {
+            ++peer;
+        }
         info->bus = awaken::emulator::bus_of(static_cast<unsigned>(peer));
     }
     std::snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", info->bus);

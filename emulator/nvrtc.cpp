@@ -23,20 +23,26 @@ AWAKEN_EXPORT const char* nvrtcGetErrorString(nvrtcResult result) {
 }
 
 AWAKEN_EXPORT nvrtcResult nvrtcVersion(int* major, int* minor) {
-    if (!major || !minor) return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    if (!major || !minor) {
+        return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    }
     *major = AWAKEN_NVRTC_VERSION;
     *minor = AWAKEN_NVRTC_VERSION == 12 ? 9 : 0;
     return 0;
 }
 
 AWAKEN_EXPORT nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
-    if (!count) return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    if (!count) {
+        return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    }
     *count = 1;
     return 0;
 }
 
 AWAKEN_EXPORT nvrtcResult nvrtcGetSupportedArchs(int* architectures) {
-    if (!architectures) return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    if (!architectures) {
+        return static_cast<nvrtcResult>(RtcResult::invalid_input);
+    }
     architectures[0] = 90;
     return 0;
 }

@@ -37,17 +37,23 @@ AWAKEN_EXPORT int rsmi_shut_down() {
     return success;
 }
 AWAKEN_EXPORT int rsmi_num_monitor_devices(std::uint32_t* count) {
-    if (count == nullptr) return invalid_arguments;
+    if (count == nullptr) {
+        return invalid_arguments;
+    }
     *count = static_cast<std::uint32_t>(configuration().devices);
     return success;
 }
 AWAKEN_EXPORT int rsmi_dev_pci_id_get(std::uint32_t device, std::uint64_t* id) {
-    if (!is_device(device) || id == nullptr) return invalid_arguments;
+    if (!is_device(device) || id == nullptr) {
+        return invalid_arguments;
+    }
     *id = static_cast<std::uint64_t>(awaken::emulator::bus_of(device)) << 8;
     return success;
 }
 AWAKEN_EXPORT int rsmi_topo_get_numa_node_number(std::uint32_t device, std::uint32_t* node) {
-    if (!is_device(device) || node == nullptr) return invalid_arguments;
+    if (!is_device(device) || node == nullptr) {
+        return invalid_arguments;
+    }
     *node = 0;
     return success;
 }
@@ -65,7 +71,9 @@ AWAKEN_EXPORT int rsmi_minmax_bandwidth_get(std::uint32_t from, std::uint32_t to
     if (!is_device(from) || !is_device(to) || from == to || least == nullptr || most == nullptr) {
         return invalid_arguments;
     }
-    if (!by_xgmi()) return not_supported;
+    if (!by_xgmi()) {
+        return not_supported;
+    }
     *least = kLinkMegabytesPerSecond;
     *most = kLinkMegabytesPerSecond * static_cast<std::uint64_t>(configuration().links.count);
     return success;

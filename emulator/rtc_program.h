@@ -64,8 +64,9 @@ class RtcProgram {
     RtcProgram(const char* source, const char* name, int headers, const char* const* header_texts)
         : _source(source), _name(name && *name ? name : "default_program") {
         // A kernel may come with a header that the program hands over.
-        for (int header = 0; header < headers; ++header)
+        for (int header = 0; header < headers; ++header) {
             _source.append("\n").append(header_texts[header]);
+        }
     }
 
     RtcResult compile() {
@@ -73,7 +74,9 @@ class RtcProgram {
         std::vector<std::string> missing;
         std::vector<std::string> kernels = kernels_defined_in(_source);
         for (const std::string& kernel : kernels) {
-            if (!find_kernel(kernel)) missing.push_back(kernel);
+            if (!find_kernel(kernel)) {
+                missing.push_back(kernel);
+            }
         }
         if (kernels.empty() || !missing.empty()) {
             _log = _name +
@@ -83,8 +86,9 @@ class RtcProgram {
                 _log += "this text defines none";
             } else {
                 _log += "unknown here:";
-                for (const std::string& kernel : missing)
+                for (const std::string& kernel : missing) {
                     _log += " " + kernel;
+                }
             }
             _log += "\n";
             return RtcResult::compilation;
@@ -95,8 +99,12 @@ class RtcProgram {
     }
 
     RtcResult add_name(const char* expression) {
-        if (!expression) return RtcResult::invalid_input;
-        if (_compiled) return RtcResult::no_name_expressions_after_compilation;
+        if (!expression) {
+            return RtcResult::invalid_input;
+        }
+        if (_compiled) {
+            return RtcResult::no_name_expressions_after_compilation;
+        }
         // extern "C" kernels: the name is the name.
         const char* bare = std::strrchr(expression, ':');
         bare = bare ? bare + 1 : expression;
@@ -105,10 +113,16 @@ class RtcProgram {
     }
 
     RtcResult lowered_name(const char* expression, const char** lowered) const {
-        if (!expression || !lowered) return RtcResult::invalid_input;
-        if (!_compiled) return RtcResult::no_lowered_names_before_compilation;
+        if (!expression || !lowered) {
+            return RtcResult::invalid_input;
+        }
+        if (!_compiled) {
+            return RtcResult::no_lowered_names_before_compilation;
+        }
         const auto at = _lowered.find(expression);
-        if (at == _lowered.end()) return RtcResult::name_expression_not_valid;
+        if (at == _lowered.end()) {
+            return RtcResult::name_expression_not_valid;
+        }
         *lowered = at->second.c_str();
         return RtcResult::success;
     }
@@ -158,7 +172,9 @@ template <typename Body>
 }
 
 [[nodiscard]] inline int destroy_program(void** program) noexcept {
-    if (!program || !rtc_programs().remove(*program)) return static_cast<int>(RtcResult::invalid_program);
+    if (!program || !rtc_programs().remove(*program)) {
+        return static_cast<int>(RtcResult::invalid_program);
+    }
     *program = nullptr;
     return static_cast<int>(RtcResult::success);
 }
@@ -171,7 +187,9 @@ template <typename Body>
 [[nodiscard]] inline int put_size(const void* handle, std::size_t* size,
                                   const std::string& (RtcProgram::*part)() const noexcept) noexcept {
     return with_program(handle, [&](const RtcProgram& program) {
-        if (!size) return RtcResult::invalid_input;
+        if (!size) {
+            return RtcResult::invalid_input;
+        }
         *size = (program.*part)().size() + 1;
         return RtcResult::success;
     });
@@ -180,7 +198,9 @@ template <typename Body>
 [[nodiscard]] inline int put_content(const void* handle, char* buffer,
                                      const std::string& (RtcProgram::*part)() const noexcept) noexcept {
     return with_program(handle, [&](const RtcProgram& program) {
-        if (!buffer) return RtcResult::invalid_input;
+        if (!buffer) {
+            return RtcResult::invalid_input;
+        }
         const std::string& content = (program.*part)();
         std::memcpy(buffer, content.c_str(), content.size() + 1);
         return RtcResult::success;

@@ -11,7 +11,9 @@ namespace awaken::emulator {
 /// Makes `device` current for this thread; its primary context is retained once for the whole process.
 inline void use_device(int device) {
     Context& context = core().primary(device);
-    if (!context.alive) core().retain_primary(device);
+    if (!context.alive) {
+        core().retain_primary(device);
+    }
     thread_state().set_current(&context);
 }
 

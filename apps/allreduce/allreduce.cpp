@@ -56,8 +56,9 @@ double run(const char* phase, const Way& way, long long calls, allreduce::Buffer
         {
             const apps::Range range(phase);
             const double start_time = MPI_Wtime();
-            for (long long b = 0; b < used; ++b)
+            for (long long b = 0; b < used; ++b) {
                 way.call(buffers[b]);
+            }
             way.finish();
             HIP_CHECK(hipDeviceSynchronize());
             MPI_Barrier(MPI_COMM_WORLD);
@@ -75,7 +76,9 @@ double run(const char* phase, const Way& way, long long calls, allreduce::Buffer
 bool measure(const Way& way, const Options& options, allreduce::Buffers& buffers, std::vector<Result>& results) {
     std::string wrong;
     // An MPI may have to register or map a buffer when it first sees it: each is used before the time counts.
-    if (options.warm_up > 0) run("warm-up", way, std::max(options.warm_up, buffers.count()), buffers, wrong);
+    if (options.warm_up > 0) {
+        run("warm-up", way, std::max(options.warm_up, buffers.count()), buffers, wrong);
+    }
     const double seconds = run("sum", way, options.iterations, buffers, wrong);
     if (!wrong.empty()) {
         if (apps::rank_of_world() == 0) {
@@ -88,7 +91,9 @@ bool measure(const Way& way, const Options& options, allreduce::Buffers& buffers
 }
 
 void print(const char* format, auto... values) {
-    if (apps::rank_of_world() != 0) return;
+    if (apps::rank_of_world() != 0) {
+        return;
+    }
     std::printf(format, values...);
     std::fflush(stdout);
 }
@@ -115,7 +120,9 @@ void print_table(const std::vector<Result>& results, const Options& options, std
 void print_ratios(const std::vector<Result>& results, const std::string& ccl_name) {
     for (const Result& ccl : results) {
         for (const Result& mpi : results) {
-            if (ccl.library != ccl_name || mpi.library == ccl_name || ccl.mode != mpi.mode) continue;
+            if (ccl.library != ccl_name || mpi.library == ccl_name || ccl.mode != mpi.mode) {
+                continue;
+            }
             print("# %s / %s, %s: %.3f\n", mpi.library.c_str(), ccl.library.c_str(), ccl.mode.c_str(),
                   mpi.seconds / ccl.seconds);
         }
@@ -134,7 +141,9 @@ bool benchmark(const Options& options) {
           apps::size_of_world());
     print("# %lld timed calls after %lld for warm-up, on %lld buffers in turn\n", options.iterations, warm_up,
           buffers.count());
-    if (!ccl.problem().empty()) print("# %s left out: %s\n", ccl.name().c_str(), ccl.problem().c_str());
+    if (!ccl.problem().empty()) {
+        print("# %s left out: %s\n", ccl.name().c_str(), ccl.problem().c_str());
+    }
 
     hipStream_t stream = nullptr;
     HIP_CHECK(hipStreamCreateWithFlags(&stream, hipStreamNonBlocking));
@@ -167,14 +176,22 @@ bool benchmark(const Options& options) {
     bool right = true;
     if (ccl.problem().empty()) {
         right = measure(ccl_queued, options, buffers, results);
-        if (right) print_seconds("NCCL/RCCL", results.back().seconds);
+        if (right) {
+            print_seconds("NCCL/RCCL", results.back().seconds);
+        }
     }
     if (right) {
         right = measure(mpi_waited, options, buffers, results);
-        if (right) print_seconds("standard MPI library", results.back().seconds);
+        if (right) {
+            print_seconds("standard MPI library", results.back().seconds);
+        }
     }
-    if (right && ccl.problem().empty()) right = measure(ccl_waited, options, buffers, results);
-    if (right) right = measure(mpi_queued, options, buffers, results);
+    if (right && ccl.problem().empty()) {
+        right = measure(ccl_waited, options, buffers, results);
+    }
+    if (right) {
+        right = measure(mpi_queued, options, buffers, results);
+    }
     if (right) {
         print_table(results, options, buffers.bytes());
         print_ratios(results, ccl.name());

@@ -50,11 +50,17 @@ class Buffers {
         for (long long b = 0; b < count && error == hipSuccess; ++b) {
             double* d_A = nullptr;
             error = hipMalloc(&d_A, bytes());
-            if (error == hipSuccess) _d_buffers.push_back(d_A);
+            if (error == hipSuccess) {
+                _d_buffers.push_back(d_A);
+            }
         }
-        if (error == hipSuccess) error = hipHostMalloc(&_h_slice, std::min(_N, slice_values) * sizeof(double));
+        if (error == hipSuccess) {
+            error = hipHostMalloc(&_h_slice, std::min(_N, slice_values) * sizeof(double));
+        }
         // A failed allocation must not be taken for the error of a later call.
-        if (error != hipSuccess) (void)hipGetLastError();
+        if (error != hipSuccess) {
+            (void)hipGetLastError();
+        }
         apps::leave_if(program, error == hipSuccess
                                     ? ""
                                     : "no memory for " + std::to_string(N) + " doubles on rank " +
@@ -63,17 +69,20 @@ class Buffers {
                                           " MiB of its GPU are free, and two arrays are needed): use fewer --elements");
 
         std::vector<double> values(all_values);
-        for (std::size_t i = 0; i < all_values; ++i)
+        for (std::size_t i = 0; i < all_values; ++i) {
             values[i] = input(i, apps::rank_of_world());
+        }
         HIP_CHECK(hipMemcpy(_d_input, values.data(), all_values * sizeof(double), hipMemcpyHostToDevice));
-        for (std::size_t i = 0; i < all_values; ++i)
+        for (std::size_t i = 0; i < all_values; ++i) {
             values[i] = exact_sum(i, apps::size_of_world());
+        }
         _sum = std::move(values);
     }
 
     ~Buffers() {
-        for (double* d_A : _d_buffers)
+        for (double* d_A : _d_buffers) {
             HIP_CHECK(hipFree(d_A));
+        }
         HIP_CHECK(hipFree(_d_input));
         HIP_CHECK(hipHostFree(_h_slice));
     }
@@ -86,8 +95,9 @@ class Buffers {
 
     /// Gives the first `used` buffers their input.
     void reset(long long used) {
-        for (long long b = 0; b < used; ++b)
+        for (long long b = 0; b < used; ++b) {
             HIP_CHECK(hipMemcpy((*this)[b], _d_input + b, bytes(), hipMemcpyDeviceToDevice));
+        }
         HIP_CHECK(hipDeviceSynchronize());
     }
 
@@ -99,11 +109,14 @@ class Buffers {
                 const std::size_t count = std::min(slice_values, _N - first);
                 HIP_CHECK(hipMemcpy(_h_slice, (*this)[b] + first, count * sizeof(double), hipMemcpyDeviceToHost));
                 const double* const expected = _sum.data() + b + first;
-                if (std::memcmp(_h_slice, expected, count * sizeof(double)) == 0) continue;
+                if (std::memcmp(_h_slice, expected, count * sizeof(double)) == 0) {
+                    continue;
+                }
                 // The bits differ, so an element does, be it only in the sign of a zero.
                 std::size_t i = 0;
-                while (std::memcmp(_h_slice + i, expected + i, sizeof(double)) == 0)
+                while (std::memcmp(_h_slice + i, expected + i, sizeof(double)) == 0) {
                     ++i;
+                }
                 return "rank " + std::to_string(apps::rank_of_world()) + ", element " + std::to_string(first + i) +
                        " of buffer " + std::to_string(b) + ": " + std::to_string(_h_slice[i]) + " instead of " +
                        std::to_string(expected[i]);

@@ -52,7 +52,9 @@ struct CclFunctions {
         const char* missing = nullptr;
         const auto find = [&](auto& function, const char* name) {
             function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-            if (function == nullptr && missing == nullptr) missing = name;
+            if (function == nullptr && missing == nullptr) {
+                missing = name;
+            }
         };
         find(get_version, "ncclGetVersion");
         find(get_unique_id, "ncclGetUniqueId");
@@ -72,11 +74,15 @@ struct CclFunctions {
 Ccl::Ccl() : _name(runtime_is_amd() ? "RCCL" : "NCCL") {
     // Connecting is collective: no rank may begin where one has no library.
     _problem = first_problem(open());
-    if (_problem.empty()) _problem = first_problem(connect());
+    if (_problem.empty()) {
+        _problem = first_problem(connect());
+    }
 }
 
 Ccl::~Ccl() {
-    if (_communicator != nullptr) _functions->comm_destroy(_communicator);
+    if (_communicator != nullptr) {
+        _functions->comm_destroy(_communicator);
+    }
 }
 
 std::string Ccl::open() {
@@ -89,15 +95,21 @@ std::string Ccl::open() {
         void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
         if (library == nullptr) {
             const char* const text = dlerror();
-            if (reason.empty() && text != nullptr) reason = text;
+            if (reason.empty() && text != nullptr) {
+                reason = text;
+            }
             continue;
         }
         static CclFunctions functions;
         const char* const missing = functions.load(library);
-        if (missing != nullptr) return name + " has no " + missing;
+        if (missing != nullptr) {
+            return name + " has no " + missing;
+        }
         _functions = &functions;
         int version = 0;
-        if (functions.get_version(&version) == ccl_success) _name += " " + version_text(version);
+        if (functions.get_version(&version) == ccl_success) {
+            _name += " " + version_text(version);
+        }
         return {};
     }
     return reason + "; put the folder of " + names.front() + " into LD_LIBRARY_PATH";
@@ -109,19 +121,27 @@ std::string Ccl::connect() {
     };
     UniqueId id = {};
     int result = ccl_success;
-    if (rank_of_world() == 0) result = _functions->get_unique_id(&id);
+    if (rank_of_world() == 0) {
+        result = _functions->get_unique_id(&id);
+    }
     MPI_Bcast(&result, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    if (result != ccl_success) return failure("ncclGetUniqueId", result);
+    if (result != ccl_success) {
+        return failure("ncclGetUniqueId", result);
+    }
     MPI_Bcast(id.bytes.data(), static_cast<int>(id.bytes.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
 
     result = _functions->comm_init_rank(&_communicator, size_of_world(), id, rank_of_world());
-    if (result == ccl_success) return {};
+    if (result == ccl_success) {
+        return {};
+    }
     _communicator = nullptr;
     return failure("ncclCommInitRank", result);
 }
 
 void Ccl::require(int result, const char* call) const {
-    if (result == ccl_success) return;
+    if (result == ccl_success) {
+        return;
+    }
     std::fprintf(stderr, "rank %d: %s: %s: %s\n", rank_of_world(), _name.c_str(), call,
                  _functions->get_error_string(result));
     end_job();

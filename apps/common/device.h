@@ -75,7 +75,9 @@ struct DevicePlace {
 [[nodiscard]] inline DevicePlace place_of_device(int device) {
     DevicePlace place;
     gethostname(place.host.data(), place.host.size() - 1);
-    if (device < 0) return place;
+    if (device < 0) {
+        return place;
+    }
     std::array<char, 32> address = {};
     if (hipDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), device) == hipSuccess) {
         std::snprintf(place.pci_bus_id.data(), place.pci_bus_id.size(), "%s", address.data());
@@ -99,8 +101,9 @@ struct DevicePlace {
     // Unused characters are zeros, so equal places have equal bytes.
     MPI_Allgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD);
     std::size_t ranks = 0;
-    for (const DevicePlace& place : places)
+    for (const DevicePlace& place : places) {
         ranks += place.is_same_as(own) ? 1 : 0;
+    }
     return ranks > 0 ? ranks : static_cast<std::size_t>((ranks_of_node + devices - 1) / devices);
 }
 

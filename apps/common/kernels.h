@@ -55,18 +55,24 @@ class Kernels {
         const auto [at, is_new] = _functions.try_emplace(kernel, nullptr);
         if (is_new) {
             const hipError_t error = hipModuleGetFunction(&at->second, _module, kernel.c_str());
-            if (error != hipSuccess) fail("there is no kernel " + kernel + ": " + hipGetErrorString(error));
+            if (error != hipSuccess) {
+                fail("there is no kernel " + kernel + ": " + hipGetErrorString(error));
+            }
         }
         return at->second;
     }
 
     void require(hiprtcProgram program, hiprtcResult result, const char* call) const {
-        if (result == HIPRTC_SUCCESS) return;
+        if (result == HIPRTC_SUCCESS) {
+            return;
+        }
         std::string log;
         std::size_t bytes = 0;
         if (program != nullptr && hiprtcGetProgramLogSize(program, &bytes) == HIPRTC_SUCCESS && bytes > 1) {
             log.resize(bytes);
-            if (hiprtcGetProgramLog(program, log.data()) != HIPRTC_SUCCESS) log.clear();
+            if (hiprtcGetProgramLog(program, log.data()) != HIPRTC_SUCCESS) {
+                log.clear();
+            }
             log = "\n" + std::string(log.c_str());
         }
         fail(std::string(call) + ": " + hiprtcGetErrorString(result) + log);

@@ -56,7 +56,9 @@ inline void leave_if(const std::string& program, const std::string& problem) {
     const int rank = rank_of_world();
     int lowest = problem.empty() ? INT_MAX : rank;
     MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    if (lowest == INT_MAX) return;
+    if (lowest == INT_MAX) {
+        return;
+    }
     if (rank == lowest) {
         std::fprintf(stderr, "%s: %s\n", program.c_str(), problem.c_str());
         std::fflush(stderr);
@@ -98,17 +100,35 @@ struct Option {
     char* end = nullptr;
     errno = 0;
     long long value = std::strtoll(text.c_str(), &end, 10);
-    if (end == text.c_str()) return complaint("not a number");
-    if (errno == ERANGE) return complaint("out of range");
+    if (end == text.c_str()) {
+        return complaint("not a number");
+    }
+    if (errno == ERANGE) {
+        return complaint("out of range");
+    }
     int shift = 0;
-    if (*end == 'K') shift = 10;
-    if (*end == 'M') shift = 20;
-    if (*end == 'G') shift = 30;
-    if (shift > 0) ++end;
-    if (*end != '\0') return complaint("not a number");
-    if (value < 0 || value > (std::numeric_limits<long long>::max() >> shift)) return complaint("out of range");
+    if (*end == 'K') {
+        shift = 10;
+    }
+    if (*end == 'M') {
+        shift = 20;
+    }
+    if (*end == 'G') {
+        shift = 30;
+    }
+    if (shift > 0) {
+        ++end;
+    }
+    if (*end != '\0') {
+        return complaint("not a number");
+    }
+    if (value < 0 || value > (std::numeric_limits<long long>::max() >> shift)) {
+        return complaint("out of range");
+    }
     value <<= shift;
-    if (value < option.minimum || value > option.maximum) return complaint("out of range");
+    if (value < option.minimum || value > option.maximum) {
+        return complaint("out of range");
+    }
     *option.value = value;
     return {};
 }
@@ -131,8 +151,9 @@ inline void parse(int argc, char** argv, const std::string& summary, std::initia
     const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
 
     int help = 0;
-    for (const std::string& word : words)
+    for (const std::string& word : words) {
         help = help != 0 || word == "--help" || word == "-h" ? 1 : 0;
+    }
     MPI_Allreduce(MPI_IN_PLACE, &help, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (help != 0) {
         if (rank_of_world() == 0) {
@@ -159,13 +180,17 @@ inline void parse(int argc, char** argv, const std::string& summary, std::initia
         const std::size_t equals = words[i].find('=');
         const std::string name = words[i].substr(0, equals);
         for (const Option& option : options) {
-            if (name == "--" + option.name) match = &option;
+            if (name == "--" + option.name) {
+                match = &option;
+            }
         }
         if (match == nullptr) {
             problem = "unknown option " + words[i] + "; --help lists the options";
         } else if (match->is_flag) {
             *match->value = 1;
-            if (equals != std::string::npos) problem = name + " takes no value";
+            if (equals != std::string::npos) {
+                problem = name + " takes no value";
+            }
         } else if (equals != std::string::npos) {
             problem = read_value(*match, words[i].substr(equals + 1));
         } else if (i + 1 == words.size()) {
@@ -192,7 +217,9 @@ inline void require_ranks(const std::string& program, int least, int most = INT_
 [[nodiscard]] inline std::string first_problem(const std::string& problem) {
     int lowest = problem.empty() ? INT_MAX : rank_of_world();
     MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    if (lowest == INT_MAX) return {};
+    if (lowest == INT_MAX) {
+        return {};
+    }
     std::string text = problem;
     int length = static_cast<int>(text.size());
     MPI_Bcast(&length, 1, MPI_INT, lowest, MPI_COMM_WORLD);

@@ -39,14 +39,18 @@ struct RangeTool {
     [[nodiscard]] bool find(void* library, const char* push_name, const char* pop_name) {
         push = reinterpret_cast<int (*)(const char*)>(dlsym(library, push_name));
         pop = reinterpret_cast<int (*)()>(dlsym(library, pop_name));
-        if (push == nullptr || pop == nullptr) *this = {};
+        if (push == nullptr || pop == nullptr) {
+            *this = {};
+        }
         return push != nullptr;
     }
     /// The same from the first of the libraries that can be opened. They are never closed: tools stay to the end.
     [[nodiscard]] bool find(std::initializer_list<const char*> names, const char* push_name, const char* pop_name) {
         for (const char* const name : names) {
             void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-            if (library != nullptr && find(library, push_name, pop_name)) return true;
+            if (library != nullptr && find(library, push_name, pop_name)) {
+                return true;
+            }
         }
         return false;
     }
@@ -70,10 +74,16 @@ struct Module {
 inline std::array<Module, module_sizes.size()> modules;
 
 inline int module_table(int module, Function*** table, unsigned* size) {
-    if (module < module_core || module >= static_cast<int>(modules.size())) return 0;
+    if (module < module_core || module >= static_cast<int>(modules.size())) {
+        return 0;
+    }
     const auto index = static_cast<std::size_t>(module);
-    if (table != nullptr) *table = modules[index].entries.data();
-    if (size != nullptr) *size = module_sizes[index];
+    if (table != nullptr) {
+        *table = modules[index].entries.data();
+    }
+    if (size != nullptr) {
+        *size = module_sizes[index];
+    }
     return 1;
 }
 inline void set_tool_version(std::uint32_t) {}
@@ -92,8 +102,12 @@ inline const void* export_table(std::uint32_t id) {
     };
     static const Callbacks callbacks = {sizeof(Callbacks), module_table};
     static const Version version = {sizeof(Version), 3, 0, set_tool_version};
-    if (id == export_callbacks) return &callbacks;
-    if (id == export_version) return &version;
+    if (id == export_callbacks) {
+        return &callbacks;
+    }
+    if (id == export_version) {
+        return &version;
+    }
     return nullptr;
 }
 
@@ -101,14 +115,19 @@ inline const void* export_table(std::uint32_t id) {
 inline RangeTool injected() {
     const char* const path = std::getenv("NVTX_INJECTION64_PATH");
     void* const library = path != nullptr && *path != '\0' ? dlopen(path, RTLD_LAZY) : nullptr;
-    if (library == nullptr) return {};
+    if (library == nullptr) {
+        return {};
+    }
     using Initialize = int (*)(const void* (*)(std::uint32_t));
     const auto initialize = reinterpret_cast<Initialize>(dlsym(library, "InitializeInjectionNvtx2"));
     for (Module& module : modules) {
-        for (std::size_t i = 1; i < module_sizes[static_cast<std::size_t>(&module - modules.data())]; ++i)
+        for (std::size_t i = 1; i < module_sizes[static_cast<std::size_t>(&module - modules.data())]; ++i) {
             module.entries[i] = &module.functions[i];
+        }
     }
-    if (initialize == nullptr || initialize(export_table) == 0) return {};
+    if (initialize == nullptr || initialize(export_table) == 0) {
+        return {};
+    }
     const Module& core = modules[module_core];
     RangeTool tool;
     tool.push = reinterpret_cast<int (*)(const char*)>(core.functions[range_push]);
@@ -158,12 +177,14 @@ class Ranges {
     [[nodiscard]] bool is_paused() const { return _pauses > 0; }
 
     void push(const char* name) const {
-        for (const RangeTool& tool : _tools)
+        for (const RangeTool& tool : _tools) {
             tool.push(name);
+        }
     }
     void pop() const {
-        for (auto tool = _tools.rbegin(); tool != _tools.rend(); ++tool)
+        for (auto tool = _tools.rbegin(); tool != _tools.rend(); ++tool) {
             tool->pop();
+        }
     }
     void add(const char* name, std::int64_t elapsed_ns) {
         const std::lock_guard lock(_mutex);
@@ -190,7 +211,9 @@ class Ranges {
                       "roctxRangePushA", "roctxRangePop")) {
             _tools.push_back(tool);
         }
-        if (tool.find(RTLD_DEFAULT, "awaken_range_push", "awaken_range_pop")) _tools.push_back(tool);
+        if (tool.find(RTLD_DEFAULT, "awaken_range_push", "awaken_range_pop")) {
+            _tools.push_back(tool);
+        }
     }
 
     std::vector<RangeTool> _tools;
@@ -205,12 +228,16 @@ class Range {
   public:
     /// `name` has to stay valid as long as the range; a string literal does.
     explicit Range(const char* name) : _name(Ranges::instance().is_paused() ? nullptr : name) {
-        if (_name == nullptr) return;
+        if (_name == nullptr) {
+            return;
+        }
         Ranges::instance().push(_name);
         _begin = std::chrono::steady_clock::now();
     }
     ~Range() {
-        if (_name == nullptr) return;
+        if (_name == nullptr) {
+            return;
+        }
         const auto elapsed = std::chrono::steady_clock::now() - _begin;
         Ranges::instance().pop();
         Ranges::instance().add(_name, std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
@@ -284,14 +311,18 @@ inline void print_ranges(const std::string& program) {
     const std::vector<std::vector<RangeTime>> of_rank = gather_range_times();
     std::vector<RangeTime> over_ranks;
     for (const std::vector<RangeTime>& times : of_rank) {
-        for (const RangeTime& time : times)
+        for (const RangeTime& time : times) {
             add_range_time(over_ranks, time);
+        }
     }
-    if (over_ranks.empty()) return;
+    if (over_ranks.empty()) {
+        return;
+    }
 
     std::size_t width = std::strlen("range");
-    for (const RangeTime& time : over_ranks)
+    for (const RangeTime& time : over_ranks) {
         width = std::max(width, time.name.size());
+    }
     const auto print_row = [&](const RangeTime& time, const std::string& rank) {
         const double total = static_cast<double>(time.total_ns) * 1e-9;
         std::printf("# %-*s %5s %10lld %13.6f %13.6f %13.6f %13.6f\n", static_cast<int>(width), time.name.c_str(),
@@ -304,7 +335,9 @@ inline void print_ranges(const std::string& program) {
     for (const RangeTime& sum : over_ranks) {
         for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
             for (const RangeTime& time : of_rank[rank]) {
-                if (time.name == sum.name) print_row(time, std::to_string(rank));
+                if (time.name == sum.name) {
+                    print_row(time, std::to_string(rank));
+                }
             }
         }
         print_row(sum, "all");

@@ -16,8 +16,9 @@ int main(int argc, char** argv) {
 
     std::vector<int> h_check(count, -1);
     if (rank == 0) {
-        for (int i = 0; i < count; ++i)
+        for (int i = 0; i < count; ++i) {
             h_check[i] = i;
+        }
     }
     int* d_buffer = nullptr;
     int* h_buffer = nullptr;
@@ -38,8 +39,9 @@ int main(int argc, char** argv) {
     long long wrong_elements = 0;
     if (rank == 1) {
         HIP_CHECK(hipMemcpy(h_check.data(), d_buffer, bytes, hipMemcpyDeviceToHost));
-        for (int i = 0; i < count; ++i)
+        for (int i = 0; i < count; ++i) {
             wrong_elements += h_check[i] != i ? 1 : 0;
+        }
     }
     HIP_CHECK(hipHostFree(h_buffer));
     HIP_CHECK(hipFree(d_buffer));

@@ -25,12 +25,14 @@ int main(int argc, char** argv) {
     int* d_counted = nullptr;
     int* d_doubled = nullptr;
     int* d_received = nullptr;
-    for (int** d_buffer : {&d_counted, &d_doubled, &d_received})
+    for (int** d_buffer : {&d_counted, &d_doubled, &d_received}) {
         HIP_CHECK(hipMalloc(d_buffer, bytes));
+    }
     hipStream_t counting = nullptr;
     hipStream_t doubling = nullptr;
-    for (hipStream_t* stream : {&counting, &doubling})
+    for (hipStream_t* stream : {&counting, &doubling}) {
         HIP_CHECK(hipStreamCreateWithFlags(stream, hipStreamNonBlocking));
+    }
     hipEvent_t counted = nullptr;
     HIP_CHECK(hipEventCreateWithFlags(&counted, hipEventDisableTiming));
 
@@ -51,14 +53,16 @@ int main(int argc, char** argv) {
     std::vector<int> h_buffer(count);
     HIP_CHECK(hipMemcpy(h_buffer.data(), d_received, bytes, hipMemcpyDeviceToHost));
     long long wrong_elements = 0;
-    for (int i = 0; i < count; ++i)
+    for (int i = 0; i < count; ++i) {
         wrong_elements += h_buffer[i] != 2 * (left + i) ? 1 : 0;
+    }
 
     HIP_CHECK(hipEventDestroy(counted));
     HIP_CHECK(hipStreamDestroy(counting));
     HIP_CHECK(hipStreamDestroy(doubling));
-    for (int* d_buffer : {d_counted, d_doubled, d_received})
+    for (int* d_buffer : {d_counted, d_doubled, d_received}) {
         HIP_CHECK(hipFree(d_buffer));
+    }
     return example::finish("own_kernel",
                            std::to_string(count) + " ints from kernels, round " + std::to_string(size) + " ranks",
                            wrong_elements);

@@ -17,22 +17,28 @@ int main(int argc, char** argv) {
     // Rank 0 holds the data; the others start with a value that cannot be right.
     std::vector<int> h_buffer(count, -1);
     if (rank == 0) {
-        for (int i = 0; i < count; ++i)
+        for (int i = 0; i < count; ++i) {
             h_buffer[i] = i;
+        }
     }
     int* d_buffer = nullptr;
     HIP_CHECK(hipMalloc(&d_buffer, bytes));
     HIP_CHECK(hipMemcpy(d_buffer, h_buffer.data(), bytes, hipMemcpyHostToDevice));
 
     const int tag = 123;
-    if (rank == 0) MPI_Send(d_buffer, count, MPI_INT, 1, tag, MPI_COMM_WORLD);
-    if (rank == 1) MPI_Recv(d_buffer, count, MPI_INT, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rank == 0) {
+        MPI_Send(d_buffer, count, MPI_INT, 1, tag, MPI_COMM_WORLD);
+    }
+    if (rank == 1) {
+        MPI_Recv(d_buffer, count, MPI_INT, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
 
     long long wrong_elements = 0;
     if (rank == 1) {
         HIP_CHECK(hipMemcpy(h_buffer.data(), d_buffer, bytes, hipMemcpyDeviceToHost));
-        for (int i = 0; i < count; ++i)
+        for (int i = 0; i < count; ++i) {
             wrong_elements += h_buffer[i] != i ? 1 : 0;
+        }
     }
     HIP_CHECK(hipFree(d_buffer));
     return example::finish("point_to_point", std::to_string(count) + " ints from device to device", wrong_elements);

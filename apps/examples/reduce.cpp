@@ -24,8 +24,9 @@ int main(int argc, char** argv) {
 
     // Values below 1000, so that the sum does not overflow with as many as two million ranks.
     std::vector<int> h_buffer(count);
-    for (int i = 0; i < count; ++i)
+    for (int i = 0; i < count; ++i) {
         h_buffer[i] = 1 + i % 999;
+    }
     int* d_sendbuf = nullptr;
     int* d_recvbuf = nullptr;
     HIP_CHECK(hipMalloc(&d_sendbuf, bytes));
@@ -36,8 +37,9 @@ int main(int argc, char** argv) {
     MPI_Reduce(d_sendbuf, d_recvbuf, count, MPI_INT, MPI_SUM, root, MPI_COMM_WORLD);
     if (rank == root) {
         HIP_CHECK(hipMemcpy(h_buffer.data(), d_recvbuf, bytes, hipMemcpyDeviceToHost));
-        for (int i = 0; i < count; ++i)
+        for (int i = 0; i < count; ++i) {
             wrong_elements += h_buffer[i] != size * (1 + i % 999) ? 1 : 0;
+        }
     }
 
     // 0x01 in each byte is greater than every value of the sum's input: one stale element on any rank is the minimum.
@@ -45,8 +47,9 @@ int main(int argc, char** argv) {
     MPI_Reduce(d_sendbuf, d_recvbuf, count, MPI_INT, MPI_MIN, root, MPI_COMM_WORLD);
     if (rank == root) {
         HIP_CHECK(hipMemcpy(h_buffer.data(), d_recvbuf, bytes, hipMemcpyDeviceToHost));
-        for (int i = 0; i < count; ++i)
+        for (int i = 0; i < count; ++i) {
             wrong_elements += h_buffer[i] != 0x01010101 ? 1 : 0;
+        }
     }
 
     HIP_CHECK(hipFree(d_sendbuf));

@@ -35,8 +35,9 @@ int main(int argc, char** argv) {
 
         std::vector<int> h_reply(count);
         HIP_CHECK(hipMemcpy(h_reply.data(), d_reply, bytes, hipMemcpyDeviceToHost));
-        for (int i = 0; i < count; ++i)
+        for (int i = 0; i < count; ++i) {
             wrong_elements += h_reply[i] != -(i + 1) ? 1 : 0;
+        }
     }
     if (rank == 1) {
         MPI_Recv(recvbuf, count, MPI_INT, 0, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

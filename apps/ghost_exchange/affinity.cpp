@@ -28,16 +28,23 @@ std::string allowed_cores(std::size_t room) {
     cpu_set_t set;
     CPU_ZERO(&set);
     // Fails on machines with more cores than the set has room for.
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return "?";
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        return "?";
+    }
     std::string text;
     for (int core = 0; core < CPU_SETSIZE; ++core) {
-        if (!CPU_ISSET(core, &set)) continue;
+        if (!CPU_ISSET(core, &set)) {
+            continue;
+        }
         int last = core;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set))
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) {
             ++last;
+        }
         const std::string part =
             last == core ? std::to_string(core) : std::to_string(core) + "-" + std::to_string(last);
-        if (text.size() + part.size() + 5 > room) return text + ",...";
+        if (text.size() + part.size() + 5 > room) {
+            return text + ",...";
+        }
         text += (text.empty() ? "" : ",") + part;
         core = last;
     }
@@ -78,16 +85,21 @@ void print_affinity(int device) {
             const std::string address = place.gpu.pci_bus_id.data();
             gpu = "GPU " + std::to_string(place.device) + " (" + (address.empty() ? "address unknown" : address) +
                   ", " + place.gpu_name.data() + ")";
-            if (!address.empty()) ranks_of_gpu[std::string(place.gpu.host.data()) + " " + address].push_back(rank);
+            if (!address.empty()) {
+                ranks_of_gpu[std::string(place.gpu.host.data()) + " " + address].push_back(rank);
+            }
         }
         std::printf("# rank %zu: host %s, core %d of %s, NUMA node %d, %s\n", rank, place.gpu.host.data(), place.core,
                     place.cores.data(), place.numa_node, gpu.c_str());
     }
     for (const auto& [gpu, ranks] : ranks_of_gpu) {
-        if (ranks.size() < 2) continue;
+        if (ranks.size() < 2) {
+            continue;
+        }
         std::string list;
-        for (const std::size_t rank : ranks)
+        for (const std::size_t rank : ranks) {
             list += (list.empty() ? "" : ", ") + std::to_string(rank);
+        }
         std::printf(
             "# warning: ranks %s share the GPU %s: give each one of its own, as apps/bind_gpu.sh does, or start "
             "fewer ranks on a host\n",

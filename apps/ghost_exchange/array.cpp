@@ -12,7 +12,9 @@ namespace {
 bool attribute(hipDeviceAttribute_t name, int device) {
     int value = 0;
     // A runtime that does not know the attribute does not have what it asks for.
-    if (hipDeviceGetAttribute(&value, name, device) != hipSuccess) (void)hipGetLastError();
+    if (hipDeviceGetAttribute(&value, name, device) != hipSuccess) {
+        (void)hipGetLastError();
+    }
     return value != 0;
 }
 
@@ -25,7 +27,9 @@ Array::Array(Memory memory, Index cells) : _memory(memory), _bytes(static_cast<s
         case Memory::staged:
         case Memory::system:
             _data = static_cast<double*>(std::malloc(_bytes));
-            if (_data == nullptr) _problem = "malloc found no room";
+            if (_data == nullptr) {
+                _problem = "malloc found no room";
+            }
             return;
         case Memory::managed:
             error = hipMallocManaged(&_data, _bytes);
@@ -37,7 +41,9 @@ Array::Array(Memory memory, Index cells) : _memory(memory), _bytes(static_cast<s
             error = hipMalloc(&_data, _bytes);
             break;
     }
-    if (error == hipSuccess) return;
+    if (error == hipSuccess) {
+        return;
+    }
     // A failed allocation must not be taken for the error of a later call.
     (void)hipGetLastError();
     _data = nullptr;
@@ -45,7 +51,9 @@ Array::Array(Memory memory, Index cells) : _memory(memory), _bytes(static_cast<s
 }
 
 Array::~Array() {
-    if (_data == nullptr) return;
+    if (_data == nullptr) {
+        return;
+    }
     switch (_memory) {
         case Memory::host:
         case Memory::staged:
@@ -86,8 +94,9 @@ void copy_rows(Memory memory, double* target, Index target_stride, const double*
                Index cells, Index rows) {
     const auto bytes = [](Index count) { return static_cast<std::size_t>(count) * sizeof(double); };
     if (!kernels_reach(memory)) {
-        for (Index row = 0; row < rows; ++row)
+        for (Index row = 0; row < rows; ++row) {
             std::memcpy(target + row * target_stride, source + row * source_stride, bytes(cells));
+        }
     } else if (rows == 1) {
         HIP_CHECK(hipMemcpy(target, source, bytes(cells), hipMemcpyDefault));
     } else {

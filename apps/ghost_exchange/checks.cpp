@@ -41,7 +41,9 @@ bool tell(const char* name, const std::string& checked, const std::string& probl
     if (apps::rank_of_world() == 0) {
         std::printf("# check %s: %s%s\n", name, first.empty() ? "right" : "WRONG", (", " + checked).c_str());
         std::fflush(stdout);
-        if (!first.empty()) std::fprintf(stderr, "wrong data: %s: %s\n", name, first.c_str());
+        if (!first.empty()) {
+            std::fprintf(stderr, "wrong data: %s: %s\n", name, first.c_str());
+        }
     }
     return first.empty();
 }
@@ -53,9 +55,10 @@ std::vector<double> computed_by_one(const Block& block, const Factors& initial, 
     std::vector<double> x(static_cast<std::size_t>(imax * jmax));
     std::vector<double> xnew(x.size());
     for (Index j = 0; j < jmax; ++j) {
-        for (Index i = 0; i < imax; ++i)
+        for (Index i = 0; i < imax; ++i) {
             x[static_cast<std::size_t>(j * imax + i)] =
                 initial.u[static_cast<std::size_t>(i)] * initial.v[static_cast<std::size_t>(j)];
+        }
     }
     for (Index iteration = 0; iteration < iterations; ++iteration) {
         for (Index j = 0; j < jmax; ++j) {
@@ -138,8 +141,9 @@ bool check_halo(Simulation& simulation) {
     const double nowhere = std::numeric_limits<double>::quiet_NaN();
     std::vector<double> cells(static_cast<std::size_t>(block.cells()), nowhere);
     for (Index j = 0; j < block.jsize; ++j) {
-        for (Index i = 0; i < block.isize; ++i)
+        for (Index i = 0; i < block.isize; ++i) {
             cells[static_cast<std::size_t>(block.at(j, i))] = value(block.jbegin + j, block.ibegin + i);
+        }
     }
     simulation.set(cells);
     simulation.update_halo();
@@ -149,11 +153,15 @@ bool check_halo(Simulation& simulation) {
     for (Index j = -block.nhalo; j < block.jsize + block.nhalo && problem.empty(); ++j) {
         for (Index i = -block.nhalo; i < block.isize + block.nhalo && problem.empty(); ++i) {
             const bool corner = (i < 0 || i >= block.isize) && (j < 0 || j >= block.jsize);
-            if (corner && !block.corners) continue;
+            if (corner && !block.corners) {
+                continue;
+            }
             const Index gi = std::clamp<Index>(block.ibegin + i, 0, block.imax - 1);
             const Index gj = std::clamp<Index>(block.jbegin + j, 0, block.jmax - 1);
             const double found = cells[static_cast<std::size_t>(block.at(j, i))];
-            if (same_bits(found, value(gj, gi))) continue;
+            if (same_bits(found, value(gj, gi))) {
+                continue;
+            }
             problem = "the block's " + place(j, i) + ": " + with_digits(found) + " instead of " +
                       with_digits(value(gj, gi)) + " of the field's " + place(gj, gi);
         }
@@ -168,9 +176,10 @@ bool check_eigenmode(Simulation& simulation, Index iterations) {
     const auto waves_y = static_cast<double>(std::min<Index>(5, block.jmax - 1));
     const auto mode = [](double waves, Index cells) {
         std::vector<double> factors(static_cast<std::size_t>(cells));
-        for (std::size_t i = 0; i < factors.size(); ++i)
+        for (std::size_t i = 0; i < factors.size(); ++i) {
             factors[i] =
                 std::cos(std::numbers::pi * waves * (static_cast<double>(i) + 0.5) / static_cast<double>(cells));
+        }
         return factors;
     };
     const Factors factors = {mode(waves_x, block.imax), mode(waves_y, block.jmax)};
@@ -281,7 +290,9 @@ std::string problem_with_file(const std::string& file, int result) {
 std::string try_to_write(const std::string& file) {
     MPI_File handle = MPI_FILE_NULL;
     int result = open_to_write(file, handle);
-    if (result == MPI_SUCCESS) result = MPI_File_close(&handle);
+    if (result == MPI_SUCCESS) {
+        result = MPI_File_close(&handle);
+    }
     return problem_with_file(file, result);
 }
 
@@ -305,7 +316,9 @@ std::string write_field(const Block& block, const std::vector<double>& cells, co
         MPI_File_set_view(handle, 0, MPI_DOUBLE, in_file, "native", MPI_INFO_NULL);
         result = MPI_File_write_all(handle, cells.data(), 1, in_array, MPI_STATUS_IGNORE);
         const int closed = MPI_File_close(&handle);
-        if (result == MPI_SUCCESS) result = closed;
+        if (result == MPI_SUCCESS) {
+            result = closed;
+        }
     }
     MPI_Type_free(&in_array);
     MPI_Type_free(&in_file);
@@ -316,13 +329,17 @@ void print_field(const Block& block, const std::vector<double>& cells) {
     constexpr Index most_columns = 100;
     const int rank = apps::rank_of_world();
     if (block.imax + 2 * block.nhalo > most_columns) {
-        if (rank == 0) std::printf("# a row has more than %lld cells with its halo: not printed\n", most_columns);
+        if (rank == 0) {
+            std::printf("# a row has more than %lld cells with its halo: not printed\n", most_columns);
+        }
         return;
     }
     // Each rank's text is one message, whose length is an int; and nobody reads more.
     constexpr Index most_rows = 10'000;
     if (block.jmax + 2 * block.nhalo > most_rows) {
-        if (rank == 0) std::printf("# a column has more than %lld cells with its halo: not printed\n", most_rows);
+        if (rank == 0) {
+            std::printf("# a column has more than %lld cells with its halo: not printed\n", most_rows);
+        }
         return;
     }
     std::string text;

@@ -14,8 +14,9 @@ class HostCompute : public Compute {
     void blur(double* xnew, const double* x, const Region& region) override {
         const Index stride = _block.stride();
         for (Index j = region.jbegin; j < region.jend; ++j) {
-            for (Index n = _block.at(j, region.ibegin); n < _block.at(j, region.iend); ++n)
+            for (Index n = _block.at(j, region.ibegin); n < _block.at(j, region.iend); ++n) {
                 xnew[n] = (x[n] + x[n - 1] + x[n + 1] + x[n - stride] + x[n + stride]) / 5.0;
+            }
         }
     }
 
@@ -32,15 +33,23 @@ class HostCompute : public Compute {
         const Block& b = _block;
         for (Index j = 0; j < b.jsize; ++j) {
             for (Index k = 0; k < b.nhalo; ++k) {
-                if (b.left == MPI_PROC_NULL) x[b.at(j, -1 - k)] = x[b.at(j, 0)];
-                if (b.right == MPI_PROC_NULL) x[b.at(j, b.isize + k)] = x[b.at(j, b.isize - 1)];
+                if (b.left == MPI_PROC_NULL) {
+                    x[b.at(j, -1 - k)] = x[b.at(j, 0)];
+                }
+                if (b.right == MPI_PROC_NULL) {
+                    x[b.at(j, b.isize + k)] = x[b.at(j, b.isize - 1)];
+                }
             }
         }
         // Over the whole width: at an edge of the field the columns above have filled the ends of the row.
         for (Index k = 0; k < b.nhalo; ++k) {
             for (Index i = -b.nhalo; i < b.isize + b.nhalo; ++i) {
-                if (b.bottom == MPI_PROC_NULL) x[b.at(-1 - k, i)] = x[b.at(0, i)];
-                if (b.top == MPI_PROC_NULL) x[b.at(b.jsize + k, i)] = x[b.at(b.jsize - 1, i)];
+                if (b.bottom == MPI_PROC_NULL) {
+                    x[b.at(-1 - k, i)] = x[b.at(0, i)];
+                }
+                if (b.top == MPI_PROC_NULL) {
+                    x[b.at(b.jsize + k, i)] = x[b.at(b.jsize - 1, i)];
+                }
             }
         }
     }
@@ -50,8 +59,12 @@ class HostCompute : public Compute {
         for (Index row = 0; row < _block.column_rows(); ++row) {
             const double* const from_left = x + _block.at(first + row, 0);
             const double* const from_right = x + _block.at(first + row, _block.isize - _block.nhalo);
-            if (left != nullptr) left = std::copy_n(from_left, _block.nhalo, left);
-            if (right != nullptr) right = std::copy_n(from_right, _block.nhalo, right);
+            if (left != nullptr) {
+                left = std::copy_n(from_left, _block.nhalo, left);
+            }
+            if (right != nullptr) {
+                right = std::copy_n(from_right, _block.nhalo, right);
+            }
         }
     }
 
@@ -59,16 +72,21 @@ class HostCompute : public Compute {
         const Index first = _block.first_column_row();
         const Index nhalo = _block.nhalo;
         for (Index row = 0; row < _block.column_rows(); ++row) {
-            if (left != nullptr) std::copy_n(left + row * nhalo, nhalo, x + _block.at(first + row, -nhalo));
-            if (right != nullptr) std::copy_n(right + row * nhalo, nhalo, x + _block.at(first + row, _block.isize));
+            if (left != nullptr) {
+                std::copy_n(left + row * nhalo, nhalo, x + _block.at(first + row, -nhalo));
+            }
+            if (right != nullptr) {
+                std::copy_n(right + row * nhalo, nhalo, x + _block.at(first + row, _block.isize));
+            }
         }
     }
 
     void fill(double* x, const double* u, const double* v, double outside) override {
         std::fill_n(x, _block.cells(), outside);
         for (Index j = 0; u != nullptr && j < _block.jsize; ++j) {
-            for (Index i = 0; i < _block.isize; ++i)
+            for (Index i = 0; i < _block.isize; ++i) {
                 x[_block.at(j, i)] = u[i] * v[j];
+            }
         }
     }
 
@@ -99,7 +117,9 @@ class DeviceCompute final : public Compute {
     }
 
     void blur(double* xnew, const double* x, const Region& region) override {
-        if (region.empty()) return;
+        if (region.empty()) {
+            return;
+        }
         const Index origin = _block.at(0, 0);
         // Four rows and two columns for each thread, as the kernel has it. Wide and low blocks were the fastest on an
         // H200 wherever a region begins (82 to 85 % of the memory limit).
@@ -145,13 +165,17 @@ class DeviceCompute final : public Compute {
     void finish_boundary(double*) override { wait(); }
 
     void pack(double* left, double* right, const double* x) override {
-        if (left == nullptr && right == nullptr) return;
+        if (left == nullptr && right == nullptr) {
+            return;
+        }
         launch("ghost_pack", _block.column_cells(), left, right, x + _block.at(0, 0), _block.stride(), _block.isize,
                _block.first_column_row(), _block.column_rows(), _block.nhalo);
     }
 
     void unpack(double* x, const double* left, const double* right) override {
-        if (left == nullptr && right == nullptr) return;
+        if (left == nullptr && right == nullptr) {
+            return;
+        }
         launch("ghost_unpack", _block.column_cells(), x + _block.at(0, 0), left, right, _block.stride(), _block.isize,
                _block.first_column_row(), _block.column_rows(), _block.nhalo);
     }
@@ -178,7 +202,9 @@ class DeviceCompute final : public Compute {
 
     void wait() override { HIP_CHECK(hipStreamSynchronize(_stream)); }
     void wait_for_blur() override {
-        if (_in_use > 0) HIP_CHECK(hipEventSynchronize(_timed[_in_use - 1].second));
+        if (_in_use > 0) {
+            HIP_CHECK(hipEventSynchronize(_timed[_in_use - 1].second));
+        }
     }
 
     KernelTime take_blur_time() override {
@@ -200,7 +226,9 @@ class DeviceCompute final : public Compute {
     /// One thread for each cell, in one direction; further cells are theirs in turn.
     template <class... Arguments>
     void launch(const char* kernel, Index cells, Arguments... arguments) {
-        if (cells == 0) return;
+        if (cells == 0) {
+            return;
+        }
         constexpr unsigned threads = 256;
         constexpr Index most_blocks = 1 << 16;
         const auto blocks = static_cast<unsigned>(std::min((cells + threads - 1) / threads, most_blocks));
@@ -237,7 +265,9 @@ class StagedCompute final : public HostCompute {
     [[nodiscard]] const std::string& problem() const { return !_x.problem().empty() ? _x.problem() : _xnew.problem(); }
 
     void blur(double* xnew, const double* x, const Region& region) override {
-        if (region.empty()) return;
+        if (region.empty()) {
+            return;
+        }
         // The region's rows and one more on each side. What else the halo has may be arriving just now.
         const Index begin = block().at(region.jbegin - 1, -block().nhalo);
         const Index end = block().at(region.jend + 1, -block().nhalo);

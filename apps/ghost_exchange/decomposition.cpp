@@ -20,7 +20,9 @@ ProcessGrid choose_grid(ProcessGrid wanted, int ranks, Index imax, Index jmax, s
     ProcessGrid best;
     Index least = 0;
     for (int x = 1; x <= ranks; ++x) {
-        if (ranks % x != 0 || !fits(x, ranks / x)) continue;
+        if (ranks % x != 0 || !fits(x, ranks / x)) {
+            continue;
+        }
         // Half of the largest block's circumference: what has to be exchanged for the cells that are computed.
         const Index length = rounded_up(imax, x) + rounded_up(jmax, ranks / x);
         if (best.x == 0 || length < least) {
@@ -51,10 +53,18 @@ Block block_of(int rank, ProcessGrid grid, Index imax, Index jmax, Index nhalo, 
     block.jbegin = jmax * ycoord / grid.y;
     block.isize = imax * (xcoord + 1) / grid.x - block.ibegin;
     block.jsize = jmax * (ycoord + 1) / grid.y - block.jbegin;
-    if (xcoord > 0) block.left = rank - 1;
-    if (xcoord < grid.x - 1) block.right = rank + 1;
-    if (ycoord > 0) block.bottom = rank - grid.x;
-    if (ycoord < grid.y - 1) block.top = rank + grid.x;
+    if (xcoord > 0) {
+        block.left = rank - 1;
+    }
+    if (xcoord < grid.x - 1) {
+        block.right = rank + 1;
+    }
+    if (ycoord > 0) {
+        block.bottom = rank - grid.x;
+    }
+    if (ycoord < grid.y - 1) {
+        block.top = rank + grid.x;
+    }
     return block;
 }
 

@@ -50,7 +50,9 @@ std::optional<double> fixed_cost_us(const Options& options, const Block& block, 
         // Of the smallest of all blocks, so that all ranks agree.
         const Index halos = 2 * block.nhalo;
         const Index field = (block.imax / block.grid.x + halos) * (block.jmax / block.grid.y + halos);
-        if ((block.nhalo + halos) * (block.nhalo + halos) > field / 4) return {};
+        if ((block.nhalo + halos) * (block.nhalo + halos) > field / 4) {
+            return {};
+        }
     }
     const apps::RangeOfOtherWork range("smallest blocks");
     const Block small = block_of(apps::rank_of_world(), block.grid, cells * block.grid.x, cells * block.grid.y,
@@ -60,11 +62,13 @@ std::optional<double> fixed_cost_us(const Options& options, const Block& block, 
     simulation.set(initial.u, initial.v);
     constexpr int warm_up = 3;
     constexpr int updates = 20;
-    for (int i = 0; i < warm_up; ++i)
+    for (int i = 0; i < warm_up; ++i) {
         simulation.update_halo();
+    }
     const double before = simulation.times().ghost;
-    for (int i = 0; i < updates; ++i)
+    for (int i = 0; i < updates; ++i) {
         simulation.update_halo();
+    }
     return (simulation.times().ghost - before) / updates * 1e6;
 }
 
@@ -72,7 +76,9 @@ std::optional<double> fixed_cost_us(const Options& options, const Block& block, 
 bool run(const Options& options) {
     const Block block = decompose(options);
     // Not after all steps have been made.
-    if (!options.write.empty()) apps::leave_if(program, try_to_write(options.write));
+    if (!options.write.empty()) {
+        apps::leave_if(program, try_to_write(options.write));
+    }
     const Machine machine(program, options);
     print_affinity(machine.device());
     const Factors initial = gaussian(block);
@@ -88,11 +94,19 @@ bool run(const Options& options) {
     print_report(options, simulation, machine, total, fixed_cost_us(options, block, machine));
     if (options.checksum || options.check) {
         const std::uint64_t sum = checksum(block, simulation.cells());
-        if (apps::rank_of_world() == 0) std::printf("# checksum: 0x%016llx\n", static_cast<unsigned long long>(sum));
+        if (apps::rank_of_world() == 0) {
+            std::printf("# checksum: 0x%016llx\n", static_cast<unsigned long long>(sum));
+        }
     }
-    if (options.ranges) apps::print_ranges(program);
-    if (options.print) print_field(block, simulation.cells());
-    if (!options.write.empty()) apps::leave_if(program, write_field(block, simulation.cells(), options.write));
+    if (options.ranges) {
+        apps::print_ranges(program);
+    }
+    if (options.print) {
+        print_field(block, simulation.cells());
+    }
+    if (!options.write.empty()) {
+        apps::leave_if(program, write_field(block, simulation.cells(), options.write));
+    }
     return !options.check || check(simulation, initial, options.iterations);
 }
 

@@ -37,7 +37,9 @@ Array require_array(Memory memory, Index cells, const char* purpose) {
 
 ColumnBuffers::ColumnBuffers(Memory memory, const Block& block) {
     const auto allocate = [&](int neighbour, Array& sent, Array& received) {
-        if (neighbour == MPI_PROC_NULL) return;
+        if (neighbour == MPI_PROC_NULL) {
+            return;
+        }
         sent = require_array(memory, block.column_cells(), "a buffer");
         received = require_array(memory, block.column_cells(), "a buffer");
     };

@@ -89,15 +89,21 @@ class AllocatedBuffers {
   public:
     AllocatedBuffers(const Options& options, const Block& block)
         : _memory(options.memory), _block(block), _per_call(options.buffers_per_call) {
-        if (!_per_call) allocate();
+        if (!_per_call) {
+            allocate();
+        }
     }
 
     /// Around each update.
     void begin() {
-        if (_per_call) allocate();
+        if (_per_call) {
+            allocate();
+        }
     }
     void end() {
-        if (_per_call) free();
+        if (_per_call) {
+            free();
+        }
     }
 
     [[nodiscard]] const Buffers& operator*() const { return *_buffers; }

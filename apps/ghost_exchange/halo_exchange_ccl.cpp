@@ -25,8 +25,9 @@ class CclExchange final : public HaloExchange {
             _ccl.end_group();
             _compute.unpack(x, _buffers->left_received(), _buffers->right_received());
             _ccl.start_group();
-            for (int message = 0; message < _block.row_messages(); ++message)
+            for (int message = 0; message < _block.row_messages(); ++message) {
                 queue(row_messages(_block, x, message), stream);
+            }
             _ccl.end_group();
             _ccl.wait(stream);
         }

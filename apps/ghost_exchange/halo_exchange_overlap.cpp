@@ -40,7 +40,9 @@ class OverlapExchange final : public HaloExchange {
             const apps::Range range("exchange");
             MPI_Testall(static_cast<int>(_requests.size()), _requests.data(), &over, MPI_STATUSES_IGNORE);
         }
-        if (over != 0 && _columns_travel) start_rows();
+        if (over != 0 && _columns_travel) {
+            start_rows();
+        }
     }
 
     void finish() override {
@@ -65,8 +67,9 @@ class OverlapExchange final : public HaloExchange {
         }
         const apps::Range range("exchange");
         _requests.clear();
-        for (int message = 0; message < _block.row_messages(); ++message)
+        for (int message = 0; message < _block.row_messages(); ++message) {
             start(row_messages(_block, _x, message), _requests);
+        }
     }
 
     void wait() {

@@ -33,8 +33,9 @@ class PackedExchange final : public HaloExchange {
         }
         {
             const apps::Range range("exchange");
-            for (int message = 0; message < _block.row_messages(); ++message)
+            for (int message = 0; message < _block.row_messages(); ++message) {
                 start(row_messages(_block, x, message), _requests);
+            }
             wait_for(_requests);
         }
         _buffers.end();

@@ -27,7 +27,9 @@ void describe(const MessagePair& m, Requests& requests) {
 
 void carry_out(Requests& requests) {
     // A field of one block's height or width has no neighbours there; Open MPI does not start a list of none.
-    if (requests.empty()) return;
+    if (requests.empty()) {
+        return;
+    }
     const apps::Range range("exchange");
     const auto count = static_cast<int>(requests.size());
     MPI_Startall(count, requests.data());
@@ -35,8 +37,9 @@ void carry_out(Requests& requests) {
 }
 
 void free_all(Requests& requests) {
-    for (MPI_Request& request : requests)
+    for (MPI_Request& request : requests) {
         MPI_Request_free(&request);
+    }
 }
 
 class PersistentExchange final : public HaloExchange {
@@ -47,8 +50,9 @@ class PersistentExchange final : public HaloExchange {
     }
     ~PersistentExchange() override {
         free_all(_columns);
-        for (auto& [x, requests] : _rows)
+        for (auto& [x, requests] : _rows) {
             free_all(requests);
+        }
     }
 
     void update(double* x) override {
@@ -64,8 +68,9 @@ class PersistentExchange final : public HaloExchange {
             _compute.wait();
         }
         const auto [at, is_new] = _rows.try_emplace(x);
-        for (int message = 0; is_new && message < _block.row_messages(); ++message)
+        for (int message = 0; is_new && message < _block.row_messages(); ++message) {
             describe(row_messages(_block, x, message), at->second);
+        }
         carry_out(at->second);
     }
 

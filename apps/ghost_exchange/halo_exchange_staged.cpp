@@ -19,7 +19,9 @@ Memory staging_of(Memory memory) {
 /// Rows of one side in host memory, one after another.
 struct RowBuffers {
     RowBuffers(Memory staging, const Block& block, int neighbour) {
-        if (neighbour == MPI_PROC_NULL) return;
+        if (neighbour == MPI_PROC_NULL) {
+            return;
+        }
         const Index cells = static_cast<Index>(block.row_messages()) * block.cells_of_row_message();
         sent = require_array(staging, cells, "a buffer");
         received = require_array(staging, cells, "a buffer");
@@ -120,23 +122,29 @@ class StagedExchange final : public HaloExchange {
 
     /// A copy to the GPU may still be on its way when the call returns, and no stream of kernels waits for it.
     void wait_for_copies() const {
-        if (kernels_reach(_memory)) HIP_CHECK(hipDeviceSynchronize());
+        if (kernels_reach(_memory)) {
+            HIP_CHECK(hipDeviceSynchronize());
+        }
     }
     void copy(double* target, const double* source) const {
         const Index cells = _block.column_cells();
-        if (target != nullptr) copy_rows(_memory, target, cells, source, cells, cells, 1);
+        if (target != nullptr) {
+            copy_rows(_memory, target, cells, source, cells, cells, 1);
+        }
     }
     /// Rows that lie `stride` cells apart in the field become consecutive, and the reverse. With corners all rows are
     /// one, longer than the distance between two.
     void gather(const Array& rows, const double* x) const {
         const Index cells = _block.cells_of_row_message();
-        if (rows.data() != nullptr)
+        if (rows.data() != nullptr) {
             copy_rows(_memory, rows.data(), cells, x, _block.stride(), cells, _block.row_messages());
+        }
     }
     void scatter(double* x, const Array& rows) const {
         const Index cells = _block.cells_of_row_message();
-        if (rows.data() != nullptr)
+        if (rows.data() != nullptr) {
             copy_rows(_memory, x, _block.stride(), rows.data(), cells, cells, _block.row_messages());
+        }
     }
 
     const Memory _memory;

@@ -17,9 +17,13 @@ namespace {
 
 /// GB/s of one NVLink in one direction. The library tells the raw rate, of which a pair of GPUs never sees all.
 double rate_of_nvlink(const std::string& gpu_name) {
-    if (gpu_name.find("P100") != std::string::npos) return 20;
+    if (gpu_name.find("P100") != std::string::npos) {
+        return 20;
+    }
     for (const char* const name : {"B100", "B200", "B300"}) {
-        if (gpu_name.find(name) != std::string::npos) return 50;
+        if (gpu_name.find(name) != std::string::npos) {
+            return 50;
+        }
     }
     return 25;  // V100, A100, H100, H200
 }
@@ -27,7 +31,9 @@ double rate_of_nvlink(const std::string& gpu_name) {
 /// The first of the libraries that can be opened. It is never closed.
 void* open_library(std::initializer_list<const char*> names) {
     for (const char* const name : names) {
-        if (void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL); library != nullptr) return library;
+        if (void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL); library != nullptr) {
+            return library;
+        }
     }
     return nullptr;
 }
@@ -51,11 +57,15 @@ class Nvml {
                                                const std::string& peer) const {
         Device own = nullptr;
         Device other = nullptr;
-        if (!_works || _by_address(address.c_str(), &own) != 0 || _by_address(peer.c_str(), &other) != 0) return {};
+        if (!_works || _by_address(address.c_str(), &own) != 0 || _by_address(peer.c_str(), &other) != 0) {
+            return {};
+        }
         const Ends ends = ends_of(own, peer);
         // Through switches a GPU reaches each other one with all of its links.
         const int links = ends.to_peer > 0 ? ends.to_peer : std::min(ends.to_switches, ends_of(other, {}).to_switches);
-        if (links == 0) return Limit();
+        if (links == 0) {
+            return Limit();
+        }
         return Limit{links * rate_of_nvlink(gpu_name), std::to_string(links) + " NVLinks, told by NVML"};
     }
 
@@ -89,7 +99,9 @@ class Nvml {
         Ends ends;
         int active = 0;
         for (unsigned link = 0; link < most_links && _state(device, link, &active) == 0; ++link) {
-            if (active == 0) continue;
+            if (active == 0) {
+                continue;
+            }
             int type = 0;
             PciInfo info = {};
             if (_remote_type(device, link, &type) == 0 && type == type_switch) {
@@ -97,7 +109,9 @@ class Nvml {
             } else if (_remote_info(device, link, &info) == 0) {
                 std::array<char, 32> address = {};
                 std::snprintf(address.data(), address.size(), "%04x:%02x:%02x.0", info.domain, info.bus, info.device);
-                if (strcasecmp(address.data(), peer.c_str()) == 0) ++ends.to_peer;
+                if (strcasecmp(address.data(), peer.c_str()) == 0) {
+                    ++ends.to_peer;
+                }
             }
         }
         return ends;
@@ -123,13 +137,19 @@ class RocmSmi {
         const std::optional<std::uint32_t> other = index_of(peer);
         std::uint64_t hops = 0;
         int type = 0;
-        if (!own || !other || _link_type(*own, *other, &hops, &type) != 0) return {};
+        if (!own || !other || _link_type(*own, *other, &hops, &type) != 0) {
+            return {};
+        }
         constexpr int type_xgmi = 2;  // RSMI_IOLINK_TYPE_XGMI
-        if (type != type_xgmi) return Limit();
+        if (type != type_xgmi) {
+            return Limit();
+        }
         // In MB/s: that of one link, and that of all.
         std::uint64_t least = 0;
         std::uint64_t most = 0;
-        if (_bandwidth(*own, *other, &least, &most) != 0 || least == 0) return {};
+        if (_bandwidth(*own, *other, &least, &most) != 0 || least == 0) {
+            return {};
+        }
         return Limit{static_cast<double>(most) * 1e-3, std::to_string(most / least) + " XGMI links, told by ROCm SMI"};
     }
 
@@ -147,16 +167,22 @@ class RocmSmi {
 
     [[nodiscard]] std::optional<std::uint32_t> index_of(const std::string& address) const {
         std::uint32_t count = 0;
-        if (!_works || _count(&count) != 0) return {};
+        if (!_works || _count(&count) != 0) {
+            return {};
+        }
         for (std::uint32_t index = 0; index < count; ++index) {
             // The domain in the upper half; bus, device and function as PCI packs them in the lowest 16 bits.
             std::uint64_t id = 0;
-            if (_pci_id(index, &id) != 0) continue;
+            if (_pci_id(index, &id) != 0) {
+                continue;
+            }
             std::array<char, 32> text = {};
             std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.%x", static_cast<unsigned>(id >> 32),
                           static_cast<unsigned>((id >> 8) & 0xFF), static_cast<unsigned>((id >> 3) & 0x1F),
                           static_cast<unsigned>(id & 7));
-            if (strcasecmp(text.data(), address.c_str()) == 0) return index;
+            if (strcasecmp(text.data(), address.c_str()) == 0) {
+                return index;
+            }
         }
         return {};
     }
@@ -171,7 +197,9 @@ class RocmSmi {
 }  // namespace
 
 std::optional<Limit> limit_of_links(const std::string& gpu_name, const std::string& address, const std::string& peer) {
-    if (apps::runtime_is_amd()) return RocmSmi::instance().between(address, peer);
+    if (apps::runtime_is_amd()) {
+        return RocmSmi::instance().between(address, peer);
+    }
     return Nvml::instance().between(gpu_name, address, peer);
 }
 

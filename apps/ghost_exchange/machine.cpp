@@ -35,7 +35,9 @@ constexpr std::array<Facts, 9> known_gpus = {{
 
 const Facts* facts_of(const std::string& gpu_name) {
     for (const Facts& facts : known_gpus) {
-        if (gpu_name.find(facts.name) != std::string::npos) return &facts;
+        if (gpu_name.find(facts.name) != std::string::npos) {
+            return &facts;
+        }
     }
     return nullptr;
 }
@@ -43,26 +45,36 @@ const Facts* facts_of(const std::string& gpu_name) {
 }  // namespace
 
 Machine::Machine(const std::string& program, const Options& options) {
-    if (options.memory == Memory::host) return;
+    if (options.memory == Memory::host) {
+        return;
+    }
     _device = apps::select_device(program);
     apps::leave_if(program, problem_of(options.memory, options.exchange, _device));
     _kernels = std::make_unique<apps::Kernels>("ghost_exchange", ghost_exchange_kernels);
-    if (options.exchange != Exchange::ccl) return;
+    if (options.exchange != Exchange::ccl) {
+        return;
+    }
     _ccl = std::make_unique<apps::Ccl>();
     apps::leave_if(program, _ccl->problem().empty() ? "" : "--exchange ccl: " + _ccl->name() + ": " + _ccl->problem());
 }
 
 std::string Machine::gpu_name() const {
     std::array<char, 256> name = {};
-    if (_device < 0 || hipDeviceGetName(name.data(), static_cast<int>(name.size()), _device) != hipSuccess) return {};
+    if (_device < 0 || hipDeviceGetName(name.data(), static_cast<int>(name.size()), _device) != hipSuccess) {
+        return {};
+    }
     return name.data();
 }
 
 Limit Machine::memory_limit() const {
-    if (_device < 0) return {};
+    if (_device < 0) {
+        return {};
+    }
     const std::string name = gpu_name();
     const Facts* const facts = facts_of(name);
-    if (facts != nullptr && facts->memory_gb_s > 0) return {facts->memory_gb_s, "figure for " + name};
+    if (facts != nullptr && facts->memory_gb_s > 0) {
+        return {facts->memory_gb_s, "figure for " + name};
+    }
     int clock_khz = 0;
     int width_bits = 0;
     if (hipDeviceGetAttribute(&clock_khz, hipDeviceAttributeMemoryClockRate, _device) != hipSuccess ||
@@ -70,18 +82,26 @@ Limit Machine::memory_limit() const {
         (void)hipGetLastError();
         return {};
     }
-    if (clock_khz <= 0 || width_bits <= 0) return {};
+    if (clock_khz <= 0 || width_bits <= 0) {
+        return {};
+    }
     // Two transfers in each clock.
     return {2.0 * clock_khz * 1e3 * width_bits / 8 / 1e9, "memory clock x bus width"};
 }
 
 Limit Machine::link_limit_to(const apps::DevicePlace& own, const apps::DevicePlace& peer) const {
-    if (own.host != peer.host) return {};
+    if (own.host != peer.host) {
+        return {};
+    }
     const std::string name = gpu_name();
     const std::optional<Limit> told = limit_of_links(name, own.pci_bus_id.data(), peer.pci_bus_id.data());
-    if (told) return *told;
+    if (told) {
+        return *told;
+    }
     const Facts* const facts = facts_of(name);
-    if (facts == nullptr || facts->link_gb_s == 0) return {};
+    if (facts == nullptr || facts->link_gb_s == 0) {
+        return {};
+    }
     return {facts->link_gb_s, "link of " + name};
 }
 
@@ -91,11 +111,17 @@ Limit Machine::link_limit(const Block& block) const {
     MPI_Allgather(&own, sizeof own, MPI_BYTE, places.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD);
     Limit slowest = {std::numeric_limits<double>::infinity(), {}};
     for (const int neighbour : {block.left, block.right, block.bottom, block.top}) {
-        if (_device < 0 || neighbour == MPI_PROC_NULL) continue;
+        if (_device < 0 || neighbour == MPI_PROC_NULL) {
+            continue;
+        }
         const apps::DevicePlace& peer = places[static_cast<std::size_t>(neighbour)];
-        if (peer.is_same_as(own)) continue;
+        if (peer.is_same_as(own)) {
+            continue;
+        }
         const Limit limit = link_limit_to(own, peer);
-        if (limit.gb_s < slowest.gb_s) slowest = limit;
+        if (limit.gb_s < slowest.gb_s) {
+            slowest = limit;
+        }
     }
 
     struct {
@@ -103,7 +129,9 @@ Limit Machine::link_limit(const Block& block) const {
         int rank;
     } least = {slowest.gb_s, apps::rank_of_world()};
     MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_DOUBLE_INT, MPI_MINLOC, MPI_COMM_WORLD);
-    if (!std::isfinite(least.gb_s)) return {};
+    if (!std::isfinite(least.gb_s)) {
+        return {};
+    }
     std::array<char, 128> source = {};
     std::snprintf(source.data(), source.size(), "%s", slowest.source.c_str());
     MPI_Bcast(source.data(), static_cast<int>(source.size()), MPI_CHAR, least.rank, MPI_COMM_WORLD);

@@ -37,7 +37,9 @@ constexpr Names<bool, 2> buffers_names = {{{false, "once"}, {true, "per-call"}}}
 template <class Value, std::size_t count>
 std::string name_in(const Names<Value, count>& names, Value wanted) {
     for (const auto& [value, name] : names) {
-        if (value == wanted) return name;
+        if (value == wanted) {
+            return name;
+        }
     }
     return {};
 }
@@ -77,12 +79,16 @@ std::string contradiction(const Options& options) {
             return exchange + ": NCCL and RCCL send what the GPU can read, which " + memory +
                    " is not; use --memory device, managed, pinned or system";
         }
-        if (options.first_touch == Processor::gpu) return "--first-touch gpu: no kernel reaches " + memory;
+        if (options.first_touch == Processor::gpu) {
+            return "--first-touch gpu: no kernel reaches " + memory;
+        }
     }
     if (options.memory == Memory::device && options.first_touch == Processor::cpu) {
         return "--first-touch cpu: the CPU does not reach " + memory;
     }
-    if (options.buffers_per_call && !has_buffers) return "--buffers per-call: " + exchange + " has no buffers";
+    if (options.buffers_per_call && !has_buffers) {
+        return "--buffers per-call: " + exchange + " has no buffers";
+    }
     if (options.buffers_per_call && options.exchange == Exchange::persistent) {
         return "--buffers per-call: the requests of " + exchange + " belong to buffers that stay";
     }
@@ -227,7 +233,9 @@ Options read_options(int argc, char** argv, const std::string& program) {
                 break;
             case Long::write:
                 options.write = optarg;
-                if (options.write.empty()) problem = "--write needs the name of a file";
+                if (options.write.empty()) {
+                    problem = "--write needs the name of a file";
+                }
                 break;
             case Long::link:
                 problem = read_link(optarg, options.link_gb_s);
@@ -247,13 +255,17 @@ Options read_options(int argc, char** argv, const std::string& program) {
         problem = "unknown option " + std::string(argv[optind]) + "; --help lists the options";
     }
     if (wants_help) {
-        if (apps::rank_of_world() == 0) print_help(program);
+        if (apps::rank_of_world() == 0) {
+            print_help(program);
+        }
         MPI_Finalize();
         std::exit(EXIT_SUCCESS);
     }
     const Processor usual = options.memory == Memory::device ? Processor::gpu : Processor::cpu;
     options.first_touch = first_touch_given.value_or(usual);
-    if (problem.empty()) problem = contradiction(options);
+    if (problem.empty()) {
+        problem = contradiction(options);
+    }
     apps::leave_if(program, problem);
     return options;
 }

@@ -26,7 +26,9 @@ OverRanks over_ranks(double value) {
 }
 
 void print(const char* format, auto... values) {
-    if (apps::rank_of_world() == 0) std::printf(format, values...);
+    if (apps::rank_of_world() == 0) {
+        std::printf(format, values...);
+    }
 }
 
 void print_times(const Simulation& simulation, const Options& options, double total) {
@@ -62,7 +64,9 @@ void print_times(const Simulation& simulation, const Options& options, double to
 void print_stencil(const Simulation& simulation, const Options& options, const Machine& machine) {
     const Times& times = simulation.times();
     const Block& block = simulation.block();
-    if (options.iterations == 0) return print("# stencil: no step\n");
+    if (options.iterations == 0) {
+        return print("# stencil: no step\n");
+    }
     // Beside other work, only the GPU knows how long a kernel took, and for which cells. There is none where a block is
     // too small for more than a frame and the CPU makes that.
     const double cells =
@@ -122,7 +126,9 @@ void print_report(const Options& options, const Simulation& simulation, const Ma
     print_times(simulation, options, total);
     print_stencil(simulation, options, machine);
     print_exchange(simulation, options, machine, fixed_us);
-    if (apps::rank_of_world() == 0) std::fflush(stdout);
+    if (apps::rank_of_world() == 0) {
+        std::fflush(stdout);
+    }
 }
 
 }  // namespace ghost_exchange

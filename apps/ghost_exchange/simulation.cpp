@@ -11,8 +11,12 @@ namespace {
 
 std::unique_ptr<Compute> make_compute(const Options& options, const Block& block, apps::Kernels* kernels,
                                       std::string& problem) {
-    if (options.memory == Memory::host) return compute_on_host(block);
-    if (options.memory == Memory::staged) return compute_staged(block, *kernels, problem);
+    if (options.memory == Memory::host) {
+        return compute_on_host(block);
+    }
+    if (options.memory == Memory::staged) {
+        return compute_staged(block, *kernels, problem);
+    }
     return compute_on_device(block, *kernels, false);
 }
 
@@ -31,7 +35,9 @@ std::vector<Region> pieces_of(const Region& region, Index count) {
         Region part = region;
         part.jbegin = region.jbegin + rows * piece / count;
         part.jend = region.jbegin + rows * (piece + 1) / count;
-        if (!part.empty()) pieces.push_back(part);
+        if (!part.empty()) {
+            pieces.push_back(part);
+        }
     }
     return pieces;
 }
@@ -56,15 +62,18 @@ Simulation::Simulation(const std::string& program, const Options& options, const
     _times.allocation = MPI_Wtime() - start_time;
 
     std::string problem = !_x.problem().empty() ? _x.problem() : _xnew.problem();
-    if (problem.empty()) _compute = make_compute(options, block, machine.kernels(), problem);
+    if (problem.empty()) {
+        _compute = make_compute(options, block, machine.kernels(), problem);
+    }
     apps::leave_if(program, problem.empty()
                                 ? ""
                                 : "no memory for two arrays of " + std::to_string(block.cells()) + " doubles on rank " +
                                       std::to_string(apps::rank_of_world()) + " (" + name_of(options.memory) + ": " +
                                       problem + "): use a smaller field or more ranks");
 
-    if (options.exchange == Exchange::overlap && kernels_reach(options.memory))
+    if (options.exchange == Exchange::overlap && kernels_reach(options.memory)) {
         _communication = compute_on_device(block, *machine.kernels(), true);
+    }
     _exchange = make_exchange(options, block, _communication ? *_communication : *_compute, machine.ccl());
 }
 
@@ -113,7 +122,9 @@ void Simulation::update_halo() {
 
 void Simulation::count_step(double seconds, bool first) {
     _times.stencil += seconds;
-    if (first) _times.first_stencil = seconds;
+    if (first) {
+        _times.first_stencil = seconds;
+    }
     _times.kernels.add(_compute->take_blur_time());
 }
 
@@ -172,7 +183,9 @@ void Simulation::overlapped_step(bool first) {
 void Simulation::run(Index iterations) {
     const bool overlap = _options.exchange == Exchange::overlap;
     boundary();
-    if (!overlap) exchange();
+    if (!overlap) {
+        exchange();
+    }
     const double start_time = MPI_Wtime();
     for (Index iteration = 0; iteration < iterations; ++iteration) {
         if (overlap) {
@@ -182,7 +195,9 @@ void Simulation::run(Index iterations) {
         }
     }
     // Every step ends with a new halo, and so does the last.
-    if (overlap) exchange();
+    if (overlap) {
+        exchange();
+    }
     _times.loop = MPI_Wtime() - start_time;
 }
 

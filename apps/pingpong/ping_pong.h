@@ -49,8 +49,9 @@ inline Options start(int argc, char** argv, const std::string& program, const st
 
 /// Writes elements first .. first + count - 1 of an array of N doubles to A[0 .. count - 1].
 inline void fill(double* A, long first, long count, long N, Values values) {
-    for (long i = 0; i < count; ++i)
+    for (long i = 0; i < count; ++i) {
         A[i] = value(static_cast<std::uint64_t>(first + i), N, values);
+    }
 }
 
 /// How many of A[0 .. count - 1] are not what fill() writes there.

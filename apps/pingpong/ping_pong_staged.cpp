@@ -49,12 +49,14 @@ int main(int argc, char** argv) {
 
         // Rank 1 starts with other values, so that what never arrives is noticed.
         fill(rank == 0 ? Values::bounce : Values::stale);
-        for (long long i = 0; i < options.warm_up; ++i)
+        for (long long i = 0; i < options.warm_up; ++i) {
             round_trip();
+        }
 
         const double start_time = MPI_Wtime();
-        for (long long i = 0; i < options.iterations; ++i)
+        for (long long i = 0; i < options.iterations; ++i) {
             round_trip();
+        }
         const double elapsed_time = MPI_Wtime() - start_time;
         long wrong_elements = wrong(Values::bounce);
 

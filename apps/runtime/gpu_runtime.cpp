@@ -66,12 +66,15 @@ std::vector<std::string> candidates(const Vendor& vendor, const std::string& son
     std::vector<std::string> homes;
     for (const char* variable : vendor.home_variables) {
         const char* const value = std::getenv(variable);
-        if (value != nullptr && value[0] == '/') homes.emplace_back(value);
+        if (value != nullptr && value[0] == '/') {
+            homes.emplace_back(value);
+        }
     }
     homes.insert(homes.end(), vendor.homes.begin(), vendor.homes.end());
     for (const std::string& home : homes) {
-        for (const char* folder : vendor.library_folders)
+        for (const char* folder : vendor.library_folders) {
             names.push_back(home + "/" + folder + "/" + soname);
+        }
     }
     return names;
 }
@@ -98,15 +101,21 @@ class Runtime {
     /// The names under which the run-time compiler of the same release is tried, best first.
     [[nodiscard]] std::vector<std::string> compiler_candidates() const {
         std::vector<std::string> names;
-        if (_path.empty()) return names;
+        if (_path.empty()) {
+            return names;
+        }
         const std::string folder = _path.substr(0, _path.rfind('/') + 1);
         names.push_back(folder + _release->compiler);
         // NVIDIA's Python packages: nvidia/cuda_runtime/lib/libcudart.so.12, nvidia/cuda_nvrtc/lib/libnvrtc.so.12.
-        if (!_is_hip) names.push_back(folder + "../../cuda_nvrtc/lib/" + _release->compiler);
+        if (!_is_hip) {
+            names.push_back(folder + "../../cuda_nvrtc/lib/" + _release->compiler);
+        }
         const std::vector<std::string> others = candidates(*_vendor, _release->compiler);
         names.insert(names.end(), others.begin(), others.end());
         // Early ROCm 5 had the compiler inside the runtime.
-        if (_is_hip) names.push_back(_path);
+        if (_is_hip) {
+            names.push_back(_path);
+        }
         return names;
     }
 
@@ -116,7 +125,9 @@ class Runtime {
         for (const Vendor& vendor : vendors()) {
             for (const Release& release : vendor.releases) {
                 const std::string reason = open(vendor, release);
-                if (reason.empty()) return;
+                if (reason.empty()) {
+                    return;
+                }
                 tried += (tried.empty() ? "" : ", ") + std::string(release.runtime) + " (" + reason + ")";
             }
         }
@@ -132,14 +143,18 @@ class Runtime {
             void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
             if (library == nullptr) {
                 const char* const text = dlerror();
-                if (first_error.empty() && text != nullptr) first_error = text;
+                if (first_error.empty() && text != nullptr) {
+                    first_error = text;
+                }
                 continue;
             }
             const std::string prefix = vendor.prefix;
             using GetDeviceCount = int (*)(int*);
             const auto get_device_count =
                 reinterpret_cast<GetDeviceCount>(dlsym(library, (prefix + "GetDeviceCount").c_str()));
-            if (get_device_count == nullptr) return "has no " + prefix + "GetDeviceCount";
+            if (get_device_count == nullptr) {
+                return "has no " + prefix + "GetDeviceCount";
+            }
             int count = 0;
             const int error = get_device_count(&count);
             if (error == 0 && count > 0) {
@@ -153,7 +168,9 @@ class Runtime {
                 }
                 return {};
             }
-            if (error == 0) return "has no device";
+            if (error == 0) {
+                return "has no device";
+            }
             using GetErrorString = const char* (*)(int);
             const auto get_error_string =
                 reinterpret_cast<GetErrorString>(dlsym(library, (prefix + "GetErrorString").c_str()));
@@ -231,7 +248,9 @@ hipError_t forward(void* function, Arguments... arguments) {
 /// The same for the run-time compiler.
 template <class... Arguments>
 hiprtcResult forward_to_compiler(void* function, Arguments... arguments) {
-    if (function == nullptr) return HIPRTC_ERROR_PROGRAM_CREATION_FAILURE;
+    if (function == nullptr) {
+        return HIPRTC_ERROR_PROGRAM_CREATION_FAILURE;
+    }
     return reinterpret_cast<hiprtcResult (*)(Arguments...)>(function)(arguments...);
 }
 
@@ -267,7 +286,9 @@ std::vector<std::string> nvidia_options(int count, const char* const* options) {
     for (int i = 0; i < count; ++i) {
         const std::string_view word = options[i];
         words.emplace_back(word == "-ffp-contract=off" ? "--fmad=false" : word);
-        if (word.find("-arch") != std::string_view::npos) names_architecture = true;
+        if (word.find("-arch") != std::string_view::npos) {
+            names_architecture = true;
+        }
     }
     int device = 0;
     int major = 0;
@@ -316,9 +337,13 @@ const char* gpu_runtime_path() {
 
 const char* hipGetErrorString(hipError_t error) {
     const Runtime& runtime = Runtime::instance();
-    if (!runtime.found()) return error == hipSuccess ? "no error" : runtime.problem().c_str();
+    if (!runtime.found()) {
+        return error == hipSuccess ? "no error" : runtime.problem().c_str();
+    }
     static void* const function = runtime.symbol("hipGetErrorString", "cudaGetErrorString");
-    if (function == nullptr) return "unknown error (the GPU runtime has no texts)";
+    if (function == nullptr) {
+        return "unknown error (the GPU runtime has no texts)";
+    }
     return reinterpret_cast<const char* (*)(hipError_t)>(function)(error);
 }
 
@@ -327,7 +352,9 @@ hipError_t hipGetLastError() {
 }
 
 hipError_t hipGetDeviceCount(int* count) {
-    if (count == nullptr) return hipErrorInvalidValue;
+    if (count == nullptr) {
+        return hipErrorInvalidValue;
+    }
     *count = 0;
     FORWARD(hipGetDeviceCount, cudaGetDeviceCount, count);
 }
@@ -351,7 +378,9 @@ hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
     const Runtime& runtime = Runtime::instance();
     const int number = runtime.is_hip() ? static_cast<int>(attribute) : cuda_attribute(attribute);
-    if (runtime.found() && !runtime.is_hip() && number == 0) return hipErrorInvalidValue;
+    if (runtime.found() && !runtime.is_hip() && number == 0) {
+        return hipErrorInvalidValue;
+    }
     FORWARD(hipDeviceGetAttribute, cudaDeviceGetAttribute, value, number, device);
 }
 hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
@@ -449,7 +478,9 @@ hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t
 hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
     // The driver wants a current context. The runtime's is made by its first call that needs the device: this one.
     if (Runtime::instance().found() && !Runtime::instance().is_hip()) {
-        if (const hipError_t error = hipFree(nullptr); error != hipSuccess) return error;
+        if (const hipError_t error = hipFree(nullptr); error != hipSuccess) {
+            return error;
+        }
     }
     FORWARD_TO_DRIVER(hipModuleLoadData, "cuModuleLoadData", module, image);
 }
@@ -468,10 +499,16 @@ hipError_t hipModuleLaunchKernel(hipFunction_t kernel, unsigned int grid_x, unsi
 
 const char* hiprtcGetErrorString(hiprtcResult result) {
     const Compiler& compiler = Compiler::instance();
-    if (result == HIPRTC_SUCCESS) return "no error";
-    if (!compiler.problem().empty()) return compiler.problem().c_str();
+    if (result == HIPRTC_SUCCESS) {
+        return "no error";
+    }
+    if (!compiler.problem().empty()) {
+        return compiler.problem().c_str();
+    }
     static void* const function = compiler.symbol("hiprtcGetErrorString", "nvrtcGetErrorString");
-    if (function == nullptr) return "unknown error (the run-time compiler has no texts)";
+    if (function == nullptr) {
+        return "unknown error (the run-time compiler has no texts)";
+    }
     return reinterpret_cast<const char* (*)(hiprtcResult)>(function)(result);
 }
 hiprtcResult hiprtcCreateProgram(hiprtcProgram* program, const char* source, const char* name, int count,
@@ -486,8 +523,9 @@ hiprtcResult hiprtcCompileProgram(hiprtcProgram program, int count, const char**
     std::vector<const char*> texts;
     if (Runtime::instance().found() && !Runtime::instance().is_hip()) {
         words = nvidia_options(count, options);
-        for (const std::string& word : words)
+        for (const std::string& word : words) {
             texts.push_back(word.c_str());
+        }
         count = static_cast<int>(texts.size());
         options = texts.data();
     }

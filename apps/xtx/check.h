@@ -55,7 +55,9 @@ class Check {
     [[nodiscard]] static std::string refusal(const Problem& problem, Input input) {
         const auto N = static_cast<double>(problem.vectors);
         const bool small = problem.vectors <= most_vectors && static_cast<double>(problem.dofs) * N * N <= most_work;
-        if (input == Input::constant || small) return {};
+        if (input == Input::constant || small) {
+            return {};
+        }
         return "--check all with random input is for small sizes (up to 2048 vectors, and dofs x vectors^2 up to "
                "2^34): "
                "use --check samples, or --input constant";
@@ -69,21 +71,25 @@ class Check {
           _blocks(blocks_of(problem)),
           _X(problem, input, Rows{0, problem.dofs}) {
         find_bounds(ranks);
-        if (input == Input::random) all ? sum_up_all() : sum_up_samples();
+        if (input == Input::random) {
+            all ? sum_up_all() : sum_up_samples();
+        }
     }
 
     /// Compares a few elements of a reduced block, among them its corners.
     void compare_samples(std::size_t k, const void* data) {
-        for (const auto& [row, column] : samples(k))
+        for (const auto& [row, column] : samples(k)) {
             compare(k, data, row, column);
+        }
     }
 
     /// Compares all elements, or a few where that was asked for, and takes the block's bits into the digest.
     void compare_thoroughly(std::size_t k, const void* data) {
         if (_all) {
             for (long long column = 0; column < _blocks[k].width; ++column) {
-                for (long long row = 0; row < _blocks[k].height; ++row)
+                for (long long row = 0; row < _blocks[k].height; ++row) {
                     compare(k, data, row, column);
+                }
             }
         } else {
             compare_samples(k, data);
@@ -130,7 +136,9 @@ class Check {
         const double magnitude = is_random ? n : M / (N * N);
         const auto bound = [&](double operations, double unit_roundoff, double subtotal) {
             const double worst = growth(operations, unit_roundoff) * magnitude;
-            if (!is_random) return std::min(worst, magnitude / (2 * P));
+            if (!is_random) {
+                return std::min(worst, magnitude / (2 * P));
+            }
             return std::min(worst, 8 * std::sqrt(2 * operations) * unit_roundoff * subtotal);
         };
         const auto bounds = [&](double subtotal) {
@@ -146,8 +154,9 @@ class Check {
     /// Element (i, j) of X^T conj(X).
     [[nodiscard]] Sum sum_up(long long i, long long j) const {
         Sum sum = 0;
-        for (long long row = 0; row < _problem.dofs; ++row)
+        for (long long row = 0; row < _problem.dofs; ++row) {
             sum += element(row, i) * std::conj(element(row, j));
+        }
         return sum;
     }
     [[nodiscard]] Sum element(long long row, long long vector) const {
@@ -163,8 +172,9 @@ class Check {
         _sums.resize(N * N);
         std::vector<Sum> line(N);
         for (long long row = 0; row < _problem.dofs; ++row) {
-            for (std::size_t i = 0; i < N; ++i)
+            for (std::size_t i = 0; i < N; ++i) {
                 line[i] = element(row, static_cast<long long>(i));
+            }
             for (const Block& block : _blocks) {
                 for (long long j = block.first; j < block.first + block.width; ++j) {
                     const long double re = line[static_cast<std::size_t>(j)].real();
@@ -184,7 +194,9 @@ class Check {
             for (const auto& [row, column] : samples(k)) {
                 const long long i = _blocks[k].first + row;
                 const long long j = _blocks[k].first + column;
-                if (_sampled.count({i, j}) == 0) _sampled[{i, j}] = sum_up(i, j);
+                if (_sampled.count({i, j}) == 0) {
+                    _sampled[{i, j}] = sum_up(i, j);
+                }
             }
         }
     }
@@ -210,7 +222,9 @@ class Check {
             const auto N = static_cast<long double>(_problem.vectors);
             return static_cast<long double>(_problem.dofs) / (N * N);
         }
-        if (_all) return _sums[static_cast<std::size_t>(i + j * _problem.vectors)];
+        if (_all) {
+            return _sums[static_cast<std::size_t>(i + j * _problem.vectors)];
+        }
         return _sampled.at({i, j});
     }
 
@@ -223,13 +237,15 @@ class Check {
         const long long top = _problem.is_mixed() ? block.width : block.height;
         if (is_double) {
             const auto* const values = static_cast<const double*>(data);
-            for (std::size_t part = 0; part < parts; ++part)
+            for (std::size_t part = 0; part < parts; ++part) {
                 actual[part] = values[parts * static_cast<std::size_t>(row + column * top) + part];
+            }
         } else {
             const void* const floats = static_cast<const unsigned char*>(data) + layout.floats_offset;
             const auto* const values = static_cast<const float*>(floats);
-            for (std::size_t part = 0; part < parts; ++part)
+            for (std::size_t part = 0; part < parts; ++part) {
                 actual[part] = values[parts * static_cast<std::size_t>(row - top + column * block.rest()) + part];
+            }
         }
         const long long i = block.first + row;
         const long long j = block.first + column;
@@ -241,7 +257,9 @@ class Check {
             const double error = static_cast<double>(std::abs(actual[part] - wanted));
             // A NaN is not within any bound.
             if (!(error <= bound)) {
-                if (_wrong.empty()) describe(i, j, actual[part], wanted, bound, part == 1);
+                if (_wrong.empty()) {
+                    describe(i, j, actual[part], wanted, bound, part == 1);
+                }
                 continue;
             }
             (is_double ? _doubles : _floats).take(error, bound);

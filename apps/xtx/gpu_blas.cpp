@@ -29,10 +29,14 @@ struct Complex {
 std::vector<std::string> sonames(bool amd) {
     int version = 0;
     HIP_CHECK(hipRuntimeGetVersion(&version));
-    if (!amd) return {"libcublas.so." + std::to_string(version / 1000)};
+    if (!amd) {
+        return {"libcublas.so." + std::to_string(version / 1000)};
+    }
     // hipBLAS counts otherwise than ROCm: 3 goes with ROCm 7, 2 with ROCm 6, 1 and 0 with ROCm 5.
     const int rocm = version / 10'000'000;
-    if (rocm <= 5) return {"libhipblas.so.1", "libhipblas.so.0"};
+    if (rocm <= 5) {
+        return {"libhipblas.so.1", "libhipblas.so.0"};
+    }
     return {"libhipblas.so." + std::to_string(rocm - 4)};
 }
 
@@ -68,7 +72,9 @@ struct GpuBlasFunctions {
             return function != nullptr;
         };
         const auto need = [&](auto& function, const std::string& name) {
-            if (!find(function, name) && missing.empty()) missing = name;
+            if (!find(function, name) && missing.empty()) {
+                missing = name;
+            }
         };
         const std::string prefix = amd ? "hipblas" : "cublas";
         const std::string suffix = amd ? "" : "_v2";
@@ -79,7 +85,9 @@ struct GpuBlasFunctions {
         need(gemm.d, prefix + "Dgemm" + suffix);
         need(gemm.c, prefix + "Cgemm" + suffix);
         need(gemm.z, prefix + "Zgemm" + suffix);
-        if (!amd) find(get_version, "cublasGetVersion_v2");
+        if (!amd) {
+            find(get_version, "cublasGetVersion_v2");
+        }
         has_gemm_64 =
             find(gemm_64.s, prefix + "Sgemm" + suffix + "_64") && find(gemm_64.d, prefix + "Dgemm" + suffix + "_64") &&
             find(gemm_64.c, prefix + "Cgemm" + suffix + "_64") && find(gemm_64.z, prefix + "Zgemm" + suffix + "_64");
@@ -101,7 +109,9 @@ GpuBlas::GpuBlas() : _name(apps::runtime_is_amd() ? "hipBLAS" : "cuBLAS") {
             void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
             if (library == nullptr) {
                 const char* const text = dlerror();
-                if (reason.empty() && text != nullptr) reason = text;
+                if (reason.empty() && text != nullptr) {
+                    reason = text;
+                }
                 continue;
             }
             static GpuBlasFunctions functions;
@@ -125,7 +135,9 @@ GpuBlas::GpuBlas() : _name(apps::runtime_is_amd() ? "hipBLAS" : "cuBLAS") {
 }
 
 GpuBlas::~GpuBlas() {
-    if (_handle != nullptr) _functions->destroy(_handle);
+    if (_handle != nullptr) {
+        _functions->destroy(_handle);
+    }
 }
 
 bool GpuBlas::takes_large_sizes() const {
@@ -133,7 +145,9 @@ bool GpuBlas::takes_large_sizes() const {
 }
 
 void GpuBlas::require(int status, const char* call) const {
-    if (status == 0) return;
+    if (status == 0) {
+        return;
+    }
     std::fprintf(stderr, "rank %d: %s: %s: status %d\n", apps::rank_of_world(), _name.c_str(), call, status);
     apps::end_job();
 }
@@ -159,9 +173,15 @@ int run(Gemm<Value, Size> gemm, Handle handle, int none, int adjoint, const Prod
 template <class Gemms>
 int run(const Gemms& gemm, Handle handle, const GpuBlasFunctions& functions, const Product& product) {
     const int none = functions.none;
-    if (product.is_complex && product.single) return run(gemm.c, handle, none, functions.conjugated, product, {1, 0});
-    if (product.is_complex) return run(gemm.z, handle, none, functions.conjugated, product, {1, 0});
-    if (product.single) return run(gemm.s, handle, none, functions.transposed, product, 1.0F);
+    if (product.is_complex && product.single) {
+        return run(gemm.c, handle, none, functions.conjugated, product, {1, 0});
+    }
+    if (product.is_complex) {
+        return run(gemm.z, handle, none, functions.conjugated, product, {1, 0});
+    }
+    if (product.single) {
+        return run(gemm.s, handle, none, functions.transposed, product, 1.0F);
+    }
     return run(gemm.d, handle, none, functions.transposed, product, 1.0);
 }
 

@@ -84,7 +84,9 @@ class GpuMachine : public Machine {
         std::array<char, 256> name = {};
         HIP_CHECK(hipDeviceGetName(name.data(), static_cast<int>(name.size()), device));
         _title = _blas->name() + " on " + name.data();
-        if (shows_products) _ranges = std::make_unique<ProductRanges>(device);
+        if (shows_products) {
+            _ranges = std::make_unique<ProductRanges>(device);
+        }
     }
     ~GpuMachine() override {
         _ranges.reset();
@@ -103,7 +105,9 @@ class GpuMachine : public Machine {
     std::string title() const override { return _title; }
 
     std::string refusal(const Problem& problem, long long rows) const override {
-        if (_blas->takes_large_sizes() || std::max(problem.vectors, rows) <= INT_MAX) return {};
+        if (_blas->takes_large_sizes() || std::max(problem.vectors, rows) <= INT_MAX) {
+            return {};
+        }
         return _blas->name() + " takes sizes up to 2147483647: use fewer --vectors, or more ranks";
     }
 
@@ -155,15 +159,21 @@ class GpuMachine : public Machine {
             HIP_CHECK(hipEventCreate(&marks.end));
             _marks.push_back(marks);
         }
-        if (_ranges != nullptr) _ranges->prepare(blocks);
+        if (_ranges != nullptr) {
+            _ranges->prepare(blocks);
+        }
     }
     void begin_block(std::size_t k) override {
-        if (_ranges != nullptr) _ranges->begin(k, _computing);
+        if (_ranges != nullptr) {
+            _ranges->begin(k, _computing);
+        }
         HIP_CHECK(hipEventRecord(_marks[k].begin, _computing));
     }
     void end_block(std::size_t k) override {
         HIP_CHECK(hipEventRecord(_marks[k].end, _computing));
-        if (_ranges != nullptr) _ranges->end(k, _computing);
+        if (_ranges != nullptr) {
+            _ranges->end(k, _computing);
+        }
     }
     void wait_for_block(std::size_t k) override { HIP_CHECK(hipEventSynchronize(_marks[k].end)); }
     double seconds_of_block(std::size_t k) override {
@@ -189,13 +199,17 @@ class GpuMachine : public Machine {
 
     /// Whether an allocation succeeded. A failed one must not be taken for the error of a later call.
     static bool known(hipError_t error) {
-        if (error != hipSuccess) (void)hipGetLastError();
+        if (error != hipSuccess) {
+            (void)hipGetLastError();
+        }
         return error == hipSuccess;
     }
 
     template <class... Arguments>
     void launch(const char* kernel, std::size_t count, Arguments... arguments) {
-        if (count == 0) return;
+        if (count == 0) {
+            return;
+        }
         constexpr std::size_t threads = 256;
         const std::size_t blocks = std::min((count + threads - 1) / threads, _most_blocks);
         _kernels.launch(kernel, dim3(static_cast<unsigned>(blocks)), dim3(threads), _computing, arguments...);
@@ -223,11 +237,15 @@ std::unique_ptr<Machine> make_gpu_machine(const std::string& program, bool shows
                                       : "no GPU is visible to rank " + std::to_string(apps::rank_of_world());
     }
     why_not = apps::first_problem(problem);
-    if (!why_not.empty()) return nullptr;
+    if (!why_not.empty()) {
+        return nullptr;
+    }
     apps::select_device(program);
     auto blas = std::make_unique<GpuBlas>();
     why_not = apps::first_problem(blas->problem());
-    if (!why_not.empty()) return nullptr;
+    if (!why_not.empty()) {
+        return nullptr;
+    }
     return std::make_unique<GpuMachine>(std::move(blas), shows_products);
 }
 

@@ -20,8 +20,9 @@ constexpr int conjugated = 113;
 /// One column of C or A as real numbers, so that the compiler need not care for what std::complex does about NaN.
 template <class Real>
 void add_multiple(Real* c, const Real* a, long long rows, Real factor) {
-    for (long long i = 0; i < rows; ++i)
+    for (long long i = 0; i < rows; ++i) {
         c[i] += factor * a[i];
+    }
 }
 template <class Real>
 void add_multiple(std::complex<Real>* c, const std::complex<Real>* a, long long rows, std::complex<Real> factor) {
@@ -54,8 +55,9 @@ void loops(const Product& product) {
     const auto* const a = static_cast<const Value*>(product.a);
     const auto* const b = static_cast<const Value*>(product.b);
     auto* const c = static_cast<Value*>(product.c);
-    for (long long j = 0; j < product.n; ++j)
+    for (long long j = 0; j < product.n; ++j) {
         std::fill_n(c + j * product.leading_c, product.m, Value{});
+    }
     for (long long row = 0; row < product.m; row += tile_rows) {
         const long long rows = std::min(tile_rows, product.m - row);
         for (long long depth = 0; depth < product.k; depth += tile_depth) {
@@ -73,9 +75,15 @@ void loops(const Product& product) {
 }  // namespace
 
 void multiply_by_loops(const Product& product) {
-    if (product.is_complex && product.single) return loops<std::complex<float>>(product);
-    if (product.is_complex) return loops<std::complex<double>>(product);
-    if (product.single) return loops<float>(product);
+    if (product.is_complex && product.single) {
+        return loops<std::complex<float>>(product);
+    }
+    if (product.is_complex) {
+        return loops<std::complex<double>>(product);
+    }
+    if (product.single) {
+        return loops<float>(product);
+    }
     loops<double>(product);
 }
 
@@ -103,7 +111,9 @@ HostBlas::HostBlas() {
 }
 
 void HostBlas::multiply(const Product& product) const {
-    if (_gemm.s == nullptr) return multiply_by_loops(product);
+    if (_gemm.s == nullptr) {
+        return multiply_by_loops(product);
+    }
     const auto m = static_cast<int>(product.m);
     const auto n = static_cast<int>(product.n);
     const auto k = static_cast<int>(product.k);

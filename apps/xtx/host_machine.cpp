@@ -22,7 +22,9 @@ class HostMachine : public Machine {
     std::string title() const override { return _blas.name() + " on the CPU"; }
 
     std::string refusal(const Problem& problem, long long rows) const override {
-        if (_blas.takes_large_sizes() || std::max(problem.vectors, rows) <= INT_MAX) return {};
+        if (_blas.takes_large_sizes() || std::max(problem.vectors, rows) <= INT_MAX) {
+            return {};
+        }
         return _blas.name() + " takes sizes up to 2147483647: use fewer --vectors, or more ranks";
     }
 
@@ -35,14 +37,16 @@ class HostMachine : public Machine {
 
     void fill(double* X, std::size_t count, const Filling& filling) override {
         _worker.submit([=] {
-            for (std::size_t i = 0; i < count; ++i)
+            for (std::size_t i = 0; i < count; ++i) {
                 X[i] = filling(i);
+            }
         });
     }
     void narrow(float* target, std::size_t count, const double* source, std::size_t source_count) override {
         _worker.submit([=] {
-            for (std::size_t i = 0; i < source_count; ++i)
+            for (std::size_t i = 0; i < source_count; ++i) {
                 target[i] = static_cast<float>(source[i]);
+            }
             std::fill(target + source_count, target + count, 0.0F);
         });
     }
@@ -58,8 +62,9 @@ class HostMachine : public Machine {
                 const double* const from = split.block + column * split.height;
                 std::memcpy(split.diagonal + column * split.top, from, split.top * sizeof(double));
                 float* const to = split.rest + column * (split.height - split.top);
-                for (std::size_t row = split.top; row < split.height; ++row)
+                for (std::size_t row = split.top; row < split.height; ++row) {
                     to[row - split.top] = static_cast<float>(from[row]);
+                }
             }
         });
     }

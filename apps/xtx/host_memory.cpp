@@ -33,7 +33,9 @@ std::optional<std::size_t> number_in(const std::string& path) {
     std::ifstream(path) >> word;
     std::size_t number = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (word.empty() || error != std::errc() || end != word.data() + word.size()) return {};
+    if (word.empty() || error != std::errc() || end != word.data() + word.size()) {
+        return {};
+    }
     return number;
 }
 
@@ -43,7 +45,9 @@ std::optional<std::size_t> number_of(const std::string& name, const std::string&
     std::string word;
     std::size_t number = 0;
     while (file >> word >> number) {
-        if (word == name) return number;
+        if (word == name) {
+            return number;
+        }
         file.ignore(INT_MAX, '\n');
     }
     return {};
@@ -53,7 +57,9 @@ std::optional<std::size_t> number_of(const std::string& name, const std::string&
 std::size_t left_in(const std::string& folder, const Files& files) {
     const std::optional<std::size_t> limit = number_in(folder + "/" + files.limit);
     const std::optional<std::size_t> use = number_in(folder + "/" + files.use);
-    if (!limit || !use) return unlimited;
+    if (!limit || !use) {
+        return unlimited;
+    }
     const std::size_t cache = std::min(*use, number_of(files.cache, folder + "/memory.stat").value_or(0));
     return *limit - std::min(*limit, *use - cache);
 }
@@ -87,10 +93,15 @@ std::size_t free_host_bytes(const std::string& root) {
         std::istringstream fields(line);
         std::string number, controllers, group;
         if (!std::getline(fields, number, ':') || !std::getline(fields, controllers, ':') ||
-            !std::getline(fields, group))
+            !std::getline(fields, group)) {
             continue;
-        if (controllers.empty()) least = std::min(least, left_up_to_the_root(root, group, files_v2));
-        if (names_memory(controllers)) least = std::min(least, left_up_to_the_root(root, group, files_v1));
+        }
+        if (controllers.empty()) {
+            least = std::min(least, left_up_to_the_root(root, group, files_v2));
+        }
+        if (names_memory(controllers)) {
+            least = std::min(least, left_up_to_the_root(root, group, files_v1));
+        }
     }
     return least;
 }

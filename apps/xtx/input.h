@@ -38,7 +38,9 @@ struct Filling {
     }
 
     [[nodiscard]] double operator()(std::uint64_t i) const {
-        if (input == Input::random) return random_number(first + i);
+        if (input == Input::random) {
+            return random_number(first + i);
+        }
         return i % 2 == 0 ? even : odd;
     }
 };

@@ -22,16 +22,20 @@ struct BlockTime {
 
 [[nodiscard]] inline double serial_seconds(const std::vector<BlockTime>& times) {
     double seconds = 0;
-    for (const BlockTime& time : times)
+    for (const BlockTime& time : times) {
         seconds += time.product + time.communication;
+    }
     return seconds;
 }
 
 [[nodiscard]] inline double ideal_seconds(const std::vector<BlockTime>& times) {
-    if (times.empty()) return 0;
+    if (times.empty()) {
+        return 0;
+    }
     double seconds = times.front().product + times.back().communication;
-    for (std::size_t k = 1; k < times.size(); ++k)
+    for (std::size_t k = 1; k < times.size(); ++k) {
         seconds += std::max(times[k].product, times[k - 1].communication);
+    }
     return seconds;
 }
 

@@ -41,21 +41,28 @@ class Pipeline {
              Reduction& reduction)
         : _problem(problem), _rows(rows), _blocks(blocks_of(problem)), _machine(machine), _reduction(reduction) {
         allocate(sharers);
-        if (!_refusal.empty()) return;
+        if (!_refusal.empty()) {
+            return;
+        }
         const Filling filling(problem, input, rows);
         const std::size_t count = numbers_of(rows.count);
         _machine.fill(static_cast<double*>(_X), count, filling);
-        if (_X_single != nullptr)
+        if (_X_single != nullptr) {
             _machine.narrow(static_cast<float*>(_X_single), numbers_of(rows_in_single(rows)),
                             static_cast<const double*>(_X), count);
+        }
         _machine.finish_computing();
         _machine.prepare(_blocks.size());
     }
     ~Pipeline() {
         for (void* memory : {_X, _X_single, _whole, _buffers[0], _buffers[1]}) {
-            if (memory != nullptr) _machine.free(memory);
+            if (memory != nullptr) {
+                _machine.free(memory);
+            }
         }
-        if (_host != nullptr) _machine.free_on_host(_host);
+        if (_host != nullptr) {
+            _machine.free_on_host(_host);
+        }
     }
     Pipeline(const Pipeline&) = delete;
     Pipeline& operator=(const Pipeline&) = delete;
@@ -70,13 +77,18 @@ class Pipeline {
             _machine.wait_for_block(k);
             const bool has_next = k + 1 < _blocks.size();
             // Its buffer is free: block k - 1 has reached the host.
-            if (overlaps && has_next) start_product(k + 1);
+            if (overlaps && has_next) {
+                start_product(k + 1);
+            }
             communicate(k, !overlaps, steps[k]);
             consume(k, _host);
-            if (!overlaps && has_next) start_product(k + 1);
+            if (!overlaps && has_next) {
+                start_product(k + 1);
+            }
         }
-        for (std::size_t k = 0; k < _blocks.size(); ++k)
+        for (std::size_t k = 0; k < _blocks.size(); ++k) {
             steps[k].product = _machine.seconds_of_block(k);
+        }
         return steps;
     }
 
@@ -86,8 +98,9 @@ class Pipeline {
     double product_seconds(std::size_t k, long long calls) {
         queue_product(k);
         _machine.begin_block(k);
-        for (long long call = 0; call < calls; ++call)
+        for (long long call = 0; call < calls; ++call) {
             queue_product(k);
+        }
         _machine.end_block(k);
         _machine.wait_for_block(k);
         return _machine.seconds_of_block(k) / static_cast<double>(calls);
@@ -117,7 +130,9 @@ class Pipeline {
         const auto available = static_cast<double>(_machine.free_bytes() / sharers);
         // No rank allocates before all have looked: what is free is to be shared once, not by each of them anew.
         MPI_Barrier(MPI_COMM_WORLD);
-        if (needed > available) return refuse(needed, available);
+        if (needed > available) {
+            return refuse(needed, available);
+        }
 
         constexpr std::size_t least = 256;  // a rank may have no rows
         _X = _machine.allocate(std::max(numbers_of(_rows.count) * sizeof(double), least));
@@ -131,17 +146,22 @@ class Pipeline {
             has_room = _whole != nullptr;
         }
         std::size_t bytes = 0;
-        for (const Block& block : _blocks)
+        for (const Block& block : _blocks) {
             bytes = std::max(bytes, layout_of(_problem, block).buffer_bytes());
+        }
         for (void*& buffer : _buffers) {
-            if (has_room) buffer = _machine.allocate(bytes);
+            if (has_room) {
+                buffer = _machine.allocate(bytes);
+            }
             has_room = has_room && buffer != nullptr;
         }
         if (has_room) {
             _host = _machine.allocate_on_host(bytes);
             has_room = _host != nullptr;
         }
-        if (!has_room) refuse(needed, available);
+        if (!has_room) {
+            refuse(needed, available);
+        }
     }
 
     void refuse(double needed, double available) {
@@ -177,7 +197,9 @@ class Pipeline {
                 break;
             case Precision::mixed:
                 multiply(block, 0, block.width, false, buffer);
-                if (block.rest() > 0) multiply(block, block.width, block.rest(), true, buffer + layout.floats_offset);
+                if (block.rest() > 0) {
+                    multiply(block, block.width, block.rest(), true, buffer + layout.floats_offset);
+                }
                 break;
         }
     }
@@ -244,7 +266,9 @@ class Pipeline {
             }
             step.reduction = seconds(begin, Clock::now());
             const apps::Range range("copy");
-            if (!queues_both) queue_copy(k, layout);
+            if (!queues_both) {
+                queue_copy(k, layout);
+            }
             _reduction.finish();
             _machine.finish_copies();
         }

@@ -46,11 +46,15 @@ struct Problem {
         {1000, {150, 160, 170, 180}},
         {2000, {200, 220, 240, 260}},
     }};
-    if (vectors <= 100) return vectors;
+    if (vectors <= 100) {
+        return vectors;
+    }
     std::array<long long, 4> blocks = {360, 380, 400, 440};
     const auto choice =
         std::find_if(choices.begin(), choices.end(), [&](const Choice& c) { return vectors <= c.most_vectors; });
-    if (choice != choices.end()) blocks = choice->blocks;
+    if (choice != choices.end()) {
+        blocks = choice->blocks;
+    }
     return *std::min_element(blocks.begin(), blocks.end(),
                              [&](long long a, long long b) { return rounded_up(vectors, a) < rounded_up(vectors, b); });
 }
@@ -82,15 +86,18 @@ struct Layout {
 /// The last block is narrower where B does not divide N.
 [[nodiscard]] inline std::vector<Block> blocks_of(const Problem& problem) {
     std::vector<Block> blocks;
-    for (long long first = 0; first < problem.vectors; first += problem.block)
+    for (long long first = 0; first < problem.vectors; first += problem.block) {
         blocks.push_back({first, std::min(problem.block, problem.vectors - first), problem.vectors - first});
+    }
     return blocks;
 }
 
 [[nodiscard]] inline Layout layout_of(const Problem& problem, const Block& block) {
     const auto parts = static_cast<std::size_t>(problem.parts());
     const auto width = static_cast<std::size_t>(block.width);
-    if (!problem.is_mixed()) return {parts * width * static_cast<std::size_t>(block.height), 0, 0};
+    if (!problem.is_mixed()) {
+        return {parts * width * static_cast<std::size_t>(block.height), 0, 0};
+    }
     Layout layout;
     layout.doubles = parts * width * width;
     layout.floats = parts * width * static_cast<std::size_t>(block.rest());

@@ -12,7 +12,9 @@ class MpiReduction : public Reduction {
     MpiReduction(Way way, long long part) : _way(way), _part(static_cast<std::size_t>(part)) {}
 
     std::string name() const override {
-        if (_way == Way::mpi_nonblocking) return "MPI_Iallreduce";
+        if (_way == Way::mpi_nonblocking) {
+            return "MPI_Iallreduce";
+        }
         return _way == Way::staged ? "MPI_Allreduce on a host copy" : "MPI_Allreduce";
     }
     bool works_on_host() const override { return _way == Way::staged; }
@@ -54,7 +56,9 @@ class CclReduction : public Reduction {
     bool is_queued() const override { return true; }
 
     void sum(void* block, const Layout& layout) override {
-        if (layout.floats == 0) return _ccl.start_sum(static_cast<double*>(block), layout.doubles, _stream);
+        if (layout.floats == 0) {
+            return _ccl.start_sum(static_cast<double*>(block), layout.doubles, _stream);
+        }
         // Both kinds of numbers in one group are one kernel.
         _ccl.start_group();
         _ccl.start_sum(static_cast<double*>(block), layout.doubles, _stream);
@@ -72,14 +76,18 @@ class CclReduction : public Reduction {
 }  // namespace
 
 std::unique_ptr<Reduction> make_reduction(Way way, long long part, hipStream_t stream, std::string& why_not) {
-    if (way != Way::ccl) return std::make_unique<MpiReduction>(way, part);
+    if (way != Way::ccl) {
+        return std::make_unique<MpiReduction>(way, part);
+    }
     if (stream == nullptr) {
         why_not = "NCCL and RCCL need a GPU";
         return nullptr;
     }
     auto reduction = std::make_unique<CclReduction>(stream);
     why_not = reduction->problem();
-    if (!why_not.empty()) return nullptr;
+    if (!why_not.empty()) {
+        return nullptr;
+    }
     return reduction;
 }
 

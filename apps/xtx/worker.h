@@ -47,7 +47,9 @@ class Worker {
         std::unique_lock lock(_mutex);
         while (true) {
             _changed.wait(lock, [&] { return _ends || !_tasks.empty(); });
-            if (_tasks.empty()) return;
+            if (_tasks.empty()) {
+                return;
+            }
             const std::function<void()> task = std::move(_tasks.front());
             _tasks.pop_front();
             lock.unlock();

@@ -53,7 +53,9 @@ struct Options {
 };
 
 void print(const char* format, auto... values) {
-    if (apps::rank_of_world() != 0) return;
+    if (apps::rank_of_world() != 0) {
+        return;
+    }
     std::printf(format, values...);
     std::fflush(stdout);
 }
@@ -70,8 +72,9 @@ std::vector<double> medians_of_blocks(const std::vector<std::vector<xtx::Step>>&
     std::vector<double> medians(runs.front().size());
     for (std::size_t k = 0; k < medians.size(); ++k) {
         std::vector<double> values;
-        for (const std::vector<xtx::Step>& steps : runs)
+        for (const std::vector<xtx::Step>& steps : runs) {
             values.push_back(steps[k].*member);
+        }
         medians[k] = median(values);
     }
     return medians;
@@ -82,19 +85,22 @@ std::vector<double> medians_of_blocks(const std::vector<std::vector<xtx::Step>>&
 std::vector<double> of_blocks(std::vector<std::vector<xtx::Step>> runs, double xtx::Step::* member, MPI_Op over) {
     for (std::vector<xtx::Step>& steps : runs) {
         std::vector<double> values;
-        for (const xtx::Step& step : steps)
+        for (const xtx::Step& step : steps) {
             values.push_back(step.*member);
+        }
         MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, over, MPI_COMM_WORLD);
-        for (std::size_t k = 0; k < steps.size(); ++k)
+        for (std::size_t k = 0; k < steps.size(); ++k) {
             steps[k].*member = values[k];
+        }
     }
     return medians_of_blocks(runs, member);
 }
 
 double sum(const std::vector<double>& values, std::size_t first = 0) {
     double total = 0;
-    for (std::size_t k = first; k < values.size(); ++k)
+    for (std::size_t k = first; k < values.size(); ++k) {
         total += values[k];
+    }
     return total;
 }
 
@@ -115,9 +121,15 @@ class Benchmark {
     bool run() {
         print_head();
         const auto overlap = static_cast<Overlap>(_options.overlap);
-        if (overlap != Overlap::on && !measure(false, _off)) return false;
-        if (overlap != Overlap::off && !measure(true, _on)) return false;
-        if (_options.bare_products != 0) measure_bare_products();
+        if (overlap != Overlap::on && !measure(false, _off)) {
+            return false;
+        }
+        if (overlap != Overlap::off && !measure(true, _on)) {
+            return false;
+        }
+        if (_options.bare_products != 0) {
+            measure_bare_products();
+        }
         print("Time in seconds: %.18e\n", median(overlap == Overlap::off ? _off.seconds : _on.seconds));
         print_figures();
         print_check();
@@ -132,12 +144,15 @@ class Benchmark {
         const auto thorough = [this](std::size_t k, const void* block) { _check.compare_thoroughly(k, block); };
         const auto samples = [this](std::size_t k, const void* block) { _check.compare_samples(k, block); };
         _pipeline.run(overlaps, thorough);
-        if (!right(overlaps)) return false;
+        if (!right(overlaps)) {
+            return false;
+        }
         // Odd factors, so that equal digests of several ranks do not cancel out.
         measured.digest = _check.take_digest() * (2 * static_cast<std::uint64_t>(apps::rank_of_world()) + 1);
         MPI_Allreduce(MPI_IN_PLACE, &measured.digest, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-        for (long long i = 0; i < _options.warm_up; ++i)
+        for (long long i = 0; i < _options.warm_up; ++i) {
             _pipeline.run(overlaps, samples);
+        }
         for (long long i = 0; i < _options.repeats; ++i) {
             MPI_Barrier(MPI_COMM_WORLD);
             const double start_time = MPI_Wtime();
@@ -160,9 +175,10 @@ class Benchmark {
     /// Says what is wrong at any rank. Collective.
     bool right(bool overlaps) {
         const std::string wrong = apps::first_problem(_check.problem());
-        if (!wrong.empty() && apps::rank_of_world() == 0)
+        if (!wrong.empty() && apps::rank_of_world() == 0) {
             std::fprintf(stderr, "wrong data: %s, overlap %s: %s\n", _reduction.name().c_str(), overlaps ? "on" : "off",
                          wrong.c_str());
+        }
         return wrong.empty();
     }
 
@@ -202,8 +218,9 @@ class Benchmark {
             print("# vectors that fill up the last block: %lld, beside the %lld asked for\n",
                   problem().vectors - _options.vectors_wanted, _options.vectors_wanted);
         }
-        if (problem().precision == xtx::Precision::mixed)
+        if (problem().precision == xtx::Precision::mixed) {
             print("# rows at a rank in FP32: %lld, filled up with zeros\n", xtx::rows_in_single(rows));
+        }
         print("# bytes reduced: %.0f (%zu doubles, %zu floats), the largest block %zu, the smallest %zu\n", bytes,
               doubles, floats, xtx::layout_of(problem(), blocks.front()).payload_bytes(),
               xtx::layout_of(problem(), blocks.back()).payload_bytes());
@@ -214,12 +231,18 @@ class Benchmark {
         print_row("off", _off, flops);
         print_row("on", _on, flops);
         print("#\n");
-        if (!_off.runs.empty()) print_parts(bytes, local_flops);
-        if (!_off.runs.empty() && !_on.runs.empty()) print_overlap();
+        if (!_off.runs.empty()) {
+            print_parts(bytes, local_flops);
+        }
+        if (!_off.runs.empty() && !_on.runs.empty()) {
+            print_overlap();
+        }
     }
 
     static void print_row(const char* name, const Measured& measured, double flops) {
-        if (measured.seconds.empty()) return;
+        if (measured.seconds.empty()) {
+            return;
+        }
         const double seconds = median(measured.seconds);
         const auto [least, most] = std::minmax_element(measured.seconds.begin(), measured.seconds.end());
         print("# %-8s %14.9f %14.9f %14.9f %12.6f %18.6f\n", name, seconds, *least, *most, flops / seconds * 1e-12,
@@ -232,8 +255,9 @@ class Benchmark {
         const std::vector<double> products = of_blocks(_off.runs, &xtx::Step::product, MPI_MAX);
         const std::vector<double> reductions = of_blocks(_off.runs, &xtx::Step::reduction, MPI_MIN);
         const std::vector<double> communications = of_blocks(_off.runs, &xtx::Step::communication, MPI_MIN);
-        for (std::size_t k = 0; k < products.size(); ++k)
+        for (std::size_t k = 0; k < products.size(); ++k) {
             _times.push_back({products[k], communications[k]});
+        }
         const double P = apps::size_of_world();
         const double algbw = bytes / sum(reductions) * 1e-9;
         print("# products alone: %.9f s, %.6f TFLOP/s at a rank\n", sum(products), local_flops / sum(products) * 1e-12);
@@ -241,7 +265,9 @@ class Benchmark {
               algbw * 2 * (P - 1) / P);
         print("# copies to the host alone: %.9f s\n", std::max(0.0, sum(communications) - sum(reductions)));
         print_ratio(sum(reductions) / sum(products));
-        if (!_bare_seconds.empty()) print_bare_products();
+        if (!_bare_seconds.empty()) {
+            print_bare_products();
+        }
         print("# T_serial: %.9f s\n", xtx::serial_seconds(_times));
         print("# T_ideal: %.9f s\n", xtx::ideal_seconds(_times));
     }
@@ -267,7 +293,9 @@ class Benchmark {
         for (std::size_t k = 0; k < alone.size(); ++k) {
             // A rank without rows has nothing to multiply.
             const double speed = alone[k] > 0 ? _bare_seconds[k] / alone[k] : 1;
-            if (speed < least.speed) least = {speed, static_cast<int>(k)};
+            if (speed < least.speed) {
+                least = {speed, static_cast<int>(k)};
+            }
             mean += speed / static_cast<double>(alone.size()) / apps::size_of_world();
         }
         double slowest = sum(_bare_seconds);
@@ -304,11 +332,15 @@ class Benchmark {
         print_differences(problem().is_mixed() ? "diagonal blocks" : "elements", _check.doubles());
         // With one block, all of the matrix is its diagonal block.
         const bool has_rest = problem().is_mixed() && problem().vectors > problem().block;
-        if (has_rest) print_differences("rest", _check.floats());
-        if (!_off.runs.empty())
+        if (has_rest) {
+            print_differences("rest", _check.floats());
+        }
+        if (!_off.runs.empty()) {
             print("# bits of the result, overlap off: %016llx\n", static_cast<unsigned long long>(_off.digest));
-        if (!_on.runs.empty())
+        }
+        if (!_on.runs.empty()) {
             print("# bits of the result, overlap on: %016llx\n", static_cast<unsigned long long>(_on.digest));
+        }
         print("# %s right at all ranks.\n", _options.check == 0 ? "All elements are" : "The samples of all blocks are");
     }
 
@@ -327,10 +359,18 @@ class Benchmark {
 std::unique_ptr<xtx::Machine> make_machine(Where where, bool shows_products) {
     std::string why_not;
     std::unique_ptr<xtx::Machine> machine;
-    if (where != Where::cpu) machine = xtx::make_gpu_machine(program, shows_products, why_not);
-    if (machine != nullptr) return machine;
-    if (where == Where::gpu) apps::leave_if(program, why_not);
-    if (!why_not.empty()) print("# no GPU: %s\n", why_not.c_str());
+    if (where != Where::cpu) {
+        machine = xtx::make_gpu_machine(program, shows_products, why_not);
+    }
+    if (machine != nullptr) {
+        return machine;
+    }
+    if (where == Where::gpu) {
+        apps::leave_if(program, why_not);
+    }
+    if (!why_not.empty()) {
+        print("# no GPU: %s\n", why_not.c_str());
+    }
     return xtx::make_host_machine();
 }
 
@@ -350,8 +390,9 @@ std::string refusal(const Options& options) {
                std::to_string(blocks) + " blocks, and " + std::to_string(most_blocks) +
                " are the most: use a larger --block";
     }
-    if (options.bare_products != 0 && static_cast<Overlap>(options.overlap) == Overlap::on)
+    if (options.bare_products != 0 && static_cast<Overlap>(options.overlap) == Overlap::on) {
         return "--bare-products compares with products that nothing overlaps: use --overlap off or both";
+    }
     const bool checks_all = options.check == 0;
     return checks_all ? xtx::Check::refusal(problem, static_cast<xtx::Input>(options.input)) : "";
 }
@@ -362,8 +403,12 @@ void fit_blocks(Options& options) {
     xtx::Problem& problem = options.problem;
     options.vectors_wanted = problem.vectors;
     const bool chooses = problem.block == 0;
-    if (chooses) problem.block = xtx::chosen_block(problem.vectors);
-    if (chooses || options.fills_blocks != 0) problem.vectors = xtx::rounded_up(problem.vectors, problem.block);
+    if (chooses) {
+        problem.block = xtx::chosen_block(problem.vectors);
+    }
+    if (chooses || options.fills_blocks != 0) {
+        problem.vectors = xtx::rounded_up(problem.vectors, problem.block);
+    }
 }
 
 /// Returns whether all results were right. Collective.
@@ -420,7 +465,9 @@ int main(int argc, char** argv) {
     options.problem.is_complex = options.is_complex != 0;
     fit_blocks(options);
     const bool right = benchmark(options);
-    if (options.ranges != 0) apps::print_ranges(program);
+    if (options.ranges != 0) {
+        apps::print_ranges(program);
+    }
     MPI_Finalize();
     return right ? EXIT_SUCCESS : apps::exit_wrong_data;
 }

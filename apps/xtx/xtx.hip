@@ -14,16 +14,18 @@ __device__ double xtx_random(unsigned long long index) {
 extern "C" __global__ void xtx_fill_random(double* X, unsigned long long count, unsigned long long first) {
     const unsigned long long step = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
     for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-         i += step)
+         i += step) {
         X[i] = xtx_random(first + i);
+    }
 }
 
 /// X[i] = even or odd, by its index: real and imaginary parts take turns.
 extern "C" __global__ void xtx_fill_constant(double* X, unsigned long long count, double even, double odd) {
     const unsigned long long step = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
     for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-         i += step)
+         i += step) {
         X[i] = i % 2 == 0 ? even : odd;
+    }
 }
 
 /// target[i] = source[i], rounded, and 0 from `source_count` on
@@ -31,8 +33,9 @@ extern "C" __global__ void xtx_narrow(float* target, unsigned long long count, c
                                       unsigned long long source_count) {
     const unsigned long long step = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
     for (unsigned long long i = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-         i += step)
+         i += step) {
         target[i] = i < source_count ? static_cast<float>(source[i]) : 0.0f;
+    }
 }
 
 /// Takes a block of `columns` columns of `height` numbers apart: the first `top` numbers of each column go to

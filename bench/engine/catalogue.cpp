@@ -317,7 +317,9 @@ Defaults defaults_of(const TestInfo& test) noexcept {
         case Family::collective:
         case Family::nonblocking_collective:
         case Family::persistent_collective:
-            if (!test.sized) return {0, 0, 1000, 1000, 100, 100, 1};
+            if (!test.sized) {
+                return {0, 0, 1000, 1000, 100, 100, 1};
+            }
             return {1, kMiB, 1000, 100, 100, 10, 1};
         case Family::startup:
             break;
@@ -326,7 +328,9 @@ Defaults defaults_of(const TestInfo& test) noexcept {
 }
 
 double bus_factor(Collective collective, int ranks) noexcept {
-    if (ranks < 1) return 0;
+    if (ranks < 1) {
+        return 0;
+    }
     const double others = ranks - 1;
     switch (collective) {
         case Collective::allreduce:

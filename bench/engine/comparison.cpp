@@ -22,8 +22,12 @@ std::string formatted(const char* format, Values... values) {
 
 /// Four to five digits, which is what a 1 % interval leaves meaningful.
 std::string digits(double value) {
-    if (value < 100) return formatted("%.2f", value);
-    if (value < 10000) return formatted("%.1f", value);
+    if (value < 100) {
+        return formatted("%.2f", value);
+    }
+    if (value < 10000) {
+        return formatted("%.1f", value);
+    }
     return formatted("%.0f", value);
 }
 
@@ -42,8 +46,9 @@ class Table {
         std::vector<std::size_t> widths;
         for (const std::vector<std::string>& cells : _rows) {
             widths.resize(std::max(widths.size(), cells.size()));
-            for (std::size_t i = 0; i < cells.size(); ++i)
+            for (std::size_t i = 0; i < cells.size(); ++i) {
                 widths[i] = std::max(widths[i], cells[i].size());
+            }
         }
         std::string text;
         for (const std::vector<std::string>& cells : _rows) {
@@ -71,10 +76,13 @@ class Comparison {
         std::set<Mode> modes;
         for (const ContenderResult& contender : result.contenders) {
             modes.insert(contender.mode);
-            if (contender.measurements.empty()) continue;
+            if (contender.measurements.empty()) {
+                continue;
+            }
             _ran.push_back(&contender);
-            for (const Measurement& measurement : contender.measurements)
+            for (const Measurement& measurement : contender.measurements) {
                 _sizes.insert(measurement.size);
+            }
         }
         _name_modes = modes.size() > 1 || options.modes.size() > 1;
     }
@@ -83,10 +91,15 @@ class Comparison {
         std::string text = title() + contenders();
         if (!_ran.empty()) {
             text += "\n# Median time of an operation" + alone_note() + ", us [95 % interval]\n" + times();
-            if (_ran.size() > 1)
+            if (_ran.size() > 1) {
                 text += "\n# Ratio of times to " + references() + " [95 % interval]; below 1 is faster\n" + ratios();
-            if (moves_data()) text += "\n# Bandwidth, GB/s (10^9 bytes)" + bus_note() + "\n" + bandwidths();
-            if (overlaps()) text += "\n# Overlap with computation, % of the time alone\n" + overlap();
+            }
+            if (moves_data()) {
+                text += "\n# Bandwidth, GB/s (10^9 bytes)" + bus_note() + "\n" + bandwidths();
+            }
+            if (overlaps()) {
+                text += "\n# Overlap with computation, % of the time alone\n" + overlap();
+            }
         }
         return text + "\n" + remarks();
     }
@@ -99,10 +112,18 @@ class Comparison {
     [[nodiscard]] std::string title() const {
         const TestInfo& test = *_result.test;
         std::string text = std::string("# ") + test.title + ": " + std::to_string(_result.ranks) + " ranks";
-        if (test.sized) text += std::string(", ") + mpi_name(_result.type);
-        if (_result.pairs > 0) text += ", " + std::to_string(_result.pairs) + (_result.pairs == 1 ? " pair" : " pairs");
-        if (_result.window_size > 1) text += ", window of " + std::to_string(_result.window_size);
-        if (test.is_one_sided()) text += ", " + _result.window_creation + ", " + _result.synchronisation;
+        if (test.sized) {
+            text += std::string(", ") + mpi_name(_result.type);
+        }
+        if (_result.pairs > 0) {
+            text += ", " + std::to_string(_result.pairs) + (_result.pairs == 1 ? " pair" : " pairs");
+        }
+        if (_result.window_size > 1) {
+            text += ", window of " + std::to_string(_result.window_size);
+        }
+        if (test.is_one_sided()) {
+            text += ", " + _result.window_creation + ", " + _result.synchronisation;
+        }
         return text + "\n";
     }
 
@@ -110,8 +131,9 @@ class Comparison {
         std::map<std::string, std::string> seen;
         std::string text;
         for (const ContenderResult* contender : _ran) {
-            if (contender->description.empty() || !seen.emplace(contender->name, contender->description).second)
+            if (contender->description.empty() || !seen.emplace(contender->name, contender->description).second) {
                 continue;
+            }
             text += "# " + contender->name + ": " + contender->description + "\n";
         }
         return text;
@@ -131,11 +153,13 @@ class Comparison {
 
     [[nodiscard]] std::string references() const {
         std::set<std::string> names;
-        for (const ContenderResult* contender : _ran)
+        for (const ContenderResult* contender : _ran) {
             names.insert(reference_of(*contender).name);
+        }
         std::string text;
-        for (const std::string& name : names)
+        for (const std::string& name : names) {
             text += (text.empty() ? "" : " and ") + name + "'s";
+        }
         return text + (_name_modes ? " in the same mode" : "");
     }
 
@@ -143,8 +167,9 @@ class Comparison {
     [[nodiscard]] std::string block(const Cell& cell) const {
         Table table;
         std::vector<std::string> head = {_result.test->sized ? "# Size" : "#"};
-        for (const ContenderResult* contender : _ran)
+        for (const ContenderResult* contender : _ran) {
             head.push_back(label(*contender));
+        }
         table.add(std::move(head));
         for (const std::size_t size : _sizes) {
             std::vector<std::string> line = {_result.test->sized ? std::to_string(size) : ""};
@@ -160,7 +185,9 @@ class Comparison {
     [[nodiscard]] std::string times() const {
         return block([](const ContenderResult&, const Measurement& measurement) -> std::string {
             const Summary& summary = measurement.summary;
-            if (summary.count == 0) return kMissing;
+            if (summary.count == 0) {
+                return kMissing;
+            }
             return with_interval(digits(summary.median), digits(summary.median_95.low), digits(summary.median_95.high));
         });
     }
@@ -168,11 +195,17 @@ class Comparison {
     [[nodiscard]] std::string ratios() const {
         return block([this](const ContenderResult& contender, const Measurement& measurement) -> std::string {
             const ContenderResult& reference = reference_of(contender);
-            if (&reference == &contender) return "1";
+            if (&reference == &contender) {
+                return "1";
+            }
             const Measurement* base = at(reference, measurement.size);
-            if (base == nullptr) return kMissing;
+            if (base == nullptr) {
+                return kMissing;
+            }
             const Ratio ratio = ratio_of_medians(measurement.samples, base->samples);
-            if (ratio.value <= 0) return kMissing;
+            if (ratio.value <= 0) {
+                return kMissing;
+            }
             return with_interval(formatted("%.3f", ratio.value), formatted("%.3f", ratio.interval.low),
                                  formatted("%.3f", ratio.interval.high));
         });
@@ -193,7 +226,9 @@ class Comparison {
 
     [[nodiscard]] std::string bandwidths() const {
         return block([this](const ContenderResult&, const Measurement& measurement) -> std::string {
-            if (measurement.summary.median <= 0) return kMissing;
+            if (measurement.summary.median <= 0) {
+                return kMissing;
+            }
             const std::size_t size = measurement.transmit_size > 0 ? measurement.transmit_size : measurement.size;
             // Bandwidth tests know how many messages went side by side: bytes x streams are their mean's bandwidth x
             // time.
@@ -203,7 +238,9 @@ class Comparison {
             // Small messages move kilobytes a second; they too keep some digits.
             const char* const format = gigabytes < 0.1 ? "%.5f" : "%.3f";
             std::string cell = formatted(format, gigabytes);
-            if (factor() > 0) cell += " (" + formatted(format, gigabytes * factor()) + ")";
+            if (factor() > 0) {
+                cell += " (" + formatted(format, gigabytes * factor()) + ")";
+            }
             return cell;
         });
     }
@@ -214,12 +251,15 @@ class Comparison {
             if (!contender.unavailable.empty()) {
                 text += "# " + label(contender) + " could not run: " + contender.unavailable + "\n";
             }
-            if (const std::string how = stops(contender); !how.empty())
+            if (const std::string how = stops(contender); !how.empty()) {
                 text += "# " + label(contender) + " " + how + "\n";
+            }
         }
         for (const ContenderResult* contender : _ran) {
             for (const Measurement& measurement : contender->measurements) {
-                if (measurement.errors == 0) continue;
+                if (measurement.errors == 0) {
+                    continue;
+                }
                 text += "# " + label(*contender) + " WRONG DATA at " + std::to_string(measurement.size) +
                         " bytes: " + std::to_string(measurement.errors) + " elements; " + measurement.first_error +
                         "\n";
@@ -240,25 +280,34 @@ class Comparison {
         std::size_t fewest = std::numeric_limits<std::size_t>::max();
         std::size_t most = 0;
         for (const Measurement& measurement : contender.measurements) {
-            if (measurement.summary.count == 0) continue;
+            if (measurement.summary.count == 0) {
+                continue;
+            }
             sizes[to_string(measurement.stopped)].push_back(measurement.size);
             fewest = std::min(fewest, measurement.summary.count);
             most = std::max(most, measurement.summary.count);
         }
-        if (sizes.empty()) return "";
+        if (sizes.empty()) {
+            return "";
+        }
         std::string text;
         for (const auto& [reason, at_sizes] : sizes) {
             text += (text.empty() ? "stopped: " : "; ") + reason;
             if (sizes.size() == 1) {
-                if (at_sizes.size() > 1) text += " at all sizes";
+                if (at_sizes.size() > 1) {
+                    text += " at all sizes";
+                }
                 continue;
             }
             text += " at";
-            for (std::size_t i = 0; i < at_sizes.size(); ++i)
+            for (std::size_t i = 0; i < at_sizes.size(); ++i) {
                 text += (i == 0 ? " " : ", ") + std::to_string(at_sizes[i]);
+            }
         }
         text += ", after " + std::to_string(fewest);
-        if (most != fewest) text += " to " + std::to_string(most);
+        if (most != fewest) {
+            text += " to " + std::to_string(most);
+        }
         return text + (most == 1 ? " sample" : " samples");
     }
 

@@ -13,7 +13,9 @@ namespace {
 class Nvml {
   public:
     Nvml() : _library(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-        if (_library == nullptr) return;
+        if (_library == nullptr) {
+            return;
+        }
         const auto initialize = find<int (*)()>("nvmlInit_v2");
         _by_bus_id = find<int (*)(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
         _clock = find<int (*)(void*, int, unsigned*)>("nvmlDeviceGetClockInfo");
@@ -22,8 +24,12 @@ class Nvml {
         _up = initialize != nullptr && _by_bus_id != nullptr && initialize() == kSuccess;
     }
     ~Nvml() {
-        if (const auto shut_down = find<int (*)()>("nvmlShutdown"); _up && shut_down != nullptr) shut_down();
-        if (_library != nullptr) dlclose(_library);
+        if (const auto shut_down = find<int (*)()>("nvmlShutdown"); _up && shut_down != nullptr) {
+            shut_down();
+        }
+        if (_library != nullptr) {
+            dlclose(_library);
+        }
     }
     Nvml(const Nvml&) = delete;
     Nvml& operator=(const Nvml&) = delete;
@@ -31,7 +37,9 @@ class Nvml {
     [[nodiscard]] DeviceFacts facts(const std::string& pci_bus_id) const {
         DeviceFacts facts;
         void* device = nullptr;
-        if (!_up || _by_bus_id(pci_bus_id.c_str(), &device) != kSuccess) return facts;
+        if (!_up || _by_bus_id(pci_bus_id.c_str(), &device) != kSuccess) {
+            return facts;
+        }
         facts.clocks = clock(device, kSmClock, "SM");
         if (const std::string memory = clock(device, kMemoryClock, "memory"); !memory.empty()) {
             facts.clocks += (facts.clocks.empty() ? "" : ", ") + memory;
@@ -42,7 +50,9 @@ class Nvml {
         for (unsigned link = 0; _link_state != nullptr && _link_state(device, link, &state) == kSuccess; ++link) {
             active += state != 0 ? 1 : 0;
         }
-        if (active > 0) facts.links = std::to_string(active) + (active == 1 ? " NVLink" : " NVLinks");
+        if (active > 0) {
+            facts.links = std::to_string(active) + (active == 1 ? " NVLink" : " NVLinks");
+        }
         return facts;
     }
 
@@ -58,7 +68,9 @@ class Nvml {
 
     [[nodiscard]] std::string clock(void* const device, const int which, const char* const name) const {
         unsigned now = 0;
-        if (_clock == nullptr || _clock(device, which, &now) != kSuccess) return {};
+        if (_clock == nullptr || _clock(device, which, &now) != kSuccess) {
+            return {};
+        }
         std::string text = std::string(name) + " " + std::to_string(now);
         unsigned largest = 0;
         if (_largest_clock != nullptr && _largest_clock(device, which, &largest) == kSuccess) {
@@ -82,12 +94,18 @@ std::string amd_clock(const std::string& path, const char* const name) {
     std::string largest;
     for (std::string line; std::getline(file, line);) {
         const std::size_t colon = line.find(": ");
-        if (colon == std::string::npos) continue;
+        if (colon == std::string::npos) {
+            continue;
+        }
         const std::string_view step = std::string_view(line).substr(colon + 2);
         const std::string_view digits = step.substr(0, step.find_first_not_of("0123456789"));
-        if (digits.empty()) continue;
+        if (digits.empty()) {
+            continue;
+        }
         largest = digits;
-        if (step.find('*') != std::string_view::npos) now = digits;
+        if (step.find('*') != std::string_view::npos) {
+            now = digits;
+        }
     }
     return now.empty() ? std::string() : std::string(name) + " " + now + " of " + largest + " MHz";
 }

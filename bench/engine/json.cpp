@@ -74,8 +74,9 @@ const char* name_of(DerivedType::Form form) {
 
 Json json_of(const std::vector<BufferChoice>& choices) {
     Json list = Json::array();
-    for (const BufferChoice& choice : choices)
+    for (const BufferChoice& choice : choices) {
         list.push_back(letters(choice));
+    }
     return list;
 }
 
@@ -107,8 +108,9 @@ Json json_of(const Options& options) {
                                 {"stride_elements", type.stride},
                                 {"block_length_elements", type.block_length}};
         Json& blocks = json["derived_type"]["blocks"] = Json::array();
-        for (const DerivedType::Block& block : type.blocks)
+        for (const DerivedType::Block& block : type.blocks) {
             blocks.push_back(Json::array({block.displacement, block.length}));
+        }
     } else {
         json["derived_type"] = nullptr;
     }
@@ -135,8 +137,9 @@ Json json_of(const Options& options) {
     }
     json["launchers"] = options.launchers;
     Json& modes = json["modes"] = Json::array();
-    for (const Mode mode : options.modes)
+    for (const Mode mode : options.modes) {
         modes.push_back(to_string(mode));
+    }
     return json;
 }
 
@@ -199,8 +202,9 @@ Json json_of(const RunResult& run) {
                       {"unavailable", contender.unavailable},
                       {"description", contender.description}};
         Json& measurements = entry["measurements"] = Json::array();
-        for (const Measurement& measurement : contender.measurements)
+        for (const Measurement& measurement : contender.measurements) {
             measurements.push_back(json_of(measurement));
+        }
         contenders.push_back(std::move(entry));
     }
     return json;
@@ -220,61 +224,86 @@ class Reader {
     }
 
     [[nodiscard]] Reader at(const char* key) const {
-        if (!_json.is_object()) refuse("is not an object");
+        if (!_json.is_object()) {
+            refuse("is not an object");
+        }
         const auto found = _json.find(key);
-        if (found == _json.end()) refuse(std::string("has no '") + key + "'");
+        if (found == _json.end()) {
+            refuse(std::string("has no '") + key + "'");
+        }
         return {*found, _path.empty() ? key : _path + "." + key};
     }
 
     [[nodiscard]] std::vector<Reader> elements() const {
-        if (!_json.is_array()) refuse("is not a list");
+        if (!_json.is_array()) {
+            refuse("is not a list");
+        }
         std::vector<Reader> readers;
-        for (std::size_t i = 0; i < _json.size(); ++i)
+        for (std::size_t i = 0; i < _json.size(); ++i) {
             readers.emplace_back(_json[i], _path + "[" + std::to_string(i) + "]");
+        }
         return readers;
     }
 
     [[nodiscard]] bool is_null() const { return _json.is_null(); }
 
     void read(std::string& value) const {
-        if (!_json.is_string()) refuse("is not a text");
+        if (!_json.is_string()) {
+            refuse("is not a text");
+        }
         value = _json.get<std::string>();
     }
     void read(bool& value) const {
-        if (!_json.is_boolean()) refuse("is not true or false");
+        if (!_json.is_boolean()) {
+            refuse("is not true or false");
+        }
         value = _json.get<bool>();
     }
     void read(double& value) const {
-        if (!_json.is_number()) refuse("is not a number");
+        if (!_json.is_number()) {
+            refuse("is not a number");
+        }
         value = _json.get<double>();
     }
     void read(std::size_t& value) const {
-        if (!_json.is_number_unsigned()) refuse("is not a whole number of 0 or more");
+        if (!_json.is_number_unsigned()) {
+            refuse("is not a whole number of 0 or more");
+        }
         value = _json.get<std::size_t>();
     }
     void read(int& value) const {
         std::size_t wide = 0;
         read(wide);
-        if (wide > 0x7fffffffU) refuse("is too large");
+        if (wide > 0x7fffffffU) {
+            refuse("is too large");
+        }
         value = static_cast<int>(wide);
     }
     void read(std::vector<double>& values) const {
-        if (!_json.is_array()) refuse("is not a list");
+        if (!_json.is_array()) {
+            refuse("is not a list");
+        }
         values.resize(_json.size());
         for (std::size_t i = 0; i < values.size(); ++i) {
-            if (!_json[i].is_number()) refuse("has something else than numbers in it");
+            if (!_json[i].is_number()) {
+                refuse("has something else than numbers in it");
+            }
             values[i] = _json[i].get<double>();
         }
     }
     void read(Interval& interval) const {
         std::vector<double> ends;
         read(ends);
-        if (ends.size() != 2) refuse("is not a pair");
+        if (ends.size() != 2) {
+            refuse("is not a pair");
+        }
         interval = {ends[0], ends[1]};
     }
 
     void read(Manifest& manifest) const {
-        if (!_json.is_object()) refuse("is not an object");
+        if (!_json.is_object()) {
+            refuse("is not an object");
+        }
         for (const auto& [key, value] : _json.items()) {
             Reader(value, _path + "." + key).read(manifest.entries.emplace_back(key, "").second);
         }
@@ -333,7 +362,9 @@ void read(const Reader& reader, Measurement& measurement) {
     reader.at("maximum_us").read(measurement.maximum);
     reader.at("bandwidth_MBps").read(measurement.bandwidth);
     reader.at("message_rate_per_s").read(measurement.message_rate);
-    if (const Reader overlap = reader.at("overlap"); !overlap.is_null()) read(overlap, measurement.overlap.emplace());
+    if (const Reader overlap = reader.at("overlap"); !overlap.is_null()) {
+        read(overlap, measurement.overlap.emplace());
+    }
     reader.at("percentiles").read(measurement.percentiles);
     reader.at("cold_first_us").read(measurement.cold_first);
     read(reader.at("summary"), measurement.summary);
@@ -353,8 +384,9 @@ void read(const Reader& reader, ContenderResult& contender) {
                                   [](Mode mode) { return to_string(mode); });
     reader.at("unavailable").read(contender.unavailable);
     reader.at("description").read(contender.description);
-    for (const Reader& element : reader.at("measurements").elements())
+    for (const Reader& element : reader.at("measurements").elements()) {
         read(element, contender.measurements.emplace_back());
+    }
 }
 
 void read(const Reader& reader, RunResult& run) {
@@ -362,7 +394,9 @@ void read(const Reader& reader, RunResult& run) {
     const Reader test = reader.at("test");
     test.read(name);
     run.test = find_test(name);
-    if (run.test == nullptr) test.refuse("is '" + name + "', which is no test");
+    if (run.test == nullptr) {
+        test.refuse("is '" + name + "', which is no test");
+    }
     reader.at("type").read_one_of(run.type,
                                   {ElementType::char_, ElementType::int_, ElementType::float_, ElementType::double_},
                                   [](ElementType type) { return mpi_name(type); });
@@ -373,8 +407,9 @@ void read(const Reader& reader, RunResult& run) {
         reader.at("window_creation").read(run.window_creation);
         reader.at("synchronization").read(run.synchronisation);
     }
-    for (const Reader& element : reader.at("contenders").elements())
+    for (const Reader& element : reader.at("contenders").elements()) {
         read(element, run.contenders.emplace_back());
+    }
 }
 
 }  // namespace
@@ -382,12 +417,14 @@ void read(const Reader& reader, RunResult& run) {
 std::string to_json(const std::vector<RunResult>& results, const Options& options, const Manifest& manifest) {
     Json json = {{"schema", kSchema}, {"version", kVersion}};
     Json& entries = json["manifest"] = Json::object();
-    for (const auto& [key, value] : manifest.entries)
+    for (const auto& [key, value] : manifest.entries) {
         entries[key] = value;
+    }
     json["options"] = json_of(options);
     Json& runs = json["runs"] = Json::array();
-    for (const RunResult& result : results)
+    for (const RunResult& result : results) {
         runs.push_back(json_of(result));
+    }
     // Environment variables in the manifest may hold any bytes, of which JSON knows UTF-8 only.
     return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -402,17 +439,22 @@ std::vector<RunResult> from_json(const std::string& text, Manifest* manifest) {
     const Reader top(json, "");
     std::string schema;
     top.at("schema").read(schema);
-    if (schema != kSchema) top.at("schema").refuse("is '" + schema + "' instead of '" + kSchema + "'");
+    if (schema != kSchema) {
+        top.at("schema").refuse("is '" + schema + "' instead of '" + kSchema + "'");
+    }
     int version = 0;
     top.at("version").read(version);
     if (version != kVersion) {
         top.at("version").refuse("is " + std::to_string(version) + "; only " + std::to_string(kVersion) +
                                  " is understood");
     }
-    if (manifest != nullptr) top.at("manifest").read(*manifest);
+    if (manifest != nullptr) {
+        top.at("manifest").read(*manifest);
+    }
     std::vector<RunResult> runs;
-    for (const Reader& element : top.at("runs").elements())
+    for (const Reader& element : top.at("runs").elements()) {
         read(element, runs.emplace_back());
+    }
     return runs;
 }
 

@@ -96,13 +96,17 @@ std::string spelling(const Row& row) {
                (attached ? std::string("[") + row.placeholder + "]" : "") + ", ";
     }
     text += std::string("--") + row.name;
-    if (attached) return text + "[=" + row.placeholder + "]";
+    if (attached) {
+        return text + "[=" + row.placeholder + "]";
+    }
     return text + (row.placeholder[0] == '\0' ? "" : " ") + row.placeholder;
 }
 
 /// "-f" or "--json", for messages.
 std::string short_spelling(const Row& row) {
-    if (row.code < kOmbVersion) return std::string("-") + static_cast<char>(row.code);
+    if (row.code < kOmbVersion) {
+        return std::string("-") + static_cast<char>(row.code);
+    }
     return std::string("--") + row.name;
 }
 
@@ -116,7 +120,9 @@ std::vector<std::string> split(const std::string& text, char separator) {
     for (;;) {
         const std::size_t end = text.find(separator, begin);
         parts.push_back(text.substr(begin, end - begin));
-        if (end == std::string::npos) return parts;
+        if (end == std::string::npos) {
+            return parts;
+        }
         begin = end + 1;
     }
 }
@@ -131,9 +137,13 @@ Number parse_number(const std::string& option, const std::string& text, Number l
                     Number most = std::numeric_limits<Number>::max()) {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) return value;
+    if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most) {
+        return value;
+    }
     std::string remedy = "use a whole number, at least " + std::to_string(least);
-    if (most != std::numeric_limits<Number>::max()) remedy += " and at most " + std::to_string(most);
+    if (most != std::numeric_limits<Number>::max()) {
+        remedy += " and at most " + std::to_string(most);
+    }
     const bool begins = error != std::errc::invalid_argument;
     const bool whole = begins && end == text.data() + text.size();  // not so 1e3, 2.5, 5x
     throw Error(quoted(option, text) + (whole    ? " is out of range"
@@ -149,20 +159,38 @@ double parse_fraction(const std::string& option, const std::string& text) {
     double value = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     if (error == std::errc() && end == number.data() + number.size() && std::isfinite(value)) {
-        if (percent) value /= 100;
-        if (value > 0 && value < 1) return value;
+        if (percent) {
+            value /= 100;
+        }
+        if (value > 0 && value < 1) {
+            return value;
+        }
     }
     throw Error(quoted(option, text) + " is not a fraction between 0 and 1", "use 0.01 or 1%, for example");
 }
 
 BufferChoice parse_buffer(const std::string& option, const std::string& text) {
-    if (text == "H") return {BufferKind::host, false};
-    if (text == "D") return {BufferKind::device, false};
-    if (text == "MD") return {BufferKind::managed, true};
-    if (text == "MH" || text == "M") return {BufferKind::managed, false};
-    if (text == "P") return {BufferKind::pinned, false};
-    if (text == "R") return {BufferKind::registered, false};
-    if (text == "A") return {BufferKind::pool, false};
+    if (text == "H") {
+        return {BufferKind::host, false};
+    }
+    if (text == "D") {
+        return {BufferKind::device, false};
+    }
+    if (text == "MD") {
+        return {BufferKind::managed, true};
+    }
+    if (text == "MH" || text == "M") {
+        return {BufferKind::managed, false};
+    }
+    if (text == "P") {
+        return {BufferKind::pinned, false};
+    }
+    if (text == "R") {
+        return {BufferKind::registered, false};
+    }
+    if (text == "A") {
+        return {BufferKind::pool, false};
+    }
     throw Error(option + (option.empty() ? "" : " ") + "'" + text + "' is not a kind of buffer",
                 "use H (host), D (device), MD or MH (managed), P (pinned), R (registered) or A (pool)");
 }
@@ -176,7 +204,9 @@ void set_message_size(Parser& parser, const std::string& value) {
     }
     const auto size = [&](const std::string& text) {
         const std::size_t bytes = parse_bytes(text, "-m");
-        if (bytes == 0) throw Error(quoted("-m", value) + " has a size of 0", "sizes begin at 1 byte");
+        if (bytes == 0) {
+            throw Error(quoted("-m", value) + " has a size of 0", "sizes begin at 1 byte");
+        }
         return bytes;
     };
     Options& options = parser.options();
@@ -186,14 +216,20 @@ void set_message_size(Parser& parser, const std::string& value) {
     }
     const std::string minimum = value.substr(0, colon);
     const std::string maximum = value.substr(colon + 1);
-    if (!minimum.empty()) options.minimum_size = size(minimum);
-    if (!maximum.empty()) options.maximum_size = size(maximum);
+    if (!minimum.empty()) {
+        options.minimum_size = size(minimum);
+    }
+    if (!maximum.empty()) {
+        options.maximum_size = size(maximum);
+    }
 }
 
 void set_validation(Parser& parser, const std::string& value) {
     Options& options = parser.options();
     options.validation_column = true;
-    if (value.empty()) return;
+    if (value.empty()) {
+        return;
+    }
     const std::vector<std::string> parts = split(value, ':');
     if (parts[0] != "log" || parts.size() > 2 || (parts.size() == 2 && parts[1].empty())) {
         throw Error(quoted("-c", value) + " is not understood", "use -c alone, or -clog:DIRECTORY to log mismatches");
@@ -231,7 +267,9 @@ void set_derived_type(Parser& parser, const std::string& value) {
         std::string line;
         for (std::size_t number = 1; std::getline(lines, line); ++number) {
             const std::size_t first = line.find_first_not_of(" \t\r");
-            if (first == std::string::npos || line[first] == '#') continue;
+            if (first == std::string::npos || line[first] == '#') {
+                continue;
+            }
             DerivedType::Block block{};
             long long displacement = 0;
             long long length = 0;
@@ -245,8 +283,9 @@ void set_derived_type(Parser& parser, const std::string& value) {
             block.length = static_cast<std::size_t>(length);
             type.blocks.push_back(block);
         }
-        if (type.blocks.empty())
+        if (type.blocks.empty()) {
             throw Error("'" + path + "' of -D has no blocks", "write 'displacement, block length' a line");
+        }
     } else {
         throw Error(quoted("-D", value) + " is not a derived type", "use cont, vect:STRIDE:BLOCK or indx:FILE");
     }
@@ -276,7 +315,9 @@ void add_types(Parser& parser, const std::string& value) {
     using enum ElementType;
     std::vector<ElementType>& types = parser.options().types;
     const auto add = [&](ElementType type) {
-        if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
+        if (std::find(types.begin(), types.end(), type) == types.end()) {
+            types.push_back(type);
+        }
     };
     for (const std::string& name : split(value, ',')) {
         if (equals_ignoring_case(name, "mpi_char")) {
@@ -288,8 +329,9 @@ void add_types(Parser& parser, const std::string& value) {
         } else if (equals_ignoring_case(name, "mpi_double")) {
             add(double_);
         } else if (equals_ignoring_case(name, "all")) {
-            for (const ElementType type : {char_, int_, float_})
+            for (const ElementType type : {char_, int_, float_}) {
                 add(type);
+            }
         } else {
             throw Error(quoted("-T", name) + " is not a datatype",
                         "use mpi_char, mpi_int, mpi_float, mpi_double, or all for the first three");
@@ -304,8 +346,9 @@ void set_percentiles(Parser& parser, const std::string& value) {
         return;
     }
     percentiles.clear();
-    for (const std::string& text : split(value, ','))
+    for (const std::string& text : split(value, ',')) {
         percentiles.push_back(parse_number<int>("-z", text, 1, 100));
+    }
     if (percentiles.size() > kMostPercentiles) {
         throw Error(quoted("-z", value) + " has too many percentiles",
                     "use at most " + std::to_string(kMostPercentiles));
@@ -360,10 +403,12 @@ void set_test_calls(Parser& parser, const std::string& value) {
     const Family family = parser.test.family;
     if (family == Family::threaded_latency || family == Family::process_latency) {
         const std::vector<std::string> parts = split(value, ':');
-        if (parts.size() > 2)
+        if (parts.size() > 2) {
             throw Error(quoted("-t", value) + " is not understood", "use RECEIVERS or SENDERS:RECEIVERS");
-        for (const std::string& part : parts)
+        }
+        for (const std::string& part : parts) {
             (void)parse_number<int>("-t", part, 1, kMostThreads);
+        }
     } else {
         (void)parse_number<int>("-t", value, 0);
     }
@@ -425,7 +470,9 @@ template <typename Value, std::size_t count>
 Value value_named(const std::string& option, const std::string& name, const std::array<Named<Value>, count>& values) {
     std::string list;
     for (const Named<Value>& one : values) {
-        if (equals_ignoring_case(name, one.name)) return one.value;
+        if (equals_ignoring_case(name, one.name)) {
+            return one.value;
+        }
         list += (list.empty() ? "" : ", ") + std::string(one.name);
     }
     throw Error(quoted(option, name) + " is not understood", "use one of " + list);
@@ -452,13 +499,17 @@ void set_window_form(Parser& parser, const std::string& value) {
 std::optional<ContenderChoice::Kind> contender_kind(const std::string& name) {
     using Kind = ContenderChoice::Kind;
     for (const Kind kind : {Kind::native, Kind::awaken, Kind::staged, Kind::xccl, Kind::raw}) {
-        if (name == to_string(kind)) return kind;
+        if (name == to_string(kind)) {
+            return kind;
+        }
     }
     return std::nullopt;
 }
 
 ContenderChoice::Kind required_kind(const std::string& option, const std::string& name) {
-    if (const auto kind = contender_kind(name)) return *kind;
+    if (const auto kind = contender_kind(name)) {
+        return *kind;
+    }
     throw Error(quoted(option, name) + " is not a contender", "use native, awaken, staged, xccl or raw");
 }
 
@@ -482,7 +533,9 @@ std::vector<std::string> split_unescaped(const std::string& text, const char sep
 std::string unescaped(const std::string& text) {
     std::string result;
     for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] == '\\' && i + 1 < text.size()) ++i;
+        if (text[i] == '\\' && i + 1 < text.size()) {
+            ++i;
+        }
         result += text[i];
     }
     return result;
@@ -542,7 +595,9 @@ void set_modes(Parser& parser, const std::string& value) {
         } else {
             throw Error(quoted("--mode", name) + " is not a timing mode", "use waited, queued or waited,queued");
         }
-        if (std::find(modes.begin(), modes.end(), mode) == modes.end()) modes.push_back(mode);
+        if (std::find(modes.begin(), modes.end(), mode) == modes.end()) {
+            modes.push_back(mode);
+        }
     }
     parser.options().modes = std::move(modes);
 }
@@ -664,13 +719,16 @@ const std::vector<Row>& rows() {
         {kJson, "json", required_argument, "FILE",
          "everything measured, with all samples; - for stdout instead of the table",
          [](Parser& p, const std::string& v) {
-             if (v.empty()) throw Error("--json has an empty file name", "name a file, or - for stdout");
+             if (v.empty()) {
+                 throw Error("--json has an empty file name", "name a file, or - for stdout");
+             }
              p.options().json_file = v;
          }},
         {kOmbVersion, "omb-version", required_argument, "7.5|7.0", "whose output is printed",
          [](Parser& p, const std::string& v) {
-             if (v != "7.5" && v != "7.0")
+             if (v != "7.5" && v != "7.0") {
                  throw Error(quoted("--omb-version", v) + " is not a known output", "use 7.5 or 7.0");
+             }
              p.options().omb_version = v;
          }},
         {kBuffers, "buffers", required_argument, "KIND,KIND,..",
@@ -678,16 +736,18 @@ const std::vector<Row>& rows() {
          [](Parser& p, const std::string& v) {
              std::vector<BufferChoice>& kinds = p.options().rank_buffers;
              kinds.clear();
-             for (const std::string& kind : split(v, ','))
+             for (const std::string& kind : split(v, ',')) {
                  kinds.push_back(parse_buffer("--buffers", kind));
+             }
          }},
         {kGpuMap, "gpu-map", required_argument, "N,N,..",
          "the GPU of each rank of a node, by its local rank; repeated for the ranks after",
          [](Parser& p, const std::string& v) {
              std::vector<int>& map = p.options().gpu_map;
              map.clear();
-             for (const std::string& device : split(v, ','))
+             for (const std::string& device : split(v, ',')) {
                  map.push_back(parse_number<int>("--gpu-map", device, 0));
+             }
          }},
         {kUnaligned, "unaligned", no_argument, "", "buffers begin one element behind their allocation",
          [](Parser& p, const std::string&) { p.options().unaligned = true; }},
@@ -722,7 +782,9 @@ const Row& row_of(int code) {
 }
 
 bool takes(const TestInfo& test, const Row& row) {
-    if (row.code < kOmbVersion) return std::strchr(test.options, row.code) != nullptr;
+    if (row.code < kOmbVersion) {
+        return std::strchr(test.options, row.code) != nullptr;
+    }
     // What only says something of messages has no meaning for starting up.
     const bool starts_only = test.family == Family::startup;
     switch (row.code) {
@@ -759,7 +821,9 @@ void note_options_without_effect(Parser& parser) {
     const TestInfo& test = parser.test;
     Options& options = parser.options();
     const auto without_effect = [&](int code, const std::string& why) {
-        if (parser.has(code)) parser.note(short_spelling(row_of(code)) + " is accepted without effect: " + why);
+        if (parser.has(code)) {
+            parser.note(short_spelling(row_of(code)) + " is accepted without effect: " + why);
+        }
     };
     const bool nonblocking = test.family == Family::nonblocking_collective;
     const bool concurrent = test.family == Family::threaded_latency || test.family == Family::process_latency;
@@ -769,7 +833,9 @@ void note_options_without_effect(Parser& parser) {
     } else if (!parser.options().compute_on_gpu) {
         without_effect('a', "it is of the computation on the GPU (-r gpu or -r both)");
     }
-    if (!nonblocking && !concurrent) without_effect('t', "it is of nonblocking collectives, latency_mt and latency_mp");
+    if (!nonblocking && !concurrent) {
+        without_effect('t', "it is of nonblocking collectives, latency_mt and latency_mp");
+    }
     if (test.family == Family::congestion) {
         without_effect('p', "there are no pairs in this test");
         without_effect('R', "this test prints no message rate");
@@ -798,7 +864,9 @@ void note_options_without_effect(Parser& parser) {
     if (parser.options().vary_window && test.family == Family::multiple_bandwidth) {
         without_effect('W', "-V chooses the windows");
     }
-    if (test.is_of_one_element()) without_effect('m', "the operation is on one element");
+    if (test.is_of_one_element()) {
+        without_effect('m', "the operation is on one element");
+    }
 }
 
 /// A type that no size holds an element of has no line of figures, which must not look like a measurement.
@@ -808,17 +876,22 @@ void refuse_sizes_below_an_element(Parser& parser) {
     std::vector<std::string> left_out;
     std::size_t width = 0;
     for (const ElementType type : types) {
-        if (sizes_to_measure(parser.options(), test, type).back() >= size_of(type)) continue;
+        if (sizes_to_measure(parser.options(), test, type).back() >= size_of(type)) {
+            continue;
+        }
         left_out.push_back(std::string(mpi_name(type)) + " of " + std::to_string(size_of(type)) + " bytes");
         width = std::max(width, size_of(type));
     }
-    if (left_out.empty()) return;
+    if (left_out.empty()) {
+        return;
+    }
     if (left_out.size() == types.size()) {
         throw Error("-m leaves no size that holds an " + left_out.front(),
                     "give a larger one, such as -m " + std::to_string(width) + ":1M, or another type with -T");
     }
-    for (const std::string& type : left_out)
+    for (const std::string& type : left_out) {
         parser.note("no size of -m holds an " + type + ": nothing is measured with it");
+    }
 }
 
 void check_combinations(Parser& parser) {
@@ -869,8 +942,12 @@ void check_combinations(Parser& parser) {
             return type == ElementType::float_ || type == ElementType::double_;
         });
         const char* const why = "MPI_Compare_and_swap takes no floating-point numbers";
-        if (options.types.empty()) throw Error(why, "use -T mpi_char or -T mpi_int");
-        if (left_out != 0) parser.note(std::string("floating-point types of -T are left out: ") + why);
+        if (options.types.empty()) {
+            throw Error(why, "use -T mpi_char or -T mpi_int");
+        }
+        if (left_out != 0) {
+            parser.note(std::string("floating-point types of -T are left out: ") + why);
+        }
     }
     if (test.sized && !test.is_of_one_element()) {
         const Defaults defaults = defaults_of(test);
@@ -894,7 +971,9 @@ void check_combinations(Parser& parser) {
 }
 
 void set_sides(Parser& parser, const std::vector<std::string>& words) {
-    if (words.empty()) return;
+    if (words.empty()) {
+        return;
+    }
     if (!takes_sides(parser.test)) {
         throw Error("'" + words.front() + "' is one word too many",
                     std::string(parser.test.name) + " takes no SRC and DST");
@@ -907,8 +986,9 @@ void set_sides(Parser& parser, const std::vector<std::string>& words) {
             throw Error("'" + word + "' stands apart from " + option, "attach it: " + option + word);
         }
         parser.options().sides.push_back(parse_buffer("", word));
-        if (word == "M" && !parser.test.is_one_sided())
+        if (word == "M" && !parser.test.is_one_sided()) {
             parser.note("M is deprecated and taken as MH: write MH (first touched on the host) or MD (on the device)");
+        }
     }
     if (words.size() == 1) {
         throw Error("only one kind of buffer is given, " + words.front() + ", and there are two sides",
@@ -941,12 +1021,16 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t wid
 std::string default_text(const Row& row, const TestInfo& test) {
     const Defaults defaults = defaults_of(test);
     const auto small_and_large = [&](std::size_t small, std::size_t large) {
-        if (small == large) return std::to_string(small);
+        if (small == large) {
+            return std::to_string(small);
+        }
         return std::to_string(small) + ", above 8192 bytes " + std::to_string(large);
     };
     switch (row.code) {
         case 'm':
-            if (test.is_of_one_element()) return "";
+            if (test.is_of_one_element()) {
+                return "";
+            }
             return test.sized ? std::to_string(defaults.minimum_size) + ":" + std::to_string(defaults.maximum_size)
                               : "";
         case 'i':
@@ -960,9 +1044,15 @@ std::string default_text(const Row& row, const TestInfo& test) {
         case 'p':
             return "half of the ranks";
         case 't':
-            if (test.family == Family::nonblocking_collective) return "0";
-            if (test.family == Family::threaded_latency) return "1:2";
-            if (test.family == Family::process_latency) return "2:2";
+            if (test.family == Family::nonblocking_collective) {
+                return "0";
+            }
+            if (test.family == Family::threaded_latency) {
+                return "1:2";
+            }
+            if (test.family == Family::process_latency) {
+                return "2:2";
+            }
             return "";
         case 'M':
             return std::to_string(Options().memory_limit);
@@ -1010,14 +1100,19 @@ std::string option_lines(const TestInfo* test, bool of_omb) {
     constexpr std::size_t kWidth = 100;
     std::string text;
     for (const Row& row : rows()) {
-        if ((row.code < kOmbVersion) != of_omb || (test != nullptr && !takes(*test, row))) continue;
-        if (test != nullptr && row.code == kList) continue;
+        if ((row.code < kOmbVersion) != of_omb || (test != nullptr && !takes(*test, row))) {
+            continue;
+        }
+        if (test != nullptr && row.code == kList) {
+            continue;
+        }
         std::string head = "  " + spelling(row);
         head += head.size() + 2 > kIndent ? "\n" + std::string(kIndent, ' ') : std::string(kIndent - head.size(), ' ');
         std::string meaning = row.meaning;
         if (test != nullptr) {
-            if (const std::string value = default_text(row, *test); !value.empty())
+            if (const std::string value = default_text(row, *test); !value.empty()) {
                 meaning += " (default " + value + ")";
+            }
         }
         text += head + wrapped(meaning, kIndent, kWidth) + "\n";
     }
@@ -1036,7 +1131,9 @@ constexpr const char* kSidesHelp =
 /// getopt takes the beginning of a name for the name; what `awaken` itself must know before it starts the benchmarks is
 /// looked for under its whole name only.
 void refuse_abbreviation(const Row& row, const std::string_view word) {
-    if (row.code != kNative && row.code != kEmulate) return;
+    if (row.code != kNative && row.code != kEmulate) {
+        return;
+    }
     if (word.substr(0, word.find('=')) != std::string("--") + row.name) {
         throw Error(std::string(word) + " is short for --" + row.name + ", which must be written in full",
                     std::string("write --") + row.name);
@@ -1045,7 +1142,9 @@ void refuse_abbreviation(const Row& row, const std::string_view word) {
 
 /// getopt gives an option whose argument was forgotten the next option's name; `awaken` would still obey that option.
 void refuse_option_as_argument(const Row& row, const std::string_view argument) {
-    if (!argument.starts_with("--")) return;
+    if (!argument.starts_with("--")) {
+        return;
+    }
     throw Error(short_spelling(row) + " lacks its argument: " + std::string(argument) + " behind it is an option",
                 "write " + spelling(row).substr(row.code < kOmbVersion ? 0 : 4));
 }
@@ -1059,7 +1158,9 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
         if (row.code < kOmbVersion) {
             letters += static_cast<char>(row.code);
             // -V has no argument; that its long form may have one is an accident of OMB's table.
-            if (row.code != 'V') letters += std::string(static_cast<std::size_t>(row.argument), ':');
+            if (row.code != 'V') {
+                letters += std::string(static_cast<std::size_t>(row.argument), ':');
+            }
         }
         long_options.push_back({row.name, row.argument, nullptr, row.code});
     }
@@ -1079,7 +1180,9 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
     for (;;) {
         const int at = optind == 0 ? 1 : optind;
         const int code = getopt_long(count, arguments.data(), letters.c_str(), long_options.data(), nullptr);
-        if (code == -1) break;
+        if (code == -1) {
+            break;
+        }
         const char* word = at < count ? arguments[static_cast<std::size_t>(at)] : "";
         if (code == '?') {
             // A letter that is known can only be refused as a long option's: one that takes no argument had one.
@@ -1096,26 +1199,38 @@ CommandLine parse_words(const TestInfo& test, std::span<char* const> words) {
         const Row& row = row_of(code);
         if (!takes(test, row)) {
             std::string remedy = "leave it out; ";
-            if (code == 'f') remedy = "it is for collectives; ";
-            if (code == 's' || code == 'w') remedy = "it is for one-sided tests; ";
+            if (code == 'f') {
+                remedy = "it is for collectives; ";
+            }
+            if (code == 's' || code == 'w') {
+                remedy = "it is for one-sided tests; ";
+            }
             throw Error(std::string(test.name) + " takes no " + short_spelling(row) + " (--" + row.name + ")",
                         remedy + help_hint(test) + " lists what it takes");
         }
-        if (code == 'h') return {Request::help, &test, std::move(parser.line.options)};
+        if (code == 'h') {
+            return {Request::help, &test, std::move(parser.line.options)};
+        }
         if (code == 'v') {
             parser.line.request = Request::version;
             continue;
         }
-        if (code == kList) return {Request::list, nullptr, {}};
+        if (code == kList) {
+            return {Request::list, nullptr, {}};
+        }
         // The word just read, or the one before its argument.
         const bool argument_apart = optarg != nullptr && optarg == arguments[static_cast<std::size_t>(optind - 1)];
-        if (argument_apart) refuse_option_as_argument(row, optarg);
+        if (argument_apart) {
+            refuse_option_as_argument(row, optarg);
+        }
         refuse_abbreviation(row, arguments[static_cast<std::size_t>(optind - (argument_apart ? 2 : 1))]);
         parser.given.insert(code);
         row.apply(parser, optarg == nullptr ? "" : optarg);
     }
     set_sides(parser, {arguments.begin() + optind, arguments.begin() + count});
-    if (parser.line.request == Request::version) return std::move(parser.line);
+    if (parser.line.request == Request::version) {
+        return std::move(parser.line);
+    }
     note_options_without_effect(parser);
     check_combinations(parser);
     return std::move(parser.line);
@@ -1222,16 +1337,21 @@ std::size_t size_of(ElementType type) noexcept {
 }
 
 CommandLine parse_command_line(std::span<char* const> words) {
-    if (words.empty())
+    if (words.empty()) {
         throw Error("no test is named", "write `awaken bench NAME`; `awaken bench --list` lists the names");
+    }
     const std::string name = words.front();
     if (name == "-h" || name == "--help") {
         // `--help NAME` is what people type who know other programs.
         const TestInfo* test = words.size() > 1 ? find_test(words[1]) : nullptr;
         return {Request::help, test, {}};
     }
-    if (name == "-v" || name == "--version") return {Request::version, nullptr, {}};
-    if (name == "--list") return {Request::list, nullptr, {}};
+    if (name == "-v" || name == "--version") {
+        return {Request::version, nullptr, {}};
+    }
+    if (name == "--list") {
+        return {Request::list, nullptr, {}};
+    }
     if (name.starts_with('-')) {
         throw Error("the first word is '" + name + "', not a test",
                     "write the test's name first: awaken bench NAME " + name);
@@ -1266,7 +1386,9 @@ std::string help_text(const TestInfo* test) {
         text += "Runs on " + std::to_string(test->minimum_ranks) + " ranks or more.\n";
     }
     text += "\n";
-    if (takes_sides(*test)) text += kSidesHelp + std::string("\n");
+    if (takes_sides(*test)) {
+        text += kSidesHelp + std::string("\n");
+    }
     return text + "Options of the OSU micro-benchmarks:\n" + option_lines(test, true) + "\nFurther options:\n" +
            option_lines(test, false);
 }
@@ -1286,7 +1408,9 @@ RankBuffers buffers_of_rank(const Options& options, const TestInfo& test, int ra
         return {choice, choice};
     }
     if (options.sides.size() == 2) {
-        if (test.is_collective()) return {options.sides[0], options.sides[1]};
+        if (test.is_collective()) {
+            return {options.sides[0], options.sides[1]};
+        }
         int of_first_side = 1;
         if (test.family == Family::multiple_bandwidth || test.family == Family::multiple_latency) {
             of_first_side = options.pairs.value_or(std::max(ranks / 2, 1));
@@ -1315,9 +1439,15 @@ bool needs_gpu(const Options& options) {
     const auto any = [&](const std::vector<BufferChoice>& choices) {
         return std::any_of(choices.begin(), choices.end(), not_host);
     };
-    if (options.compute_on_gpu) return true;
-    if (!options.rank_buffers.empty()) return any(options.rank_buffers);
-    if (!options.sides.empty()) return any(options.sides);
+    if (options.compute_on_gpu) {
+        return true;
+    }
+    if (!options.rank_buffers.empty()) {
+        return any(options.rank_buffers);
+    }
+    if (!options.sides.empty()) {
+        return any(options.sides);
+    }
     return options.accelerator != Accelerator::none;
 }
 
@@ -1332,28 +1462,44 @@ WindowForm window_form_of(const Options& options, const TestInfo& test) noexcept
 }
 
 Synchronisation synchronisation_of(const Options& options, const TestInfo& test) noexcept {
-    if (options.synchronisation) return *options.synchronisation;
-    if (test.family == Family::one_sided_bidirectional_bandwidth) return Synchronisation::pscw;
+    if (options.synchronisation) {
+        return *options.synchronisation;
+    }
+    if (test.family == Family::one_sided_bidirectional_bandwidth) {
+        return Synchronisation::pscw;
+    }
     return test.one_sided == OneSided::get_accumulate ? Synchronisation::lock : Synchronisation::flush;
 }
 
 std::vector<ElementType> types_to_measure(const Options& options, const TestInfo& test) {
-    if (!options.types.empty()) return options.types;
-    if (!test.reduction) return {ElementType::char_};
-    if (options.omb_version != "7.0" || test.is_of_one_element()) return {ElementType::int_};
+    if (!options.types.empty()) {
+        return options.types;
+    }
+    if (!test.reduction) {
+        return {ElementType::char_};
+    }
+    if (options.omb_version != "7.0" || test.is_of_one_element()) {
+        return {ElementType::int_};
+    }
     return {test.is_one_sided() ? ElementType::char_ : ElementType::float_};
 }
 
 std::vector<std::size_t> sizes_to_measure(const Options& options, const TestInfo& test, ElementType type) {
-    if (!test.sized) return {0};
-    if (test.is_of_one_element()) return {size_of(type)};
+    if (!test.sized) {
+        return {0};
+    }
+    if (test.is_of_one_element()) {
+        return {size_of(type)};
+    }
     const Defaults defaults = defaults_of(test);
     const std::size_t maximum = options.maximum_size.value_or(defaults.maximum_size);
     const std::size_t factor = options.step_factor.value_or(2);
     std::vector<std::size_t> sizes;
     for (std::size_t size = options.minimum_size.value_or(defaults.minimum_size); size <= maximum; size *= factor) {
         sizes.push_back(size);
-        if (size > std::numeric_limits<std::size_t>::max() / factor) break;
+        if (size > std::numeric_limits<std::size_t>::max() / factor) {
+            break;
+        }
     }
     return sizes;
 }
@@ -1368,9 +1514,13 @@ Repetitions repetitions_at(const Options& options, const TestInfo& test, std::si
 
 Parallelism parallelism_of(const Options& options, const TestInfo& test) {
     constexpr int kReceivers = 2;
-    if (!options.test_calls) return {test.family == Family::process_latency ? 2 : 1, kReceivers};
+    if (!options.test_calls) {
+        return {test.family == Family::process_latency ? 2 : 1, kReceivers};
+    }
     const std::vector<std::string> parts = split(*options.test_calls, ':');
-    if (parts.size() == 1) return {1, parse_number<int>("-t", parts[0], 1, kMostThreads)};
+    if (parts.size() == 1) {
+        return {1, parse_number<int>("-t", parts[0], 1, kMostThreads)};
+    }
     return {parse_number<int>("-t", parts[0], 1, kMostThreads), parse_number<int>("-t", parts[1], 1, kMostThreads)};
 }
 

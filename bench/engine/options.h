@@ -109,7 +109,7 @@ enum class Mode : std::uint8_t {
 
 /// What a run is to do. Sizes are bytes; an unset optional means the benchmark's own default.
 struct Options {
-    // ---- those of OMB ---------------------------------------------------------------------------------------------
+    // ---- those of OMB -----------------------------------------------------------------------------------------------
     std::optional<std::size_t> minimum_size;         ///< -m MIN:
     std::optional<std::size_t> maximum_size;         ///< -m MAX
     std::optional<std::size_t> iterations;           ///< -i
@@ -143,7 +143,7 @@ struct Options {
     std::optional<WindowForm> window_form;           ///< -w
     std::vector<BufferChoice> sides;                 ///< positional D D; empty: by -d
 
-    // ---- ours -----------------------------------------------------------------------------------------------------
+    // ---- ours -------------------------------------------------------------------------------------------------------
     std::string omb_version = "7.5";           ///< --omb-version: 7.5 or 7.0, the dialect of the output
     bool validate = true;                      ///< --no-check
     bool self_test = false;                    ///< --self-test: corrupt data on purpose; must be caught
@@ -161,7 +161,7 @@ struct Options {
     bool quiet_notes = false;                  ///< --quiet: no notes on stderr
     bool native = false;                       ///< --native: the layer is not loaded; read by `awaken bench`
 
-    // ---- contenders that need processes of their own (engine/turns.h) ---------------------------------------------
+    // ---- contenders that need processes of their own (engine/turns.h) -----------------------------------------------
     /// --launcher [NAME=]'WORDS': the launch command of the contender NAME, or of all that have none of their own.
     /// Given once or more; the words are split as a shell does.
     std::vector<std::string> launchers;

@@ -55,7 +55,9 @@ bool has_plain_title(Family family) {
 }
 
 const char* title_suffix(Family family, Accelerator accelerator) {
-    if (has_plain_title(family)) return "";
+    if (has_plain_title(family)) {
+        return "";
+    }
     switch (accelerator) {
         case Accelerator::cuda:
             return "-CUDA";
@@ -103,12 +105,17 @@ class OsuPrinter final : public Printer {
         _accelerator = by_option || facts.accelerator == Accelerator::none ? _options.accelerator : facts.accelerator;
         std::string text;
         // OMB's one-sided tests say all of it again for each type.
-        if (facts.first || _test.is_one_sided()) text += preamble(facts);
+        if (facts.first || _test.is_one_sided()) {
+            text += preamble(facts);
+        }
         if (_test.is_one_sided()) {
             text += one_sided_lines(facts);
-        } else if (has_types() && !_old)
+        } else if (has_types() && !_old) {
             text += formatted(kDatatypeLine, mpi_name(facts.type));
-        if (_test.family != Family::startup && !varies_window()) text += columns();
+        }
+        if (_test.family != Family::startup && !varies_window()) {
+            text += columns();
+        }
         put(text);
     }
 
@@ -128,15 +135,20 @@ class OsuPrinter final : public Printer {
 
     void varied_windows_rates(const std::vector<int>& windows,
                               const std::vector<std::vector<Measurement>>& rows) override {
-        if (!_options.print_rate) return;
+        if (!_options.print_rate) {
+            return;
+        }
         std::string text = "\n# Message Rate Profile\n" + heads_of(windows);
-        for (const std::vector<Measurement>& row : rows)
+        for (const std::vector<Measurement>& row : rows) {
             text += line_of(row, &Measurement::message_rate);
+        }
         put(text);
     }
 
     void end() override {
-        if (!_failed) return;
+        if (!_failed) {
+            return;
+        }
         put(formatted("DATA VALIDATION ERROR: osu_%s exited with status %d on message size %zu.\n", _test.name,
                       EXIT_FAILURE, _failed_size));
     }
@@ -144,16 +156,20 @@ class OsuPrinter final : public Printer {
   private:
     [[nodiscard]] static std::string heads_of(const std::vector<int>& windows) {
         std::string heads = "#      ";
-        for (const int window : windows)
+        for (const int window : windows) {
             heads += formatted("  %10d", window);
+        }
         return heads + "\n";
     }
 
     [[nodiscard]] static std::string line_of(const std::vector<Measurement>& row, double Measurement::* value) {
-        if (row.empty()) return "";
+        if (row.empty()) {
+            return "";
+        }
         std::string text = formatted("%-7zu", row.front().size);
-        for (const Measurement& measurement : row)
+        for (const Measurement& measurement : row) {
             text += formatted("  %10.2f", measurement.*value);
+        }
         return text + "\n";
     }
 
@@ -213,8 +229,12 @@ class OsuPrinter final : public Printer {
 
     /// 7.0 begins without an empty line, and says where the buffers are.
     [[nodiscard]] std::string point_to_point(const std::string& title) const {
-        if (!_old) return "\n" + title;
-        if (_accelerator == Accelerator::none || _accelerator == Accelerator::managed) return title;
+        if (!_old) {
+            return "\n" + title;
+        }
+        if (_accelerator == Accelerator::none || _accelerator == Accelerator::managed) {
+            return title;
+        }
         return title + formatted("# Send Buffer on %s and Receive Buffer on %s\n",
                                  side_name(buffers_of_rank(_options, _test, 0).send),
                                  side_name(buffers_of_rank(_options, _test, 1).receive));
@@ -227,7 +247,9 @@ class OsuPrinter final : public Printer {
         if (!_old && _test.one_sided != OneSided::get_accumulate) {
             text += formatted(kDatatypeLine, mpi_name(facts.type));
         }
-        if (_accelerator == Accelerator::none || _accelerator == Accelerator::managed) return text;
+        if (_accelerator == Accelerator::none || _accelerator == Accelerator::managed) {
+            return text;
+        }
         const auto side = [this](const int rank) {
             const BufferChoice choice = buffers_of_rank(_options, _test, rank).send;
             return choice.kind == BufferKind::managed ? "MANAGED (M)" : side_name(choice);
@@ -236,12 +258,15 @@ class OsuPrinter final : public Printer {
     }
 
     [[nodiscard]] std::string topology(const HeaderFacts& facts) const {
-        if (!_test.neighborhood) return "";
+        if (!_test.neighborhood) {
+            return "";
+        }
         std::string text;
         if (_options.neighborhood.cartesian) {
             text = "Dimensions size = ";
-            for (const int size : facts.dimensions)
+            for (const int size : facts.dimensions) {
                 text += formatted("%d ", size);
+            }
             text += "\n";
         }
         return text + formatted("Time took to create topology graph:%.2f us.\n", facts.topology_us);
@@ -252,15 +277,21 @@ class OsuPrinter final : public Printer {
         if (_test.family == Family::nonblocking_collective) {
             text = _test.sized ? formatted("%-*s", kSizeWidth, "# Size") + right("Overall(us)") : "# Overall(us)";
             text += right("Compute(us)");
-            if (_options.full) text += right("Coll. Init(us)") + right("MPI_Test(us)") + right("MPI_Wait(us)");
+            if (_options.full) {
+                text += right("Coll. Init(us)") + right("MPI_Test(us)") + right("MPI_Wait(us)");
+            }
             text += right("Pure Comm.(us)");
-            if (_options.full) text += right("Min Comm.(us)") + right("Max Comm.(us)");
+            if (_options.full) {
+                text += right("Min Comm.(us)") + right("Max Comm.(us)");
+            }
             text += right("Overlap(%)");
         } else {
             text = _test.sized ? formatted("%-*s", kSizeWidth, "# Size") : "# ";
             if (_test.family == Family::multiple_bandwidth) {
                 text += right("MB/s");
-                if (_options.print_rate) text += right("Messages/s");
+                if (_options.print_rate) {
+                    text += right("Messages/s");
+                }
             } else if (is_bandwidth(_test.family)) {
                 text += right("Bandwidth (MB/s)");
             } else if (!_test.sized) {
@@ -273,10 +304,15 @@ class OsuPrinter final : public Printer {
                 text += right("Min Latency(us)") + right("Max Latency(us)") + right("Iterations", kIterationsWidth);
             }
         }
-        if (_options.validation_column) text += right("Validation");
-        for (const int p : _options.percentiles)
+        if (_options.validation_column) {
+            text += right("Validation");
+        }
+        for (const int p : _options.percentiles) {
             text += right(formatted(is_bandwidth(_test.family) ? "P%d Tail BW(MB/s)" : "P%d Tail Lat(us)", p));
-        if (_options.derived_type) text += right("Transmit Size");
+        }
+        if (_options.derived_type) {
+            text += right("Transmit Size");
+        }
         return text + "\n";
     }
 
@@ -285,17 +321,24 @@ class OsuPrinter final : public Printer {
         if (_test.family == Family::nonblocking_collective) {
             const OverlapTimes times = measurement.overlap.value_or(OverlapTimes{});
             text += number(times.overall, _test.sized ? kWidth : kUnsizedOverlapWidth) + number(times.compute);
-            if (_options.full) text += number(times.initiate) + number(times.test) + number(times.wait);
+            if (_options.full) {
+                text += number(times.initiate) + number(times.test) + number(times.wait);
+            }
             text += number(times.pure);
-            if (_options.full) text += number(times.pure_minimum) + number(times.pure_maximum);
+            if (_options.full) {
+                text += number(times.pure_minimum) + number(times.pure_maximum);
+            }
             text += number(times.overlap_percent);
         } else if (is_bandwidth(_test.family)) {
             text += number(measurement.bandwidth);
-            if (_test.family == Family::multiple_bandwidth && _options.print_rate)
+            if (_test.family == Family::multiple_bandwidth && _options.print_rate) {
                 text += number(measurement.message_rate);
+            }
         } else {
             int width = _test.sized ? kWidth : kUnsizedWidth;
-            if (_test.family == Family::process_latency && !_options.validation_column) width = kProcessLatencyWidth;
+            if (_test.family == Family::process_latency && !_options.validation_column) {
+                width = kProcessLatencyWidth;
+            }
             text += number(measurement.average, width);
             if (_options.full) {
                 text += number(measurement.minimum) + number(measurement.maximum) +
@@ -309,14 +352,19 @@ class OsuPrinter final : public Printer {
                           : one_sided              ? "passed"
                                                    : "Pass");
         }
-        for (const double value : measurement.percentiles)
+        for (const double value : measurement.percentiles) {
             text += number(value);
-        if (_options.derived_type) text += formatted("%*zu", kWidth, measurement.transmit_size);
+        }
+        if (_options.derived_type) {
+            text += formatted("%*zu", kWidth, measurement.transmit_size);
+        }
         return text + "\n";
     }
 
     [[nodiscard]] std::string startup_line(const Measurement& measurement) const {
-        if (std::string_view(_test.name) == "hello") return formatted("This is a test with %d processes\n", _ranks);
+        if (std::string_view(_test.name) == "hello") {
+            return formatted("This is a test with %d processes\n", _ranks);
+        }
         // Whole milliseconds, cut off, as OMB takes them.
         const auto milliseconds = [](double us) { return static_cast<long>(us / 1000); };
         return formatted("nprocs: %d, min: %ld ms, max: %ld ms, avg: %ld ms\n", _ranks,
@@ -340,7 +388,9 @@ std::string title_line(const TestInfo& test, const Options& options, Accelerator
     const std::string suffix = title_suffix(test.family, accelerator);
     const std::string version = " v" + options.omb_version;
     const std::string title = test.title;
-    if (!test.is_one_sided()) return "# OSU MPI" + suffix + " " + title + version;
+    if (!test.is_one_sided()) {
+        return "# OSU MPI" + suffix + " " + title + version;
+    }
     const std::size_t function_end = title.find(' ');
     return "# OSU " + title.substr(0, function_end) + suffix + title.substr(function_end) + version;
 }

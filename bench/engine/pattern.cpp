@@ -75,8 +75,9 @@ void fill_moved(std::span<std::byte> bytes, std::uint64_t stream, std::uint64_t 
         const std::size_t within = index % kBlock;
         const std::size_t here = std::min(kBlock - within, count - done);
         const std::uint64_t start = (stream + iteration + 2 * mix(seed ^ (index / kBlock)) + within) % kModulus<T>;
-        for (std::size_t i = 0; i < here; ++i)
+        for (std::size_t i = 0; i < here; ++i) {
             values[i] = static_cast<T>(start + i);
+        }
         store(bytes, done, values.data(), here);
         done += here;
     }
@@ -104,7 +105,9 @@ std::uint64_t summand(int rank, int ranks, std::uint64_t iteration, std::size_t 
     const std::uint64_t of_ranks = static_cast<std::uint64_t>(ranks);
     const std::uint64_t largest = kLargestSum<T> / of_ranks;
     const std::uint64_t random = mix(phase ^ mix(iteration));
-    if (largest > 0) return mix(random ^ of_rank) % (largest + 1);
+    if (largest > 0) {
+        return mix(random ^ of_rank) % (largest + 1);
+    }
     // More ranks than the type can count: a changing choice of them adds one.
     const std::uint64_t chosen = 1 + random % kLargestSum<T>;
     return (of_rank + (random >> 16)) % of_ranks < chosen ? 1 : 0;
@@ -130,8 +133,9 @@ void fill_summed(std::span<std::byte> bytes, int first_rank, int end_rank, int r
     std::vector<T> table(kPeriod);
     for (std::size_t phase = 0; phase < kPeriod; ++phase) {
         std::uint64_t sum = 0;
-        for (int rank = first_rank; rank < end_rank; ++rank)
+        for (int rank = first_rank; rank < end_rank; ++rank) {
             sum += summand<T>(rank, ranks, iteration, phase);
+        }
         table[phase] = static_cast<T>(sum);
     }
     tile(bytes, table, first_element);
@@ -172,7 +176,9 @@ Mismatch compare_elements(std::span<const std::byte> actual, std::span<const std
             continue;
         }
         for (std::size_t i = block; i < end; ++i) {
-            if (std::memcmp(actual.data() + i * sizeof(T), expected.data() + i * sizeof(T), sizeof(T)) == 0) continue;
+            if (std::memcmp(actual.data() + i * sizeof(T), expected.data() + i * sizeof(T), sizeof(T)) == 0) {
+                continue;
+            }
             if (mismatch.wrong_elements++ == 0) {
                 mismatch.first = "element " + std::to_string(first_element + i) + ": " + text_of(load<T>(actual, i)) +
                                  " instead of " + text_of(load<T>(expected, i));
@@ -182,8 +188,9 @@ Mismatch compare_elements(std::span<const std::byte> actual, std::span<const std
     const std::size_t tail = expected.size() % sizeof(T);
     if (tail != 0 && !std::equal(actual.end() - static_cast<std::ptrdiff_t>(tail), actual.end(),
                                  expected.end() - static_cast<std::ptrdiff_t>(tail))) {
-        if (mismatch.wrong_elements++ == 0)
+        if (mismatch.wrong_elements++ == 0) {
             mismatch.first = "the bytes behind element " + std::to_string(first_element + count);
+        }
     }
     return mismatch;
 }
@@ -208,7 +215,9 @@ void fill_sum(std::span<std::byte> bytes, ElementType type, int contributors, in
 }
 
 void Mismatch::add(const Mismatch& other) {
-    if (wrong_elements == 0) first = other.first;
+    if (wrong_elements == 0) {
+        first = other.first;
+    }
     wrong_elements += other.wrong_elements;
 }
 
@@ -219,7 +228,9 @@ Mismatch compare(std::span<const std::byte> actual, std::span<const std::byte> e
         return {std::max<std::size_t>(1, larger / size_of(type)),
                 std::to_string(actual.size()) + " bytes instead of " + std::to_string(expected.size())};
     }
-    if (expected.empty()) return {};
+    if (expected.empty()) {
+        return {};
+    }
     Mismatch mismatch;
     dispatch(type, [&](auto zero) { mismatch = compare_elements<decltype(zero)>(actual, expected, first_element); });
     return mismatch;

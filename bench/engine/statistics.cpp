@@ -23,14 +23,18 @@ constexpr std::size_t kExactUpTo = 1000;
 /// `count` values with a probability of at least 95 %. 0 when no l does, below 6 values.
 std::size_t lower_rank(std::size_t count) {
     const double n = static_cast<double>(count);
-    if (count > kExactUpTo) return static_cast<std::size_t>(std::floor(n / 2 - kNormalQuantile / 2 * std::sqrt(n)));
+    if (count > kExactUpTo) {
+        return static_cast<std::size_t>(std::floor(n / 2 - kNormalQuantile / 2 * std::sqrt(n)));
+    }
     // P(fewer than l of n values lie below the median) = sum over i < l of C(n, i) / 2^n.
     double below = 0;
     std::size_t rank = 0;
     while (rank < count) {
         const double i = static_cast<double>(rank);
         below += std::exp(std::lgamma(n + 1) - std::lgamma(i + 1) - std::lgamma(n - i + 1) - n * std::log(2.0));
-        if (below > kMissed / 2) break;
+        if (below > kMissed / 2) {
+            break;
+        }
         ++rank;
     }
     return rank;
@@ -41,7 +45,9 @@ double median_of(std::vector<double>& values) {
     const std::size_t count = values.size();
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(count / 2);
     std::nth_element(values.begin(), middle, values.end());
-    if (count % 2 == 1) return *middle;
+    if (count % 2 == 1) {
+        return *middle;
+    }
     return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
@@ -84,7 +90,9 @@ class Random {
         for (;;) {
             const double x = normal();
             const double v = std::pow(1 + c * x, 3);
-            if (v > 0 && std::log(uniform()) < 0.5 * x * x + d - d * v + d * std::log(v)) return d * v;
+            if (v > 0 && std::log(uniform()) < 0.5 * x * x + d - d * v + d * std::log(v)) {
+                return d * v;
+            }
         }
     }
 
@@ -100,7 +108,9 @@ double resampled_median(const std::vector<double>& sorted, Random& random) {
     const std::size_t middle = (count + 1) / 2;
     const double m = static_cast<double>(middle);
     const double lower = random.beta(m, n + 1 - m);
-    if (count % 2 == 1) return at(lower);
+    if (count % 2 == 1) {
+        return at(lower);
+    }
     const double upper = lower + (1 - lower) * random.beta(1, n - m);
     return (at(lower) + at(upper)) / 2;
 }
@@ -123,7 +133,9 @@ Interval bootstrapped_ratio(std::vector<double> values, std::vector<double> refe
 
 Summary summarize(std::span<const double> values) {
     Summary summary;
-    if (values.empty()) return summary;
+    if (values.empty()) {
+        return summary;
+    }
     std::vector<double> sorted(values.begin(), values.end());
     std::sort(sorted.begin(), sorted.end());
     const std::size_t count = sorted.size();
@@ -140,7 +152,9 @@ Summary summarize(std::span<const double> values) {
 }
 
 double tail_percentile(std::vector<double> values, const int p) {
-    if (values.empty()) return 0;
+    if (values.empty()) {
+        return 0;
+    }
     const std::size_t rank = std::max<std::size_t>(values.size() * static_cast<std::size_t>(p) / 100, 1);
     const auto place = values.begin() + static_cast<std::ptrdiff_t>(rank - 1);
     std::nth_element(values.begin(), place, values.end());
@@ -149,11 +163,15 @@ double tail_percentile(std::vector<double> values, const int p) {
 
 Ratio ratio_of_medians(std::span<const double> values, std::span<const double> reference) {
     Ratio ratio;
-    if (values.empty() || reference.empty()) return ratio;
+    if (values.empty() || reference.empty()) {
+        return ratio;
+    }
     std::vector<double> above(values.begin(), values.end());
     std::vector<double> below(reference.begin(), reference.end());
     const double divisor = median_of(below);
-    if (divisor == 0) return ratio;
+    if (divisor == 0) {
+        return ratio;
+    }
     ratio.value = median_of(above) / divisor;
 
     // A pair shares what the machine was doing at the time, which therefore cancels out of its ratio.
@@ -188,7 +206,9 @@ StoppingCriterion StoppingCriterion::adaptive(double precision, double time_limi
 }
 
 StoppingCriterion::Reason StoppingCriterion::decide(std::span<const double> samples, double elapsed_s) const {
-    if (_iterations > 0) return samples.size() >= _iterations ? Reason::iterations_done : Reason::running;
+    if (_iterations > 0) {
+        return samples.size() >= _iterations ? Reason::iterations_done : Reason::running;
+    }
     // Below 6 samples there is no interval to judge by.
     constexpr std::size_t kFewest = 6;
     if (samples.size() >= std::max(_minimum_samples, kFewest)) {

@@ -46,8 +46,12 @@ struct AddressList {
 bool send_all(const int socket, const std::string& text) noexcept {
     for (std::size_t sent = 0; sent < text.size();) {
         const ssize_t count = ::send(socket, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-        if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) return false;
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count <= 0) {
+            return false;
+        }
         sent += static_cast<std::size_t>(count);
     }
     return true;
@@ -77,7 +81,9 @@ bool parse_number(const std::string& text, std::size_t& value) {
 // ---- the rank's end -------------------------------------------------------------------------------------------------
 
 TurnClient::TurnClient(const std::string& address, const int rank, const int ranks) {
-    if (address.empty()) return;
+    if (address.empty()) {
+        return;
+    }
     // HOST may contain colons (IPv6), the other three parts cannot.
     std::string rest = address;
     std::string parts[3];
@@ -98,7 +104,9 @@ TurnClient::TurnClient(const std::string& address, const int rank, const int ran
             _socket = candidate;
         } else {
             reason = errno;
-            if (candidate >= 0) close(candidate);
+            if (candidate >= 0) {
+                close(candidate);
+            }
         }
     }
     if (_socket < 0) {
@@ -132,21 +140,31 @@ void TurnClient::send_line(const std::string& line) {
 }
 
 void TurnClient::wait(const std::size_t step) {
-    if (_socket < 0) return;
+    if (_socket < 0) {
+        return;
+    }
     send_line("wait " + std::to_string(step));
     std::string line;
     while (line.find('\n') == std::string::npos) {
         char byte = 0;
         const ssize_t count = recv(_socket, &byte, 1, 0);
-        if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) throw Error("the process that gives turns has gone", "run again");
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count <= 0) {
+            throw Error("the process that gives turns has gone", "run again");
+        }
         line += byte;
     }
-    if (line != "go\n") throw Error("the process that gives turns does not speak our protocol", "run again");
+    if (line != "go\n") {
+        throw Error("the process that gives turns does not speak our protocol", "run again");
+    }
 }
 
 void TurnClient::end() noexcept {
-    if (_socket < 0) return;
+    if (_socket < 0) {
+        return;
+    }
     static_cast<void>(send_all(_socket, "end\n"));
     close(_socket);
     _socket = -1;
@@ -164,7 +182,9 @@ TurnServer::TurnServer(const std::string& host, const std::size_t groups)
     if (_listener < 0 || bind(_listener, entry->ai_addr, entry->ai_addrlen) != 0 || listen(_listener, SOMAXCONN) != 0 ||
         getsockname(_listener, reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
         const std::string reason = std::strerror(errno);
-        if (_listener >= 0) close(_listener);
+        if (_listener >= 0) {
+            close(_listener);
+        }
         throw Error("cannot listen on " + host + " (" + reason + ")", "give another address with --listen");
     }
     _port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
@@ -172,8 +192,9 @@ TurnServer::TurnServer(const std::string& host, const std::size_t groups)
 }
 
 TurnServer::~TurnServer() {
-    for (auto& [socket, connection] : _connections)
+    for (auto& [socket, connection] : _connections) {
         close(socket);
+    }
     close(_listener);
 }
 
@@ -183,14 +204,18 @@ std::string TurnServer::address(const std::size_t group) const {
 
 void TurnServer::accept_connection() {
     const int socket = accept4(_listener, nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket < 0) return;  // it has gone again
+    if (socket < 0) {
+        return;  // it has gone again
+    }
     const int on = 1;
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     _connections[socket].socket = socket;
 }
 
 void TurnServer::close_connection(Connection& connection) {
-    if (connection.introduced && !connection.ended) _groups[connection.group].broken = true;
+    if (connection.introduced && !connection.ended) {
+        _groups[connection.group].broken = true;
+    }
     close(connection.socket);
     connection.socket = -1;
 }
@@ -203,7 +228,9 @@ void TurnServer::handle(Connection& connection, const std::string& line) {
         const bool valid = words.size() == 5 && words[0] == "awaken-bench" && words[1] == _token &&
                            parse_number(words[2], group) && parse_number(words[3], rank) &&
                            parse_number(words[4], ranks) && group < _groups.size() && rank < ranks;
-        if (!valid) return close_connection(connection);  // a stranger
+        if (!valid) {
+            return close_connection(connection);  // a stranger
+        }
         connection.introduced = true;
         connection.group = group;
         _groups[group].ranks = ranks;
@@ -216,7 +243,9 @@ void TurnServer::handle(Connection& connection, const std::string& line) {
         connection.ended = true;
         Group& group = _groups[connection.group];
         ++group.left;
-        if (group.left == group.ranks) group.ended = true;
+        if (group.left == group.ranks) {
+            group.ended = true;
+        }
     } else {
         close_connection(connection);
     }
@@ -225,8 +254,12 @@ void TurnServer::handle(Connection& connection, const std::string& line) {
 void TurnServer::receive(Connection& connection) {
     char buffer[4096];
     const ssize_t count = recv(connection.socket, buffer, sizeof buffer, 0);
-    if (count < 0 && errno == EINTR) return;
-    if (count <= 0) return close_connection(connection);
+    if (count < 0 && errno == EINTR) {
+        return;
+    }
+    if (count <= 0) {
+        return close_connection(connection);
+    }
     connection.input.append(buffer, static_cast<std::size_t>(count));
     for (std::size_t end = connection.input.find('\n'); end != std::string::npos && connection.socket >= 0;
          end = connection.input.find('\n')) {
@@ -234,7 +267,9 @@ void TurnServer::receive(Connection& connection) {
         connection.input.erase(0, end + 1);
         handle(connection, line);
     }
-    if (connection.socket >= 0 && connection.input.size() > kLongestLine) close_connection(connection);
+    if (connection.socket >= 0 && connection.input.size() > kLongestLine) {
+        close_connection(connection);
+    }
 }
 
 void TurnServer::give_turn() {
@@ -242,7 +277,9 @@ void TurnServer::give_turn() {
     std::vector<std::size_t> waiting(_groups.size(), 0);
     std::vector<std::size_t> steps(_groups.size(), std::numeric_limits<std::size_t>::max());
     for (const auto& [socket, connection] : _connections) {
-        if (!connection.introduced || !connection.waiting) continue;
+        if (!connection.introduced || !connection.waiting) {
+            continue;
+        }
         ++waiting[connection.group];
         steps[connection.group] = std::min(steps[connection.group], connection.step);
     }
@@ -250,18 +287,26 @@ void TurnServer::give_turn() {
     std::size_t chosen_index = 0;
     for (std::size_t index = 0; index < _groups.size(); ++index) {
         const Group& group = _groups[index];
-        if (group.ended) continue;
-        if (group.ranks == 0 || waiting[index] < group.ranks) return;
+        if (group.ended) {
+            continue;
+        }
+        if (group.ranks == 0 || waiting[index] < group.ranks) {
+            return;
+        }
         if (chosen == nullptr || steps[index] < steps[chosen_index] ||
             (steps[index] == steps[chosen_index] && group.last_turn < chosen->last_turn)) {
             chosen = &group;
             chosen_index = index;
         }
     }
-    if (chosen == nullptr) return;
+    if (chosen == nullptr) {
+        return;
+    }
     _groups[chosen_index].last_turn = ++_turns;
     for (auto& [socket, connection] : _connections) {
-        if (!connection.introduced || connection.group != chosen_index) continue;
+        if (!connection.introduced || connection.group != chosen_index) {
+            continue;
+        }
         connection.waiting = false;
         static_cast<void>(send_all(socket, "go\n"));  // one that has gone is noticed by its end of file
     }
@@ -269,16 +314,23 @@ void TurnServer::give_turn() {
 
 void TurnServer::serve(const int timeout_ms) {
     std::vector<pollfd> watched = {{_listener, POLLIN, 0}};
-    for (const auto& [socket, connection] : _connections)
+    for (const auto& [socket, connection] : _connections) {
         watched.push_back({socket, POLLIN, 0});
+    }
     if (poll(watched.data(), watched.size(), timeout_ms) > 0) {
         for (std::size_t index = 1; index < watched.size(); ++index) {
-            if (watched[index].revents == 0) continue;
+            if (watched[index].revents == 0) {
+                continue;
+            }
             const auto found = _connections.find(watched[index].fd);
             receive(found->second);
-            if (found->second.socket < 0) _connections.erase(found);
+            if (found->second.socket < 0) {
+                _connections.erase(found);
+            }
         }
-        if (watched.front().revents != 0) accept_connection();
+        if (watched.front().revents != 0) {
+            accept_connection();
+        }
     }
     give_turn();
 }

@@ -38,7 +38,9 @@ class PersistentCalls {
   public:
     PersistentCalls(Communication& with, std::size_t count) : operations(count), _with(with) {}
     ~PersistentCalls() noexcept(false) {
-        if (_initialized) _with.release(operations);
+        if (_initialized) {
+            _with.release(operations);
+        }
     }
     PersistentCalls(const PersistentCalls&) = delete;
     PersistentCalls& operator=(const PersistentCalls&) = delete;
@@ -86,7 +88,9 @@ class CollectiveBenchmark : public Benchmark {
     void barrier() { bench::barrier(_environment.communicator); }
     /// After a call that was timed, as OMB does; a barrier is not followed by another one.
     void separate() {
-        if (_environment.test.sized) barrier();
+        if (_environment.test.sized) {
+            barrier();
+        }
     }
     [[nodiscard]] double reduce(double value, MPI_Op operation);
 
@@ -118,13 +122,18 @@ CollectiveBenchmark::CollectiveBenchmark(const Environment& environment)
     if (environment.test.reduction && options.derived_type) {
         throw Error("the sum of a derived type (-D) is not defined in MPI", "leave -D out for reductions");
     }
-    if (environment.test.neighborhood) _topology = std::make_unique<Topology>(environment);
-    if (environment.test.family == Family::nonblocking_collective)
+    if (environment.test.neighborhood) {
+        _topology = std::make_unique<Topology>(environment);
+    }
+    if (environment.test.family == Family::nonblocking_collective) {
         _compute = std::make_unique<OverlapCompute>(environment);
+    }
 }
 
 void CollectiveBenchmark::describe(HeaderFacts& facts) {
-    if (!_topology) return;
+    if (!_topology) {
+        return;
+    }
     facts.dimensions = _topology->dimensions();
     facts.topology_us = _topology->creation_us();
 }
@@ -132,7 +141,9 @@ void CollectiveBenchmark::describe(HeaderFacts& facts) {
 bool CollectiveBenchmark::fits_memory_limit(std::size_t size) {
     const std::size_t messages = _kind.one_message ? 1 : static_cast<std::size_t>(_environment.ranks);
     const std::size_t limit = _environment.options.memory_limit / messages;
-    if (size <= limit) return true;
+    if (size <= limit) {
+        return true;
+    }
     if (!_warned && _environment.rank == 0 && !_environment.options.quiet_notes) {
         std::fprintf(
             stderr,
@@ -152,7 +163,9 @@ bool CollectiveBenchmark::resize(std::size_t size) {
     const Options& options = _environment.options;
     const std::size_t width = size_of(_type);
     const std::size_t elements = _environment.test.sized ? size / width : 0;
-    if (_environment.test.sized && (elements == 0 || !fits_memory_limit(size))) return false;
+    if (_environment.test.sized && (elements == 0 || !fits_memory_limit(size))) {
+        return false;
+    }
 
     // Buffers go before new ones come: at the largest sizes both would not fit.
     _send.reset();
@@ -174,8 +187,12 @@ bool CollectiveBenchmark::resize(std::size_t size) {
         sends = sends || (!plan.send_in_place && !plan.send_blocks.empty());
         receives = receives || (!plan.receive_in_place && !plan.receive_blocks.empty());
     };
-    if (may_be_root) provide_for(me);
-    if (may_be_other) provide_for(other);
+    if (may_be_root) {
+        provide_for(me);
+    }
+    if (may_be_other) {
+        provide_for(other);
+    }
 
     const RankBuffers kinds = buffers_of_rank(options, _environment.test, me);
     const auto allocate = [&](std::unique_ptr<Buffer>& buffer, BufferChoice choice, std::size_t count) {
@@ -186,10 +203,18 @@ bool CollectiveBenchmark::resize(std::size_t size) {
         // Touches all pages, and keeps sums of whatever lies there from being infinities.
         buffer->fill(std::byte{1});
     };
-    if (sends) allocate(_send, kinds.send, send_elements);
-    if (receives) allocate(_receive, kinds.receive, receive_elements);
-    if (may_be_root) _call_as_root = make_call(me);
-    if (may_be_other) _call_as_other = make_call(other);
+    if (sends) {
+        allocate(_send, kinds.send, send_elements);
+    }
+    if (receives) {
+        allocate(_receive, kinds.receive, receive_elements);
+    }
+    if (may_be_root) {
+        _call_as_root = make_call(me);
+    }
+    if (may_be_other) {
+        _call_as_other = make_call(other);
+    }
     return true;
 }
 
@@ -199,7 +224,9 @@ CollectiveCall CollectiveBenchmark::make_call(int root) const {
     call.collective = _environment.test.collective;
     call.communicator = _topology ? _topology->communicator() : _environment.communicator;
     call.root = root;
-    if (_environment.test.reduction) call.operation = MPI_SUM;
+    if (_environment.test.reduction) {
+        call.operation = MPI_SUM;
+    }
     call.send_type = call.receive_type = _message->handle();
 
     const auto count_of = [&](std::size_t elements) {
@@ -237,8 +264,12 @@ CollectiveCall CollectiveBenchmark::make_call(int root) const {
 }
 
 int CollectiveBenchmark::root_of(std::uint64_t iteration) const {
-    if (!_environment.test.rooted) return _environment.rank;
-    if (!_environment.options.rotate_root) return _environment.options.root;
+    if (!_environment.test.rooted) {
+        return _environment.rank;
+    }
+    if (!_environment.options.rotate_root) {
+        return _environment.options.root;
+    }
     return static_cast<int>(iteration % static_cast<std::uint64_t>(_environment.ranks));
 }
 
@@ -251,8 +282,12 @@ const CollectiveCall& CollectiveBenchmark::call_of(std::size_t iteration) {
 
 std::vector<const Buffer*> CollectiveBenchmark::buffers() const {
     std::vector<const Buffer*> all;
-    if (_send) all.push_back(_send.get());
-    if (_receive) all.push_back(_receive.get());
+    if (_send) {
+        all.push_back(_send.get());
+    }
+    if (_receive) {
+        all.push_back(_receive.get());
+    }
     return all;
 }
 
@@ -293,8 +328,9 @@ void CollectiveBenchmark::run_blocking(Communication& with, std::size_t iteratio
 
 std::size_t CollectiveBenchmark::queue_length(std::size_t iterations) const {
     std::size_t bytes = 1;
-    for (const Buffer* const buffer : buffers())
+    for (const Buffer* const buffer : buffers()) {
         bytes += buffer->size();
+    }
     // What an implementation holds for an operation under way is of the size of its buffers. Ranks have buffers of
     // different sizes and must agree.
     unsigned long long mine = bytes, largest = bytes;
@@ -310,11 +346,14 @@ void CollectiveBenchmark::run_queued(Communication& with, std::size_t iterations
     const std::size_t length = queue_length(iterations);
     Operations operations(length);
     // The last of a fixed number of iterations may be a shorter block.
-    if (samples.operation.empty()) samples.iterations_per_sample = length;
+    if (samples.operation.empty()) {
+        samples.iterations_per_sample = length;
+    }
     for (std::size_t done = 0; done < iterations; done += length) {
         const double start = now();
-        for (std::size_t i = 0; i < length; ++i)
+        for (std::size_t i = 0; i < length; ++i) {
             with.start(operations, i, call_of(samples.iterations + i));
+        }
         with.wait(operations, 0, length);
         const double taken = now() - start;
         barrier();
@@ -355,7 +394,9 @@ void CollectiveBenchmark::run_nonblocking(Communication& with, std::size_t itera
         samples.wait += end - computed;
         samples.overall += end - start;
         samples.total += end - start;
-        if (!_environment.options.percentiles.empty()) samples.overlapped.push_back(end - start);
+        if (!_environment.options.percentiles.empty()) {
+            samples.overlapped.push_back(end - start);
+        }
         ++samples.iterations;
     }
 }
@@ -365,8 +406,9 @@ void CollectiveBenchmark::run_persistent(Communication& with, std::size_t iterat
     const bool rotates = _environment.test.rooted && _environment.options.rotate_root;
     const std::size_t requests = rotates ? std::max<std::size_t>(static_cast<std::size_t>(_environment.ranks), 1) : 1;
     PersistentCalls calls(with, requests);
-    for (std::size_t i = 0; i < requests; ++i)
+    for (std::size_t i = 0; i < requests; ++i) {
         calls.initialize(i, call_of(i));
+    }
     barrier();
     for (std::size_t i = 0; i < iterations; ++i) {
         const std::size_t index = samples.iterations % requests;
@@ -411,13 +453,21 @@ void CollectiveBenchmark::call_once(Communication& with, Mode mode, std::size_t 
 }
 
 Mismatch CollectiveBenchmark::check(Communication& with, Mode mode, std::uint64_t iteration, bool corrupt) {
-    if (!_environment.test.sized) return check_barrier(with, mode, iteration, corrupt);
+    if (!_environment.test.sized) {
+        return check_barrier(with, mode, iteration, corrupt);
+    }
     const Plan plan = make_plan(_kind, participant(root_of(iteration)), _environment.options.in_place);
     const DataFacts facts{_type, _environment.ranks, iteration};
-    if (_send) write_data(*_send, plan.send, facts);
-    if (_receive) write_data(*_receive, plan.receive_before, facts);
+    if (_send) {
+        write_data(*_send, plan.send, facts);
+    }
+    if (_receive) {
+        write_data(*_receive, plan.receive_before, facts);
+    }
     call_once(with, mode, iteration);
-    if (corrupt) damage(plan);
+    if (corrupt) {
+        damage(plan);
+    }
 
     Mismatch mismatch;
     const std::size_t width = size_of(_type);
@@ -441,7 +491,9 @@ void CollectiveBenchmark::damage(const Plan& plan) {
     int candidate = received ? _environment.rank : -1;
     int victim = -1;
     check_mpi(MPI_Allreduce(&candidate, &victim, 1, MPI_INT, MPI_MAX, _environment.communicator), "MPI_Allreduce");
-    if (_environment.rank != std::max(victim, 0)) return;
+    if (_environment.rank != std::max(victim, 0)) {
+        return;
+    }
     Buffer& buffer = _receive ? *_receive : *_send;
     const std::size_t offset = received ? specified->first * size_of(_type) : 0;
     std::byte value[1];
@@ -466,12 +518,16 @@ Mismatch CollectiveBenchmark::check_barrier(Communication& with, Mode mode, std:
     const double entered = now();
     call_once(with, mode, iteration);
     double left = now();
-    if (corrupt && _environment.rank == 0) left = entered - 2 * kLateness;
+    if (corrupt && _environment.rank == 0) {
+        left = entered - 2 * kLateness;
+    }
 
     double last_entered = 0;
     check_mpi(MPI_Allreduce(&entered, &last_entered, 1, MPI_DOUBLE, MPI_MAX, node), "MPI_Allreduce");
     check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
-    if (left >= last_entered) return {};
+    if (left >= last_entered) {
+        return {};
+    }
     char text[96];
     std::snprintf(text, sizeof text, "the barrier was left %.1f us before the last rank entered it",
                   (last_entered - left) * 1e6);
@@ -497,7 +553,9 @@ void CollectiveBenchmark::sum_up(const Samples& samples, Measurement& measuremen
     measurement.average = over_ranks(latency);
     measurement.minimum = reduce(latency, MPI_MIN);
     measurement.maximum = reduce(latency, MPI_MAX);
-    if (_environment.options.derived_type) measurement.transmit_size = _message->transmitted() * size_of(_type);
+    if (_environment.options.derived_type) {
+        measurement.transmit_size = _message->transmitted() * size_of(_type);
+    }
 
     if (_environment.test.family == Family::nonblocking_collective) {
         OverlapTimes times;
@@ -509,25 +567,30 @@ void CollectiveBenchmark::sum_up(const Samples& samples, Measurement& measuremen
         times.pure = over_ranks(mean_us(samples.pure));
         times.pure_minimum = reduce(mean_us(samples.pure), MPI_MIN);
         times.pure_maximum = reduce(mean_us(samples.pure), MPI_MAX);
-        if (times.pure > 0)
+        if (times.pure > 0) {
             times.overlap_percent = std::max(0.0, 100 - (times.overall - times.compute) / times.pure * 100);
+        }
         measurement.overlap = times;
     }
 
     measurement.samples = slowest_of_ranks(samples.operation, _environment.communicator);
     // OMB's percentiles are of each iteration's mean over ranks.
     const std::vector<int>& percentiles = _environment.options.percentiles;
-    if (percentiles.empty() || samples.operation.empty()) return;
+    if (percentiles.empty() || samples.operation.empty()) {
+        return;
+    }
     const bool overlaps = _environment.test.family == Family::nonblocking_collective;
     std::vector<double> means = overlaps ? samples.overlapped : samples.operation;
-    for (double& value : means)
+    for (double& value : means) {
         value *= 1e6 / _environment.ranks;
+    }
     std::vector<double> sums(means.size());
     check_mpi(MPI_Reduce(means.data(), sums.data(), static_cast<int>(means.size()), MPI_DOUBLE, MPI_SUM, 0,
                          _environment.communicator),
               "MPI_Reduce");
-    for (const int p : percentiles)
+    for (const int p : percentiles) {
         measurement.percentiles.push_back(tail_percentile(sums, p));
+    }
 }
 
 }  // namespace

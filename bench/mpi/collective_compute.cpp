@@ -15,7 +15,9 @@ namespace {
 
 /// -t of nonblocking collectives: the number of MPI_Test calls.
 std::size_t number_of_tests(const Options& options) {
-    if (!options.test_calls) return 0;
+    if (!options.test_calls) {
+        return 0;
+    }
     const std::string& text = *options.test_calls;
     std::size_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -83,10 +85,18 @@ class OverlapCompute::Gpu {
 
     void release() noexcept {
         // Nothing can be done about failures here.
-        if (_sums != nullptr) static_cast<void>(_runtime.free(_sums));
-        if (_terms != nullptr) static_cast<void>(_runtime.free(_terms));
-        if (_stream.value != nullptr) static_cast<void>(_runtime.destroy_stream(_stream));
-        if (_module.value != nullptr) static_cast<void>(_runtime.unload_kernels(_module));
+        if (_sums != nullptr) {
+            static_cast<void>(_runtime.free(_sums));
+        }
+        if (_terms != nullptr) {
+            static_cast<void>(_runtime.free(_terms));
+        }
+        if (_stream.value != nullptr) {
+            static_cast<void>(_runtime.destroy_stream(_stream));
+        }
+        if (_module.value != nullptr) {
+            static_cast<void>(_runtime.unload_kernels(_module));
+        }
     }
 
     static void require(const gpu::Status& status) {
@@ -125,10 +135,13 @@ class OverlapCompute::Gpu {
 OverlapCompute::OverlapCompute(const Environment& environment)
     : _tests(number_of_tests(environment.options)), _on_cpu(environment.options.compute_on_cpu) {
     for (std::size_t i = 0; i < kSide; ++i) {
-        for (std::size_t j = 0; j < kSide; ++j)
+        for (std::size_t j = 0; j < kSide; ++j) {
             _matrix[i][j] = 1.0F / static_cast<float>(1 + i + j);
+        }
     }
-    if (!environment.options.compute_on_gpu) return;
+    if (!environment.options.compute_on_gpu) {
+        return;
+    }
     if (environment.gpu.vendor() == gpu::Vendor::none || environment.device < 0) {
         throw Error("-r gpu or both computes on a GPU, and this run uses none",
                     "add -d cuda or -d rocm, or compute on the CPU: -r cpu");
@@ -141,7 +154,9 @@ OverlapCompute::~OverlapCompute() = default;
 
 void OverlapCompute::set_duration(double seconds) {
     _duration = seconds;
-    if (_gpu) _gpu->set_duration(seconds);
+    if (_gpu) {
+        _gpu->set_duration(seconds);
+    }
 }
 
 double OverlapCompute::run(Communication& with, Operations& operations, std::size_t index) {
@@ -152,18 +167,30 @@ double OverlapCompute::run(Communication& with, Operations& operations, std::siz
         testing += now() - start;
     };
     // The order is OMB's: without a GPU each part of the computation comes before its test, with one after it.
-    if (_gpu) _gpu->start();
+    if (_gpu) {
+        _gpu->start();
+    }
     if (_tests == 0) {
-        if (_on_cpu) compute_on_host(_duration);
+        if (_on_cpu) {
+            compute_on_host(_duration);
+        }
     } else {
         const double part = _duration / static_cast<double>(_tests);
         for (std::size_t i = 0; i < _tests; ++i) {
-            if (_gpu) test();
-            if (_on_cpu) compute_on_host(part);
-            if (!_gpu) test();
+            if (_gpu) {
+                test();
+            }
+            if (_on_cpu) {
+                compute_on_host(part);
+            }
+            if (!_gpu) {
+                test();
+            }
         }
     }
-    if (_gpu) _gpu->wait();
+    if (_gpu) {
+        _gpu->wait();
+    }
     return testing;
 }
 
@@ -174,8 +201,9 @@ void OverlapCompute::compute_on_host(double seconds) {
         const double start = now();
         for (std::size_t i = 0; i < kSide; ++i) {
             float sum = _vector[i];
-            for (std::size_t j = 0; j < kSide; ++j)
+            for (std::size_t j = 0; j < kSide; ++j) {
                 sum = 0.5F * sum + _matrix[i][j] * _matrix[j][i];
+            }
             _vector[i] = sum;
         }
         _result = _vector[kSide / 2];

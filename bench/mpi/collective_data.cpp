@@ -25,7 +25,9 @@ class Piece {
     }
 
     void overlay_transmitted(const std::vector<Region>& regions, const MessageType& message) {
-        if (!message.derived()) return overlay(regions);
+        if (!message.derived()) {
+            return overlay(regions);
+        }
         std::vector<std::byte> content;
         for_each_overlap(regions, [&](const Region& region, std::size_t first, std::span<std::byte> part) {
             content.resize(part.size());
@@ -37,7 +39,9 @@ class Piece {
     /// What MPI leaves open is right whatever it is.
     void accept_unspecified(const std::vector<Region>& regions, std::span<const std::byte> actual) {
         for_each_overlap(regions, [&](const Region& region, std::size_t, std::span<std::byte> part) {
-            if (region.content != Region::Content::unspecified) return;
+            if (region.content != Region::Content::unspecified) {
+                return;
+            }
             std::memcpy(part.data(), actual.data() + (part.data() - _bytes.data()), part.size());
         });
     }
@@ -53,7 +57,9 @@ class Piece {
         for (; region != regions.end() && region->first < end; ++region) {
             const std::size_t low = std::max(region->first, _first);
             const std::size_t high = std::min(region->first + region->count, end);
-            if (low >= high) continue;
+            if (low >= high) {
+                continue;
+            }
             action(*region, low - region->first,
                    std::span(_bytes).subspan((low - _first) * _width, (high - low) * _width));
         }

@@ -35,8 +35,9 @@ void to_everyone(const Participant& at, Movement& movement) {
 }
 
 void from_everyone(const Participant& at, Movement& movement) {
-    for (int source = 0; source < at.ranks; ++source)
+    for (int source = 0; source < at.ranks; ++source) {
         append(movement.received, movement.receive_blocks, at, message(source, kEveryone));
+    }
 }
 
 void contribute(const Participant& at, Movement& movement) {
@@ -62,12 +63,15 @@ void bcast(const Participant& at, Movement& movement) {
 void gather(const Participant& at, Movement& movement) {
     to_everyone(at, movement);
     from_everyone(at, movement);
-    if (at.rank != at.root) movement.received.clear();
+    if (at.rank != at.root) {
+        movement.received.clear();
+    }
 }
 
 void scatter(const Participant& at, Movement& movement) {
-    for (int destination = 0; destination < at.ranks; ++destination)
+    for (int destination = 0; destination < at.ranks; ++destination) {
         append(movement.sent, movement.send_blocks, at, message(at.rank, destination));
+    }
     append(movement.received, movement.receive_blocks, at, message(at.root, at.rank));
 }
 
@@ -90,7 +94,9 @@ void allreduce(const Participant& at, Movement& movement) {
 
 void reduce(const Participant& at, Movement& movement) {
     allreduce(at, movement);
-    if (at.rank != at.root) movement.received.clear();
+    if (at.rank != at.root) {
+        movement.received.clear();
+    }
 }
 
 void scan(const Participant& at, Movement& movement) {
@@ -101,7 +107,9 @@ void scan(const Participant& at, Movement& movement) {
 void exscan(const Participant& at, Movement& movement) {
     contribute(at, movement);
     receive_sum(at, movement, at.rank);
-    if (at.rank == 0) movement.received.front().content = Content::unspecified;
+    if (at.rank == 0) {
+        movement.received.front().content = Content::unspecified;
+    }
 }
 
 /// This rank's share of a sum whose parts have the lengths of movement.send_blocks.
@@ -117,8 +125,9 @@ void receive_part(const Participant& at, Movement& movement) {
 void reduce_scatter(const Participant& at, Movement& movement) {
     contribute(at, movement);
     movement.send_blocks.clear();
-    for (int rank = 0; rank < at.ranks; ++rank)
+    for (int rank = 0; rank < at.ranks; ++rank) {
         movement.send_blocks.push_back(at.elements / index(at.ranks) + (index(rank) < at.elements % index(at.ranks)));
+    }
     receive_part(at, movement);
 }
 
@@ -131,8 +140,9 @@ void reduce_scatter_block(const Participant& at, Movement& movement) {
 
 void neighbor_allgather(const Participant& at, Movement& movement) {
     to_everyone(at, movement);
-    for (const int source : at.neighbors->sources)
+    for (const int source : at.neighbors->sources) {
         append(movement.received, movement.receive_blocks, at, message(source, kEveryone));
+    }
 }
 
 void neighbor_alltoall(const Participant& at, Movement& movement) {
@@ -201,7 +211,9 @@ bool takes_part_in_place(InPlace where, const Participant& at) {
 
 const CollectiveKind& collective_kind(Collective collective) {
     for (const CollectiveKind& kind : kKinds) {
-        if (kind.collective == collective) return kind;
+        if (kind.collective == collective) {
+            return kind;
+        }
     }
     throw Error("this test is not a collective", "report it: the table of collectives and the list of tests disagree");
 }
@@ -220,7 +232,9 @@ Plan make_plan(const CollectiveKind& kind, const Participant& at, bool in_place)
     const bool shares =
         kind.collective == Collective::reduce_scatter || kind.collective == Collective::reduce_scatter_block;
     plan.receive_elements = shares ? end_of(plan.receive_after) : total(plan.receive_blocks);
-    if (!in_place || !takes_part_in_place(kind.in_place, at)) return plan;
+    if (!in_place || !takes_part_in_place(kind.in_place, at)) {
+        return plan;
+    }
 
     if (kind.in_place == InPlace::root_receive) {
         plan.receive_in_place = true;
@@ -232,8 +246,9 @@ Plan make_plan(const CollectiveKind& kind, const Participant& at, bool in_place)
     plan.receive_before = std::move(plan.send);
     plan.send.clear();
     if (kind.own_block) {
-        for (Region& region : plan.receive_before)
+        for (Region& region : plan.receive_before) {
             region.first += index(at.rank) * at.elements;
+        }
     }
     if (shares) {
         // The whole contribution lies there; behind its own part the call may leave anything.

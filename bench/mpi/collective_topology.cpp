@@ -19,7 +19,9 @@ namespace {
 
 std::string_view trimmed(std::string_view text) {
     const std::size_t first = text.find_first_not_of(" \t\r");
-    if (first == std::string_view::npos) return {};
+    if (first == std::string_view::npos) {
+        return {};
+    }
     return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
@@ -34,8 +36,9 @@ std::vector<int> count_repeats(const std::vector<int>& ranks) {
     std::map<int, int> seen;
     std::vector<int> repeats;
     repeats.reserve(ranks.size());
-    for (const int rank : ranks)
+    for (const int rank : ranks) {
         repeats.push_back(seen[rank]++);
+    }
     return repeats;
 }
 
@@ -92,7 +95,9 @@ std::vector<Edge> parse_graph(const std::string& text, const std::string& name, 
     std::string line;
     for (int number = 1; std::getline(lines, line); ++number) {
         const std::string_view content = trimmed(line);
-        if (content.empty() || content.front() == '#') continue;
+        if (content.empty() || content.front() == '#') {
+            continue;
+        }
         const std::string place = "line " + std::to_string(number) + " of " + name;
         const std::size_t comma = content.find(',');
         Edge edge{};
@@ -114,8 +119,12 @@ std::vector<Edge> parse_graph(const std::string& text, const std::string& name, 
 Neighbors neighbors_in_graph(const std::vector<Edge>& edges, int rank) {
     std::vector<int> sources, destinations;
     for (const Edge& edge : edges) {
-        if (edge.source == rank) destinations.push_back(edge.destination);
-        if (edge.destination == rank) sources.push_back(edge.source);
+        if (edge.source == rank) {
+            destinations.push_back(edge.destination);
+        }
+        if (edge.destination == rank) {
+            sources.push_back(edge.source);
+        }
     }
     return with_repeats(std::move(sources), std::move(destinations));
 }
@@ -137,13 +146,18 @@ Neighbors neighbors_in_grid(const std::vector<int>& dimensions, int radius, int 
     std::vector<int> offset(dimensions.size(), -radius);
     for (bool more = true; more;) {
         int other = 0;
-        for (std::size_t d = 0; d < dimensions.size(); ++d)
+        for (std::size_t d = 0; d < dimensions.size(); ++d) {
             other = other * dimensions[d] + (position[d] + offset[d] + dimensions[d]) % dimensions[d];
-        if (other != rank) found.push_back(other);
+        }
+        if (other != rank) {
+            found.push_back(other);
+        }
         more = false;
         for (std::size_t d = dimensions.size(); d-- > 0 && !more;) {
             more = ++offset[d] <= radius;
-            if (!more) offset[d] = -radius;
+            if (!more) {
+                offset[d] = -radius;
+            }
         }
     }
     return with_repeats(found, found);
@@ -171,7 +185,9 @@ Topology::Topology(const Environment& environment) {
 }
 
 Topology::~Topology() {
-    if (_communicator != MPI_COMM_NULL) MPI_Comm_free(&_communicator);
+    if (_communicator != MPI_COMM_NULL) {
+        MPI_Comm_free(&_communicator);
+    }
 }
 
 }  // namespace awaken::bench

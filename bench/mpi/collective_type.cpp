@@ -36,8 +36,9 @@ MPI_Datatype make_contiguous(MPI_Datatype element, std::size_t count) {
     check_mpi(MPI_Type_get_extent(pieces[0], &lower, &extent), "MPI_Type_get_extent");
     MPI_Aint displacements[2] = {0, extent};
     check_mpi(MPI_Type_create_struct(2, lengths, displacements, pieces, &type), "MPI_Type_create_struct");
-    for (MPI_Datatype* const piece : {&part, &pieces[0], &pieces[1]})
+    for (MPI_Datatype* const piece : {&part, &pieces[0], &pieces[1]}) {
         check_mpi(MPI_Type_free(piece), "MPI_Type_free");
+    }
     return type;
 }
 
@@ -79,7 +80,9 @@ MessageType::MessageType(ElementType element, const std::optional<DerivedType>& 
 }
 
 MessageType::~MessageType() {
-    if (_derived) MPI_Type_free(&_handle);
+    if (_derived) {
+        MPI_Type_free(&_handle);
+    }
 }
 
 void MessageType::build_contiguous(MPI_Datatype element, std::size_t elements) {
@@ -139,13 +142,17 @@ void MessageType::build_indexed(MPI_Datatype element, const DerivedType& derived
 
 void MessageType::copy_transmitted(std::span<const std::byte> from, std::span<std::byte> to, std::size_t first,
                                    std::size_t element_bytes) const {
-    if (_period == 0) return;
+    if (_period == 0) {
+        return;
+    }
     const std::size_t end = first + to.size() / element_bytes;
     for (std::size_t start = first / _period * _period; start < end; start += _period) {
         for (const Run& run : _runs) {
             const std::size_t low = std::max(start + run.first, first);
             const std::size_t high = std::min(start + run.first + run.length, end);
-            if (low >= high) continue;
+            if (low >= high) {
+                continue;
+            }
             std::memcpy(to.data() + (low - first) * element_bytes, from.data() + (low - first) * element_bytes,
                         (high - low) * element_bytes);
         }

@@ -134,7 +134,7 @@ class Communication {
     /// all ranks must come to the same answer.
     virtual void prepare(MPI_Comm communicator, std::span<const Buffer* const> buffers) = 0;
 
-    // ---- point-to-point -------------------------------------------------------------------------------------------
+    // ---- point-to-point ---------------------------------------------------------------------------------------------
     virtual void send(const void* data, Count count, MPI_Datatype type, int destination, int tag, MPI_Comm comm) = 0;
     virtual void receive(void* data, Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm) = 0;
     virtual void start_send(Operations& operations, std::size_t index, const void* data, Count count, MPI_Datatype type,
@@ -142,11 +142,11 @@ class Communication {
     virtual void start_receive(Operations& operations, std::size_t index, void* data, Count count, MPI_Datatype type,
                                int source, int tag, MPI_Comm comm) = 0;
 
-    // ---- collectives ----------------------------------------------------------------------------------------------
+    // ---- collectives ------------------------------------------------------------------------------------------------
     virtual void run(const CollectiveCall& call) = 0;
     virtual void start(Operations& operations, std::size_t index, const CollectiveCall& call) = 0;
 
-    // ---- persistent: initialised once, started often --------------------------------------------------------------
+    // ---- persistent: initialised once, started often ----------------------------------------------------------------
     virtual void initialize_send(Operations& operations, std::size_t index, const void* data, Count count,
                                  MPI_Datatype type, int destination, int tag, MPI_Comm comm) = 0;
     virtual void initialize_receive(Operations& operations, std::size_t index, void* data, Count count,
@@ -157,11 +157,11 @@ class Communication {
     /// Frees persistent operations.
     virtual void release(Operations& operations) = 0;
 
-    // ---- one-sided ------------------------------------------------------------------------------------------------
+    // ---- one-sided --------------------------------------------------------------------------------------------------
     /// Collective.
     [[nodiscard]] virtual std::unique_ptr<Window> open_window(const WindowRequest& request) = 0;
 
-    // ---- completion: of operations [first, first + count) ---------------------------------------------------------
+    // ---- completion: of operations [first, first + count) -----------------------------------------------------------
     virtual void wait(Operations& operations, std::size_t first, std::size_t count) = 0;
     /// Makes progress; true when the operation is complete (wait may be called all the same).
     virtual bool test(Operations& operations, std::size_t index) = 0;

@@ -111,8 +111,12 @@ bool needs_large_counts(const CollectiveCall& call) noexcept {
     const auto any_large = [](const auto& values) {
         return std::any_of(values.begin(), values.end(), [](const auto value) { return value > INT_MAX; });
     };
-    if (!fits(call.send_count) || !fits(call.receive_count)) return true;
-    if (!has_arrays(call)) return false;
+    if (!fits(call.send_count) || !fits(call.receive_count)) {
+        return true;
+    }
+    if (!has_arrays(call)) {
+        return false;
+    }
     // MPI_Reduce_scatter takes no displacements, MPI_Neighbor_alltoallw those of the width of an address.
     const bool displacements_are_int =
         call.collective != Collective::reduce_scatter && call.collective != Collective::neighbor_alltoallw;

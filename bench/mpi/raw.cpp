@@ -105,12 +105,15 @@ class IpcCopy final : public RawCopy {
     };
 
     static void check(const gpu::Status& status) {
-        if (!status.ok()) throw Error("a raw copy failed: " + status.message(), "see that the GPU driver works");
+        if (!status.ok()) {
+            throw Error("a raw copy failed: " + status.message(), "see that the GPU driver works");
+        }
     }
 
     void copy(void* const destination, const void* const source, const std::size_t bytes, const std::size_t count) {
-        for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t i = 0; i < count; ++i) {
             check(_gpu.copy(destination, source, bytes, _stream));
+        }
         check(_gpu.synchronize_stream(_stream));
     }
 
@@ -157,8 +160,9 @@ class IpcCopy final : public RawCopy {
     }
 
     void close_all() noexcept {
-        for (const Peer& peer : _peers)
+        for (const Peer& peer : _peers) {
             static_cast<void>(_gpu.ipc_close(peer.mapping));
+        }
         _peers.clear();
     }
 

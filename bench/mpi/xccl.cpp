@@ -19,22 +19,46 @@ constexpr const char* kLeaveOutXccl = "leave xccl out of --compare";
 
 /// What of MPI's types has a counterpart; the others are derived types or MPI's own.
 std::optional<ccl::Type> counterpart(MPI_Datatype type) noexcept {
-    if (type == MPI_CHAR || type == MPI_SIGNED_CHAR || type == MPI_BYTE || type == MPI_INT8_T) return ccl::Type::int8;
-    if (type == MPI_FLOAT) return ccl::Type::float32;
-    if (type == MPI_INT || type == MPI_INT32_T) return ccl::Type::int32;
-    if (type == MPI_DOUBLE) return ccl::Type::float64;
-    if (type == MPI_UNSIGNED_CHAR || type == MPI_UINT8_T) return ccl::Type::uint8;
-    if (type == MPI_UNSIGNED || type == MPI_UINT32_T) return ccl::Type::uint32;
-    if (type == MPI_LONG || type == MPI_LONG_LONG || type == MPI_INT64_T) return ccl::Type::int64;
-    if (type == MPI_UNSIGNED_LONG || type == MPI_UNSIGNED_LONG_LONG || type == MPI_UINT64_T) return ccl::Type::uint64;
+    if (type == MPI_CHAR || type == MPI_SIGNED_CHAR || type == MPI_BYTE || type == MPI_INT8_T) {
+        return ccl::Type::int8;
+    }
+    if (type == MPI_FLOAT) {
+        return ccl::Type::float32;
+    }
+    if (type == MPI_INT || type == MPI_INT32_T) {
+        return ccl::Type::int32;
+    }
+    if (type == MPI_DOUBLE) {
+        return ccl::Type::float64;
+    }
+    if (type == MPI_UNSIGNED_CHAR || type == MPI_UINT8_T) {
+        return ccl::Type::uint8;
+    }
+    if (type == MPI_UNSIGNED || type == MPI_UINT32_T) {
+        return ccl::Type::uint32;
+    }
+    if (type == MPI_LONG || type == MPI_LONG_LONG || type == MPI_INT64_T) {
+        return ccl::Type::int64;
+    }
+    if (type == MPI_UNSIGNED_LONG || type == MPI_UNSIGNED_LONG_LONG || type == MPI_UINT64_T) {
+        return ccl::Type::uint64;
+    }
     return std::nullopt;
 }
 
 std::optional<ccl::Operation> counterpart_of_operation(MPI_Op operation) noexcept {
-    if (operation == MPI_SUM) return ccl::Operation::sum;
-    if (operation == MPI_PROD) return ccl::Operation::product;
-    if (operation == MPI_MAX) return ccl::Operation::maximum;
-    if (operation == MPI_MIN) return ccl::Operation::minimum;
+    if (operation == MPI_SUM) {
+        return ccl::Operation::sum;
+    }
+    if (operation == MPI_PROD) {
+        return ccl::Operation::product;
+    }
+    if (operation == MPI_MAX) {
+        return ccl::Operation::maximum;
+    }
+    if (operation == MPI_MIN) {
+        return ccl::Operation::minimum;
+    }
     return std::nullopt;
 }
 
@@ -160,8 +184,9 @@ class Xccl final : public Communication {
         }
     }
     void release(Operations& operations) override {
-        for (auto& state : operations.states)
+        for (auto& state : operations.states) {
             state.reset();
+        }
     }
 
     // ---- completion -------------------------------------------------------------------------------------------------
@@ -174,8 +199,9 @@ class Xccl final : public Communication {
 
     void wait(Operations& operations, const std::size_t first, const std::size_t count) override {
         std::uint64_t last = 0;
-        for (std::size_t index = first; index < first + count; ++index)
+        for (std::size_t index = first; index < first + count; ++index) {
             last = std::max(last, number_of(operations, index));
+        }
         static_cast<void>(flush());
         wait_for(last);
     }
@@ -225,13 +251,19 @@ class Xccl final : public Communication {
     std::optional<Error> connect() {
         ccl::UniqueId identifier;
         ccl::Status status;
-        if (_rank == 0) status = _library->unique_id(identifier);
+        if (_rank == 0) {
+            status = _library->unique_id(identifier);
+        }
         std::optional<Error> problem = failure(status);
         int go = problem ? 0 : 1;
         check_mpi(MPI_Bcast(&go, 1, MPI_INT, 0, _mpi_communicator), "MPI_Bcast");
-        if (go == 0) return problem;
+        if (go == 0) {
+            return problem;
+        }
         check_mpi(MPI_Bcast(identifier.bytes, sizeof identifier.bytes, MPI_BYTE, 0, _mpi_communicator), "MPI_Bcast");
-        if (const gpu::Status made = _gpu.make_current(_device); !made.ok()) problem = failure(made);
+        if (const gpu::Status made = _gpu.make_current(_device); !made.ok()) {
+            problem = failure(made);
+        }
         if (const gpu::Status made = _gpu.create_stream(_device, false, _stream); !problem && !made.ok()) {
             problem = failure(made);
         }
@@ -249,10 +281,12 @@ class Xccl final : public Communication {
                           : broken                       ? _library->abort(_communicator)
                                                          : _library->destroy(_communicator));
         _communicator = {};
-        for (const Mark& mark : _marks)
+        for (const Mark& mark : _marks) {
             static_cast<void>(_gpu.destroy_event(mark.event));
-        for (const gpu::EventHandle event : _spare_events)
+        }
+        for (const gpu::EventHandle event : _spare_events) {
             static_cast<void>(_gpu.destroy_event(event));
+        }
         _marks.clear();
         _spare_events.clear();
         static_cast<void>(_gpu.destroy_stream(_stream));
@@ -260,23 +294,32 @@ class Xccl final : public Communication {
     }
 
     [[nodiscard]] std::optional<Error> failure(const ccl::Status& status) const {
-        if (status.ok()) return std::nullopt;
+        if (status.ok()) {
+            return std::nullopt;
+        }
         return Error(_library->title() + " cannot be used: " + _library->explain(status, _communicator),
                      "give each rank a GPU of its own (fewer ranks, or --gpu-map), and see NCCL_DEBUG=WARN");
     }
     static std::optional<Error> failure(const gpu::Status& status) {
-        if (status.ok()) return std::nullopt;
+        if (status.ok()) {
+            return std::nullopt;
+        }
         return Error("the GPU runtime refused: " + status.message(), "see that the GPU driver works");
     }
 
     void check(const ccl::Status& status) const {
-        if (status.ok()) return;
-        if (status.code == ccl::kUnsupported)
+        if (status.ok()) {
+            return;
+        }
+        if (status.code == ccl::kUnsupported) {
             throw Unavailable(_library->title() + ": " + status.message(), kLeaveOutXccl);
+        }
         throw Error(_library->explain(status, _communicator), "see NCCL_DEBUG=WARN");
     }
     static void check(const gpu::Status& status) {
-        if (!status.ok()) throw Error(status.message(), "see that the GPU driver works");
+        if (!status.ok()) {
+            throw Error(status.message(), "see that the GPU driver works");
+        }
     }
 
     // ---- arguments --------------------------------------------------------------------------------------------------
@@ -302,8 +345,9 @@ class Xccl final : public Communication {
     }
     [[nodiscard]] ccl::Operation operation_of(MPI_Op operation) const {
         const std::optional<ccl::Operation> found = counterpart_of_operation(operation);
-        if (!found)
+        if (!found) {
             throw Unavailable(std::string(_library->name()) + " does not know the MPI operation", kLeaveOutXccl);
+        }
         return *found;
     }
     [[noreturn]] void lacks(const std::string& what) const {
@@ -331,7 +375,9 @@ class Xccl final : public Communication {
         while (_passed < number && !_marks.empty()) {
             bool done = false;
             check(_gpu.query_event(_marks.front().event, done));
-            if (!done) return false;
+            if (!done) {
+                return false;
+            }
             _passed = _marks.front().number;
             _spare_events.push_back(_marks.front().event);
             _marks.pop_front();
@@ -346,8 +392,12 @@ class Xccl final : public Communication {
         unsigned round = 0;
         static_cast<void>(gpu::poll_until_over(
             [&] {
-                if (passed(number)) return 0;
-                if (++round % kRoundsPerLook == 0) look_for_failure();
+                if (passed(number)) {
+                    return 0;
+                }
+                if (++round % kRoundsPerLook == 0) {
+                    look_for_failure();
+                }
                 return kNotYet;
             },
             kNotYet));
@@ -355,19 +405,27 @@ class Xccl final : public Communication {
 
     void look_for_failure() const {
         ccl::Status error;
-        if (!_library->async_error(_communicator, error).ok() || error.code == ccl::kInProgress) return;
+        if (!_library->async_error(_communicator, error).ok() || error.code == ccl::kInProgress) {
+            return;
+        }
         check(error);
     }
 
     static void note(Operations& operations, const std::size_t index, const std::uint64_t number) {
         auto& state = operations.states[index];
-        if (state == nullptr) state = std::make_unique<Progress>();
+        if (state == nullptr) {
+            state = std::make_unique<Progress>();
+        }
         dynamic_cast<Progress&>(*state).number = number;
     }
     static std::uint64_t number_of(const Operations& operations, const std::size_t index) {
         const OperationState* const state = operations.states[index].get();
-        if (const auto* const progress = dynamic_cast<const Progress*>(state)) return progress->number;
-        if (const auto* const recipe = dynamic_cast<const Recipe*>(state)) return recipe->number;
+        if (const auto* const progress = dynamic_cast<const Progress*>(state)) {
+            return progress->number;
+        }
+        if (const auto* const recipe = dynamic_cast<const Recipe*>(state)) {
+            return recipe->number;
+        }
         return 0;
     }
 
@@ -376,7 +434,9 @@ class Xccl final : public Communication {
     void add_transfer(const bool send, void* data, const Count count, MPI_Datatype type, const int peer,
                       MPI_Comm comm) {
         check_communicator(comm);
-        if (peer == MPI_PROC_NULL) return;
+        if (peer == MPI_PROC_NULL) {
+            return;
+        }
         _transfers.push_back({send, data, static_cast<std::size_t>(count), type_of(type), peer});
     }
 
@@ -402,13 +462,16 @@ class Xccl final : public Communication {
 
     /// Hands all transfers to the library, as one group if there are several. The number of the last work queued.
     std::uint64_t flush() {
-        if (_transfers.empty()) return _issued;
+        if (_transfers.empty()) {
+            return _issued;
+        }
         if (_transfers.size() == 1) {
             issue_transfer(_transfers.front());
         } else {
             check(_library->group_start());
-            for (const Transfer& transfer : _transfers)
+            for (const Transfer& transfer : _transfers) {
                 issue_transfer(transfer);
+            }
             check(_library->group_end());
         }
         _transfers.clear();
@@ -479,7 +542,9 @@ class Xccl final : public Communication {
             check(_library->reduce(send, call.receive, count, type, operation, call.root, _communicator, _stream));
             return;
         }
-        if (in_place(call.send)) lacks("reduce-scatter whose result lies at the start of the operand (MPI_IN_PLACE)");
+        if (in_place(call.send)) {
+            lacks("reduce-scatter whose result lies at the start of the operand (MPI_IN_PLACE)");
+        }
         const bool blocks = call.collective == Collective::reduce_scatter_block;
         if (blocks || std::adjacent_find(call.receive_counts.begin(), call.receive_counts.end(),
                                          std::not_equal_to<>()) == call.receive_counts.end()) {
@@ -540,24 +605,34 @@ class Xccl final : public Communication {
         switch (call.collective) {
             case Collective::gather:
             case Collective::gatherv:
-                if (!(root && in_place(call.send))) _transfers.push_back(sending.whole(call.root));
+                if (!(root && in_place(call.send))) {
+                    _transfers.push_back(sending.whole(call.root));
+                }
                 for (int peer = 0; root && peer < _ranks; ++peer) {
-                    if (peer != _rank || !in_place(call.send)) _transfers.push_back(receiving.part(peer));
+                    if (peer != _rank || !in_place(call.send)) {
+                        _transfers.push_back(receiving.part(peer));
+                    }
                 }
                 break;
             case Collective::scatter:
             case Collective::scatterv:
                 for (int peer = 0; root && peer < _ranks; ++peer) {
-                    if (peer != _rank || !in_place(call.receive)) _transfers.push_back(sending.part(peer));
+                    if (peer != _rank || !in_place(call.receive)) {
+                        _transfers.push_back(sending.part(peer));
+                    }
                 }
-                if (!(root && in_place(call.receive))) _transfers.push_back(receiving.whole(call.root));
+                if (!(root && in_place(call.receive))) {
+                    _transfers.push_back(receiving.whole(call.root));
+                }
                 break;
             case Collective::allgatherv: {
                 const bool here = in_place(call.send);
                 Transfer own = here ? receiving.part(_rank) : sending.whole(_rank);
                 own.send = true;
                 for (int peer = 0; peer < _ranks; ++peer) {
-                    if (peer == _rank && here) continue;
+                    if (peer == _rank && here) {
+                        continue;
+                    }
                     own.peer = peer;
                     _transfers.push_back(own);
                     _transfers.push_back(receiving.part(peer));
@@ -565,7 +640,9 @@ class Xccl final : public Communication {
                 break;
             }
             default:
-                if (in_place(call.send)) lacks("exchange of all with all in place (MPI_IN_PLACE)");
+                if (in_place(call.send)) {
+                    lacks("exchange of all with all in place (MPI_IN_PLACE)");
+                }
                 for (int peer = 0; peer < _ranks; ++peer) {
                     _transfers.push_back(sending.part(peer));
                     _transfers.push_back(receiving.part(peer));

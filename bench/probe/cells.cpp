@@ -97,16 +97,22 @@ class Availability {
 
     const Attempt& of(const bench::BufferKind kind) {
         const auto known = _known.find(kind);
-        if (known != _known.end()) return known->second;
+        if (known != _known.end()) {
+            return known->second;
+        }
         Attempt own;
         if (kind != bench::BufferKind::host && !_job.no_gpu.empty()) {
             own = {Status::unavailable, _job.no_gpu};
         } else {
             own = attempt([&] { Integers(*_job.placement.gpu, _job.placement.device, kind, Values(16, kBlank)); });
-            if (own.status != Status::works) own.status = Status::unavailable;
+            if (own.status != Status::works) {
+                own.status = Status::unavailable;
+            }
         }
         own.status = agree(_job, own.status);
-        if (own.status != Status::works && own.text.empty()) own.text = "another rank has no such memory";
+        if (own.status != Status::works && own.text.empty()) {
+            own.text = "another rank has no such memory";
+        }
         return _known.emplace(kind, own).first->second;
     }
 
@@ -118,9 +124,13 @@ class Availability {
 void try_cell(const Job& job, const Cell& cell, const std::size_t index, Availability& availability) {
     const bool speaks = job.rank == 0;
     const auto end = [&](const char* const status, const std::string& text = "") {
-        if (!speaks) return;
+        if (!speaks) {
+            return;
+        }
         Json record = {{"record", "end"}, {"index", index}, {"status", status}};
-        if (!text.empty()) record["text"] = text;
+        if (!text.empty()) {
+            record["text"] = text;
+        }
         write_record(record);
     };
     if (speaks) {
@@ -157,8 +167,9 @@ void try_cells(const Job& job, const Arguments& arguments) {
     const std::vector<Function> chosen = chosen_functions(arguments);
     std::vector<Cell> cells;
     for (const bench::BufferKind kind : arguments.kinds) {
-        for (const Function& function : chosen)
+        for (const Function& function : chosen) {
             cells.push_back({&function, kind});
+        }
     }
     if (job.ranks < 2) {
         throw Error("the matrix needs at least 2 ranks, and this job has one",
@@ -177,7 +188,9 @@ void try_cells(const Job& job, const Arguments& arguments) {
     for (std::size_t index = arguments.first; index < std::min(arguments.end, cells.size()); ++index) {
         try_cell(job, cells[index], index, availability);
     }
-    if (job.rank == 0) write_record({{"record", "done"}});
+    if (job.rank == 0) {
+        write_record({{"record", "done"}});
+    }
 }
 
 }  // namespace awaken::probe

@@ -52,8 +52,9 @@ Values sums(const int last, const std::size_t count) {
     Values total(count, 0);
     for (int r = 0; r <= last; ++r) {
         const Values values = numbers(r, count);
-        for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t i = 0; i < count; ++i) {
             total[i] += values[i];
+        }
     }
     return total;
 }
@@ -88,8 +89,12 @@ void between_two(const Trial& trial, const auto& sender, const auto& receiver) {
     for (const int count : Trial::counts()) {
         for (const bool same_kind : {false, true}) {
             trial.barrier();
-            if (trial.rank() == 0) sender(count, same_kind);
-            if (trial.rank() == 1) receiver(count, same_kind);
+            if (trial.rank() == 0) {
+                sender(count, same_kind);
+            }
+            if (trial.rank() == 1) {
+                receiver(count, same_kind);
+            }
         }
     }
 }
@@ -271,8 +276,9 @@ struct Partitioned {
             trial.require(mpi.Psend_init(buffer.data(), kPartitions, count / kPartitions, MPI_INT, 1, trial.tag(),
                                          trial.communicator(), MPI_INFO_NULL, &request));
             trial.require(MPI_Start(&request));
-            for (int partition = 0; partition < kPartitions; ++partition)
+            for (int partition = 0; partition < kPartitions; ++partition) {
                 trial.require(mpi.Pready(partition, request));
+            }
             trial.wait(request);
             trial.require(MPI_Request_free(&request));
         };
@@ -459,7 +465,9 @@ struct Reduce {
             const Integers sent = trial.holding(numbers(trial.rank(), n));
             const Integers received = trial.blank(n);
             carry_out(trial, function, sent.data(), received.data(), count, MPI_INT, MPI_SUM, 0, trial.communicator());
-            if (trial.rank() == 0) Trial::expect(received, sums(trial.ranks() - 1, n));
+            if (trial.rank() == 0) {
+                Trial::expect(received, sums(trial.ranks() - 1, n));
+            }
         }
     }
 };
@@ -475,7 +483,9 @@ struct Reductions {
             const Integers received = trial.blank(n);
             carry_out(trial, function, sent.data(), received.data(), count, MPI_INT, MPI_SUM, trial.communicator());
             // What MPI_Exscan leaves at rank 0 is undefined.
-            if (last_of(trial) >= 0) Trial::expect(received, sums(last_of(trial), n));
+            if (last_of(trial) >= 0) {
+                Trial::expect(received, sums(last_of(trial), n));
+            }
         }
     }
 };
@@ -532,7 +542,7 @@ struct ReduceLocal {
     }
 };
 
-// ---- neighbourhood collectives: a ring, each rank sends to the next ------------------------------------------------
+// ---- neighbourhood collectives: a ring, each rank sends to the next -------------------------------------------------
 
 class Ring {
   public:
@@ -544,7 +554,9 @@ class Ring {
     }
     ~Ring() {
         // After an error the job is about to end.
-        if (std::uncaught_exceptions() == 0) MPI_Comm_free(&_communicator);
+        if (std::uncaught_exceptions() == 0) {
+            MPI_Comm_free(&_communicator);
+        }
     }
     Ring(const Ring&) = delete;
     Ring& operator=(const Ring&) = delete;
@@ -730,7 +742,9 @@ class Window {
         trial.require(MPI_Win_set_errhandler(_window, MPI_ERRORS_RETURN));
     }
     ~Window() {
-        if (std::uncaught_exceptions() == 0) MPI_Win_free(&_window);
+        if (std::uncaught_exceptions() == 0) {
+            MPI_Win_free(&_window);
+        }
     }
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;
@@ -781,7 +795,9 @@ void one_sided(const Trial& trial, const std::size_t count, const Outcome& outco
         const Window window(trial, memory, count);
         window.access([&](MPI_Win handle) { work(handle, origin.data(), result.data()); });
     }
-    if (trial.rank() == 1) Trial::expect(memory, outcome.window, "the window");
+    if (trial.rank() == 1) {
+        Trial::expect(memory, outcome.window, "the window");
+    }
     if (trial.rank() == 0) {
         Trial::expect(origin, outcome.origin, "the origin's buffer");
         Trial::expect(result, outcome.result, "the result");

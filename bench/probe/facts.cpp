@@ -43,7 +43,9 @@ std::vector<int> own_numa_nodes(const std::vector<int>& cpus) {
     for (int node = 0;; ++node) {
         const fs::path folder = "/sys/devices/system/node/node" + std::to_string(node);
         std::error_code ignored;
-        if (!fs::exists(folder, ignored)) return nodes;
+        if (!fs::exists(folder, ignored)) {
+            return nodes;
+        }
         for (const int cpu : cpus) {
             if (fs::exists(folder / ("cpu" + std::to_string(cpu)), ignored)) {
                 nodes.push_back(node);
@@ -57,9 +59,13 @@ std::vector<int> own_cpus() {
     std::vector<int> cpus;
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        return cpus;
+    }
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.push_back(cpu);
+        if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) {
+            cpus.push_back(cpu);
+        }
     }
     return cpus;
 }
@@ -80,10 +86,14 @@ std::string build_id_of(const void* const symbol) {
                 holds = holds || (segment.p_type == PT_LOAD && wanted.address >= begin &&
                                   wanted.address < begin + segment.p_memsz);
             }
-            if (!holds) return 0;
+            if (!holds) {
+                return 0;
+            }
             for (int i = 0; i < info->dlpi_phnum; ++i) {
                 const ElfW(Phdr) & segment = info->dlpi_phdr[i];
-                if (segment.p_type != PT_NOTE) continue;
+                if (segment.p_type != PT_NOTE) {
+                    continue;
+                }
                 const auto* at = reinterpret_cast<const unsigned char*>(info->dlpi_addr + segment.p_vaddr);
                 const unsigned char* const end = at + segment.p_memsz;
                 while (at + sizeof(ElfW(Nhdr)) <= end) {
@@ -120,7 +130,9 @@ Json ask_mpich(const int kind) {
     const auto function =
         reinterpret_cast<int (*)(int, int*)>(dlsym(bench::library_in_use().handle, "MPIX_GPU_query_support"));
     int supported = 0;
-    if (function == nullptr || function(kind, &supported) != MPI_SUCCESS) return {};
+    if (function == nullptr || function(kind, &supported) != MPI_SUCCESS) {
+        return {};
+    }
     return supported != 0;
 }
 
@@ -149,7 +161,9 @@ Json mpi_facts() {
 }
 
 Json gpu_facts(const Job& job) {
-    if (!job.no_gpu.empty()) return {{"why_not", job.no_gpu}};
+    if (!job.no_gpu.empty()) {
+        return {{"why_not", job.no_gpu}};
+    }
     gpu::Runtime& runtime = *job.placement.gpu;
     gpu::DeviceInfo info;
     Json facts = {{"vendor", gpu::to_string(runtime.vendor())},
@@ -194,13 +208,17 @@ Json gdrcopy() {
     Json facts = {{"device_node", fs::exists("/dev/gdrdrv")}, {"library", ""}, {"opens", false}};
     for (const char* const name : {"libgdrapi.so.2", "libgdrapi.so"}) {
         void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-        if (library == nullptr) continue;
+        if (library == nullptr) {
+            continue;
+        }
         facts["library"] = name;
         const auto open = reinterpret_cast<void* (*)()>(dlsym(library, "gdr_open"));
         const auto close = reinterpret_cast<int (*)(void*)>(dlsym(library, "gdr_close"));
         if (void* const handle = open != nullptr ? open() : nullptr; handle != nullptr) {
             facts["opens"] = true;
-            if (close != nullptr) close(handle);
+            if (close != nullptr) {
+                close(handle);
+            }
         }
         break;
     }
@@ -208,10 +226,14 @@ Json gdrcopy() {
 }
 
 Json collective_library(const Job& job) {
-    if (!job.no_gpu.empty()) return {{"title", ""}, {"why_not", job.no_gpu}};
+    if (!job.no_gpu.empty()) {
+        return {{"title", ""}, {"why_not", job.no_gpu}};
+    }
     std::string why_not;
     const ccl::Library* const library = ccl::find(job.placement.gpu->vendor(), &why_not);
-    if (library == nullptr) return {{"title", ""}, {"why_not", why_not}};
+    if (library == nullptr) {
+        return {{"title", ""}, {"why_not", why_not}};
+    }
     return {{"title", library->title()}, {"library", library->path()}};
 }
 
@@ -221,8 +243,9 @@ std::vector<std::string> gather(const std::string& text, const Job& job) {
     std::vector<int> lengths(static_cast<std::size_t>(job.ranks));
     bench::check_mpi(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, job.communicator), "MPI_Gather");
     std::vector<int> positions(lengths.size(), 0);
-    for (std::size_t r = 1; r < lengths.size(); ++r)
+    for (std::size_t r = 1; r < lengths.size(); ++r) {
         positions[r] = positions[r - 1] + lengths[r - 1];
+    }
     std::string all(static_cast<std::size_t>(positions.back() + lengths.back()), ' ');
     bench::check_mpi(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), positions.data(), MPI_CHAR,
                                  0, job.communicator),
@@ -240,7 +263,9 @@ void tell_facts(const Job& job) {
     for (const std::string& text : gather(rank_facts(job).text(), job)) {
         write_record_text(text);
     }
-    if (job.rank != 0) return;
+    if (job.rank != 0) {
+        return;
+    }
     write_record({{"record", "mpi"}, {"ranks", job.ranks}, {"mpi", mpi_facts()}});
     write_record({{"record", "libraries"}, {"gdrcopy", gdrcopy()}, {"ccl", collective_library(job)}});
     write_record({{"record", "done"}});

@@ -35,7 +35,9 @@ std::vector<std::string> split(const std::string_view text) {
     std::vector<std::string> parts;
     for (std::size_t begin = 0; begin <= text.size();) {
         const std::size_t end = std::min(text.find(',', begin), text.size());
-        if (end > begin) parts.emplace_back(text.substr(begin, end - begin));
+        if (end > begin) {
+            parts.emplace_back(text.substr(begin, end - begin));
+        }
         begin = end + 1;
     }
     return parts;
@@ -54,7 +56,9 @@ Number number(const std::string& option, const std::string_view text) {
 bench::BufferKind kind_named(const std::string& name) {
     for (const bench::BufferKind kind : {bench::BufferKind::host, bench::BufferKind::device, bench::BufferKind::managed,
                                          bench::BufferKind::pool, bench::BufferKind::pinned}) {
-        if (name == bench::to_string(kind)) return kind;
+        if (name == bench::to_string(kind)) {
+            return kind;
+        }
     }
     throw Error("there is no kind of memory " + name, "use host, device, managed, pool or pinned");
 }
@@ -67,14 +71,17 @@ Arguments parse(const std::span<char* const> words) {
             arguments.large_counts = true;
             continue;
         }
-        if (i + 1 == words.size()) throw Error(option + " is no option, or is given without its value", "see the docs");
+        if (i + 1 == words.size()) {
+            throw Error(option + " is no option, or is given without its value", "see the docs");
+        }
         const std::string value = words[++i];
         if (option == "--functions") {
             arguments.functions = split(value);
         } else if (option == "--kinds") {
             arguments.kinds.clear();
-            for (const std::string& name : split(value))
+            for (const std::string& name : split(value)) {
                 arguments.kinds.push_back(kind_named(name));
+            }
         } else if (option == "--from") {
             arguments.first = number<std::size_t>(option, value);
         } else if (option == "--to") {
@@ -84,8 +91,9 @@ Arguments parse(const std::span<char* const> words) {
         } else if (option == "--samples") {
             arguments.samples = number<int>(option, value);
         } else if (option == "--gpu-map") {
-            for (const std::string& device : split(value))
+            for (const std::string& device : split(value)) {
                 arguments.gpu_map.push_back(number<int>(option, device));
+            }
         } else {
             throw Error("there is no option " + option, "see docs/doctor.md");
         }

@@ -29,8 +29,12 @@ std::array<std::array<char, 96>, kCrashSignals.size()> crash_lines;
 void write_all(const char* text, std::size_t length) {
     while (length > 0) {
         const ssize_t written = write(STDOUT_FILENO, text, length);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return;  // nobody listens any more
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return;  // nobody listens any more
+        }
         text += written;
         length -= static_cast<std::size_t>(written);
     }
@@ -38,7 +42,9 @@ void write_all(const char* text, std::size_t length) {
 
 void on_crash(const int number) {
     for (std::size_t i = 0; i < kCrashSignals.size(); ++i) {
-        if (kCrashSignals[i].number == number) write_all(crash_lines[i].data(), std::strlen(crash_lines[i].data()));
+        if (kCrashSignals[i].number == number) {
+            write_all(crash_lines[i].data(), std::strlen(crash_lines[i].data()));
+        }
     }
     // SA_RESETHAND has put the default back.
     raise(number);

@@ -64,7 +64,9 @@ class Copies {
     Copies& operator=(const Copies&) = delete;
 
     static void check(const gpu::Status& status, const char* const what) {
-        if (!status.ok()) throw Error(std::string(what) + " failed: " + status.message(), "see that the GPU works");
+        if (!status.ok()) {
+            throw Error(std::string(what) + " failed: " + status.message(), "see that the GPU works");
+        }
     }
 
     void copy(void* const destination, const void* const source, const std::size_t bytes) {
@@ -107,7 +109,9 @@ Offer make_offer(const Job& job, const Buffer& buffer) {
     Offer offer;
     gethostname(offer.host.data(), offer.host.size() - 1);
     gpu::DeviceInfo info;
-    if (job.placement.gpu->device_info(job.placement.device, info).ok()) put(offer.pci_address, info.pci_bus_id);
+    if (job.placement.gpu->device_info(job.placement.device, info).ok()) {
+        put(offer.pci_address, info.pci_bus_id);
+    }
     std::size_t offset = 0;
     if (const gpu::Status status = job.placement.gpu->ipc_export(buffer.data(), offer.handle, offset); !status.ok()) {
         put(offer.refusal, status.message());
@@ -147,7 +151,9 @@ Json read_by_ipc(const Job& job, const Offer& theirs, const int owner, const Arg
         record["copy_GBps"] = copies.bandwidth(target.data(), source, arguments.bytes, arguments.samples);
         const bool works = holds(target, pattern(owner, arguments.bytes));
         record["works"] = works;
-        if (!works) record["why_not"] = "what was read is not what the other process wrote";
+        if (!works) {
+            record["why_not"] = "what was read is not what the other process wrote";
+        }
     } catch (const Error& error) {
         record["why_not"] = error.cause();
     }
@@ -174,13 +180,19 @@ void tell_peers(const Job& job) {
     gpu::Runtime& runtime = *job.placement.gpu;
     for (int device = 0; device < runtime.device_count(); ++device) {
         for (int peer = 0; peer < runtime.device_count(); ++peer) {
-            if (peer == device) continue;
+            if (peer == device) {
+                continue;
+            }
             bool can = false;
             gpu::Status status = runtime.can_access_peer(device, peer, can);
             Json record = {{"record", "peer"}, {"device", device}, {"peer", peer}, {"can", status.ok() && can}};
-            if (status.ok() && can) status = runtime.enable_peer_access(device, peer);
+            if (status.ok() && can) {
+                status = runtime.enable_peer_access(device, peer);
+            }
             record["does"] = status.ok() && can;
-            if (!status.ok()) record["why_not"] = status.message();
+            if (!status.ok()) {
+                record["why_not"] = status.message();
+            }
             write_record(record);
         }
     }
@@ -329,7 +341,9 @@ bool all_have_gpus(const Job& job) {
 
 void finish(const Job& job) {
     check_mpi(MPI_Barrier(job.communicator), "MPI_Barrier");
-    if (job.rank == 0) write_record({{"record", "done"}});
+    if (job.rank == 0) {
+        write_record({{"record", "done"}});
+    }
 }
 
 }  // namespace
@@ -348,12 +362,16 @@ void try_hardware(const Job& job, const Arguments& arguments) {
         // One after another: what one measures is not to disturb another's.
         for (int turn = 0; turn < job.ranks; ++turn) {
             if (turn == job.rank) {
-                if (job.ranks > 1) write_record(read_by_ipc(job, theirs, before, arguments));
+                if (job.ranks > 1) {
+                    write_record(read_by_ipc(job, theirs, before, arguments));
+                }
                 write_record(host_path(job, arguments));
             }
             check_mpi(MPI_Barrier(job.communicator), "MPI_Barrier");
         }
-        if (job.rank == 0) tell_peers(job);
+        if (job.rank == 0) {
+            tell_peers(job);
+        }
     }
     finish(job);
 }
@@ -362,7 +380,9 @@ void measure_pairs(const Job& job, const Arguments& arguments) {
     if (all_have_gpus(job)) {
         for (int from = 0; from < job.ranks; ++from) {
             for (int to = 0; to < job.ranks; ++to) {
-                if (from != to && (job.rank == from || job.rank == to)) measure_pair(job, from, to, arguments);
+                if (from != to && (job.rank == from || job.rank == to)) {
+                    measure_pair(job, from, to, arguments);
+                }
                 check_mpi(MPI_Barrier(job.communicator), "MPI_Barrier");
             }
         }

@@ -36,7 +36,9 @@ std::span<const int> Trial::counts() {
 }
 
 void Trial::require(const int code) const {
-    if (code == MPI_SUCCESS) return;
+    if (code == MPI_SUCCESS) {
+        return;
+    }
     std::array<char, MPI_MAX_ERROR_STRING> text{};
     int length = 0;
     MPI_Error_string(code, text.data(), &length);
@@ -51,7 +53,9 @@ void Trial::expect(const Integers& buffer, const Values& expected, const char* c
 
 void Trial::expect(const Values& found, const Values& expected, const char* const what) {
     const auto [wrong, right] = std::mismatch(found.begin(), found.end(), expected.begin(), expected.end());
-    if (wrong == found.end() && right == expected.end()) return;
+    if (wrong == found.end() && right == expected.end()) {
+        return;
+    }
     const auto index = wrong - found.begin();
     throw WrongData("element " + std::to_string(index) + " of " + std::to_string(expected.size()) + " in " + what +
                     " is " + (wrong == found.end() ? "missing" : std::to_string(*wrong)) + " instead of " +

@@ -104,7 +104,9 @@ std::vector<std::string> split_words(const std::string& text) {
     wordexp_t expansion{};
     const int code = wordexp(text.c_str(), &expansion, WRDE_NOCMD | WRDE_UNDEF);
     if (code != 0) {
-        if (code == WRDE_NOSPACE) wordfree(&expansion);
+        if (code == WRDE_NOSPACE) {
+            wordfree(&expansion);
+        }
         throw Error("--launcher '" + text + "' is no command (" +
                         (code == WRDE_BADVAL    ? "an undefined variable"
                          : code == WRDE_CMDSUB  ? "command substitution"
@@ -115,7 +117,9 @@ std::vector<std::string> split_words(const std::string& text) {
     }
     std::vector<std::string> words(expansion.we_wordv, expansion.we_wordv + expansion.we_wordc);
     wordfree(&expansion);
-    if (words.empty()) throw Error("--launcher is empty", "write e.g. --launcher 'mpiexec -n 2'");
+    if (words.empty()) {
+        throw Error("--launcher is empty", "write e.g. --launcher 'mpiexec -n 2'");
+    }
     return words;
 }
 
@@ -163,8 +167,12 @@ std::vector<std::string> launcher_of(const ContenderChoice& contender, const Opt
             throw Error("--launcher names the contender " + std::string(name) + ", which --compare does not",
                         "add it there, e.g. --compare awaken," + std::string(name) + "=native");
         }
-        if (named && name == contender.name) return launch_words(launcher.substr(equals + 1), options.launched_ranks);
-        if (!named) common = &launcher;
+        if (named && name == contender.name) {
+            return launch_words(launcher.substr(equals + 1), options.launched_ranks);
+        }
+        if (!named) {
+            common = &launcher;
+        }
     }
     if (common == nullptr) {
         throw Error("the contender " + contender.name + " has no launch command",
@@ -181,7 +189,9 @@ std::string plain_word(const ContenderChoice& contender) {
         {ContenderChoice::Kind::raw, "raw"},
     };
     for (const auto& [kind, word] : kKinds) {
-        if (kind == contender.kind) return contender.name + "=" + word;
+        if (kind == contender.kind) {
+            return contender.name + "=" + word;
+        }
     }
     throw Error("the contender " + contender.name + " is of no kind that can be launched",
                 "use native, awaken, staged, xccl or raw");
@@ -227,7 +237,9 @@ void complete_command(Launch& launch, const std::span<char* const> words, const 
     const auto options_end =
         std::find_if(words.begin(), words.end(), [](const char* word) { return std::strcmp(word, "--") == 0; });
     command.insert(command.end(), words.begin(), options_end);
-    if (!layer) command.emplace_back("--native");
+    if (!layer) {
+        command.emplace_back("--native");
+    }
     for (const std::string& word : {std::string("--compare"), contenders, std::string("--turns"), turns,
                                     std::string("--json"), launch.json.native(), std::string("--no-progress")}) {
         command.push_back(word);
@@ -265,9 +277,13 @@ void start(Launch& launch) {
 
 /// True when the launch has ended by now.
 bool reap(Launch& launch) {
-    if (!launch.running) return true;
+    if (!launch.running) {
+        return true;
+    }
     const pid_t done = waitpid(launch.pid, &launch.status, WNOHANG);
-    if (done == 0 || (done < 0 && errno == EINTR)) return false;
+    if (done == 0 || (done < 0 && errno == EINTR)) {
+        return false;
+    }
     launch.running = false;
     return true;
 }
@@ -294,10 +310,18 @@ std::string reason_of(const Launch& launch) {
         }
         begin = end + 1;
     }
-    if (!signal.empty()) return signal;
-    if (!reason.empty()) return reason;
-    if (launch.running) return "it says nothing";
-    if (WIFSIGNALED(launch.status)) return std::string("it was ended by ") + strsignal(WTERMSIG(launch.status));
+    if (!signal.empty()) {
+        return signal;
+    }
+    if (!reason.empty()) {
+        return reason;
+    }
+    if (launch.running) {
+        return "it says nothing";
+    }
+    if (WIFSIGNALED(launch.status)) {
+        return std::string("it was ended by ") + strsignal(WTERMSIG(launch.status));
+    }
     return "it ended with status " + std::to_string(WEXITSTATUS(launch.status)) + " and said nothing";
 }
 
@@ -306,7 +330,9 @@ void end_all(std::vector<Launch>& launches, TurnServer& server) {
         const auto deadline = Clock::now() + kGrace;
         bool any = false;
         for (Launch& launch : launches) {
-            if (launch.running) kill(-launch.pid, signal);
+            if (launch.running) {
+                kill(-launch.pid, signal);
+            }
         }
         do {
             server.serve(kPollMs);
@@ -315,7 +341,9 @@ void end_all(std::vector<Launch>& launches, TurnServer& server) {
                 any = !reap(launch) || any;
             }
         } while (any && Clock::now() < deadline);
-        if (!any) return;
+        if (!any) {
+            return;
+        }
     }
 }
 
@@ -331,8 +359,12 @@ void refuse_other_numbers(std::vector<Launch>& launches, const TurnServer& serve
     std::size_t ranks_of_first = 0;
     for (std::size_t index = 0; index < launches.size(); ++index) {
         Launch& launch = launches[index];
-        if (!launch.running || !launch.failure.empty()) continue;
-        if (!server.complete(index)) return;
+        if (!launch.running || !launch.failure.empty()) {
+            continue;
+        }
+        if (!server.complete(index)) {
+            return;
+        }
         if (first == nullptr) {
             first = &launch;
             ranks_of_first = server.ranks(index);
@@ -371,7 +403,9 @@ void run_all(std::vector<Launch>& launches, TurnServer& server, const double sta
             }
             any = true;
             if (!launch.failure.empty()) {
-                if (Clock::now() - launch.told_to_end > kGrace) kill(-launch.pid, SIGKILL);
+                if (Clock::now() - launch.told_to_end > kGrace) {
+                    kill(-launch.pid, SIGKILL);
+                }
                 continue;
             }
             if (!server.complete(index) && Clock::now() > start_limit) {
@@ -380,8 +414,12 @@ void run_all(std::vector<Launch>& launches, TurnServer& server, const double sta
                 continue;
             }
             // A rank that died while its launcher lives on would keep everybody waiting.
-            if (!server.broken(index)) continue;
-            if (launch.broken_since == Clock::time_point::max()) launch.broken_since = Clock::now();
+            if (!server.broken(index)) {
+                continue;
+            }
+            if (launch.broken_since == Clock::time_point::max()) {
+                launch.broken_since = Clock::now();
+            }
             if (Clock::now() - launch.broken_since > kGrace) {
                 tell_to_end(launch, "a rank ended early: " + reason_of(launch));
             }
@@ -393,7 +431,9 @@ bool any_errors(const std::vector<RunResult>& results) {
     for (const RunResult& result : results) {
         for (const ContenderResult& contender : result.contenders) {
             for (const Measurement& measurement : contender.measurements) {
-                if (measurement.errors != 0) return true;
+                if (measurement.errors != 0) {
+                    return true;
+                }
             }
         }
     }
@@ -451,7 +491,9 @@ std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& optio
     };
     for (RunResult& result : merged) {
         for (const Launch& launch : launches) {
-            if (launch.failure.empty()) continue;
+            if (launch.failure.empty()) {
+                continue;
+            }
             for (const ContenderChoice* const contender : launch.contenders) {
                 ContenderResult missing;
                 missing.name = contender->name;
@@ -469,7 +511,9 @@ std::vector<RunResult> merge(std::vector<Launch>& launches, const Options& optio
 }  // namespace
 
 bool needs_launches(const Options& options) {
-    if (!options.turns.empty() || options.contenders.empty()) return false;
+    if (!options.turns.empty() || options.contenders.empty()) {
+        return false;
+    }
     return !options.launchers.empty() ||
            std::any_of(options.contenders.begin(), options.contenders.end(),
                        [](const ContenderChoice& contender) { return !contender.environment.empty(); });
@@ -494,7 +538,9 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     if (!options.json_file.empty() && options.json_file != "-") {
         file.emplace(options.json_file);
         // Before anything is measured, so that a file which cannot be written costs no time.
-        if (file->is_replaced()) file->write(to_json({}, options, {}));
+        if (file->is_replaced()) {
+            file->write(to_json({}, options, {}));
+        }
     }
     for (std::size_t index = 0; index < launches.size(); ++index) {
         const fs::path stem = folder.path() / std::to_string(index);
@@ -528,10 +574,16 @@ int run_launches(const CommandLine& command_line, const std::span<char* const> w
     // What was measured until a signal came is not lost.
     if (!results.empty()) {
         for (const RunResult& result : results) {
-            if (options.json_file != "-") std::fputs(comparison_table(result, options).c_str(), stdout);
+            if (options.json_file != "-") {
+                std::fputs(comparison_table(result, options).c_str(), stdout);
+            }
         }
-        if (file) file->write(to_json(results, options, manifest));
-        if (options.json_file == "-") std::fputs(to_json(results, options, manifest).c_str(), stdout);
+        if (file) {
+            file->write(to_json(results, options, manifest));
+        }
+        if (options.json_file == "-") {
+            std::fputs(to_json(results, options, manifest).c_str(), stdout);
+        }
         std::fflush(stdout);
     }
     if (signal_received != 0) {

@@ -36,8 +36,9 @@ std::string pci_address_of(const fs::path& device) {
 std::vector<fs::path> entries_of(const fs::path& folder) {
     std::vector<fs::path> entries;
     std::error_code failure;
-    for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure))
+    for (fs::directory_iterator at(folder, failure), end; !failure && at != end; at.increment(failure)) {
         entries.push_back(at->path());
+    }
     std::sort(entries.begin(), entries.end());
     return entries;
 }
@@ -65,9 +66,12 @@ std::vector<std::vector<int>> Host::numa_distances() const {
         std::istringstream words(
             first_line(fs::path(_root) / "devices/system/node" / ("node" + std::to_string(node)) / "distance"));
         std::vector<int> row;
-        for (int distance = 0; words >> distance;)
+        for (int distance = 0; words >> distance;) {
             row.push_back(distance);
-        if (row.empty()) return distances;
+        }
+        if (row.empty()) {
+            return distances;
+        }
         distances.push_back(std::move(row));
     }
 }
@@ -85,7 +89,9 @@ std::vector<NetworkCard> Host::network_cards() const {
         // The interface of a card that is listed by its other name.
         const bool known = std::any_of(cards.begin(), cards.end(),
                                        [&](const NetworkCard& other) { return other.pci_address == card.pci_address; });
-        if (card.pci_address.empty() || known) continue;
+        if (card.pci_address.empty() || known) {
+            continue;
+        }
         const int megabits = number_or(first_line(entry / "speed"), -1);
         if (megabits > 0) {
             card.gigabits_per_s = megabits / 1e3;
@@ -94,7 +100,9 @@ std::vector<NetworkCard> Host::network_cards() const {
         cards.push_back(std::move(card));
     }
     for (NetworkCard& card : cards) {
-        if (!card.pci_address.empty()) card.numa_node = numa_node(card.pci_address);
+        if (!card.pci_address.empty()) {
+            card.numa_node = numa_node(card.pci_address);
+        }
     }
     return cards;
 }

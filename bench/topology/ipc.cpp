@@ -37,10 +37,14 @@ std::string hexadecimal(const gpu::IpcMemoryHandle& handle) {
 }
 
 bool read_hexadecimal(const std::string& text, gpu::IpcMemoryHandle& handle) {
-    if (text.size() != 2 * sizeof handle.bytes) return false;
+    if (text.size() != 2 * sizeof handle.bytes) {
+        return false;
+    }
     for (std::size_t i = 0; i < sizeof handle.bytes; ++i) {
         unsigned byte = 0;
-        if (std::sscanf(text.c_str() + 2 * i, "%2x", &byte) != 1) return false;
+        if (std::sscanf(text.c_str() + 2 * i, "%2x", &byte) != 1) {
+            return false;
+        }
         handle.bytes[i] = static_cast<unsigned char>(byte);
     }
     return true;
@@ -52,7 +56,9 @@ class Child {
     Child() {
         std::array<int, 2> down{};
         std::array<int, 2> up{};
-        if (pipe(down.data()) != 0) return;
+        if (pipe(down.data()) != 0) {
+            return;
+        }
         if (pipe(up.data()) != 0) {
             close(down[0]);
             close(down[1]);
@@ -62,12 +68,15 @@ class Child {
         posix_spawn_file_actions_init(&actions);
         posix_spawn_file_actions_adddup2(&actions, down[0], STDIN_FILENO);
         posix_spawn_file_actions_adddup2(&actions, up[1], STDOUT_FILENO);
-        for (const int end : {down[0], down[1], up[0], up[1]})
+        for (const int end : {down[0], down[1], up[0], up[1]}) {
             posix_spawn_file_actions_addclose(&actions, end);
+        }
         std::string program = "awaken-topology";
         std::string word = kIpcChildWord;
         std::array<char*, 3> words{program.data(), word.data(), nullptr};
-        if (posix_spawn(&_process, "/proc/self/exe", &actions, nullptr, words.data(), environ) != 0) _process = -1;
+        if (posix_spawn(&_process, "/proc/self/exe", &actions, nullptr, words.data(), environ) != 0) {
+            _process = -1;
+        }
         posix_spawn_file_actions_destroy(&actions);
         close(down[0]);
         close(up[1]);
@@ -75,17 +84,27 @@ class Child {
         _answers = fdopen(up[0], "r");
     }
     ~Child() {
-        if (_requests != nullptr) std::fclose(_requests);
-        if (_answers != nullptr) std::fclose(_answers);
-        if (_process > 0) waitpid(_process, nullptr, 0);
+        if (_requests != nullptr) {
+            std::fclose(_requests);
+        }
+        if (_answers != nullptr) {
+            std::fclose(_answers);
+        }
+        if (_process > 0) {
+            waitpid(_process, nullptr, 0);
+        }
     }
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
 
     /// The child's answer, "ok" or why not; empty when there is no child any more, of which why_gone() says why.
     std::string ask(const std::string& request) {
-        if (_process <= 0 || _requests == nullptr || _answers == nullptr) return "";
-        if (std::fputs((request + "\n").c_str(), _requests) < 0 || std::fflush(_requests) != 0) return "";
+        if (_process <= 0 || _requests == nullptr || _answers == nullptr) {
+            return "";
+        }
+        if (std::fputs((request + "\n").c_str(), _requests) < 0 || std::fflush(_requests) != 0) {
+            return "";
+        }
         std::array<char, 1024> line{};
         pollfd answer_comes{fileno(_answers), POLLIN, 0};
         int ready = -1;
@@ -97,10 +116,13 @@ class Child {
             kill(_process, SIGKILL);
             return "";
         }
-        if (std::fgets(line.data(), line.size(), _answers) == nullptr) return "";
+        if (std::fgets(line.data(), line.size(), _answers) == nullptr) {
+            return "";
+        }
         std::string answer(line.data());
-        while (!answer.empty() && answer.back() == '\n')
+        while (!answer.empty() && answer.back() == '\n') {
             answer.pop_back();
+        }
         return answer;
     }
 
@@ -125,17 +147,26 @@ Offered offer(gpu::Runtime& runtime, const int device) {
     Offered offered;
     gpu::StreamHandle stream;
     gpu::Status status = runtime.allocate(device, kBytes, offered.memory);
-    if (status.ok()) status = runtime.create_stream(device, true, stream);
+    if (status.ok()) {
+        status = runtime.create_stream(device, true, stream);
+    }
     if (status.ok()) {
         std::array<unsigned char, kBytes> bytes{};
-        for (std::size_t i = 0; i < kBytes; ++i)
+        for (std::size_t i = 0; i < kBytes; ++i) {
             bytes[i] = content(device, i);
+        }
         status = runtime.copy(offered.memory, bytes.data(), kBytes, stream);
-        if (status.ok()) status = runtime.synchronize_stream(stream);
+        if (status.ok()) {
+            status = runtime.synchronize_stream(stream);
+        }
         static_cast<void>(runtime.destroy_stream(stream));
     }
-    if (status.ok()) status = runtime.ipc_export(offered.memory, offered.handle, offered.offset);
-    if (!status.ok()) offered.why_not = "exporting: " + status.message();
+    if (status.ok()) {
+        status = runtime.ipc_export(offered.memory, offered.handle, offered.offset);
+    }
+    if (!status.ok()) {
+        offered.why_not = "exporting: " + status.message();
+    }
     return offered;
 }
 
@@ -143,19 +174,27 @@ std::string read_from(gpu::Runtime& runtime, const int owner, const int device, 
                       const std::size_t offset) {
     void* mapping = nullptr;
     gpu::Status status = runtime.ipc_open(handle, device, mapping);
-    if (!status.ok()) return "opening: " + status.message();
+    if (!status.ok()) {
+        return "opening: " + status.message();
+    }
     gpu::StreamHandle stream;
     std::array<unsigned char, kBytes> bytes{};
     status = runtime.create_stream(device, true, stream);
     if (status.ok()) {
         status = runtime.copy(bytes.data(), static_cast<std::byte*>(mapping) + offset, kBytes, stream);
-        if (status.ok()) status = runtime.synchronize_stream(stream);
+        if (status.ok()) {
+            status = runtime.synchronize_stream(stream);
+        }
         static_cast<void>(runtime.destroy_stream(stream));
     }
     static_cast<void>(runtime.ipc_close(mapping));
-    if (!status.ok()) return "reading: " + status.message();
+    if (!status.ok()) {
+        return "reading: " + status.message();
+    }
     for (std::size_t i = 0; i < kBytes; ++i) {
-        if (bytes[i] != content(owner, i)) return "what was read is not what the other process wrote";
+        if (bytes[i] != content(owner, i)) {
+            return "what was read is not what the other process wrote";
+        }
     }
     return "ok";
 }
@@ -188,7 +227,9 @@ std::vector<IpcResult> try_ipc(gpu::Runtime& runtime, const std::vector<int>& de
             }
             results.push_back(std::move(result));
         }
-        if (offered.memory != nullptr) static_cast<void>(runtime.free(offered.memory));
+        if (offered.memory != nullptr) {
+            static_cast<void>(runtime.free(offered.memory));
+        }
     }
     child.reset();
     sigaction(SIGPIPE, &before, nullptr);
@@ -204,7 +245,9 @@ int serve_ipc_requests(gpu::Runtime& runtime) {
         std::size_t offset = 0;
         std::string text;
         gpu::IpcMemoryHandle handle;
-        if (!(words >> owner >> device >> offset >> text) || !read_hexadecimal(text, handle)) return 2;
+        if (!(words >> owner >> device >> offset >> text) || !read_hexadecimal(text, handle)) {
+            return 2;
+        }
         std::puts(read_from(runtime, owner, device, handle, offset).c_str());
         std::fflush(stdout);
     }

@@ -60,11 +60,15 @@ Arguments parse(const std::span<char* const> words) {
             arguments.effort.verify = false;
             continue;
         }
-        if (i + 1 == words.size()) throw Error(option + " is given without its value", "see `awaken topo --help`");
+        if (i + 1 == words.size()) {
+            throw Error(option + " is given without its value", "see `awaken topo --help`");
+        }
         const std::string value = words[++i];
         if (option == "--bytes") {
             arguments.effort.bytes = parse_bytes(value, option);
-            if (arguments.effort.bytes < 1) throw Error("--bytes 0 measures nothing", "use a size such as 64M");
+            if (arguments.effort.bytes < 1) {
+                throw Error("--bytes 0 measures nothing", "use a size such as 64M");
+            }
         } else if (option == "--samples") {
             arguments.effort.samples = number(option, value, 1);
         } else if (option == "--copies") {
@@ -92,8 +96,12 @@ gpu::Runtime& find_runtime(std::string& why_not) {
     for (const bool hip : {hip_first, !hip_first}) {
         std::string reason;
         gpu::Runtime& runtime = gpu::find(hip ? gpu::Choice::hip : gpu::Choice::cuda, &reason);
-        if (runtime.vendor() != gpu::Vendor::none && runtime.device_count() > 0) return runtime;
-        if (runtime.vendor() != gpu::Vendor::none) reason = runtime.versions().runtime + " shows no GPU";
+        if (runtime.vendor() != gpu::Vendor::none && runtime.device_count() > 0) {
+            return runtime;
+        }
+        if (runtime.vendor() != gpu::Vendor::none) {
+            reason = runtime.versions().runtime + " shows no GPU";
+        }
         why_not += (why_not.empty() ? "" : "; ") + reason;
     }
     return gpu::none();
@@ -129,8 +137,9 @@ std::vector<Gpu> describe_devices(gpu::Runtime& runtime, const Arguments& argume
     std::vector<Gpu> gpus;
     std::vector<int> devices = arguments.devices;
     if (devices.empty()) {
-        for (int device = 0; device < runtime.device_count(); ++device)
+        for (int device = 0; device < runtime.device_count(); ++device) {
             devices.push_back(device);
+        }
     }
     for (const int device : devices) {
         if (device >= runtime.device_count()) {
@@ -153,7 +162,9 @@ Json tell_gpus(const std::vector<Gpu>& gpus, const Host& host, LinkSource* const
     for (const Gpu& gpu : gpus) {
         const std::string& address = gpu.info.pci_bus_id;
         int node = host.numa_node(address);
-        if (node < 0 && links != nullptr) node = links->numa_node(address);
+        if (node < 0 && links != nullptr) {
+            node = links->numa_node(address);
+        }
         const PcieLink pcie = host.pcie_link(address);
         all.push_back({{"gpu", gpu.device},
                        {"name", gpu.info.name},
@@ -175,10 +186,16 @@ Json tell_links(gpu::Runtime& runtime, const std::vector<Gpu>& gpus, const Host&
     Json all = Json::array();
     for (const Gpu& one : gpus) {
         for (const Gpu& other : gpus) {
-            if (one.device == other.device) continue;
+            if (one.device == other.device) {
+                continue;
+            }
             Link link;
-            if (links != nullptr) link = links->between(one.info.pci_bus_id, other.info.pci_bus_id);
-            if (link.pci_path.empty()) link.pci_path = host.pci_path(one.info.pci_bus_id, other.info.pci_bus_id);
+            if (links != nullptr) {
+                link = links->between(one.info.pci_bus_id, other.info.pci_bus_id);
+            }
+            if (link.pci_path.empty()) {
+                link.pci_path = host.pci_path(one.info.pci_bus_id, other.info.pci_bus_id);
+            }
             bool can = false;
             const gpu::Status asked = runtime.can_access_peer(one.device, other.device, can);
             const gpu::Status enabled =
@@ -225,7 +242,9 @@ Json tell_cards(const std::vector<Gpu>& gpus, const Host& host) {
 }
 
 Json tell_bandwidth(const Bandwidth& bandwidth) {
-    if (bandwidth.samples == 0) return {};
+    if (bandwidth.samples == 0) {
+        return {};
+    }
     return {{"median_GBps", bandwidth.median_GBps},
             {"least_GBps", bandwidth.least_GBps},
             {"most_GBps", bandwidth.most_GBps},
@@ -270,8 +289,9 @@ int run(const std::span<char* const> words) {
     const std::unique_ptr<LinkSource> links = open_link_source(runtime.vendor(), why_no_links);
     const std::vector<Gpu> gpus = describe_devices(runtime, arguments);
     std::vector<int> devices;
-    for (const Gpu& gpu : gpus)
+    for (const Gpu& gpu : gpus) {
         devices.push_back(gpu.device);
+    }
 
     const std::vector<IpcResult> ipc = try_ipc(runtime, devices);
     Json ipc_on_one = Json::array();
@@ -295,7 +315,9 @@ int run(const std::span<char* const> words) {
     if (arguments.measure) {
         const auto pairs = measure_all(runtime, devices, arguments.effort, [&](std::size_t done, std::size_t all) {
             // For whoever started this: to be shown, and as a sign of life.
-            if (arguments.progress) std::fprintf(stderr, "pairs: %zu of %zu\n", done, all);
+            if (arguments.progress) {
+                std::fprintf(stderr, "pairs: %zu of %zu\n", done, all);
+            }
         });
         report["raw"] = {{"bytes", arguments.effort.bytes},
                          {"samples", arguments.effort.samples},

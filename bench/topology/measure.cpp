@@ -27,7 +27,9 @@ constexpr std::size_t kPeriod = 1048573;
 constexpr unsigned char kBlank = 0xEE;
 
 void check(const gpu::Status& status, const std::string& what) {
-    if (!status.ok()) throw Error(what + " failed: " + status.message(), "see that the GPUs are free and work");
+    if (!status.ok()) {
+        throw Error(what + " failed: " + status.message(), "see that the GPUs are free and work");
+    }
 }
 
 double microseconds_since(const Clock::time_point start) {
@@ -53,8 +55,9 @@ class Stream {
     /// By asking again and again, as a program that waits for a message does.
     void wait() {
         bool done = false;
-        while (!done)
+        while (!done) {
             check(_runtime.query_stream(_handle, done), "a copy");
+        }
     }
 
   private:
@@ -88,10 +91,12 @@ class Place {
 
     /// Fills the source with bytes that are this place's alone. `tile` is page-locked, of kPeriod bytes.
     void fill_source(Stream& stream, std::byte* const tile) const {
-        for (std::size_t i = 0; i < kPeriod; ++i)
+        for (std::size_t i = 0; i < kPeriod; ++i) {
             tile[i] = content(i);
-        for (std::size_t at = 0; at < _bytes; at += kPeriod)
+        }
+        for (std::size_t at = 0; at < _bytes; at += kPeriod) {
             check(_runtime.copy(source() + at, tile, std::min(kPeriod, _bytes - at), stream.handle()), "filling");
+        }
         stream.wait();
     }
 
@@ -111,7 +116,9 @@ class Place {
             check(_runtime.copy(tile, target() + at, length, stream.handle()), "reading back");
             stream.wait();
             for (std::size_t i = 0; i < length; ++i) {
-                if (tile[i] != other.content(i)) return false;
+                if (tile[i] != other.content(i)) {
+                    return false;
+                }
             }
         }
         return true;
@@ -146,13 +153,21 @@ class CopyKernel {
         std::string log;
         gpu::DeviceInfo info;
         gpu::Status status = runtime.load_kernels(device, "copy.h", gpu::kernels::copy_source, _module, log);
-        if (status.ok()) status = runtime.find_kernel(_module, "awaken_copy", _kernel);
-        if (status.ok()) status = runtime.device_info(device, info);
-        if (!status.ok()) _refusal = "no kernel can be made: " + status.message();
+        if (status.ok()) {
+            status = runtime.find_kernel(_module, "awaken_copy", _kernel);
+        }
+        if (status.ok()) {
+            status = runtime.device_info(device, info);
+        }
+        if (!status.ok()) {
+            _refusal = "no kernel can be made: " + status.message();
+        }
         _largest_grid = static_cast<unsigned>(std::max(info.multiprocessors, 1)) * kBlocksPerMultiprocessor;
     }
     ~CopyKernel() {
-        if (_refusal.empty()) static_cast<void>(_runtime.unload_kernels(_module));
+        if (_refusal.empty()) {
+            static_cast<void>(_runtime.unload_kernels(_module));
+        }
     }
     CopyKernel(const CopyKernel&) = delete;
     CopyKernel& operator=(const CopyKernel&) = delete;
@@ -219,7 +234,9 @@ class Bench {
         result.peer = peer;
         result.method = method;
         result.skipped = obstacle(device, peer, method);
-        if (!result.skipped.empty()) return result;
+        if (!result.skipped.empty()) {
+            return result;
+        }
         try {
             const Place& own = *_places[device];
             const Place& others = *_places[peer];
@@ -233,7 +250,9 @@ class Bench {
             result.both = bandwidth(
                 {read, back}, [&] { right = right && arrived(own, others) && arrived(others, own); }, own, others);
             result.verified = _effort.verify && right;
-            if (!right) result.failed = "what arrived is not what was sent";
+            if (!right) {
+                result.failed = "what arrived is not what was sent";
+            }
             result.latency_us = latency(read);
         } catch (const Error& error) {
             result.failed = error.cause();
@@ -246,11 +265,17 @@ class Bench {
     std::string obstacle(const int device, const int peer, const Method method) {
         if (method == Method::engine) {
             // Without peer access the runtime copies through the host, which is a figure worth having.
-            if (peer != kHost) static_cast<void>(reaches(device, peer));
+            if (peer != kHost) {
+                static_cast<void>(reaches(device, peer));
+            }
             return "";
         }
-        if (!_kernels[device]->refusal().empty()) return _kernels[device]->refusal();
-        if (peer == kHost) return "";
+        if (!_kernels[device]->refusal().empty()) {
+            return _kernels[device]->refusal();
+        }
+        if (peer == kHost) {
+            return "";
+        }
         for (const auto& [from, to] : {std::pair{device, peer}, std::pair{peer, device}}) {
             if (!reaches(from, to)) {
                 return "GPU " + std::to_string(from) + " cannot access the memory of GPU " + std::to_string(to);
@@ -285,16 +310,22 @@ class Bench {
         for (int sample = 0; sample < kWarmUps + _effort.samples; ++sample) {
             const auto begin = Clock::now();
             for (int i = 0; i < _effort.copies_per_sample; ++i) {
-                for (const Copy& copy : copies)
+                for (const Copy& copy : copies) {
                     start(copy, _effort.bytes);
+                }
             }
-            for (const Copy& copy : copies)
+            for (const Copy& copy : copies) {
                 copy.stream->wait();
+            }
             const double bytes =
                 static_cast<double>(_effort.bytes) * _effort.copies_per_sample * static_cast<double>(copies.size());
-            if (sample >= kWarmUps) rates.push_back(bytes / (microseconds_since(begin) * 1e3));
+            if (sample >= kWarmUps) {
+                rates.push_back(bytes / (microseconds_since(begin) * 1e3));
+            }
         }
-        if (_effort.verify) verify();
+        if (_effort.verify) {
+            verify();
+        }
         return {median(rates), *std::min_element(rates.begin(), rates.end()),
                 *std::max_element(rates.begin(), rates.end()), static_cast<int>(rates.size())};
     }
@@ -310,7 +341,9 @@ class Bench {
             const auto begin = Clock::now();
             start(copy, std::min(kSmallBytes, _effort.bytes));
             copy.stream->wait();
-            if (i >= kWarmUps) times.push_back(microseconds_since(begin));
+            if (i >= kWarmUps) {
+                times.push_back(microseconds_since(begin));
+            }
         }
         return median(times);
     }
@@ -337,7 +370,9 @@ std::vector<PairResult> measure_all(gpu::Runtime& runtime, const std::vector<int
             progress(results.size(), all);
             results.push_back(bench.measure(device, kHost, method));
             for (const int peer : devices) {
-                if (peer == device) continue;
+                if (peer == device) {
+                    continue;
+                }
                 progress(results.size(), all);
                 results.push_back(bench.measure(device, peer, method));
             }

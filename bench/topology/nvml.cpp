@@ -130,7 +130,9 @@ class Nvml final : public LinkSource {
 
     [[nodiscard]] int active_links(const std::string& device) override {
         Device handle = nullptr;
-        if (_nvml.link_state == nullptr || _nvml.by_bus_id(device.c_str(), &handle) != kSuccess) return kUnknown;
+        if (_nvml.link_state == nullptr || _nvml.by_bus_id(device.c_str(), &handle) != kSuccess) {
+            return kUnknown;
+        }
         return ends_of(handle).active;
     }
 
@@ -141,7 +143,9 @@ class Nvml final : public LinkSource {
         for (unsigned link = 0;
              link < kMostLinks && _nvml.link_state != nullptr && _nvml.link_state(device, link, &active) == kSuccess;
              ++link) {
-            if (active == 0) continue;
+            if (active == 0) {
+                continue;
+            }
             ++ends.active;
             int type = 0;
             PciInfo remote{};
@@ -162,10 +166,14 @@ class Nvml final : public LinkSource {
 std::unique_ptr<LinkSource> open_nvml(std::string& why_not) {
     static const std::string kNames[] = {"libnvidia-ml.so.1"};
     const gpu::DynamicLibrary library = gpu::DynamicLibrary::open(kNames, why_not);
-    if (!library) return nullptr;
+    if (!library) {
+        return nullptr;
+    }
     Functions table;
     const gpu::FunctionSlot slots[] = {AWAKEN_NVML_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
-    if (!library.bind(slots, why_not)) return nullptr;
+    if (!library.bind(slots, why_not)) {
+        return nullptr;
+    }
     if (const Result result = table.init(); result != kSuccess) {
         why_not = std::string("nvmlInit_v2: ") + table.error_string(result);
         return nullptr;

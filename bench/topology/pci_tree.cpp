@@ -23,19 +23,29 @@ std::vector<std::string> bridges_above(const std::string& root, const std::strin
     std::error_code failure;
     const fs::path folder = fs::canonical(fs::path(root) / "bus/pci/devices" / device, failure);
     std::vector<std::string> bridges;
-    if (failure) return bridges;
+    if (failure) {
+        return bridges;
+    }
     for (const fs::path& part : folder) {
-        if (part.native().starts_with("pci") || !bridges.empty()) bridges.push_back(part.native());
+        if (part.native().starts_with("pci") || !bridges.empty()) {
+            bridges.push_back(part.native());
+        }
     }
     // The last is the device itself.
-    if (!bridges.empty()) bridges.pop_back();
+    if (!bridges.empty()) {
+        bridges.pop_back();
+    }
     return bridges;
 }
 
 /// By the number of bridges that two devices have in common, the host bridge being the first, and of those each has.
 Meeting meeting_of(const std::size_t common, const std::size_t above_one, const std::size_t above_other) {
-    if (common == 0) return Meeting::nowhere;
-    if (common == 1) return Meeting::host_bridge;
+    if (common == 0) {
+        return Meeting::nowhere;
+    }
+    if (common == 1) {
+        return Meeting::host_bridge;
+    }
     // A switch is a port upwards and one downwards for each device.
     const std::size_t farthest = std::max(above_one, above_other) - common;
     return farthest <= 1 ? Meeting::one_switch : Meeting::several_switches;
@@ -44,7 +54,9 @@ Meeting meeting_of(const std::size_t common, const std::size_t above_one, const 
 PciRelation relate_by_files(const std::string& root, const std::string& device, const std::string& other) {
     const std::vector<std::string> above_one = bridges_above(root, device);
     const std::vector<std::string> above_other = bridges_above(root, other);
-    if (above_one.empty() || above_other.empty()) return {};
+    if (above_one.empty() || above_other.empty()) {
+        return {};
+    }
     const auto parted = std::mismatch(above_one.begin(), above_one.end(), above_other.begin(), above_other.end());
     const auto common = static_cast<std::size_t>(parted.first - above_one.begin());
     return {meeting_of(common, above_one.size(), above_other.size())};
@@ -60,11 +72,15 @@ struct DestroyTopology {
 hwloc_topology_t machine() {
     static const std::unique_ptr<hwloc_topology, DestroyTopology> loaded = [] {
         hwloc_topology_t topology = nullptr;
-        if (hwloc_topology_init(&topology) != 0) return std::unique_ptr<hwloc_topology, DestroyTopology>();
+        if (hwloc_topology_init(&topology) != 0) {
+            return std::unique_ptr<hwloc_topology, DestroyTopology>();
+        }
         std::unique_ptr<hwloc_topology, DestroyTopology> owner(topology);
         // Bridges that lead to one device only are left out of hwloc's default view, and decide between PIX and PXB.
         hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
-        if (hwloc_topology_load(topology) != 0) owner.reset();
+        if (hwloc_topology_load(topology) != 0) {
+            owner.reset();
+        }
         return owner;
     }();
     return loaded.get();
@@ -72,17 +88,22 @@ hwloc_topology_t machine() {
 
 std::vector<hwloc_obj_t> bridges_above(hwloc_obj_t object) {
     std::vector<hwloc_obj_t> bridges;
-    for (hwloc_obj_t at = object->parent; at != nullptr && at->type == HWLOC_OBJ_BRIDGE; at = at->parent)
+    for (hwloc_obj_t at = object->parent; at != nullptr && at->type == HWLOC_OBJ_BRIDGE; at = at->parent) {
         bridges.insert(bridges.begin(), at);
+    }
     return bridges;
 }
 
 PciRelation relate_by_hwloc(const std::string& device, const std::string& other) {
     hwloc_topology_t const topology = machine();
-    if (topology == nullptr) return {};
+    if (topology == nullptr) {
+        return {};
+    }
     hwloc_obj_t const one = hwloc_get_pcidev_by_busidstring(topology, device.c_str());
     hwloc_obj_t const two = hwloc_get_pcidev_by_busidstring(topology, other.c_str());
-    if (one == nullptr || two == nullptr) return {};
+    if (one == nullptr || two == nullptr) {
+        return {};
+    }
     const std::vector<hwloc_obj_t> above_one = bridges_above(one);
     const std::vector<hwloc_obj_t> above_two = bridges_above(two);
     const auto parted = std::mismatch(above_one.begin(), above_one.end(), above_two.begin(), above_two.end());
@@ -97,7 +118,9 @@ PciRelation relate_by_hwloc(const std::string& device, const std::string& other)
 PciRelation relate(const std::string& root, const std::string& device, const std::string& other) {
 #if AWAKEN_HAVE_HWLOC
     if (root == "/sys") {
-        if (const PciRelation told = relate_by_hwloc(device, other); told.meeting != Meeting::unknown) return told;
+        if (const PciRelation told = relate_by_hwloc(device, other); told.meeting != Meeting::unknown) {
+            return told;
+        }
     }
 #endif
     return relate_by_files(root, device, other);

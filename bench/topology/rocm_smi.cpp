@@ -47,10 +47,14 @@ class RocmSmi final : public LinkSource {
   public:
     explicit RocmSmi(const Functions& functions) : _smi(functions) {
         std::uint32_t count = 0;
-        if (_smi.count(&count) != kSuccess) return;
+        if (_smi.count(&count) != kSuccess) {
+            return;
+        }
         for (std::uint32_t index = 0; index < count; ++index) {
             std::uint64_t id = 0;
-            if (_smi.pci_id(index, &id) == kSuccess) _indices[address_of(id)] = index;
+            if (_smi.pci_id(index, &id) == kSuccess) {
+                _indices[address_of(id)] = index;
+            }
         }
     }
 
@@ -96,10 +100,16 @@ class RocmSmi final : public LinkSource {
     [[nodiscard]] int active_links(const std::string& device) override {
         int total = 0;
         for (const auto& [peer, index] : _indices) {
-            if (peer == device) continue;
+            if (peer == device) {
+                continue;
+            }
             const Link link = between(device, peer);
-            if (link.type == "XGMI" && link.hops == 1 && link.count == kUnknown) return kUnknown;
-            if (link.type == "XGMI" && link.hops == 1) total += link.count;
+            if (link.type == "XGMI" && link.hops == 1 && link.count == kUnknown) {
+                return kUnknown;
+            }
+            if (link.type == "XGMI" && link.hops == 1) {
+                total += link.count;
+            }
         }
         return total;
     }
@@ -115,10 +125,14 @@ std::unique_ptr<LinkSource> open_rocm_smi(std::string& why_not) {
     static const std::string kNames[] = {"librocm_smi64.so.1", "librocm_smi64.so.7", "librocm_smi64.so.6",
                                          "librocm_smi64.so.5", "librocm_smi64.so",   "/opt/rocm/lib/librocm_smi64.so"};
     const gpu::DynamicLibrary library = gpu::DynamicLibrary::open(kNames, why_not);
-    if (!library) return nullptr;
+    if (!library) {
+        return nullptr;
+    }
     Functions table;
     const gpu::FunctionSlot slots[] = {AWAKEN_ROCM_SMI_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
-    if (!library.bind(slots, why_not)) return nullptr;
+    if (!library.bind(slots, why_not)) {
+        return nullptr;
+    }
     if (const Result result = table.init(0); result != kSuccess) {
         why_not = "rsmi_init fails with " + std::to_string(result);
         return nullptr;

@@ -56,7 +56,9 @@ template <typename Value>
 bool reachable(const Context& context, const Value* data, std::int64_t rows, std::int64_t columns,
                std::int64_t leading) {
     std::size_t bytes = 0;
-    if (!extent_of<Value>(rows, columns, leading, bytes)) return false;
+    if (!extent_of<Value>(rows, columns, leading, bytes)) {
+        return false;
+    }
     const std::shared_ptr<Allocation> allocation = core().memory().find(number(data));
     if (allocation == nullptr || !core().memory().reachable(*allocation, number(data), bytes, context.device)) {
         return false;
@@ -73,9 +75,13 @@ Value* accessible(Value* data) noexcept {
 
 Status create(Vendor vendor, void** handle) noexcept {
     return guard([&] {
-        if (handle == nullptr) return Status::invalid_value;
+        if (handle == nullptr) {
+            return Status::invalid_value;
+        }
         *handle = nullptr;
-        if (core().availability(vendor) != Error::success) return Status::not_initialized;
+        if (core().availability(vendor) != Error::success) {
+            return Status::not_initialized;
+        }
         *handle = handles().add(std::make_shared<Handle>(runtime_context()));
         return Status::success;
     });
@@ -84,7 +90,9 @@ Status create(Vendor vendor, void** handle) noexcept {
 Status destroy(void* handle) noexcept {
     return guard([&] {
         const std::shared_ptr<Handle> removed = handles().remove(handle);
-        if (removed == nullptr) return Status::not_initialized;
+        if (removed == nullptr) {
+            return Status::not_initialized;
+        }
         core().synchronize_device(removed->context.device);
         return Status::success;
     });
@@ -99,7 +107,9 @@ Status set_stream(void* handle, void* stream) noexcept {
 
 Status get_stream(void* handle, void** stream) noexcept {
     return with_handle(handle, [&](const Handle& found) {
-        if (stream == nullptr) return Status::invalid_value;
+        if (stream == nullptr) {
+            return Status::invalid_value;
+        }
         *stream = found.stream;
         return Status::success;
     });
@@ -114,7 +124,9 @@ Status set_math_mode(void* handle, int mode) noexcept {
 
 Status get_math_mode(void* handle, int* mode) noexcept {
     return with_handle(handle, [&](const Handle& found) {
-        if (mode == nullptr) return Status::invalid_value;
+        if (mode == nullptr) {
+            return Status::invalid_value;
+        }
         *mode = found.math_mode;
         return Status::success;
     });
@@ -127,7 +139,9 @@ bool is_handle(const void* handle) noexcept {
 template <typename Value>
 Status gemm(void* handle, const Arguments<Value>& given) noexcept {
     return with_handle(handle, [&](const Handle& found) {
-        if (given.m < 0 || given.n < 0 || given.k < 0) return Status::invalid_value;
+        if (given.m < 0 || given.n < 0 || given.k < 0) {
+            return Status::invalid_value;
+        }
         Product<Value> product;
         product.a_form = given.a_form;
         product.b_form = given.b_form;
@@ -141,16 +155,28 @@ Status gemm(void* handle, const Arguments<Value>& given) noexcept {
             given.leading_c < std::max<std::int64_t>(given.m, 1)) {
             return Status::invalid_value;
         }
-        if (given.m == 0 || given.n == 0) return Status::success;
-        if (given.alpha == nullptr || given.beta == nullptr) return Status::invalid_value;
+        if (given.m == 0 || given.n == 0) {
+            return Status::success;
+        }
+        if (given.alpha == nullptr || given.beta == nullptr) {
+            return Status::invalid_value;
+        }
         product.alpha = *given.alpha;
         product.beta = *given.beta;
-        if (given.c == nullptr) return Status::invalid_value;
-        if (product.reads_factors() && (given.a == nullptr || given.b == nullptr)) return Status::invalid_value;
+        if (given.c == nullptr) {
+            return Status::invalid_value;
+        }
+        if (product.reads_factors() && (given.a == nullptr || given.b == nullptr)) {
+            return Status::invalid_value;
+        }
 
         const std::shared_ptr<Stream> stream = core().stream(found.context, found.stream);
-        if (stream == nullptr || found.context.sticky != Error::success) return Status::execution_failed;
-        if (!reachable(found.context, given.c, given.m, given.n, given.leading_c)) return Status::execution_failed;
+        if (stream == nullptr || found.context.sticky != Error::success) {
+            return Status::execution_failed;
+        }
+        if (!reachable(found.context, given.c, given.m, given.n, given.leading_c)) {
+            return Status::execution_failed;
+        }
         if (product.reads_factors() &&
             (!reachable(found.context, given.a, rows_a, columns_of_a(product), given.leading_a) ||
              !reachable(found.context, given.b, rows_b, columns_of_b(product), given.leading_b))) {

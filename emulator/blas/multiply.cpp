@@ -24,7 +24,9 @@ Complex<Real> conjugate(Complex<Real> value) noexcept {
 /// Element (row, column) of op(matrix).
 template <typename Value>
 Value element(const Matrix<const Value>& matrix, Transpose form, std::int64_t row, std::int64_t column) noexcept {
-    if (form == Transpose::none) return matrix.data[row + column * matrix.leading];
+    if (form == Transpose::none) {
+        return matrix.data[row + column * matrix.leading];
+    }
     const Value value = matrix.data[column + row * matrix.leading];
     return form == Transpose::conjugate ? conjugate(value) : value;
 }
@@ -34,8 +36,9 @@ template <typename Value>
 void scale(const Product<Value>& product) {
     for (std::int64_t column = 0; column < product.n; ++column) {
         Value* const c = product.c.data + column * product.c.leading;
-        for (std::int64_t row = 0; row < product.m; ++row)
+        for (std::int64_t row = 0; row < product.m; ++row) {
             c[row] = product.reads_result() ? product.beta * c[row] : Value{};
+        }
     }
 }
 
@@ -44,7 +47,9 @@ void scale(const Product<Value>& product) {
 template <typename Value>
 void multiply(const Product<Value>& product) {
     scale(product);
-    if (!product.reads_factors()) return;
+    if (!product.reads_factors()) {
+        return;
+    }
     std::vector<Value> panel(static_cast<std::size_t>(kPanelRows * kPanelDepth));
     for (std::int64_t first_row = 0; first_row < product.m; first_row += kPanelRows) {
         const std::int64_t rows = std::min(kPanelRows, product.m - first_row);
@@ -52,16 +57,18 @@ void multiply(const Product<Value>& product) {
             const std::int64_t depth = std::min(kPanelDepth, product.k - first);
             for (std::int64_t at = 0; at < depth; ++at) {
                 Value* const packed = panel.data() + at * kPanelRows;
-                for (std::int64_t row = 0; row < rows; ++row)
+                for (std::int64_t row = 0; row < rows; ++row) {
                     packed[row] = element(product.a, product.a_form, first_row + row, first + at);
+                }
             }
             for (std::int64_t column = 0; column < product.n; ++column) {
                 Value* const c = product.c.data + first_row + column * product.c.leading;
                 for (std::int64_t at = 0; at < depth; ++at) {
                     const Value factor = product.alpha * element(product.b, product.b_form, first + at, column);
                     const Value* const packed = panel.data() + at * kPanelRows;
-                    for (std::int64_t row = 0; row < rows; ++row)
+                    for (std::int64_t row = 0; row < rows; ++row) {
                         c[row] = c[row] + packed[row] * factor;
+                    }
                 }
             }
         }

@@ -35,8 +35,12 @@ struct Narrow {
         const int mantissa = bits & (kOne - 1);
         const float sign = (bits & kSign) != 0 ? -1.0F : 1.0F;
         if (field == kLastField) {
-            if (HasInfinity && mantissa == 0) return sign * std::numeric_limits<float>::infinity();
-            if (HasInfinity || mantissa == kOne - 1) return std::numeric_limits<float>::quiet_NaN();
+            if (HasInfinity && mantissa == 0) {
+                return sign * std::numeric_limits<float>::infinity();
+            }
+            if (HasInfinity || mantissa == kOne - 1) {
+                return std::numeric_limits<float>::quiet_NaN();
+            }
         }
         const float magnitude = field == 0
                                     ? std::ldexp(static_cast<float>(mantissa), 1 - kBias - MantissaBits)
@@ -50,10 +54,16 @@ struct Narrow {
         constexpr int kNan = HasInfinity ? kLastField << MantissaBits | kOne >> 1 : kSign - 1;
         constexpr int kTooLarge = HasInfinity ? kLastField << MantissaBits : kSign - 2;
         const int sign = std::signbit(value) ? kSign : 0;
-        if (std::isnan(value)) return static_cast<Bits>(sign | kNan);
-        if (std::isinf(value)) return static_cast<Bits>(sign | kTooLarge);
+        if (std::isnan(value)) {
+            return static_cast<Bits>(sign | kNan);
+        }
+        if (std::isinf(value)) {
+            return static_cast<Bits>(sign | kTooLarge);
+        }
         const float magnitude = std::fabs(value);
-        if (magnitude == 0) return static_cast<Bits>(sign);
+        if (magnitude == 0) {
+            return static_cast<Bits>(sign);
+        }
         int exponent = 0;
         static_cast<void>(std::frexp(magnitude, &exponent));
         exponent = std::max(exponent - 1, 1 - kBias);
@@ -105,9 +115,12 @@ void reduce_as(Operation operation, std::span<const std::byte* const> inputs, st
     };
     for (std::size_t position = 0; position < count; ++position) {
         Wide value = element(0, position);
-        for (std::size_t input = 1; input < inputs.size(); ++input)
+        for (std::size_t input = 1; input < inputs.size(); ++input) {
             value = combine(value, element(input, position));
-        if (operation == Operation::average) value = static_cast<Wide>(value / static_cast<Wide>(inputs.size()));
+        }
+        if (operation == Operation::average) {
+            value = static_cast<Wide>(value / static_cast<Wide>(inputs.size()));
+        }
         const Stored stored = Codec::store(value);
         std::memcpy(output + position * sizeof stored, &stored, sizeof stored);
     }

@@ -35,7 +35,9 @@ class Socket {
         return *this;
     }
     ~Socket() {
-        if (_number >= 0) ::close(_number);
+        if (_number >= 0) {
+            ::close(_number);
+        }
     }
     [[nodiscard]] int number() const noexcept { return _number; }
     [[nodiscard]] bool open() const noexcept { return _number >= 0; }
@@ -100,8 +102,9 @@ void raise_descriptor_limit() noexcept {
 template <typename Call>
 auto uninterrupted(const Call& call) noexcept {
     auto result = call();
-    while (result < 0 && errno == EINTR)
+    while (result < 0 && errno == EINTR) {
         result = call();
+    }
     return result;
 }
 
@@ -144,7 +147,9 @@ Failure receive_verdict(const Socket& from, std::vector<int>& sockets) {
     message.msg_controllen = ancillary.bytes.size();
     const ssize_t length = uninterrupted([&] { return ::recvmsg(from.number(), &message, MSG_CMSG_CLOEXEC); });
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
         sockets.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
         std::memcpy(sockets.data(), CMSG_DATA(header), sockets.size() * sizeof(int));
     }
@@ -164,14 +169,20 @@ struct Guest {
 Failure judge(const std::vector<Guest>& guests) {
     const Introduction& newest = guests.back().introduction;
     const std::string rank = std::to_string(newest.rank);
-    if (newest.gives_up) return {Result::remote_error, "rank " + rank + " failed to initialise"};
+    if (newest.gives_up) {
+        return {Result::remote_error, "rank " + rank + " failed to initialise"};
+    }
     if (newest.ranks != guests.front().introduction.ranks) {
         return {Result::invalid_argument, "ranks disagree about their number"};
     }
     for (const Guest& guest : guests) {
         const Introduction& other = guest.introduction;
-        if (&other == &newest) continue;
-        if (other.rank == newest.rank) return {Result::invalid_argument, "rank " + rank + " has come twice"};
+        if (&other == &newest) {
+            continue;
+        }
+        if (other.rank == newest.rank) {
+            return {Result::invalid_argument, "rank " + rank + " has come twice"};
+        }
         if (other.device == newest.device && !(other.may_share && newest.may_share)) {
             std::array<char, 128> text = {};
             std::snprintf(text.data(), text.size(),
@@ -206,8 +217,9 @@ Failure connect_all(std::vector<Guest>& guests) {
     // Both loops above go upwards, so the ends of a rank are in the order of its peers: first those of lower ranks.
     for (std::size_t rank = 0; rank < ranks; ++rank) {
         std::vector<int> numbers;
-        for (const Socket& end : ends[rank])
+        for (const Socket& end : ends[rank]) {
             numbers.push_back(end.number());
+        }
         send_verdict(guests[rank].socket, {}, numbers);
     }
     return {};
@@ -218,10 +230,12 @@ Failure gather(const Socket& listener, std::vector<Guest>& guests) {
     std::vector<Socket> strangers;  // connected, but have said nothing yet
     while (guests.empty() || guests.size() < static_cast<std::size_t>(guests.front().introduction.ranks)) {
         std::vector<pollfd> watched{{listener.number(), POLLIN, 0}};
-        for (const Socket& stranger : strangers)
+        for (const Socket& stranger : strangers) {
             watched.push_back({stranger.number(), POLLIN, 0});
-        for (const Guest& guest : guests)
+        }
+        for (const Guest& guest : guests) {
             watched.push_back({guest.socket.number(), POLLIN, 0});
+        }
         if (uninterrupted([&] { return ::poll(watched.data(), watched.size(), -1); }) < 0) {
             return system_failure("cannot wait for ranks", errno);
         }
@@ -233,19 +247,27 @@ Failure gather(const Socket& listener, std::vector<Guest>& guests) {
             }
         }
         for (std::size_t at = strangers.size(); at-- > 0;) {
-            if (watched[1 + at].revents == 0) continue;
+            if (watched[1 + at].revents == 0) {
+                continue;
+            }
             Hello hello;
             const ssize_t length =
                 uninterrupted([&] { return ::recv(strangers[at].number(), &hello, sizeof hello, 0); });
             Socket socket = std::move(strangers[at]);
             strangers.erase(strangers.begin() + static_cast<std::ptrdiff_t>(at));
-            if (length != static_cast<ssize_t>(sizeof hello) || hello.magic != kMagic) continue;
+            if (length != static_cast<ssize_t>(sizeof hello) || hello.magic != kMagic) {
+                continue;
+            }
             guests.push_back({std::move(socket), hello.introduction});
-            if (Failure failure = judge(guests); !failure.ok()) return failure;
+            if (Failure failure = judge(guests); !failure.ok()) {
+                return failure;
+            }
         }
         if (watched[0].revents != 0) {
             Socket stranger(::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC));
-            if (stranger.open()) strangers.push_back(std::move(stranger));
+            if (stranger.open()) {
+                strangers.push_back(std::move(stranger));
+            }
         }
     }
     return {};
@@ -257,10 +279,15 @@ void listen_for_ranks(Socket listener) {
     Failure failure = gather(listener, guests);
     // Before anybody learns how it ended: who comes later finds nobody.
     listener = Socket();
-    if (failure.ok()) failure = connect_all(guests);
-    if (failure.ok()) return;
-    for (const Guest& guest : guests)
+    if (failure.ok()) {
+        failure = connect_all(guests);
+    }
+    if (failure.ok()) {
+        return;
+    }
+    for (const Guest& guest : guests) {
         send_verdict(guest.socket, failure, {});
+    }
 }
 
 }  // namespace
@@ -323,8 +350,9 @@ Failure Mesh::join(const UniqueId& identifier, const Introduction& introduction,
         failure = {Result::system_error, "not all connections arrived (raise the limit on open files, ulimit -n)"};
     }
     if (!failure.ok()) {
-        for (const int number : sockets)
+        for (const int number : sockets) {
             ::close(number);
+        }
         return failure;
     }
     sockets.insert(sockets.begin() + introduction.rank, -1);
@@ -336,14 +364,18 @@ Mesh::Mesh(int ranks, int rank, std::vector<int> sockets) : _ranks(ranks), _rank
 
 Mesh::~Mesh() {
     for (const int number : _sockets) {
-        if (number >= 0) ::close(number);
+        if (number >= 0) {
+            ::close(number);
+        }
     }
 }
 
 void Mesh::interrupt() noexcept {
     _interrupted.store(true);
     for (const int number : _sockets) {
-        if (number >= 0) ::shutdown(number, SHUT_RDWR);
+        if (number >= 0) {
+            ::shutdown(number, SHUT_RDWR);
+        }
     }
 }
 
@@ -358,7 +390,9 @@ struct Transfer {
     [[nodiscard]] bool complete() const noexcept { return done == sizeof header + part.bytes; }
     /// What to move next.
     [[nodiscard]] std::span<std::byte> rest() noexcept {
-        if (done < sizeof header) return {reinterpret_cast<std::byte*>(&header) + done, sizeof header - done};
+        if (done < sizeof header) {
+            return {reinterpret_cast<std::byte*>(&header) + done, sizeof header - done};
+        }
         return {part.data + (done - sizeof header), part.bytes - (done - sizeof header)};
     }
 };
@@ -381,12 +415,16 @@ Failure push(int socket, int peer, std::deque<Transfer>& queue) {
         if (!rest.empty()) {
             const ssize_t moved = ::send(socket, rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
             if (moved < 0) {
-                if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
+                if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+                    return {};
+                }
                 return gone(peer);
             }
             transfer.done += static_cast<std::size_t>(moved);
         }
-        if (transfer.complete()) queue.pop_front();
+        if (transfer.complete()) {
+            queue.pop_front();
+        }
     }
     return {};
 }
@@ -398,10 +436,14 @@ Failure pull(int socket, int peer, std::deque<Transfer>& queue) {
         if (!rest.empty()) {
             const ssize_t moved = ::recv(socket, rest.data(), rest.size(), MSG_DONTWAIT);
             if (moved < 0) {
-                if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
+                if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+                    return {};
+                }
                 return gone(peer);
             }
-            if (moved == 0) return gone(peer);
+            if (moved == 0) {
+                return gone(peer);
+            }
             transfer.done += static_cast<std::size_t>(moved);
         }
         if (transfer.done == sizeof(Header)) {
@@ -413,7 +455,9 @@ Failure pull(int socket, int peer, std::deque<Transfer>& queue) {
                             " are received, or is in another operation: calls must agree on all ranks"};
             }
         }
-        if (transfer.complete()) queue.pop_front();
+        if (transfer.complete()) {
+            queue.pop_front();
+        }
     }
     return {};
 }
@@ -435,7 +479,9 @@ Failure Mesh::exchange(std::span<const Part> sends, std::span<const Part> receiv
             return {Result::invalid_usage, "a rank's sends to itself and receives from itself do not match"};
         }
         const Part& from = own.out.front().part;
-        if (from.bytes != 0) std::memmove(own.in.front().part.data, from.data, from.bytes);
+        if (from.bytes != 0) {
+            std::memmove(own.in.front().part.data, from.data, from.bytes);
+        }
         own.out.pop_front();
         own.in.pop_front();
     }
@@ -443,16 +489,28 @@ Failure Mesh::exchange(std::span<const Part> sends, std::span<const Part> receiv
     while (true) {
         std::vector<pollfd> watched;
         for (int peer = 0; peer < _ranks; ++peer) {
-            if (peer == _rank) continue;
+            if (peer == _rank) {
+                continue;
+            }
             Lane& lane = lanes[static_cast<std::size_t>(peer)];
             const int socket = _sockets[static_cast<std::size_t>(peer)];
-            if (Failure failure = push(socket, peer, lane.out); !failure.ok()) return failure;
-            if (Failure failure = pull(socket, peer, lane.in); !failure.ok()) return failure;
+            if (Failure failure = push(socket, peer, lane.out); !failure.ok()) {
+                return failure;
+            }
+            if (Failure failure = pull(socket, peer, lane.in); !failure.ok()) {
+                return failure;
+            }
             const int events = (lane.out.empty() ? 0 : POLLOUT) | (lane.in.empty() ? 0 : POLLIN);
-            if (events != 0) watched.push_back({socket, static_cast<short>(events), 0});
+            if (events != 0) {
+                watched.push_back({socket, static_cast<short>(events), 0});
+            }
         }
-        if (watched.empty()) return {};
-        if (_interrupted.load()) return {Result::remote_error, "the communicator was aborted"};
+        if (watched.empty()) {
+            return {};
+        }
+        if (_interrupted.load()) {
+            return {Result::remote_error, "the communicator was aborted"};
+        }
         if (uninterrupted([&] { return ::poll(watched.data(), watched.size(), -1); }) < 0) {
             return system_failure("cannot wait for peers", errno);
         }

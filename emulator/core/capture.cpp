@@ -40,10 +40,14 @@ std::atomic<std::size_t> under_way{0};
 /// Does `body` with the capture that the stream belongs to, if any.
 template <typename Body>
 void in_capture_of(const Stream& stream, Body&& body) {
-    if (under_way.load(std::memory_order_acquire) == 0) return;
+    if (under_way.load(std::memory_order_acquire) == 0) {
+        return;
+    }
     const std::scoped_lock lock(lock_of_captures());
     for (Capture& capture : captures()) {
-        if (capture.holds(stream)) body(capture);
+        if (capture.holds(stream)) {
+            body(capture);
+        }
     }
 }
 
@@ -51,10 +55,14 @@ void in_capture_of(const Stream& stream, Body&& body) {
 
 Error begin_capture(const Stream& stream, const CaptureMode mode) {
     static std::uint64_t last_identity = 0;
-    if (stream.role() == Stream::Role::legacy_default) return Error::capture_unsupported;
+    if (stream.role() == Stream::Role::legacy_default) {
+        return Error::capture_unsupported;
+    }
     const std::scoped_lock lock(lock_of_captures());
     for (const Capture& capture : captures()) {
-        if (capture.holds(stream)) return Error::invalid_value;
+        if (capture.holds(stream)) {
+            return Error::invalid_value;
+        }
     }
     captures().push_back({++last_identity, {&stream}, mode, std::this_thread::get_id()});
     ++under_way;
@@ -64,9 +72,13 @@ Error begin_capture(const Stream& stream, const CaptureMode mode) {
 Error end_capture(const Stream& stream, std::shared_ptr<Graph>& graph) {
     const std::scoped_lock lock(lock_of_captures());
     for (auto capture = captures().begin(); capture != captures().end(); ++capture) {
-        if (capture->streams.front() != &stream) continue;
+        if (capture->streams.front() != &stream) {
+            continue;
+        }
         const bool invalidated = capture->invalidated;
-        if (!invalidated) graph = std::move(capture->graph);
+        if (!invalidated) {
+            graph = std::move(capture->graph);
+        }
         captures().erase(capture);
         --under_way;
         return invalidated ? Error::capture_invalidated : Error::success;
@@ -87,8 +99,12 @@ std::uint64_t capture_of(const Stream& stream) {
 bool join_capture(const Stream& stream, const std::uint64_t identity) {
     const std::scoped_lock lock(lock_of_captures());
     for (Capture& capture : captures()) {
-        if (capture.identity != identity) continue;
-        if (!capture.holds(stream)) capture.streams.push_back(&stream);
+        if (capture.identity != identity) {
+            continue;
+        }
+        if (!capture.holds(stream)) {
+            capture.streams.push_back(&stream);
+        }
         return true;
     }
     return false;
@@ -119,7 +135,9 @@ CaptureMode exchange_capture_mode(const CaptureMode mode) noexcept {
 }
 
 Error allowed_by_captures() {
-    if (own_mode == CaptureMode::relaxed) return Error::success;
+    if (own_mode == CaptureMode::relaxed) {
+        return Error::success;
+    }
     const std::scoped_lock lock(lock_of_captures());
     Error outcome = Error::success;
     for (Capture& capture : captures()) {
@@ -135,7 +153,9 @@ Error allowed_by_captures() {
 }
 
 Error default_stream_allowed(const Stream& stream) {
-    if (stream.role() != Stream::Role::legacy_default) return Error::success;
+    if (stream.role() != Stream::Role::legacy_default) {
+        return Error::success;
+    }
     const std::scoped_lock lock(lock_of_captures());
     Error outcome = Error::success;
     for (Capture& capture : captures()) {

@@ -21,12 +21,16 @@ std::vector<std::string_view> split(std::string_view text) {
     while (true) {
         const std::size_t comma = text.find(',');
         std::string_view part = text.substr(0, comma);
-        while (!part.empty() && part.front() == ' ')
+        while (!part.empty() && part.front() == ' ') {
             part.remove_prefix(1);
-        while (!part.empty() && part.back() == ' ')
+        }
+        while (!part.empty() && part.back() == ' ') {
             part.remove_suffix(1);
+        }
         parts.push_back(part);
-        if (comma == std::string_view::npos) return parts;
+        if (comma == std::string_view::npos) {
+            return parts;
+        }
         text.remove_prefix(comma + 1);
     }
 }
@@ -35,7 +39,9 @@ template <typename Number>
 std::optional<Number> parse_number(std::string_view text) noexcept {
     Number number{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+    if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
+        return std::nullopt;
+    }
     return number;
 }
 
@@ -43,11 +49,15 @@ std::optional<Number> parse_number(std::string_view text) noexcept {
 /// device.
 void restrict_to(std::vector<int>& devices, const char* name) {
     const char* value = std::getenv(name);
-    if (!value) return;
+    if (!value) {
+        return;
+    }
     std::vector<int> chosen;
     for (const std::string_view part : split(value)) {
         const auto index = parse_number<int>(part);
-        if (!index || *index < 0 || static_cast<std::size_t>(*index) >= devices.size()) break;
+        if (!index || *index < 0 || static_cast<std::size_t>(*index) >= devices.size()) {
+            break;
+        }
         chosen.push_back(devices[static_cast<std::size_t>(*index)]);
     }
     devices = std::move(chosen);
@@ -60,7 +70,9 @@ std::string complain(const char* name, std::string_view value, const char* expec
 void read_selection(Configuration& configuration) {
     constexpr const char* kExpected = "cuda:N, hip:N, hip5:N, hip6:N or hip7:N with N from 1 to 16";
     const std::string_view text = variable("AWAKEN_EMULATE");
-    if (text.empty()) return;
+    if (text.empty()) {
+        return;
+    }
     const std::size_t colon = text.find(':');
     const std::string_view vendor = text.substr(0, colon);
     int devices = 2;
@@ -87,7 +99,9 @@ void read_faults(Configuration& configuration) {
         "register, registered-elsewhere, shutdown, copy-error=N, kernel-error=N, ccl-init=RANK, ccl-silent=RANK, "
         "ccl-connect=RANK, ccl-share-gpu, pageable-memory and host-access";
     const std::string_view text = variable("AWAKEN_TEST_FAULTS");
-    if (text.empty()) return;
+    if (text.empty()) {
+        return;
+    }
     Faults& faults = configuration.faults;
     for (const std::string_view part : split(text)) {
         const std::size_t equals = part.find('=');
@@ -145,7 +159,9 @@ void read_links(Configuration& configuration) {
     const bool cuda = configuration.vendor == Vendor::cuda;
     configuration.links = cuda ? EmulatedLinks{Kind::nvswitch, 18} : EmulatedLinks{Kind::xgmi, 4};
     const std::string_view text = variable("AWAKEN_EMULATE_LINKS");
-    if (text.empty()) return;
+    if (text.empty()) {
+        return;
+    }
     const std::size_t colon = text.find(':');
     const std::string_view kind = text.substr(0, colon);
     const int count = colon == std::string_view::npos ? 0 : parse_number<int>(text.substr(colon + 1)).value_or(0);
@@ -191,18 +207,25 @@ std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
                 break;
         }
     }
-    if (shift != 0) text.remove_suffix(1);
+    if (shift != 0) {
+        text.remove_suffix(1);
+    }
     const auto number = parse_number<std::size_t>(text);
-    if (!number || *number > (std::numeric_limits<std::size_t>::max() >> shift)) return std::nullopt;
+    if (!number || *number > (std::numeric_limits<std::size_t>::max() >> shift)) {
+        return std::nullopt;
+    }
     return *number << shift;
 }
 
 Configuration read_configuration() {
     Configuration configuration;
     read_selection(configuration);
-    if (configuration.vendor == Vendor::none) return configuration;
-    for (int device = 0; device < configuration.devices; ++device)
+    if (configuration.vendor == Vendor::none) {
+        return configuration;
+    }
+    for (int device = 0; device < configuration.devices; ++device) {
         configuration.visible.push_back(device);
+    }
     if (configuration.vendor == Vendor::cuda) {
         restrict_to(configuration.visible, "CUDA_VISIBLE_DEVICES");
     } else {

@@ -26,7 +26,9 @@ std::shared_ptr<Stream> Context::create_stream(Stream::Role role, bool blocking,
 
 std::shared_ptr<Stream> Context::per_thread_stream() {
     std::shared_ptr<Stream>& stream = thread_state().own_streams[this];
-    if (!stream) stream = create_stream(Stream::Role::per_thread_default, true, 0, 0);
+    if (!stream) {
+        stream = create_stream(Stream::Role::per_thread_default, true, 0, 0);
+    }
     return stream;
 }
 
@@ -34,7 +36,9 @@ std::vector<std::shared_ptr<Stream>> Context::all_streams() {
     std::vector<std::shared_ptr<Stream>> found;
     const std::lock_guard lock(order);
     for (const auto& weak : streams) {
-        if (auto stream = weak.lock()) found.push_back(std::move(stream));
+        if (auto stream = weak.lock()) {
+            found.push_back(std::move(stream));
+        }
     }
     return found;
 }
@@ -42,14 +46,17 @@ std::vector<std::shared_ptr<Stream>> Context::all_streams() {
 std::vector<Ticket> Context::unfinished() {
     std::vector<Ticket> found;
     for (const auto& stream : all_streams()) {
-        if (Ticket ticket = stream->last(); !ticket.done()) found.push_back(std::move(ticket));
+        if (Ticket ticket = stream->last(); !ticket.done()) {
+            found.push_back(std::move(ticket));
+        }
     }
     return found;
 }
 
 void Context::synchronize() {
-    for (const Ticket& ticket : unfinished())
+    for (const Ticket& ticket : unfinished()) {
         ticket.wait();
+    }
 }
 
 namespace {
@@ -70,13 +77,18 @@ void Context::enter() {
 }
 
 void ThreadState::set_current(Context* context) {
-    if (!contexts.empty()) contexts.pop_back();
-    if (context) contexts.push_back(context);
+    if (!contexts.empty()) {
+        contexts.pop_back();
+    }
+    if (context) {
+        contexts.push_back(context);
+    }
 }
 
 ThreadState::~ThreadState() {
-    for (const auto& [context, stream] : own_streams)
+    for (const auto& [context, stream] : own_streams) {
         stream->close();
+    }
 }
 
 ThreadState& thread_state() {
@@ -85,13 +97,17 @@ ThreadState& thread_state() {
     // does.
     static const pthread_key_t key = [] {
         pthread_key_t made{};
-        if (pthread_key_create(&made, [](void* state) { delete static_cast<ThreadState*>(state); }) != 0) std::abort();
+        if (pthread_key_create(&made, [](void* state) { delete static_cast<ThreadState*>(state); }) != 0) {
+            std::abort();
+        }
         return made;
     }();
     auto* state = static_cast<ThreadState*>(pthread_getspecific(key));
     if (!state) {
         state = new ThreadState;
-        if (pthread_setspecific(key, state) != 0) std::abort();
+        if (pthread_setspecific(key, state) != 0) {
+            std::abort();
+        }
     }
     return *state;
 }

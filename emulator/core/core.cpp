@@ -71,10 +71,16 @@ Error Core::availability(Vendor vendor) {
         }
         return Error::invalid_value;
     }
-    if (_configuration.vendor != vendor || _devices.empty()) return Error::no_device;
-    if (exiting.load(std::memory_order_relaxed)) return Error::deinitialized;
+    if (_configuration.vendor != vendor || _devices.empty()) {
+        return Error::no_device;
+    }
+    if (exiting.load(std::memory_order_relaxed)) {
+        return Error::deinitialized;
+    }
     // As with real drivers, a child has neither the threads nor the mappings of its parent's GPU.
-    if (forked.load(std::memory_order_relaxed)) return Error::not_initialized;
+    if (forked.load(std::memory_order_relaxed)) {
+        return Error::not_initialized;
+    }
     if (!_memory.ready()) {
         if (!_complained.exchange(true)) {
             std::fprintf(
@@ -97,15 +103,21 @@ void Core::retain_primary(int device) {
 bool Core::release_primary(int device) {
     const std::lock_guard lock(_lock);
     Context& context = primary(device);
-    if (context.references == 0) return false;
-    if (--context.references == 0) destroy_locked(context);
+    if (context.references == 0) {
+        return false;
+    }
+    if (--context.references == 0) {
+        destroy_locked(context);
+    }
     return true;
 }
 
 void Core::reset_primary(int device) {
     const std::lock_guard lock(_lock);
     Context& context = primary(device);
-    if (!context.alive) return;
+    if (!context.alive) {
+        return;
+    }
     destroy_locked(context);
     // Those who retained it hold a fresh context under the same handle.
     context.identity = next_context_identity();
@@ -136,7 +148,9 @@ void Core::destroy_locked(Context& context) {
     modules.remove_if([&](const Module& module) { return module.context == &context; });
     _memory.free_all(context);
     for (const auto& stream : context.all_streams()) {
-        if (stream->role() == Stream::Role::created) stream->close();
+        if (stream->role() == Stream::Role::created) {
+            stream->close();
+        }
     }
     const std::lock_guard peers(context.peers_lock);
     context.peers.clear();
@@ -145,7 +159,9 @@ void Core::destroy_locked(Context& context) {
 Context* Core::find_context(const void* handle) {
     const std::lock_guard lock(_lock);
     for (const auto& context : _contexts) {
-        if (context.get() == handle) return context.get();
+        if (context.get() == handle) {
+            return context.get();
+        }
     }
     return nullptr;
 }
@@ -154,14 +170,17 @@ std::vector<Context*> Core::contexts_of(int device) {
     std::vector<Context*> found;
     const std::lock_guard lock(_lock);
     for (const auto& context : _contexts) {
-        if (context->device == device && context->alive) found.push_back(context.get());
+        if (context->device == device && context->alive) {
+            found.push_back(context.get());
+        }
     }
     return found;
 }
 
 void Core::synchronize_device(int device) {
-    for (Context* context : contexts_of(device))
+    for (Context* context : contexts_of(device)) {
         context->synchronize();
+    }
 }
 
 std::shared_ptr<Stream> Core::stream(Context& context, const void* handle) {

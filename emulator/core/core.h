@@ -67,7 +67,9 @@ class Registry {
     std::shared_ptr<Object> remove(const void* handle) {
         const std::unique_lock lock(_lock);
         const auto at = _objects.find(handle);
-        if (at == _objects.end()) return nullptr;
+        if (at == _objects.end()) {
+            return nullptr;
+        }
         std::shared_ptr<Object> object = std::move(at->second);
         _objects.erase(at);
         return object;

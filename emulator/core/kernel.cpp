@@ -49,11 +49,13 @@ bool part_of_name(char character) noexcept {
 }
 
 std::string_view name_at(std::string_view text, std::size_t at) noexcept {
-    while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at])) != 0)
+    while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at])) != 0) {
         ++at;
+    }
     std::size_t end = at;
-    while (end < text.size() && part_of_name(text[end]))
+    while (end < text.size() && part_of_name(text[end])) {
         ++end;
+    }
     return text.substr(at, end - at);
 }
 
@@ -63,9 +65,13 @@ void collect(std::string_view source, std::string_view opening, std::vector<std:
         const std::size_t newline = source.rfind('\n', at);
         const std::string_view line = source.substr(newline == std::string_view::npos ? 0 : newline + 1);
         const std::size_t first = line.find_first_not_of(" \t");
-        if (line[first] == '#' || line.substr(first, 2) == "//") continue;
+        if (line[first] == '#' || line.substr(first, 2) == "//") {
+            continue;
+        }
         const std::string_view name = name_at(source, at + opening.size());
-        if (!name.empty()) names.emplace_back(name);
+        if (!name.empty()) {
+            names.emplace_back(name);
+        }
     }
 }
 
@@ -84,19 +90,24 @@ std::vector<std::string> kernels_defined_in(std::string_view source) {
 
 std::string make_image(const std::vector<std::string>& kernels) {
     std::string image(kImageMagic);
-    for (const std::string& kernel : kernels)
+    for (const std::string& kernel : kernels) {
         image += kernel + "\n";
+    }
     return image;
 }
 
 bool read_image(const void* image, std::vector<std::string>& kernels) {
     // Compared byte by byte: a foreign image may end anywhere.
     const char* text = static_cast<const char*>(image);
-    if (!text || std::strncmp(text, kImageMagic.data(), kImageMagic.size()) != 0) return false;
+    if (!text || std::strncmp(text, kImageMagic.data(), kImageMagic.size()) != 0) {
+        return false;
+    }
     std::string_view rest(text + kImageMagic.size());
     while (!rest.empty()) {
         const std::size_t end = rest.find('\n');
-        if (end == std::string_view::npos) return false;
+        if (end == std::string_view::npos) {
+            return false;
+        }
         kernels.emplace_back(rest.substr(0, end));
         rest.remove_prefix(end + 1);
     }

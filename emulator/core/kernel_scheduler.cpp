@@ -122,8 +122,9 @@ class Position {
         // A function expects the stack 8 bytes below a multiple of 16, as a call leaves it.
         *--top = 0;
         *--top = reinterpret_cast<std::uintptr_t>(entry);
-        for (std::size_t i = 0; i < kSaved; ++i)
+        for (std::size_t i = 0; i < kSaved; ++i) {
             *--top = 0;
+        }
         _stack = top;
     }
     static void go(Position& from, const Position& to) noexcept { awaken_emulator_switch(&from._stack, to._stack); }
@@ -208,7 +209,9 @@ class Scheduler {
     Scheduler(const kernels::host::Kernel& kernel, const Launch& launch, void** arguments)
         : _kernel(kernel), _launch(launch), _arguments(arguments), _stacks(std::move(spare_stacks)) {}
     ~Scheduler() {
-        if (_stacks.size() > kSpareStacks) _stacks.resize(kSpareStacks);
+        if (_stacks.size() > kSpareStacks) {
+            _stacks.resize(kSpareStacks);
+        }
         spare_stacks = std::move(_stacks);
     }
     Scheduler(const Scheduler&) = delete;
@@ -218,11 +221,14 @@ class Scheduler {
         const std::uint64_t blocks = std::uint64_t{_launch.grid.x} * _launch.grid.y * _launch.grid.z;
         std::uint64_t next = 0;
         while (next < blocks || !_fibers.empty()) {
-            while (next < blocks && _fibers.size() < kMostFibers)
+            while (next < blocks && _fibers.size() < kMostFibers) {
                 start_block(next++);
+            }
             const bool advanced = round();
             // Everything waits for something outside this launch.
-            if (!advanced && !_fibers.empty()) sched_yield();
+            if (!advanced && !_fibers.empty()) {
+                sched_yield();
+            }
         }
     }
 
@@ -246,7 +252,9 @@ class Scheduler {
         _current->waits_for_phase = block.phase + 1;
         _progress = true;
         open_barrier(block);
-        if (block.phase < _current->waits_for_phase) leave(false);
+        if (block.phase < _current->waits_for_phase) {
+            leave(false);
+        }
     }
     void pause() noexcept { leave(false); }
 
@@ -274,13 +282,16 @@ class Scheduler {
                         static_cast<unsigned>(number / _launch.grid.x % _launch.grid.y),
                         static_cast<unsigned>(number / _launch.grid.x / _launch.grid.y)};
         block->running = _launch.block.x * _launch.block.y * _launch.block.z;
-        if (_launch.shared_bytes != 0) block->dynamic = SharedMemory::make(_launch.shared_bytes, 16);
+        if (_launch.shared_bytes != 0) {
+            block->dynamic = SharedMemory::make(_launch.shared_bytes, 16);
+        }
         BlockState* const state = block.get();
         _blocks.emplace(state, std::move(block));
         for (unsigned z = 0; z < _launch.block.z; ++z) {
             for (unsigned y = 0; y < _launch.block.y; ++y) {
-                for (unsigned x = 0; x < _launch.block.x; ++x)
+                for (unsigned x = 0; x < _launch.block.x; ++x) {
                     start_fiber(*state, {x, y, z});
+                }
             }
         }
     }
@@ -300,7 +311,9 @@ class Scheduler {
 #endif
         fiber->position.start(fiber->stack->base(), kStackBytes, &Scheduler::enter);
         resume(*fiber);
-        if (!retire(fiber)) _fibers.push_back(std::move(fiber));
+        if (!retire(fiber)) {
+            _fibers.push_back(std::move(fiber));
+        }
     }
 
     /// Lets each fiber that can run do so once; false when none got anywhere.
@@ -309,9 +322,13 @@ class Scheduler {
         std::size_t kept = 0;
         for (std::size_t position = 0; position < _fibers.size(); ++position) {
             std::unique_ptr<Fiber>& fiber = _fibers[position];
-            if (fiber->block->phase >= fiber->waits_for_phase) resume(*fiber);
+            if (fiber->block->phase >= fiber->waits_for_phase) {
+                resume(*fiber);
+            }
             if (!retire(fiber)) {
-                if (kept != position) _fibers[kept] = std::move(fiber);
+                if (kept != position) {
+                    _fibers[kept] = std::move(fiber);
+                }
                 ++kept;
             }
         }
@@ -321,9 +338,13 @@ class Scheduler {
 
     /// Takes a finished fiber apart.
     bool retire(std::unique_ptr<Fiber>& fiber) {
-        if (!fiber->finished) return false;
+        if (!fiber->finished) {
+            return false;
+        }
         _stacks.push_back(std::move(fiber->stack));
-        if (fiber->block->running == 0) _blocks.erase(fiber->block);
+        if (fiber->block->running == 0) {
+            _blocks.erase(fiber->block);
+        }
         fiber.reset();
         return true;
     }
@@ -383,7 +404,9 @@ class Scheduler {
 
 void* shared_of_current(const void* tag, std::size_t bytes, std::size_t alignment) {
     SharedMemory::Pointer& memory = active->_current->block->shared[tag];
-    if (!memory) memory = SharedMemory::make(bytes, alignment);
+    if (!memory) {
+        memory = SharedMemory::make(bytes, alignment);
+    }
     return memory.get();
 }
 

@@ -39,8 +39,9 @@ std::uint64_t checksum(const IpcHandle& handle) noexcept {
     unsigned char bytes[offsetof(IpcHandle, check)];
     std::memcpy(bytes, &handle, sizeof bytes);
     std::uint64_t hash = 14695981039346656037U;  // FNV-1a
-    for (const unsigned char byte : bytes)
+    for (const unsigned char byte : bytes) {
         hash = (hash ^ byte) * 1099511628211U;
+    }
     return hash;
 }
 
@@ -53,7 +54,9 @@ int create_file(std::size_t bytes) {
         rlimit limit{};
         if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
             limit.rlim_cur = limit.rlim_max;
-            if (setrlimit(RLIMIT_NOFILE, &limit) == 0) file = memfd_create("gpu-block", MFD_CLOEXEC);
+            if (setrlimit(RLIMIT_NOFILE, &limit) == 0) {
+                file = memfd_create("gpu-block", MFD_CLOEXEC);
+            }
         }
     }
     if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) != 0) {
@@ -65,10 +68,14 @@ int create_file(std::size_t bytes) {
 
 std::uintptr_t AddressSpace::take(std::size_t size) {
     for (auto at = _free.begin(); at != _free.end(); ++at) {
-        if (at->second < size) continue;
+        if (at->second < size) {
+            continue;
+        }
         const auto [base, length] = *at;
         _free.erase(at);
-        if (length > size) _free.emplace(base + size, length - size);
+        if (length > size) {
+            _free.emplace(base + size, length - size);
+        }
         return base;
     }
     return 0;
@@ -103,8 +110,9 @@ void Allocation::wait_for_pending() {
         const std::lock_guard lock(_pending_lock);
         pending.swap(_pending);
     }
-    for (const Ticket& ticket : pending)
+    for (const Ticket& ticket : pending) {
         ticket.wait();
+    }
 }
 
 Memory::Memory(const Configuration& configuration)
@@ -117,7 +125,9 @@ Memory::Memory(const Configuration& configuration)
         std::max(kLeast, round_up(2 * configuration.memory_bytes * configuration.visible.size(), kBlockSize)) +
         kBlockSize;
     void* const range = mmap(nullptr, 2 * half, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (range == MAP_FAILED) return;
+    if (range == MAP_FAILED) {
+        return;
+    }
     _range = reinterpret_cast<std::uintptr_t>(range);
     _half = half;
     // Blocks start at multiples of their size unit; address 0 of the AddressSpace stays "no room".
@@ -132,7 +142,9 @@ bool Memory::reserve(int device, std::size_t bytes) {
         std::min(_configuration.memory_bytes, _configuration.faults.memory_limit.value_or(_configuration.memory_bytes));
     std::size_t before = used.load();
     do {
-        if (bytes > limit || before > limit - bytes) return false;
+        if (bytes > limit || before > limit - bytes) {
+            return false;
+        }
     } while (!used.compare_exchange_weak(before, before + bytes));
     return true;
 }
@@ -154,16 +166,22 @@ void Memory::unmap_block(const std::uintptr_t base, const std::size_t size) cons
         mmap(pointer_to(address), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     };
     reserve_at(base + _half);
-    if (_configuration.faults.host_access) reserve_at(base);
+    if (_configuration.faults.host_access) {
+        reserve_at(base);
+    }
 }
 
 std::shared_ptr<Block> Memory::make_block(std::size_t size, bool shared) {
     const std::uintptr_t base = _addresses.take(size);
-    if (base == 0) return nullptr;
+    if (base == 0) {
+        return nullptr;
+    }
     const int file =
         create_file(shared ? ledger_position(size, size) : ledger_position(size, 0) + sizeof(std::uint64_t));
     if (file < 0 || !map_block(base, size, file)) {
-        if (file >= 0) close(file);
+        if (file >= 0) {
+            close(file);
+        }
         _addresses.give(base, size);
         return nullptr;
     }
@@ -172,13 +190,17 @@ std::shared_ptr<Block> Memory::make_block(std::size_t size, bool shared) {
     block->size = size;
     block->file = file;
     block->shared = shared;
-    if (shared) block->room = AddressSpace(base, size);
+    if (shared) {
+        block->room = AddressSpace(base, size);
+    }
     return block;
 }
 
 void Memory::release_block(const Block& block) {
     unmap_block(block.base, block.size);
-    if (block.file >= 0) close(block.file);
+    if (block.file >= 0) {
+        close(block.file);
+    }
     _addresses.give(block.base, block.size);
 }
 
@@ -196,11 +218,17 @@ void Memory::insert(std::shared_ptr<Allocation> allocation) {
 
 Error Memory::allocate_device(Context* context, int device, std::size_t bytes, std::shared_ptr<Pool> pool,
                               std::uintptr_t& address) {
-    if (bytes == 0) return Error::invalid_value;
-    if (bytes > _configuration.memory_bytes) return Error::out_of_memory;
+    if (bytes == 0) {
+        return Error::invalid_value;
+    }
+    if (bytes > _configuration.memory_bytes) {
+        return Error::out_of_memory;
+    }
     const bool small = bytes <= kLargestSmall;
     const std::size_t occupied = round_up(bytes, small ? _granule : kBlockSize);
-    if (!reserve(device, occupied)) return Error::out_of_memory;
+    if (!reserve(device, occupied)) {
+        return Error::out_of_memory;
+    }
     const bool in_pool = pool != nullptr;
 
     const std::unique_lock lock(_lock);
@@ -224,7 +252,9 @@ Error Memory::allocate_device(Context* context, int device, std::size_t bytes, s
         }
     } else {
         block = make_block(occupied, false);
-        if (block) base = block->base;
+        if (block) {
+            base = block->base;
+        }
     }
     if (!block) {
         _used[static_cast<std::size_t>(device)] -= occupied;
@@ -242,7 +272,9 @@ Error Memory::allocate_device(Context* context, int device, std::size_t bytes, s
     allocation->occupied = occupied;
     if (in_pool) {
         const std::uint64_t now = pool->used += occupied;
-        if (now > pool->used_high) pool->used_high = now;
+        if (now > pool->used_high) {
+            pool->used_high = now;
+        }
         allocation->pool = std::move(pool);
     }
     write_ledger(*allocation, allocation->id);
@@ -253,15 +285,25 @@ Error Memory::allocate_device(Context* context, int device, std::size_t bytes, s
 
 Error Memory::allocate_host(Context& context, MemoryKind kind, std::size_t bytes, unsigned flags,
                             std::uintptr_t& address) {
-    if (bytes == 0) return Error::invalid_value;
-    if (kind == MemoryKind::pinned && _configuration.faults.pinned_memory) return Error::out_of_memory;
+    if (bytes == 0) {
+        return Error::invalid_value;
+    }
+    if (kind == MemoryKind::pinned && _configuration.faults.pinned_memory) {
+        return Error::out_of_memory;
+    }
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    if (bytes > (std::size_t{1} << 46)) return Error::out_of_memory;
+    if (bytes > (std::size_t{1} << 46)) {
+        return Error::out_of_memory;
+    }
     const std::size_t length = round_up(bytes, page);
-    if (kind == MemoryKind::managed && !reserve(context.device, length)) return Error::out_of_memory;
+    if (kind == MemoryKind::managed && !reserve(context.device, length)) {
+        return Error::out_of_memory;
+    }
     void* const memory = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        if (kind == MemoryKind::managed) _used[static_cast<std::size_t>(context.device)] -= length;
+        if (kind == MemoryKind::managed) {
+            _used[static_cast<std::size_t>(context.device)] -= length;
+        }
         return Error::out_of_memory;
     }
     auto allocation = std::make_shared<Allocation>();
@@ -280,18 +322,27 @@ Error Memory::allocate_host(Context& context, MemoryKind kind, std::size_t bytes
 }
 
 Error Memory::register_host(Context& context, std::uintptr_t address, std::size_t bytes, unsigned flags) {
-    if (address == 0 || bytes == 0 || address + bytes < address || in_device_range(address))
+    if (address == 0 || bytes == 0 || address + bytes < address || in_device_range(address)) {
         return Error::invalid_value;
-    if (_configuration.faults.registering) return Error::out_of_memory;
+    }
+    if (_configuration.faults.registering) {
+        return Error::out_of_memory;
+    }
     // A real driver pins the pages, which fails where none are mapped.
     const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
     const std::uintptr_t first = address / page * page;
     std::vector<unsigned char> resident(round_up(address + bytes - first, page) / page);
-    if (mincore(pointer_to(first), address + bytes - first, resident.data()) != 0) return Error::invalid_value;
+    if (mincore(pointer_to(first), address + bytes - first, resident.data()) != 0) {
+        return Error::invalid_value;
+    }
     const std::unique_lock lock(_lock);
     const auto next = _allocations.lower_bound(address);
-    if (next != _allocations.end() && next->first < address + bytes) return Error::host_memory_already_registered;
-    if (find_locked(address)) return Error::host_memory_already_registered;
+    if (next != _allocations.end() && next->first < address + bytes) {
+        return Error::host_memory_already_registered;
+    }
+    if (find_locked(address)) {
+        return Error::host_memory_already_registered;
+    }
     auto allocation = std::make_shared<Allocation>();
     allocation->base = address;
     allocation->size = bytes;
@@ -321,8 +372,12 @@ void Memory::release_locked(Allocation& allocation) {
             Block& block = *allocation.block;
             write_ledger(allocation, 0);
             _used[static_cast<std::size_t>(allocation.device)] -= allocation.occupied;
-            if (allocation.pool) allocation.pool->used -= allocation.occupied;
-            if (block.shared) block.room.give(allocation.base, allocation.occupied);
+            if (allocation.pool) {
+                allocation.pool->used -= allocation.occupied;
+            }
+            if (block.shared) {
+                block.room.give(allocation.base, allocation.occupied);
+            }
             if (--block.occupants == 0) {
                 if (block.shared) {
                     std::erase(_shared_blocks[{allocation.device, allocation.kind == MemoryKind::pool}],
@@ -343,7 +398,9 @@ void Memory::release_locked(Allocation& allocation) {
             release_block(*allocation.block);
             break;
         case MemoryKind::mapped:
-            if (allocation.access != 0) unmap_block(allocation.base, allocation.size);
+            if (allocation.access != 0) {
+                unmap_block(allocation.base, allocation.size);
+            }
             break;
         case MemoryKind::registered:
             break;
@@ -376,7 +433,9 @@ void Memory::free_all(const Context& context) {
 
 std::shared_ptr<Allocation> Memory::find_locked(std::uintptr_t address) const {
     auto next = _allocations.upper_bound(address);
-    if (next == _allocations.begin()) return nullptr;
+    if (next == _allocations.begin()) {
+        return nullptr;
+    }
     const std::shared_ptr<Allocation>& candidate = std::prev(next)->second;
     return address - candidate->base < candidate->size ? candidate : nullptr;
 }
@@ -387,11 +446,17 @@ std::shared_ptr<Allocation> Memory::find(std::uintptr_t address) const {
 }
 
 Error Memory::export_handle(std::uintptr_t address, IpcHandle& handle) {
-    if (_configuration.faults.ipc_export) return Error::not_supported;
+    if (_configuration.faults.ipc_export) {
+        return Error::not_supported;
+    }
     const std::shared_ptr<Allocation> allocation = find(address);
-    if (!allocation || allocation->kind != MemoryKind::device) return Error::invalid_value;
+    if (!allocation || allocation->kind != MemoryKind::device) {
+        return Error::invalid_value;
+    }
     struct stat status{};
-    if (fstat(allocation->block->file, &status) != 0) return Error::operating_system;
+    if (fstat(allocation->block->file, &status) != 0) {
+        return Error::operating_system;
+    }
     handle = {};
     handle.magic = kMagic;
     handle.process = getpid();
@@ -407,13 +472,19 @@ Error Memory::export_handle(std::uintptr_t address, IpcHandle& handle) {
 }
 
 Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uintptr_t& address) {
-    if (_configuration.faults.isolated) return Error::invalid_value;
-    if (_configuration.faults.ipc_open) return Error::map_failed;
+    if (_configuration.faults.isolated) {
+        return Error::invalid_value;
+    }
+    if (_configuration.faults.ipc_open) {
+        return Error::map_failed;
+    }
     if (handle.magic != kMagic || handle.check != checksum(handle) || handle.block_size % kBlockSize != 0 ||
         handle.block_size == 0 || handle.size > handle.block_size || handle.offset > handle.block_size - handle.size) {
         return Error::invalid_value;
     }
-    if (handle.process == getpid()) return Error::invalid_context;
+    if (handle.process == getpid()) {
+        return Error::invalid_context;
+    }
     const auto& visible = _configuration.visible;
     if (_configuration.faults.hidden_device &&
         std::find(visible.begin(), visible.end(), handle.device) == visible.end()) {
@@ -426,7 +497,9 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
 
     const std::string path = "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file);
     const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (file < 0) return Error::invalid_value;
+    if (file < 0) {
+        return Error::invalid_value;
+    }
     struct stat status{};
     std::uint64_t id = 0;
     const auto slot = static_cast<off_t>(ledger_position(handle.block_size, handle.offset));
@@ -450,7 +523,9 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
     }
     const std::uintptr_t base = _addresses.take(handle.block_size);
     if (base == 0 || !map_block(base, handle.block_size, file)) {
-        if (base != 0) _addresses.give(base, handle.block_size);
+        if (base != 0) {
+            _addresses.give(base, handle.block_size);
+        }
         close(file);
         return Error::map_failed;
     }
@@ -476,8 +551,12 @@ Error Memory::import_handle(Context& context, const IpcHandle& handle, std::uint
 Error Memory::close_import(std::uintptr_t address) {
     const std::unique_lock lock(_lock);
     const auto at = _allocations.find(address);
-    if (at == _allocations.end() || at->second->kind != MemoryKind::imported) return Error::invalid_value;
-    if (--at->second->opens > 0) return Error::success;
+    if (at == _allocations.end() || at->second->kind != MemoryKind::imported) {
+        return Error::invalid_value;
+    }
+    if (--at->second->opens > 0) {
+        return Error::success;
+    }
     const std::shared_ptr<Allocation> allocation = std::move(at->second);
     _allocations.erase(at);
     release_locked(*allocation);

@@ -38,8 +38,12 @@ bool locate(std::uintptr_t address, std::size_t bytes, int device, Place& place)
     place.allocation = memory.find(address);
     if (place.allocation) {
         // Pageable memory may follow registered memory; anything else ends with its allocation.
-        if (memory.reachable(*place.allocation, address, bytes, device)) return true;
-        if (place.allocation->kind != MemoryKind::registered) return false;
+        if (memory.reachable(*place.allocation, address, bytes, device)) {
+            return true;
+        }
+        if (place.allocation->kind != MemoryKind::registered) {
+            return false;
+        }
         place.allocation = nullptr;
         return true;
     }
@@ -116,10 +120,13 @@ Error refuse_to_wait(const char* const call) {
 Error after_work(const char* const call, const std::function<std::vector<Ticket>()>& unfinished,
                  const std::function<Error()>& body) {
     const std::vector<Ticket> tickets = unfinished();
-    if (!tickets.empty() && core().configuration().busy_calls == BusyCalls::error) return refuse_to_wait(call);
+    if (!tickets.empty() && core().configuration().busy_calls == BusyCalls::error) {
+        return refuse_to_wait(call);
+    }
     ++waiting_inside;
-    for (const Ticket& ticket : tickets)
+    for (const Ticket& ticket : tickets) {
         ticket.wait();
+    }
     --waiting_inside;
     return body();
 }
@@ -132,8 +139,9 @@ Error when_idle(const char* const call, Context* const context, const int device
         cuda && context ? std::vector<Context*>{context} : core().contexts_of(device);
     std::vector<std::unique_lock<std::shared_mutex>> locks;
     if (cuda) {
-        for (Context* const one : contexts)
+        for (Context* const one : contexts) {
             locks.emplace_back(one->exclusive);
+        }
     }
     const auto unfinished = [&] {
         std::vector<Ticket> tickets;
@@ -147,15 +155,23 @@ Error when_idle(const char* const call, Context* const context, const int device
 }
 
 void leave_behind(const Place& place, const Ticket& ticket) {
-    if (place.allocation) place.allocation->add_pending(ticket);
+    if (place.allocation) {
+        place.allocation->add_pending(ticket);
+    }
 }
 
 }  // namespace
 
 Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<Stream>& stream, Synchrony synchrony) {
-    if (!stream) return Error::invalid_handle;
-    if (const Error sticky = context.sticky; sticky != Error::success) return sticky;
-    if (request.width == 0 || request.rows == 0) return Error::success;
+    if (!stream) {
+        return Error::invalid_handle;
+    }
+    if (const Error sticky = context.sticky; sticky != Error::success) {
+        return sticky;
+    }
+    if (request.width == 0 || request.rows == 0) {
+        return Error::success;
+    }
     if (request.rows > 1 && (request.destination_pitch < request.width || request.source_pitch < request.width)) {
         return Error::invalid_value;
     }
@@ -227,9 +243,15 @@ Error copy(Context& context, const CopyRequest& request, const std::shared_ptr<S
 }
 
 Error fill(Context& context, const FillRequest& request, const std::shared_ptr<Stream>& stream, Synchrony synchrony) {
-    if (!stream) return Error::invalid_handle;
-    if (const Error sticky = context.sticky; sticky != Error::success) return sticky;
-    if (request.count == 0 || request.rows == 0) return Error::success;
+    if (!stream) {
+        return Error::invalid_handle;
+    }
+    if (const Error sticky = context.sticky; sticky != Error::success) {
+        return sticky;
+    }
+    if (request.count == 0 || request.rows == 0) {
+        return Error::success;
+    }
     std::size_t width = 0;
     std::size_t extent = 0;
     if (__builtin_mul_overflow(request.count, std::size_t{request.element_bytes}, &width) ||
@@ -239,7 +261,9 @@ Error fill(Context& context, const FillRequest& request, const std::shared_ptr<S
     }
     Place place;
     // A fill needs memory that the runtime knows.
-    if (!locate(request.destination, extent, context.device, place) || place.pageable()) return Error::invalid_value;
+    if (!locate(request.destination, extent, context.device, place) || place.pageable()) {
+        return Error::invalid_value;
+    }
     const auto work = [request] { fill_rows(request); };
     if (synchrony == Synchrony::stream) {
         stream->submit(work);
@@ -252,7 +276,9 @@ Error fill(Context& context, const FillRequest& request, const std::shared_ptr<S
 }
 
 Error allocate(Context& context, std::size_t bytes, std::uintptr_t& address) {
-    if (const Error sticky = context.sticky; sticky != Error::success) return sticky;
+    if (const Error sticky = context.sticky; sticky != Error::success) {
+        return sticky;
+    }
     return core().memory().allocate_device(&context, context.device, bytes, nullptr, address);
 }
 
@@ -268,10 +294,16 @@ Error allocate_from_pool(const std::shared_ptr<Pool>& pool, std::size_t bytes, s
 
 Error free_in_order(Stream& stream, std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || allocation->base != address) return Error::invalid_value;
-    if (allocation->kind != MemoryKind::pool && allocation->kind != MemoryKind::device) return Error::invalid_value;
+    if (!allocation || allocation->base != address) {
+        return Error::invalid_value;
+    }
+    if (allocation->kind != MemoryKind::pool && allocation->kind != MemoryKind::device) {
+        return Error::invalid_value;
+    }
     // Graphs have no nodes for memory here.
-    if (const Error error = spoil_capture(stream, Error::not_supported); error != Error::success) return error;
+    if (const Error error = spoil_capture(stream, Error::not_supported); error != Error::success) {
+        return error;
+    }
     stream.submit([address] {
         // A second free of the same memory was refused above unless both were queued; then this one finds nothing.
         if (core().memory().free(address, {MemoryKind::pool, MemoryKind::device}) != Error::success) {
@@ -282,9 +314,13 @@ Error free_in_order(Stream& stream, std::uintptr_t address) {
 }
 
 Error free_device(const char* const call, const std::uintptr_t address) {
-    if (address == 0) return Error::success;
+    if (address == 0) {
+        return Error::success;
+    }
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || allocation->base != address) return Error::invalid_value;
+    if (!allocation || allocation->base != address) {
+        return Error::invalid_value;
+    }
     return when_idle(call, allocation->context, allocation->device, [&] {
         return core().memory().free(address, {MemoryKind::device, MemoryKind::pool, MemoryKind::managed});
     });
@@ -292,31 +328,43 @@ Error free_device(const char* const call, const std::uintptr_t address) {
 
 Error free_pinned(const char* const call, const std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || allocation->base != address) return Error::invalid_value;
+    if (!allocation || allocation->base != address) {
+        return Error::invalid_value;
+    }
     return when_idle(call, allocation->context, allocation->device,
                      [&] { return core().memory().free(address, {MemoryKind::pinned}); });
 }
 
 Error unregister_host(const char* const call, const std::uintptr_t address) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || allocation->base != address) return Error::host_memory_not_registered;
+    if (!allocation || allocation->base != address) {
+        return Error::host_memory_not_registered;
+    }
     return when_idle(call, allocation->context, allocation->device,
                      [&] { return core().memory().unregister_host(address); });
 }
 
 Error close_import(const char* const call, const std::uintptr_t address, const bool default_stream_only) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || allocation->base != address) return Error::invalid_value;
+    if (!allocation || allocation->base != address) {
+        return Error::invalid_value;
+    }
     const auto close = [&] { return core().memory().close_import(address); };
-    if (!default_stream_only) return when_idle(call, allocation->context, allocation->device, close);
+    if (!default_stream_only) {
+        return when_idle(call, allocation->context, allocation->device, close);
+    }
     return after_work(call, [&] { return allocation->context->legacy->unfinished(); }, close);
 }
 
 Error set_synchronous(std::uintptr_t address, bool on) {
     const std::shared_ptr<Allocation> allocation = core().memory().find(address);
-    if (!allocation || !allocation->on_device()) return Error::invalid_value;
+    if (!allocation || !allocation->on_device()) {
+        return Error::invalid_value;
+    }
     allocation->synchronous = on;
-    if (on) allocation->wait_for_pending();
+    if (on) {
+        allocation->wait_for_pending();
+    }
     return Error::success;
 }
 
@@ -326,31 +374,46 @@ Error synchronize(Context& context) {
 }
 
 Error synchronize(Stream& stream) {
-    if (const Error error = question_allowed(stream); error != Error::success) return error;
+    if (const Error error = question_allowed(stream); error != Error::success) {
+        return error;
+    }
     stream.synchronize();
     return stream.context().sticky;
 }
 
 Error query(Stream& stream) {
-    if (const Error error = question_allowed(stream); error != Error::success) return error;
+    if (const Error error = question_allowed(stream); error != Error::success) {
+        return error;
+    }
     // In this order: an operation that fails between the two looks must not pass for a success.
     const bool idle = stream.idle();
-    if (const Error sticky = stream.context().sticky; sticky != Error::success) return sticky;
+    if (const Error sticky = stream.context().sticky; sticky != Error::success) {
+        return sticky;
+    }
     return idle ? Error::success : Error::not_ready;
 }
 
 Error query(const Event& event) {
-    if (event.capture() != 0) return Error::captured_event;
+    if (event.capture() != 0) {
+        return Error::captured_event;
+    }
     const bool done = event.done();
-    if (const Error sticky = event.context().sticky; sticky != Error::success) return sticky;
-    if (done) events_answered.fetch_add(1, std::memory_order_relaxed);
+    if (const Error sticky = event.context().sticky; sticky != Error::success) {
+        return sticky;
+    }
+    if (done) {
+        events_answered.fetch_add(1, std::memory_order_relaxed);
+    }
     return done ? Error::success : Error::not_ready;
 }
 
 Error synchronize(const Event& event) {
-    if (event.capture() != 0) return Error::captured_event;
-    for (const Ticket& ticket : event.tickets())
+    if (event.capture() != 0) {
+        return Error::captured_event;
+    }
+    for (const Ticket& ticket : event.tickets()) {
         ticket.wait();
+    }
     return event.context().sticky;
 }
 
@@ -358,8 +421,12 @@ Error wait_in_stream(Stream& stream, const Event& event) {
     if (const std::uint64_t capture = event.capture(); capture != 0 && join_capture(stream, capture)) {
         return Error::success;
     }
-    if (const Error error = spoil_capture(stream, Error::capture_isolation); error != Error::success) return error;
-    if (!event.done()) stream.submit([] {}, Start::prompt, event.tickets());
+    if (const Error error = spoil_capture(stream, Error::capture_isolation); error != Error::success) {
+        return error;
+    }
+    if (!event.done()) {
+        stream.submit([] {}, Start::prompt, event.tickets());
+    }
     return Error::success;
 }
 
@@ -372,17 +439,22 @@ Error end_capture(const Stream& stream, void*& handle) {
 
 Error instantiate_graph(const void* const handle, void*& executable) {
     const std::shared_ptr<Graph> graph = core().graphs.find(handle);
-    if (!graph) return Error::invalid_value;
+    if (!graph) {
+        return Error::invalid_value;
+    }
     executable = core().executable_graphs.add(std::make_shared<Graph>(*graph));
     return Error::success;
 }
 
 Error launch_graph(const void* const executable, const std::shared_ptr<Stream>& stream) {
     const std::shared_ptr<Graph> graph = core().executable_graphs.find(executable);
-    if (!graph) return Error::invalid_value;
+    if (!graph) {
+        return Error::invalid_value;
+    }
     stream->submit([graph] {
-        for (const Work& work : graph->works)
+        for (const Work& work : graph->works) {
             work();
+        }
     });
     return Error::success;
 }
@@ -429,7 +501,9 @@ Error disable_peer(Context& context, int peer) {
 
 Error load_module(const char* const call, Context& context, const void* image, const void*& handle) {
     auto module = std::make_shared<Module>();
-    if (!read_image(image, module->kernels)) return Error::no_binary_for_device;
+    if (!read_image(image, module->kernels)) {
+        return Error::no_binary_for_device;
+    }
     module->context = &context;
     const auto load = [&] {
         handle = core().modules.add(std::move(module));
@@ -440,9 +514,13 @@ Error load_module(const char* const call, Context& context, const void* image, c
 
 Error unload_module(const char* const call, const void* handle) {
     const std::shared_ptr<Module> module = core().modules.find(handle);
-    if (!module) return Error::invalid_handle;
+    if (!module) {
+        return Error::invalid_handle;
+    }
     return when_idle(call, module->context, module->context->device, [&] {
-        if (!core().modules.remove(handle)) return Error::invalid_handle;
+        if (!core().modules.remove(handle)) {
+            return Error::invalid_handle;
+        }
         core().functions.remove_if([&](const Function& function) { return function.module == handle; });
         return Error::success;
     });
@@ -450,7 +528,9 @@ Error unload_module(const char* const call, const void* handle) {
 
 Error find_function(const void* handle, const char* name, const void*& function_handle) {
     const std::shared_ptr<Module> module = core().modules.find(handle);
-    if (!module) return Error::invalid_handle;
+    if (!module) {
+        return Error::invalid_handle;
+    }
     const kernels::host::Kernel* kernel = find_kernel(name);
     if (!kernel || std::find(module->kernels.begin(), module->kernels.end(), name) == module->kernels.end()) {
         return Error::not_found;
@@ -465,10 +545,16 @@ Error find_function(const void* handle, const char* name, const void*& function_
 
 Error launch_kernel(const void* handle, const Launch& launch, const std::shared_ptr<Stream>& stream, void** arguments,
                     void** extra) {
-    if (!stream) return Error::invalid_handle;
+    if (!stream) {
+        return Error::invalid_handle;
+    }
     const std::shared_ptr<Function> function = core().functions.find(handle);
-    if (!function) return Error::invalid_handle;
-    if (const Error sticky = stream->context().sticky; sticky != Error::success) return sticky;
+    if (!function) {
+        return Error::invalid_handle;
+    }
+    if (const Error sticky = stream->context().sticky; sticky != Error::success) {
+        return sticky;
+    }
     const kernels::Index3& block = launch.block;
     const kernels::Index3& grid = launch.grid;
     if (block.x == 0 || block.y == 0 || block.z == 0 || grid.x == 0 || grid.y == 0 || grid.z == 0) {
@@ -494,10 +580,16 @@ Error launch_kernel(const void* handle, const Launch& launch, const std::shared_
     const std::byte* packed = nullptr;
     std::size_t packed_bytes = std::numeric_limits<std::size_t>::max();
     for (void** at = extra; at && *at && reinterpret_cast<std::uintptr_t>(*at) != 3; at += 2) {
-        if (reinterpret_cast<std::uintptr_t>(at[0]) == 1) packed = static_cast<const std::byte*>(at[1]);
-        if (reinterpret_cast<std::uintptr_t>(at[0]) == 2) packed_bytes = *static_cast<const std::size_t*>(at[1]);
+        if (reinterpret_cast<std::uintptr_t>(at[0]) == 1) {
+            packed = static_cast<const std::byte*>(at[1]);
+        }
+        if (reinterpret_cast<std::uintptr_t>(at[0]) == 2) {
+            packed_bytes = *static_cast<const std::size_t*>(at[1]);
+        }
     }
-    if (total != 0 && !arguments && (!packed || packed_bytes < total)) return Error::invalid_value;
+    if (total != 0 && !arguments && (!packed || packed_bytes < total)) {
+        return Error::invalid_value;
+    }
 
     struct Aligned {
         alignas(16) std::byte bytes[16];
@@ -517,8 +609,9 @@ Error launch_kernel(const void* handle, const Launch& launch, const std::shared_
         }
         std::vector<void*> pointers(offsets.size());
         auto* const base = reinterpret_cast<std::byte*>(values->data());
-        for (std::size_t position = 0; position < offsets.size(); ++position)
+        for (std::size_t position = 0; position < offsets.size(); ++position) {
             pointers[position] = base + offsets[position];
+        }
         run_kernel(kernel, launch, pointers.data());
     });
     return Error::success;
@@ -533,7 +626,9 @@ int find_device_by_bus_id(const char* text) {
         return -1;
     }
     for (int device = 0; device < core().device_count(); ++device) {
-        if (core().device(device).pci_bus == static_cast<int>(bus)) return device;
+        if (core().device(device).pci_bus == static_cast<int>(bus)) {
+            return device;
+        }
     }
     return -1;
 }

@@ -10,7 +10,9 @@
 namespace awaken::emulator {
 
 void Timeline::wait(std::uint64_t number) {
-    if (reached(number)) return;
+    if (reached(number)) {
+        return;
+    }
     std::unique_lock lock(_mutex);
     _changed.wait(lock, [&] { return reached(number); });
 }
@@ -34,12 +36,16 @@ Ticket Stream::last() {
 void Stream::collect_order(std::vector<Ticket>& after) {
     const auto add = [&](Stream& stream) {
         Ticket ticket = stream.last();
-        if (!ticket.done()) after.push_back(std::move(ticket));
+        if (!ticket.done()) {
+            after.push_back(std::move(ticket));
+        }
     };
     if (_role == Role::legacy_default) {
         for (const auto& weak : _context.streams) {
             const std::shared_ptr<Stream> stream = weak.lock();
-            if (stream && stream.get() != this && stream->blocking()) add(*stream);
+            if (stream && stream.get() != this && stream->blocking()) {
+                add(*stream);
+            }
         }
     } else if (_blocking) {
         add(*_context.legacy);
@@ -47,9 +53,13 @@ void Stream::collect_order(std::vector<Ticket>& after) {
 }
 
 Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
-    if (record_in_capture(*this, work)) return {};
+    if (record_in_capture(*this, work)) {
+        return {};
+    }
     Operation operation{std::move(work), std::move(also), {}, 0};
-    if (start == Start::late) operation.not_before = std::chrono::steady_clock::now() + core().configuration().delay;
+    if (start == Start::late) {
+        operation.not_before = std::chrono::steady_clock::now() + core().configuration().delay;
+    }
     Ticket ticket;
     const std::lock_guard order(_context.order);
     collect_order(operation.after);
@@ -70,7 +80,9 @@ Ticket Stream::submit(Work work, Start start, std::vector<Ticket> also) {
 }
 
 void Stream::run(const Work& work) {
-    if (record_in_capture(*this, work)) return;
+    if (record_in_capture(*this, work)) {
+        return;
+    }
     std::vector<Ticket> after;
     std::uint64_t number = 0;
     {
@@ -99,13 +111,16 @@ void Stream::work_off() {
     std::unique_lock lock(_mutex);
     while (true) {
         _wake.wait(lock, [&] { return !_busy && (!_queue.empty() || _closed); });
-        if (_queue.empty()) return;
+        if (_queue.empty()) {
+            return;
+        }
         Operation operation = std::move(_queue.front());
         _queue.pop_front();
         _busy = true;
         lock.unlock();
-        for (const Ticket& ticket : operation.after)
+        for (const Ticket& ticket : operation.after) {
             ticket.wait();
+        }
         if (operation.not_before != std::chrono::steady_clock::time_point()) {
             std::this_thread::sleep_until(operation.not_before);
         }
@@ -121,8 +136,12 @@ std::vector<Ticket> Stream::unfinished() {
     std::vector<Ticket> tickets;
     const std::lock_guard order(_context.order);
     // A default stream is done when the work is that an operation in it would wait for.
-    if (_role == Role::legacy_default) collect_order(tickets);
-    if (Ticket ticket = last(); !ticket.done()) tickets.push_back(std::move(ticket));
+    if (_role == Role::legacy_default) {
+        collect_order(tickets);
+    }
+    if (Ticket ticket = last(); !ticket.done()) {
+        tickets.push_back(std::move(ticket));
+    }
     return tickets;
 }
 
@@ -131,8 +150,9 @@ bool Stream::idle() {
 }
 
 void Stream::synchronize() {
-    for (const Ticket& ticket : unfinished())
+    for (const Ticket& ticket : unfinished()) {
         ticket.wait();
+    }
 }
 
 void Stream::close() {
@@ -192,8 +212,12 @@ bool Event::timed_record() const {
 }
 
 Error Event::elapsed_since(const Event& start, float& milliseconds) const {
-    if (!timed() || !start.timed() || !timed_record() || !start.timed_record()) return Error::invalid_handle;
-    if (!done() || !start.done()) return Error::not_ready;
+    if (!timed() || !start.timed() || !timed_record() || !start.timed_record()) {
+        return Error::invalid_handle;
+    }
+    if (!done() || !start.done()) {
+        return Error::not_ready;
+    }
     const auto time_of = [](const Event& event) {
         const std::lock_guard lock(event._mutex);
         return event._time->value;

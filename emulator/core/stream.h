@@ -44,7 +44,9 @@ struct Ticket {
 
     [[nodiscard]] bool done() const noexcept { return !timeline || timeline->reached(number); }
     void wait() const {
-        if (timeline) timeline->wait(number);
+        if (timeline) {
+            timeline->wait(number);
+        }
     }
 };
 

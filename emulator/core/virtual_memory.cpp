@@ -26,21 +26,35 @@ struct Trailer {
 }  // namespace
 
 Physical::~Physical() {
-    if (file >= 0) close(file);
-    if (used) *used -= size;
+    if (file >= 0) {
+        close(file);
+    }
+    if (used) {
+        *used -= size;
+    }
 }
 
 Error Memory::reserve_addresses(const std::size_t bytes, const std::size_t alignment, std::uintptr_t& address) {
     const bool sound_alignment = (alignment & (alignment - 1)) == 0;
-    if (bytes == 0 || bytes % kPhysicalGranularity != 0 || !sound_alignment) return Error::invalid_value;
+    if (bytes == 0 || bytes % kPhysicalGranularity != 0 || !sound_alignment) {
+        return Error::invalid_value;
+    }
     const std::size_t spare = alignment > kPhysicalGranularity ? alignment - kPhysicalGranularity : 0;
-    if (bytes > _half || spare > _half - bytes) return Error::out_of_memory;
+    if (bytes > _half || spare > _half - bytes) {
+        return Error::out_of_memory;
+    }
     const std::unique_lock lock(_lock);
     const std::uintptr_t base = _addresses.take(bytes + spare);
-    if (base == 0) return Error::out_of_memory;
+    if (base == 0) {
+        return Error::out_of_memory;
+    }
     const std::uintptr_t first = spare == 0 ? base : (base + alignment - 1) / alignment * alignment;
-    if (first > base) _addresses.give(base, first - base);
-    if (first - base < spare) _addresses.give(first + bytes, spare - (first - base));
+    if (first > base) {
+        _addresses.give(base, first - base);
+    }
+    if (first - base < spare) {
+        _addresses.give(first + bytes, spare - (first - base));
+    }
     _reservations[first] = bytes;
     address = first;
     return Error::success;
@@ -49,9 +63,13 @@ Error Memory::reserve_addresses(const std::size_t bytes, const std::size_t align
 Error Memory::free_addresses(const std::uintptr_t address, const std::size_t bytes) {
     const std::unique_lock lock(_lock);
     const auto reservation = _reservations.find(address);
-    if (reservation == _reservations.end() || reservation->second != bytes) return Error::invalid_value;
+    if (reservation == _reservations.end() || reservation->second != bytes) {
+        return Error::invalid_value;
+    }
     const auto mapping = _allocations.lower_bound(address);
-    if (mapping != _allocations.end() && mapping->first < address + bytes) return Error::invalid_value;
+    if (mapping != _allocations.end() && mapping->first < address + bytes) {
+        return Error::invalid_value;
+    }
     _reservations.erase(reservation);
     _addresses.give(address, bytes);
     return Error::success;
@@ -59,8 +77,12 @@ Error Memory::free_addresses(const std::uintptr_t address, const std::size_t byt
 
 Error Memory::create_physical(const int device, const std::size_t bytes, const unsigned long long handle_types,
                               std::shared_ptr<Physical>& physical) {
-    if (bytes == 0 || bytes % kPhysicalGranularity != 0) return Error::invalid_value;
-    if (bytes > _configuration.memory_bytes || !reserve(device, bytes)) return Error::out_of_memory;
+    if (bytes == 0 || bytes % kPhysicalGranularity != 0) {
+        return Error::invalid_value;
+    }
+    if (bytes > _configuration.memory_bytes || !reserve(device, bytes)) {
+        return Error::out_of_memory;
+    }
     auto made = std::make_shared<Physical>();
     made->device = device;
     made->size = bytes;
@@ -78,9 +100,13 @@ Error Memory::create_physical(const int device, const std::size_t bytes, const u
 }
 
 Error Memory::export_physical(const Physical& physical, int& file) {
-    if (physical.handle_types == 0) return Error::invalid_value;
+    if (physical.handle_types == 0) {
+        return Error::invalid_value;
+    }
     const int made = fcntl(physical.file, F_DUPFD_CLOEXEC, 0);
-    if (made < 0) return Error::operating_system;
+    if (made < 0) {
+        return Error::operating_system;
+    }
     file = made;
     return Error::success;
 }
@@ -88,7 +114,9 @@ Error Memory::export_physical(const Physical& physical, int& file) {
 Error Memory::import_physical(const int file, std::shared_ptr<Physical>& physical) {
     struct stat status{};
     Trailer trailer{};
-    if (fstat(file, &status) != 0 || status.st_size <= static_cast<off_t>(sizeof trailer)) return Error::invalid_value;
+    if (fstat(file, &status) != 0 || status.st_size <= static_cast<off_t>(sizeof trailer)) {
+        return Error::invalid_value;
+    }
     const off_t at = status.st_size - static_cast<off_t>(sizeof trailer);
     if (pread(file, &trailer, sizeof trailer, at) != static_cast<ssize_t>(sizeof trailer) ||
         trailer.magic != kTrailerMagic || trailer.size != static_cast<std::uint64_t>(at)) {
@@ -96,30 +124,44 @@ Error Memory::import_physical(const int file, std::shared_ptr<Physical>& physica
     }
     const auto& visible = _configuration.visible;
     const auto device = std::find(visible.begin(), visible.end(), static_cast<int>(trailer.device));
-    if (device == visible.end()) return Error::invalid_device;
+    if (device == visible.end()) {
+        return Error::invalid_device;
+    }
     auto made = std::make_shared<Physical>();
     made->device = static_cast<int>(device - visible.begin());
     made->size = trailer.size;
     made->id = _next_id++;
     made->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
-    if (made->file < 0) return Error::operating_system;
+    if (made->file < 0) {
+        return Error::operating_system;
+    }
     physical = std::move(made);
     return Error::success;
 }
 
 Error Memory::map(const std::uintptr_t address, const std::size_t bytes, std::shared_ptr<Physical> physical) {
     // The driver maps whole handles only.
-    if (bytes != physical->size) return Error::not_supported;
-    if (address % kPhysicalGranularity != 0) return Error::invalid_value;
+    if (bytes != physical->size) {
+        return Error::not_supported;
+    }
+    if (address % kPhysicalGranularity != 0) {
+        return Error::invalid_value;
+    }
     const std::unique_lock lock(_lock);
     auto reservation = _reservations.upper_bound(address);
-    if (reservation == _reservations.begin()) return Error::invalid_value;
+    if (reservation == _reservations.begin()) {
+        return Error::invalid_value;
+    }
     --reservation;
     const auto [start, length] = *reservation;
-    if (address - start >= length || bytes > length - (address - start)) return Error::invalid_value;
+    if (address - start >= length || bytes > length - (address - start)) {
+        return Error::invalid_value;
+    }
     const auto next = _allocations.lower_bound(address);
     const bool taken = find_locked(address) || (next != _allocations.end() && next->first < address + bytes);
-    if (taken) return Error::invalid_value;
+    if (taken) {
+        return Error::invalid_value;
+    }
     auto allocation = std::make_shared<Allocation>();
     allocation->base = address;
     allocation->size = bytes;
@@ -138,7 +180,9 @@ Error Memory::mappings_locked(const std::uintptr_t address, const std::size_t by
                               std::vector<std::shared_ptr<Allocation>>& found) const {
     std::uintptr_t expected = address;
     for (auto at = _allocations.find(address); at != _allocations.end() && expected - address < bytes; ++at) {
-        if (at->first != expected || at->second->kind != MemoryKind::mapped) return Error::invalid_value;
+        if (at->first != expected || at->second->kind != MemoryKind::mapped) {
+            return Error::invalid_value;
+        }
         expected += at->second->size;
         found.push_back(at->second);
     }
@@ -148,7 +192,9 @@ Error Memory::mappings_locked(const std::uintptr_t address, const std::size_t by
 Error Memory::unmap(const std::uintptr_t address, const std::size_t bytes) {
     const std::unique_lock lock(_lock);
     std::vector<std::shared_ptr<Allocation>> mappings;
-    if (const Error error = mappings_locked(address, bytes, mappings); error != Error::success) return error;
+    if (const Error error = mappings_locked(address, bytes, mappings); error != Error::success) {
+        return error;
+    }
     for (const auto& mapping : mappings) {
         _allocations.erase(mapping->base);
         release_locked(*mapping);
@@ -159,7 +205,9 @@ Error Memory::unmap(const std::uintptr_t address, const std::size_t bytes) {
 Error Memory::set_access(const std::uintptr_t address, const std::size_t bytes, const int device, const bool on) {
     const std::unique_lock lock(_lock);
     std::vector<std::shared_ptr<Allocation>> mappings;
-    if (const Error error = mappings_locked(address, bytes, mappings); error != Error::success) return error;
+    if (const Error error = mappings_locked(address, bytes, mappings); error != Error::success) {
+        return error;
+    }
     for (const auto& mapping : mappings) {
         const std::uint32_t before = mapping->access;
         const std::uint32_t bit = std::uint32_t{1} << device;
@@ -167,7 +215,9 @@ Error Memory::set_access(const std::uintptr_t address, const std::size_t bytes, 
         if (before == 0 && after != 0 && !map_block(mapping->base, mapping->size, mapping->physical->file)) {
             return Error::map_failed;
         }
-        if (before != 0 && after == 0) unmap_block(mapping->base, mapping->size);
+        if (before != 0 && after == 0) {
+            unmap_block(mapping->base, mapping->size);
+        }
         mapping->access = after;
     }
     return Error::success;
@@ -175,13 +225,19 @@ Error Memory::set_access(const std::uintptr_t address, const std::size_t bytes, 
 
 bool Memory::reachable(const Allocation& first, const std::uintptr_t address, const std::size_t bytes,
                        const int device) const {
-    if (first.kind != MemoryKind::mapped) return first.contains(address, bytes);
+    if (first.kind != MemoryKind::mapped) {
+        return first.contains(address, bytes);
+    }
     const std::shared_lock lock(_lock);
     std::uintptr_t expected = first.base;
     for (auto at = _allocations.find(first.base); at != _allocations.end() && at->first == expected; ++at) {
-        if (!at->second->accessible_by(device)) return false;
+        if (!at->second->accessible_by(device)) {
+            return false;
+        }
         expected += at->second->size;
-        if (expected - address >= bytes) return true;
+        if (expected - address >= bytes) {
+            return true;
+        }
     }
     return false;
 }

@@ -20,10 +20,18 @@ bool is_null_device(const struct stat& status) {
 
 /// Empty for a regular file.
 const char* other_kind(const struct stat& status) {
-    if (S_ISREG(status.st_mode)) return "";
-    if (S_ISDIR(status.st_mode)) return "it is a folder";
-    if (S_ISFIFO(status.st_mode)) return "it is a pipe, and no regular file";
-    if (S_ISSOCK(status.st_mode)) return "it is a socket, and no regular file";
+    if (S_ISREG(status.st_mode)) {
+        return "";
+    }
+    if (S_ISDIR(status.st_mode)) {
+        return "it is a folder";
+    }
+    if (S_ISFIFO(status.st_mode)) {
+        return "it is a pipe, and no regular file";
+    }
+    if (S_ISSOCK(status.st_mode)) {
+        return "it is a socket, and no regular file";
+    }
     return "it is a device, and no regular file";
 }
 
@@ -35,10 +43,18 @@ void read_from(const int descriptor, const std::size_t most_bytes, InputFile& fi
         file.text.resize(done + kPart);
         const ssize_t count = read(descriptor, file.text.data() + done, kPart);
         file.text.resize(done + (count > 0 ? static_cast<std::size_t>(count) : 0));
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0) file.why_not = std::strerror(errno);
-        if (file.text.size() > most_bytes) file.why_not = "it has more than " + std::to_string(most_bytes) + " bytes";
-        if (count <= 0 || !file.why_not.empty()) return;
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count < 0) {
+            file.why_not = std::strerror(errno);
+        }
+        if (file.text.size() > most_bytes) {
+            file.why_not = "it has more than " + std::to_string(most_bytes) + " bytes";
+        }
+        if (count <= 0 || !file.why_not.empty()) {
+            return;
+        }
     }
 }
 
@@ -53,9 +69,13 @@ InputFile read_input_file(const std::string& path, const std::size_t most_bytes)
         file.why_not = std::strerror(errno);
         return file;
     }
-    if (is_null_device(status)) return file;
+    if (is_null_device(status)) {
+        return file;
+    }
     file.why_not = other_kind(status);
-    if (!file.why_not.empty()) return file;
+    if (!file.why_not.empty()) {
+        return file;
+    }
     const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (descriptor < 0) {
         file.unopened = true;
@@ -64,9 +84,13 @@ InputFile read_input_file(const std::string& path, const std::size_t most_bytes)
     }
     // Something else may have taken its place.
     file.why_not = fstat(descriptor, &status) == 0 ? other_kind(status) : std::strerror(errno);
-    if (file.why_not.empty()) read_from(descriptor, most_bytes, file);
+    if (file.why_not.empty()) {
+        read_from(descriptor, most_bytes, file);
+    }
     close(descriptor);
-    if (!file.why_not.empty()) file.text.clear();
+    if (!file.why_not.empty()) {
+        file.text.clear();
+    }
     return file;
 }
 

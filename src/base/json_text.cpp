@@ -14,21 +14,27 @@ namespace {
 
 /// Length of the well-formed UTF-8 sequence at the start of `text`, or 0.
 std::size_t sequence_length(const std::string_view text) noexcept {
-    struct Form {
+    struct Kind {
         unsigned char lead_mask, lead;
         std::uint32_t least;  ///< what is less has a shorter form
     };
-    constexpr std::array<Form, 4> kForms = {
+    constexpr std::array<Kind, 4> kForms = {
         {{0x80, 0x00, 0}, {0xE0, 0xC0, 0x80}, {0xF0, 0xE0, 0x800}, {0xF8, 0xF0, 0x10000}}};
     const auto lead = static_cast<unsigned char>(text.front());
     for (std::size_t extra = 0; extra < kForms.size(); ++extra) {
-        const Form& form = kForms[extra];
-        if ((lead & form.lead_mask) != form.lead) continue;
-        if (text.size() <= extra) return 0;
+        const Kind& form = kForms[extra];
+        if ((lead & form.lead_mask) != form.lead) {
+            continue;
+        }
+        if (text.size() <= extra) {
+            return 0;
+        }
         std::uint32_t point = lead & static_cast<unsigned char>(~form.lead_mask);
         for (std::size_t i = 1; i <= extra; ++i) {
             const auto byte = static_cast<unsigned char>(text[i]);
-            if ((byte & 0xC0) != 0x80) return 0;
+            if ((byte & 0xC0) != 0x80) {
+                return 0;
+            }
             point = point << 6 | (byte & 0x3F);
         }
         const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
@@ -62,29 +68,35 @@ std::string json_string(const std::string_view text) {
     return result + '"';
 }
 
-Json::Json(const std::initializer_list<Member> members) : _form(Form::object), _members(members) {}
+Json::Json(const std::initializer_list<Member> members) : _form(Kind::object), _members(members) {}
 
 Json::Json(const double value) {
-    if (!std::isfinite(value)) return;
+    if (!std::isfinite(value)) {
+        return;
+    }
     // Not std::to_chars, which needs libm, and this is linked into the library that must not.
     std::array<char, 32> digits{};
     for (const int precision : {15, 17}) {
         std::snprintf(digits.data(), digits.size(), "%.*g", precision, value);
-        if (std::strtod(digits.data(), nullptr) == value) break;
+        if (std::strtod(digits.data(), nullptr) == value) {
+            break;
+        }
     }
     _text = digits.data();
     // So that readers that tell integers from other numbers see what it is.
-    if (_text.find_first_of(".e") == std::string::npos) _text += ".0";
+    if (_text.find_first_of(".e") == std::string::npos) {
+        _text += ".0";
+    }
 }
 
 Json Json::array() {
     Json empty;
-    empty._form = Form::array;
+    empty._form = Kind::array;
     return empty;
 }
 
 Json& Json::operator[](const std::string_view name) {
-    _form = Form::object;
+    _form = Kind::object;
     const auto found =
         std::find_if(_members.begin(), _members.end(), [&](const Member& member) { return member.name == name; });
     return found != _members.end() ? found->value : _members.emplace_back(Member{std::string(name), {}}).value;
@@ -95,12 +107,18 @@ void Json::push_back(Json element) {
 }
 
 std::string Json::text() const {
-    if (_form == Form::text) return _text;
-    const bool is_object = _form == Form::object;
+    if (_form == Kind::text) {
+        return _text;
+    }
+    const bool is_object = _form == Kind::object;
     std::string result(1, is_object ? '{' : '[');
     for (const Member& member : _members) {
-        if (result.size() > 1) result += ',';
-        if (is_object) result += json_string(member.name) + ':';
+        if (result.size() > 1) {
+            result += ',';
+        }
+        if (is_object) {
+            result += json_string(member.name) + ':';
+        }
         result += member.value.text();
     }
     return result + (is_object ? '}' : ']');

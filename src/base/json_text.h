@@ -34,9 +34,10 @@ class Json {
     Json(const char* text) : _text(json_string(text)) {}
     Json(const std::string& text) : _text(json_string(text)) {}
     template <class Element>
-    Json(const std::vector<Element>& elements) : _form(Form::array) {
-        for (const Element& element : elements)
+    Json(const std::vector<Element>& elements) : _form(Kind::array) {
+        for (const Element& element : elements) {
             push_back(element);
+        }
     }
     [[nodiscard]] static Json array();
 
@@ -49,9 +50,9 @@ class Json {
     [[nodiscard]] std::string text() const;
 
   private:
-    enum class Form : unsigned char { text, array, object };
+    enum class Kind : unsigned char { text, array, object };
 
-    Form _form = Form::text;
+    Kind _form = Kind::text;
     std::string _text = "null";
     std::vector<Member> _members;  ///< of an array, without names
 };

@@ -14,23 +14,37 @@ constexpr std::size_t kExcerptBytes = 80;
 std::size_t utf8_length(const std::string_view text) noexcept {
     const auto byte = [text](const std::size_t i) { return static_cast<unsigned char>(text[i]); };
     const unsigned char lead = byte(0);
-    if (lead < 0x80) return 1;
+    if (lead < 0x80) {
+        return 1;
+    }
     std::size_t length = 0;
     unsigned char second_low = 0x80, second_high = 0xBF;
     if (lead >= 0xC2 && lead <= 0xDF) {
         length = 2;
     } else if (lead >= 0xE0 && lead <= 0xEF) {
         length = 3;
-        if (lead == 0xE0) second_low = 0xA0;   // no overlong forms
-        if (lead == 0xED) second_high = 0x9F;  // no surrogates
+        if (lead == 0xE0) {
+            second_low = 0xA0;  // no overlong forms
+        }
+        if (lead == 0xED) {
+            second_high = 0x9F;  // no surrogates
+        }
     } else if (lead >= 0xF0 && lead <= 0xF4) {
         length = 4;
-        if (lead == 0xF0) second_low = 0x90;
-        if (lead == 0xF4) second_high = 0x8F;
+        if (lead == 0xF0) {
+            second_low = 0x90;
+        }
+        if (lead == 0xF4) {
+            second_high = 0x8F;
+        }
     }
-    if (length == 0 || text.size() < length || byte(1) < second_low || byte(1) > second_high) return 0;
+    if (length == 0 || text.size() < length || byte(1) < second_low || byte(1) > second_high) {
+        return 0;
+    }
     for (std::size_t i = 2; i < length; ++i) {
-        if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
+        if (byte(i) < 0x80 || byte(i) > 0xBF) {
+            return 0;
+        }
     }
     return length;
 }
@@ -59,8 +73,9 @@ std::string printable(const std::string_view text) {
 std::string excerpt(const std::string_view text) {
     // Whole characters only.
     std::size_t end = 0;
-    while (end < text.size() && end < kExcerptBytes)
+    while (end < text.size() && end < kExcerptBytes) {
         end += std::max<std::size_t>(utf8_length(text.substr(end)), 1);
+    }
     return printable(text.substr(0, end)) + (end < text.size() ? "..." : "");
 }
 

@@ -20,8 +20,9 @@ constexpr std::string_view kPrefix = "AWAKEN";
 
 std::string lower(std::string_view text) {
     std::string result(text);
-    for (char& letter : result)
+    for (char& letter : result) {
         letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    }
     return result;
 }
 
@@ -33,16 +34,22 @@ std::string quoted(const std::string& name, const std::string& value) {
 std::optional<bool> find_switch(const std::string& value) {
     const std::string text = lower(value);
     for (const char* const yes : {"1", "on", "yes", "true"}) {
-        if (text == yes) return true;
+        if (text == yes) {
+            return true;
+        }
     }
     for (const char* const no : {"0", "off", "no", "false"}) {
-        if (text == no) return false;
+        if (text == no) {
+            return false;
+        }
     }
     return std::nullopt;
 }
 
 bool parse_switch(const std::string& name, const std::string& value) {
-    if (const std::optional<bool> found = find_switch(value)) return *found;
+    if (const std::optional<bool> found = find_switch(value)) {
+        return *found;
+    }
     throw Error(quoted(name, value) + " is neither on nor off", "use 1 or 0");
 }
 
@@ -69,7 +76,9 @@ Value parse_word(const std::string& name, const std::string& value, const char* 
     const std::string text = lower(value);
     std::string allowed;
     for (const Word<Value>& word : words) {
-        if (text == word.text) return word.value;
+        if (text == word.text) {
+            return word.value;
+        }
         const bool last = &word == words.end() - 1;
         allowed += (allowed.empty() ? "" : last ? " or " : ", ") + std::string(word.text);
     }
@@ -130,7 +139,9 @@ std::string name_now(const std::string& name) {
         {"AWAKEN_EMULATE_BUSY", "AWAKEN_TEST_BUSY"},   {"AWAKEN_EMULATE_FAULTS", "AWAKEN_TEST_FAULTS"},
     };
     for (const Renamed& renamed : kRenamed) {
-        if (name == renamed.before) return renamed.now;
+        if (name == renamed.before) {
+            return renamed.now;
+        }
     }
     // There was one variable for each figure of the tuning.
     constexpr std::string_view kFigure = "AWAKEN_TUNE_";
@@ -168,11 +179,17 @@ std::size_t parse_bytes(const std::string& text, const std::string& what) {
     constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
     for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
         const std::size_t digit = static_cast<std::size_t>(text[at] - '0');
-        if (value > (kMost - digit) / 10) throw refuse("is too large");
+        if (value > (kMost - digit) / 10) {
+            throw refuse("is too large");
+        }
         value = value * 10 + digit;
     }
-    if (at == 0) throw refuse("is not a number of bytes");
-    if (at == text.size()) return value;
+    if (at == 0) {
+        throw refuse("is not a number of bytes");
+    }
+    if (at == text.size()) {
+        return value;
+    }
     unsigned shift = 0;
     switch (text[at]) {
         case 'k':
@@ -190,8 +207,12 @@ std::size_t parse_bytes(const std::string& text, const std::string& what) {
         default:
             throw refuse("is not a number of bytes");
     }
-    if (at + 1 != text.size()) throw refuse("is not a number of bytes");
-    if (value > (kMost >> shift)) throw refuse("is too large");
+    if (at + 1 != text.size()) {
+        throw refuse("is not a number of bytes");
+    }
+    if (value > (kMost >> shift)) {
+        throw refuse("is too large");
+    }
     return value << shift;
 }
 
@@ -267,13 +288,19 @@ Settings Settings::from_environment(char** environment) {
     Settings settings;
     for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
         const std::string_view text = *entry;
-        if (text.substr(0, kPrefix.size()) != kPrefix) continue;
+        if (text.substr(0, kPrefix.size()) != kPrefix) {
+            continue;
+        }
         const std::size_t equals = text.find('=');
-        if (equals == std::string_view::npos) continue;
+        if (equals == std::string_view::npos) {
+            continue;
+        }
         const std::string name(text.substr(0, equals));
         const std::string value(text.substr(equals + 1));
         // Names such as AWAKENING belong to somebody else.
-        if (name.size() > kPrefix.size() && name[kPrefix.size()] != '_') continue;
+        if (name.size() > kPrefix.size() && name[kPrefix.size()] != '_') {
+            continue;
+        }
 
         const auto is_in = [&name](const std::vector<SettingDescription>& known) {
             return std::any_of(known.begin(), known.end(),
@@ -289,7 +316,9 @@ Settings Settings::from_environment(char** environment) {
                                         : "did you mean " + nearest + "? awaken exec --settings lists all settings");
         }
         // Set but empty is as good as not set: that is how shells and job scripts switch a variable off.
-        if (value.empty()) continue;
+        if (value.empty()) {
+            continue;
+        }
 
         if (name == "AWAKEN") {
             settings.enabled = parse_switch(name, value);
@@ -300,7 +329,9 @@ Settings Settings::from_environment(char** environment) {
         } else if (name == "AWAKEN_REPORT") {
             const std::optional<bool> found = find_switch(value);
             settings.report = found.value_or(true);
-            if (!found) settings.report_file = value;
+            if (!found) {
+                settings.report_file = value;
+            }
         } else if (name == "AWAKEN_TRACE") {
             settings.trace_folder = parse_folder(name, value);
         } else if (name == "AWAKEN_TRACE_LIMIT") {

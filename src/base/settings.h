@@ -62,11 +62,11 @@ struct Settings {
     NodePath path = NodePath::automatic;                 ///< AWAKEN_PATH
     CopyEngine copy = CopyEngine::automatic;             ///< AWAKEN_TEST_COPY
     DefaultStream default_stream = DefaultStream::wait;  ///< AWAKEN_DEFAULT_STREAM
-    bool cpu_copy = true;                                ///< AWAKEN_TEST_CPU_COPY: the CPU may copy small messages by itself
-    bool nodes = true;                                   ///< AWAKEN_NODES: pipelined messages between nodes
-    NativeGpu native_gpu = NativeGpu::automatic;         ///< AWAKEN_NATIVE_GPU
-    std::string collectives;                             ///< AWAKEN_COLLECTIVES, as it is: see coll::Selection
-    std::string tuning_file;                             ///< AWAKEN_TUNING; empty: the user's own, if there is one
+    bool cpu_copy = true;                         ///< AWAKEN_TEST_CPU_COPY: the CPU may copy small messages by itself
+    bool nodes = true;                            ///< AWAKEN_NODES: pipelined messages between nodes
+    NativeGpu native_gpu = NativeGpu::automatic;  ///< AWAKEN_NATIVE_GPU
+    std::string collectives;                      ///< AWAKEN_COLLECTIVES, as it is: see coll::Selection
+    std::string tuning_file;                      ///< AWAKEN_TUNING; empty: the user's own, if there is one
 
     /// Reads AWAKEN_* from the environment. Throws Error naming the variable, its value and what is allowed; an unknown
     /// AWAKEN_ variable is an error too (it is most often a misspelling), with the nearest known name in the remedy.

@@ -24,8 +24,8 @@ Call::~Call() {
 }
 
 int Call::returns(const int error) {
-    if (Requests& requests = layer().requests; requests.any_adopted()) {
-        requests.progress_adopted();  // an error handler may throw, so not in a destructor
+    if (Requests& requests = layer().requests; requests.any_orphaned()) {
+        requests.progress_orphaned();  // an error handler may throw, so not in a destructor
     }
     _succeeded = error == MPI_SUCCESS;
     return error;

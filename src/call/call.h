@@ -18,7 +18,7 @@ class Call {
         _outer = current;
         current = this;
         Layer& owner = layer();
-        owner.receive_readiness.settle();
+        owner.receive_readiness.say_when_ready();
         owner.node_peers.look_at_network();
         if (owner.observed) {
             _started_ns = trace::now_ns();
@@ -54,7 +54,7 @@ class Call {
     void account(const report::Path path, const std::int64_t bytes) noexcept {
         _path = path > _path ? path : _path;
         _bytes += bytes;
-        _part = {path > _part.path ? path : _part.path, _part.bytes + bytes};
+        _accounted = {path > _accounted.path ? path : _accounted.path, _accounted.bytes + bytes};
     }
     [[nodiscard]] std::int64_t accounted_bytes() const noexcept { return _bytes; }
     /// Of a call that consists of others: its own data, whatever these have counted.
@@ -68,11 +68,11 @@ class Call {
     /// The call as far as it has gone, for the trace.
     [[nodiscard]] trace::Event event() const noexcept;
     /// What has been accounted since this was last called.
-    struct Part {
+    struct Accounted {
         report::Path path;
         std::int64_t bytes;
     };
-    Part take_part() noexcept { return std::exchange(_part, Part{report::Path::native, 0}); }
+    Accounted take_accounted() noexcept { return std::exchange(_accounted, Accounted{report::Path::native, 0}); }
     /// Raises an error of ours on the call's object and returns the code. The program's error handler may throw.
     int fail(int error_class, const Error& error);
 
@@ -98,7 +98,7 @@ class Call {
     std::int64_t _bytes = 0;
     std::uint64_t _started_ns = 0;  ///< 0: nobody wants to know
     std::uint64_t _ended_ns = 0;    ///< 0: as late as the destructor
-    Part _part{report::Path::native, 0};
+    Accounted _accounted{report::Path::native, 0};
     int _peer = trace::kNoPeer;
     bool _succeeded = false;
     bool _told = false;  ///< the trace was told

@@ -81,14 +81,14 @@ int Layer::error_code(int error_class, const Error& error) {
     return code;
 }
 
-bool Layer::owes_chunks() const noexcept {
+bool Layer::has_pending_fragments() const noexcept {
     const Network* const network = node_peers.network();
-    return network != nullptr && network->owes_chunks();
+    return network != nullptr && network->has_pending_fragments();
 }
 
-bool Layer::moves_chunks() noexcept {
+bool Layer::moves_fragments() noexcept {
     Network* const network = node_peers.network();
-    return network != nullptr && network->moves_chunks();
+    return network != nullptr && network->moves_fragments();
 }
 
 void Layer::mpi_started(const bool world_model) {
@@ -119,7 +119,7 @@ void Layer::mpi_started(const bool world_model) {
 
 void Layer::mpi_stopping(const bool world_model) {
     static_cast<void>(gpu().was_reset());  // then nothing of ours is touched from here on
-    requests.finish_adopted();
+    requests.finish_orphaned();
     bool last = false;
     {
         const std::scoped_lock lock(_mutex);
@@ -161,7 +161,7 @@ void Layer::mpi_stopped() {
         _packer->shut_down();
     }
     pool.trim();
-    landings.trim();
+    bounce_buffers.trim();
     gpu().do_deferred(gpu::kPatience);
 }
 

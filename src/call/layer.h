@@ -53,7 +53,7 @@ class Layer {
     Datatypes datatypes;
     transfer::ProcessMemory process_memory;
     transfer::PinnedPool pool;
-    transfer::LandingPool landings;
+    transfer::BounceBufferPool bounce_buffers;
     Requests requests;
     MatchedMessages matched;
     AttachedBuffers attached_buffers;
@@ -82,9 +82,9 @@ class Layer {
     [[nodiscard]] transfer::Packer& packer();
 
     /// There are messages that go on only in calls of this process's: see call/waiting.h.
-    [[nodiscard]] bool owes_chunks() const noexcept;
+    [[nodiscard]] bool has_pending_fragments() const noexcept;
     /// The same, or messages that come in only in calls of this process's.
-    [[nodiscard]] bool moves_chunks() noexcept;
+    [[nodiscard]] bool moves_fragments() noexcept;
     /// Threads may be in the MPI at the same time.
     [[nodiscard]] bool several_threads() const noexcept { return _several_threads.load(std::memory_order_relaxed); }
 

@@ -35,7 +35,7 @@ void NodePeers::before_init() {
     }
     _may_have_gpu = true;
     transfer::request_copy_engine(settings.copy);
-    _segment = node::Segment::join(job, p2p::Link::area_bytes(job.local_ranks), _why_not);
+    _segment = node::Segment::join(job, ipc::Link::area_bytes(job.local_ranks), _why_not);
 }
 
 void NodePeers::after_init() {
@@ -58,7 +58,7 @@ void NodePeers::after_init() {
                 "AWAKEN_JOB), or have ended";
             _segment.reset();
         } else {
-            _sent_plain = std::vector<p2p::SlotSet>(static_cast<std::size_t>(_segment->processes()));
+            _sent_plain = std::vector<ipc::SlotSet>(static_cast<std::size_t>(_segment->processes()));
         }
     }
     // By what the launcher says of the node, so that all ranks come to the same answer, whatever each finds on its own.
@@ -101,16 +101,16 @@ void NodePeers::use(gpu::Runtime& runtime) {
                                       "no GPU, or have a /dev/shm of their own");
         }
         const Settings& settings = _owner.settings;
-        p2p::Link::Options options;
-        options.path = settings.path == NodePath::direct ? p2p::Link::Path::direct
-                       : settings.path == NodePath::ring ? p2p::Link::Path::ring
-                                                         : p2p::Link::Path::automatic;
+        ipc::Link::Options options;
+        options.path = settings.path == NodePath::direct ? ipc::Link::Path::direct
+                       : settings.path == NodePath::ring ? ipc::Link::Path::ring
+                                                         : ipc::Link::Path::automatic;
         options.engine = settings.copy;
         options.cpu_copy = settings.cpu_copy;
         options.tuning = _owner.tuning(runtime);
         options.packer = &_owner.packer();
         Layer& owner = _owner;
-        _owned_link = std::make_unique<p2p::Link>(
+        _owned_link = std::make_unique<ipc::Link>(
             *_segment, runtime, _owner.pool, options,
             [&owner](const std::string& reason) { owner.ledger.add_fallback("point-to-point", reason); }, &_sent_plain);
         _link.store(_owned_link.get(), std::memory_order_release);
@@ -121,7 +121,7 @@ void NodePeers::use(gpu::Runtime& runtime) {
     }
     _owner.receive_readiness.want([this] {
         if (_owned_link != nullptr) {
-            _owned_link->take_headers();
+            _owned_link->take_rts();
         }
         if (_owned_network != nullptr) {
             _owned_network->open();
@@ -143,7 +143,7 @@ void NodePeers::after_finalize() {
         _owned_engine->shut_down();
     }
     if (_owned_link != nullptr) {
-        _owned_link->settle();
+        _owned_link->finish_sends();
         _owned_link->shut_down();
     }
     if (_owned_network != nullptr) {
@@ -153,7 +153,7 @@ void NodePeers::after_finalize() {
 }
 
 transfer::DeviceCopies* NodePeers::copies() const noexcept {
-    if (p2p::Link* const here = link()) {
+    if (ipc::Link* const here = link()) {
         return &here->copies();
     }
     Network* const between = network();
@@ -227,7 +227,7 @@ int NodePeers::remote_of(const MPI_Comm communicator, const int rank) {
 
 void NodePeers::sent_plain(const MPI_Comm communicator, const int rank, const std::size_t bytes) {
     if (const int index = index_of(communicator, rank); index >= 0) {
-        _sent_plain[static_cast<std::size_t>(index)].add(p2p::slot_of_length(bytes));
+        _sent_plain[static_cast<std::size_t>(index)].add(ipc::slot_of_length(bytes));
     }
 }
 

@@ -39,13 +39,13 @@ class NodePeers {
     void after_finalize();
 
     /// The direct paths; null where there are none (no driver, no shared memory, switched off).
-    [[nodiscard]] p2p::Link* link() const noexcept { return _link.load(std::memory_order_acquire); }
+    [[nodiscard]] ipc::Link* link() const noexcept { return _link.load(std::memory_order_acquire); }
     /// Why there is no link, for the report.
     [[nodiscard]] const std::string& why_no_link() const noexcept { return _why_not; }
-    /// Before a call waits or looks: see p2p::Link.
-    void settle_sources() const noexcept {
-        if (p2p::Link* const to = link(); to != nullptr) {
-            to->settle_sources();
+    /// Before a call waits or looks: see ipc::Link.
+    void ask_readiness() const noexcept {
+        if (ipc::Link* const to = link(); to != nullptr) {
+            to->ask_readiness();
             to->reclaim();
         }
     }
@@ -97,13 +97,13 @@ class NodePeers {
   private:
     Layer& _owner;
     std::unique_ptr<node::Segment> _segment;
-    std::vector<p2p::SlotSet> _sent_plain;  ///< by process of the segment
-    std::unique_ptr<p2p::Link> _owned_link;
+    std::vector<ipc::SlotSet> _sent_plain;  ///< by process of the segment
+    std::unique_ptr<ipc::Link> _owned_link;
     std::unique_ptr<coll::Engine> _owned_engine;
     std::atomic<coll::Engine*> _engine{nullptr};
     std::unique_ptr<Network> _owned_network;
     std::atomic<Network*> _network{nullptr};
-    std::atomic<p2p::Link*> _link{nullptr};
+    std::atomic<ipc::Link*> _link{nullptr};
     std::string _why_not = "MPI_Init was not called yet";
     int _local_ranks = 0;  ///< of the job on this node, as the launcher says; 0: it does not
     bool _may_have_gpu = false;

@@ -40,7 +40,7 @@ void progress_mpi(const unsigned turn) {
 void WaitLoop::turn() {
     Layer& owner = layer();
     if (++_turns % _others == 0) {
-        owner.requests.advance_exchanges();
+        owner.requests.advance_progress_ops();
     } else {
         owner.node_peers.look_at_network();  // or a sender takes this process for one that waits in the MPI
     }

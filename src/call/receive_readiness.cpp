@@ -13,7 +13,7 @@ void ReceiveReadiness::end() noexcept {
     _world_up.store(false, std::memory_order_relaxed);
 }
 
-void ReceiveReadiness::try_to_take_headers() {
+void ReceiveReadiness::try_to_take_rts() {
     const std::scoped_lock lock(_mutex);
     if (!_wants.load(std::memory_order_relaxed)) {
         return;
@@ -33,9 +33,9 @@ ReceiveReadiness::Unprepared::Unprepared(ReceiveReadiness& readiness) noexcept :
     if (!readiness._world_up.load(std::memory_order_acquire)) {
         return;  // no RTS message will ever come
     }
-    if (!readiness.takes_headers()) {
+    if (!readiness.takes_rts()) {
         readiness._unprepared.fetch_add(1, std::memory_order_seq_cst);
-        if (!readiness.takes_headers()) {
+        if (!readiness.takes_rts()) {
             _counted = true;
             return;
         }

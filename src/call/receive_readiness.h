@@ -28,11 +28,11 @@ class ReceiveReadiness {
     void want(std::function<void()> say_so);
 
     /// Whether receives may meet RTS messages: each must be prepared for one.
-    [[nodiscard]] bool takes_headers() const noexcept { return _takes.load(std::memory_order_seq_cst); }
+    [[nodiscard]] bool takes_rts() const noexcept { return _takes.load(std::memory_order_seq_cst); }
     /// Says so if nothing hinders it any more. Cheap when there is nothing to say.
-    void settle() {
+    void say_when_ready() {
         if (_wants.load(std::memory_order_relaxed)) {
-            try_to_take_headers();
+            try_to_take_rts();
         }
     }
 
@@ -64,7 +64,7 @@ class ReceiveReadiness {
     void ended_unprepared() noexcept { _unprepared.fetch_sub(1, std::memory_order_seq_cst); }
 
   private:
-    void try_to_take_headers();
+    void try_to_take_rts();
 
     std::atomic<bool> _world_up{false};
     std::atomic<bool> _wants{false};

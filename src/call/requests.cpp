@@ -32,7 +32,7 @@ namespace {
 /// request, and of each once.
 int ask(const MPI_Request request, int& flag, MPI_Status& status) {
     Layer& owner = layer();
-    std::optional<Quietly> quietly;
+    std::optional<ScopedErrorsReturn> quietly;
     if (owner.default_handlers.hear_of_requests()) {
         quietly.emplace(owner.default_handlers);
     }
@@ -43,16 +43,17 @@ int ask(const MPI_Request request, int& flag, MPI_Status& status) {
 
 void Operation::look() {
     const CompletionQuery& completion = layer().completion;
-    if (completion.available() && exchange->shows_headers() && !exchange->may_have_arrived() &&
-        !completion.of(carrier)) {
+    if (completion.available() && progress_op->shows_rts() && !progress_op->may_have_arrived() &&
+        !completion.of(native_request)) {
         return;
     }
     int flag = 0;
     MPI_Status status{};
-    // What is sent, and a header, are never too long. Any other message may be, and the MPI would raise that where the
+    // What is sent, and an RTS, are never too long. Any other message may be, and the MPI would raise that where the
     // program does not expect it.
-    const bool may_fail = exchange->shows_headers() && !exchange->may_have_arrived();
-    const int error = may_fail ? ask(carrier, flag, status) : layer().real.Request_get_status(carrier, &flag, &status);
+    const bool may_fail = progress_op->shows_rts() && !progress_op->may_have_arrived();
+    const int error =
+        may_fail ? ask(native_request, flag, status) : layer().real.Request_get_status(native_request, &flag, &status);
     if (flag != 0 || error != MPI_SUCCESS) {
         _arrived = true;
         _status = status;
@@ -62,25 +63,25 @@ void Operation::look() {
 }
 
 bool Operation::advance(const bool asked, const Ask ask) {
-    if (!exchanging.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
+    if (!progressing.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
         return true;
     }
-    const std::unique_lock lock(exchange_mutex, std::try_to_lock);
+    const std::unique_lock lock(progress_mutex, std::try_to_lock);
     if (!lock.owns_lock()) {
         return false;  // another thread is at it
     }
-    if (exchange == nullptr || ready.load(std::memory_order_relaxed)) {
+    if (progress_op == nullptr || ready.load(std::memory_order_relaxed)) {
         return true;
     }
     const bool awaited = !_arrived;
-    if (awaited && (ask == Ask::mpi || exchange->may_have_arrived())) {
+    if (awaited && (ask == Ask::mpi || progress_op->may_have_arrived())) {
         look();
     }
-    if (exchange->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
+    if (progress_op->advance(_arrived ? &_status : nullptr, asked) && _arrived) {
         if (_own_handle) {
-            layer().real.Grequest_complete(carrier);
+            layer().real.Grequest_complete(native_request);
         }
-        layer().requests.remove_exchange(*this);
+        layer().requests.remove_progress_op(*this);
         ready.store(true, std::memory_order_release);
         return true;
     }
@@ -91,7 +92,7 @@ bool Operation::advance(const bool asked, const Ask ask) {
         // Nothing of it is the MPI's, which is asked all the same: others may need what it has under way before they
         // can do their part of this.
         int flag = 0;
-        layer().real.Request_get_status(carrier, &flag, MPI_STATUS_IGNORE);
+        layer().real.Request_get_status(native_request, &flag, MPI_STATUS_IGNORE);
     }
     return false;
 }
@@ -123,61 +124,62 @@ void Operation::take_own_handle(MPI_Request* const request) {
         native.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, request);
         _own_handle = true;
     }
-    handle = carrier = *request;
+    handle = native_request = *request;
 }
 
-int Operation::start_own_carrier() {
-    const int error = layer().real.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, &carrier);
+int Operation::start_own_native_request() {
+    const int error = layer().real.Grequest_start(&query_send, &free_send, &cancel_send, nullptr, &native_request);
     _own_handle = error == MPI_SUCCESS;
     return error;
 }
 
 int Operation::start_own_handle(MPI_Request* const request) {
-    const int error = start_own_carrier();
-    handle = *request = carrier;
+    const int error = start_own_native_request();
+    handle = *request = native_request;
     return error;
 }
 
-void Operation::begin(std::unique_ptr<Exchange> what) {
-    const std::scoped_lock lock(exchange_mutex);
-    exchange = std::move(what);
+void Operation::begin(std::unique_ptr<ProgressOp> what) {
+    const std::scoped_lock lock(progress_mutex);
+    progress_op = std::move(what);
     _arrived = _own_handle;
     _seen.store(_own_handle, std::memory_order_relaxed);
     ready.store(false, std::memory_order_relaxed);
-    exchanging.store(true, std::memory_order_release);
+    progressing.store(true, std::memory_order_release);
 }
 
 void Operation::leave() {
-    if (exchanging.load(std::memory_order_acquire) && !ready.load(std::memory_order_acquire)) {
-        const std::scoped_lock lock(exchange_mutex);
-        if (exchange != nullptr) {
-            exchange->leave();
+    if (progressing.load(std::memory_order_acquire) && !ready.load(std::memory_order_acquire)) {
+        const std::scoped_lock lock(progress_mutex);
+        if (progress_op != nullptr) {
+            progress_op->leave();
         }
     }
 }
 
 void Operation::leave_if_arrived() {
     if (has_arrived() && !ready.load(std::memory_order_acquire)) {
-        const std::unique_lock lock(exchange_mutex, std::try_to_lock);  // else another thread is at it
-        if (lock.owns_lock() && exchange != nullptr) {
-            exchange->leave();
+        const std::unique_lock lock(progress_mutex, std::try_to_lock);  // else another thread is at it
+        if (lock.owns_lock() && progress_op != nullptr) {
+            progress_op->leave();
         }
     }
 }
 
-bool Operation::hand_over() {
-    if (!exchanging.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
+bool Operation::flush_to_native() {
+    if (!progressing.load(std::memory_order_acquire) || ready.load(std::memory_order_acquire)) {
         return true;
     }
-    const std::unique_lock lock(exchange_mutex, std::try_to_lock);
-    return lock.owns_lock() && (exchange == nullptr || exchange->hand_over());  // else another thread is at it
+    const std::unique_lock lock(progress_mutex, std::try_to_lock);
+    return lock.owns_lock() &&
+           (progress_op == nullptr || progress_op->flush_to_native());  // else another thread is at it
 }
 
 void Operation::store(MPI_Status& status, const int error) {
-    if (exchanging.load(std::memory_order_acquire)) {
-        const std::scoped_lock lock(exchange_mutex);
+    if (progressing.load(std::memory_order_acquire)) {
+        const std::scoped_lock lock(progress_mutex);
         int outcome = error;
-        exchange->settle(status, outcome);
+        progress_op->conclude(status, outcome);
         return;
     }
     int error_class = error;
@@ -194,14 +196,14 @@ void Operation::store(MPI_Status& status, const int error) {
 
 void Operation::complete(MPI_Status& status, int& error) {
     active = false;
-    if (exchanging.load(std::memory_order_acquire)) {
+    if (progressing.load(std::memory_order_acquire)) {
         if (!ready.load(std::memory_order_acquire)) {
-            layer().requests.remove_exchange(*this);
+            layer().requests.remove_progress_op(*this);
         }
-        const std::scoped_lock lock(exchange_mutex);
-        exchange->settle(status, error);
-        exchange.reset();
-        exchanging.store(false, std::memory_order_release);
+        const std::scoped_lock lock(progress_mutex);
+        progress_op->conclude(status, error);
+        progress_op.reset();
+        progressing.store(false, std::memory_order_release);
         return;
     }
     if (unprepared) {
@@ -234,13 +236,13 @@ MPI_Comm MatchedMessages::take(const MPI_Message message) {
     return communicator;
 }
 
-void Requests::add_exchange(const std::shared_ptr<Operation>& operation, std::unique_ptr<Exchange> exchange) {
-    operation->begin(std::move(exchange));
-    const std::scoped_lock lock(_exchanges_mutex);
+void Requests::add_progress_op(const std::shared_ptr<Operation>& operation, std::unique_ptr<ProgressOp> progress_op) {
+    operation->begin(std::move(progress_op));
+    const std::scoped_lock lock(_progress_mutex);
     UnderWay& list = operation->has_arrived() ? _arrived : _awaited;
     operation->_place = list.insert(list.end(), operation);
     operation->_list = &list;
-    _exchange_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
+    _progress_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
 }
 
 void Requests::leave_list(const Operation& operation) {
@@ -252,7 +254,7 @@ void Requests::leave_list(const Operation& operation) {
 }
 
 void Requests::arrived(Operation& operation) {
-    const std::scoped_lock lock(_exchanges_mutex);
+    const std::scoped_lock lock(_progress_mutex);
     if (operation._list == &_awaited) {
         leave_list(operation);
         _arrived.splice(_arrived.end(), _awaited, operation._place);
@@ -260,18 +262,18 @@ void Requests::arrived(Operation& operation) {
     }
 }
 
-void Requests::remove_exchange(Operation& operation) {
+void Requests::remove_progress_op(Operation& operation) {
     UnderWay removed;  // let go without the lock
-    const std::scoped_lock lock(_exchanges_mutex);
+    const std::scoped_lock lock(_progress_mutex);
     if (operation._list != nullptr) {
         leave_list(operation);
         removed.splice(removed.end(), *std::exchange(operation._list, nullptr), operation._place);
-        _exchange_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
+        _progress_count.store(_awaited.size() + _arrived.size(), std::memory_order_release);
     }
 }
 
-std::vector<std::shared_ptr<Operation>> Requests::exchanges(const bool awaited_too) {
-    const std::scoped_lock lock(_exchanges_mutex);
+std::vector<std::shared_ptr<Operation>> Requests::progress_ops(const bool awaited_too) {
+    const std::scoped_lock lock(_progress_mutex);
     std::vector<std::shared_ptr<Operation>> all(_arrived.begin(), _arrived.end());
     if (awaited_too) {
         all.insert(all.end(), _awaited.begin(), _awaited.end());
@@ -285,9 +287,9 @@ UnderWay::iterator Requests::in_turn(UnderWay::iterator& next) {
     return at;
 }
 
-void Requests::advance_exchanges() {
+void Requests::advance_progress_ops() {
     layer().node_peers.look_at_network();
-    if (!any_exchanges()) {
+    if (!any_progress_ops()) {
         return;
     }
     // The MPI makes progress for all when it is asked about one. With as many as there may be, asking about each would
@@ -296,7 +298,7 @@ void Requests::advance_exchanges() {
     std::vector<std::shared_ptr<Operation>> some;
     const Operation* asked = nullptr;
     {
-        const std::scoped_lock lock(_exchanges_mutex);
+        const std::scoped_lock lock(_progress_mutex);
         const std::size_t all = _arrived.size() + _awaited.size(), looks = std::min(kLooks, _awaited.size());
         if (all == 0) {
             return;
@@ -324,21 +326,21 @@ void Requests::advance_exchanges() {
     }
 }
 
-void Requests::leave_exchanges() {
-    if (!any_exchanges()) {
+void Requests::leave_progress_ops() {
+    if (!any_progress_ops()) {
         return;
     }
-    // One that has not arrived was left when it began, and has had nothing to do since but to send chunks.
-    for (const std::shared_ptr<Operation>& operation : exchanges(layer().owes_chunks())) {
+    // One that has not arrived was left when it began, and has had nothing to do since but to send fragments.
+    for (const std::shared_ptr<Operation>& operation : progress_ops(layer().has_pending_fragments())) {
         operation->leave();
     }
 }
 
-void Requests::hand_over_exchanges() {
+void Requests::flush_progress_ops() {
     for (WaitLoop waiting;; waiting.turn()) {
         bool all = true;
-        for (const std::shared_ptr<Operation>& operation : exchanges(true)) {
-            all = operation->hand_over() && all;
+        for (const std::shared_ptr<Operation>& operation : progress_ops(true)) {
+            all = operation->flush_to_native() && all;
         }
         if (all) {
             return;
@@ -391,32 +393,32 @@ void Requests::forget(const Operation& operation) {
     }
 }
 
-void Requests::adopt(std::shared_ptr<Operation> operation) {
-    const std::scoped_lock lock(_adopted_mutex);
-    _adopted.push_back(std::move(operation));
-    _adopted_count.fetch_add(1, std::memory_order_release);
+void Requests::orphan(std::shared_ptr<Operation> operation) {
+    const std::scoped_lock lock(_orphaned_mutex);
+    _orphaned.push_back(std::move(operation));
+    _orphaned_count.fetch_add(1, std::memory_order_release);
 }
 
 Requests::Taken::Taken(Requests& from) : _from(from) {
-    const std::scoped_lock lock(_from._adopted_mutex);
-    _operations.swap(_from._adopted);
+    const std::scoped_lock lock(_from._orphaned_mutex);
+    _operations.swap(_from._orphaned);
 }
 
 Requests::Taken::~Taken() {
-    const std::scoped_lock lock(_from._adopted_mutex);
-    // Before those that were adopted meanwhile.
-    _from._adopted.insert(_from._adopted.begin(), std::make_move_iterator(_operations.begin()),
-                          std::make_move_iterator(_operations.end()));
+    const std::scoped_lock lock(_from._orphaned_mutex);
+    // Before those that were orphaned meanwhile.
+    _from._orphaned.insert(_from._orphaned.begin(), std::make_move_iterator(_operations.begin()),
+                           std::make_move_iterator(_operations.end()));
 }
 
 std::shared_ptr<Operation> Requests::Taken::remove(const std::size_t at) {
     std::shared_ptr<Operation> removed = std::move(_operations[at]);
     _operations.erase(_operations.begin() + static_cast<std::ptrdiff_t>(at));
-    _from._adopted_count.fetch_sub(1, std::memory_order_release);
+    _from._orphaned_count.fetch_sub(1, std::memory_order_release);
     return removed;
 }
 
-void Requests::progress_adopted() {
+void Requests::progress_orphaned() {
     // Without the lock, and without what this call is at in the list: an error goes to the program's error handler,
     // which may call MPI and so come here again, or throw.
     Taken taken(*this);
@@ -430,9 +432,9 @@ void Requests::progress_adopted() {
         MPI_Status status{};
         int error = MPI_SUCCESS;
         try {
-            error = _native.Test(&taken[at].carrier, &flag, &status);
+            error = _native.Test(&taken[at].native_request, &flag, &status);
         } catch (...) {
-            remove_exchange(*taken.remove(at));  // the MPI has done with it
+            remove_progress_op(*taken.remove(at));  // the MPI has done with it
             throw;
         }
         if (flag == 0 && error == MPI_SUCCESS) {
@@ -446,15 +448,15 @@ void Requests::progress_adopted() {
             fprintf(stderr, "awaken: a freed request could not be completed: %s\n", failure.what());
         }
         // A persistent request still exists after its completion.
-        if (over->kind != Operation::Kind::once && over->carrier != MPI_REQUEST_NULL) {
-            _native.Request_free(&over->carrier);
+        if (over->kind != Operation::Kind::once && over->native_request != MPI_REQUEST_NULL) {
+            _native.Request_free(&over->native_request);
         }
     }
 }
 
-void Requests::finish_adopted() {
-    for (WaitLoop waiting; any_adopted(); waiting.turn()) {
-        progress_adopted();
+void Requests::finish_orphaned() {
+    for (WaitLoop waiting; any_orphaned(); waiting.turn()) {
+        progress_orphaned();
     }
 }
 

@@ -23,7 +23,7 @@ class DefaultHandlers {
     [[nodiscard]] bool hear_of_requests() const noexcept { return _mpich; }
 
   private:
-    friend class Quietly;
+    friend class ScopedErrorsReturn;
     void only_return();
     void restore();
 
@@ -38,14 +38,14 @@ class DefaultHandlers {
 
 /// Errors of the MPI's that concern no object of the program's are only returned while it lives. Those of other threads
 /// as well, which is why it should not live long.
-class Quietly {
+class ScopedErrorsReturn {
   public:
-    explicit Quietly(DefaultHandlers& handlers) : _handlers(handlers), _lock(handlers._mutex) {
+    explicit ScopedErrorsReturn(DefaultHandlers& handlers) : _handlers(handlers), _lock(handlers._mutex) {
         _handlers.only_return();
     }
-    Quietly(const Quietly&) = delete;
-    Quietly& operator=(const Quietly&) = delete;
-    ~Quietly() { _handlers.restore(); }
+    ScopedErrorsReturn(const ScopedErrorsReturn&) = delete;
+    ScopedErrorsReturn& operator=(const ScopedErrorsReturn&) = delete;
+    ~ScopedErrorsReturn() { _handlers.restore(); }
 
   private:
     DefaultHandlers& _handlers;

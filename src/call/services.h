@@ -14,7 +14,7 @@ using Services = std::vector<loader::Service>;
 [[nodiscard]] Services persistent_services();      ///< p2p/persistent.cpp: persistent and partitioned
 [[nodiscard]] Services completion_services();      ///< p2p/completion.cpp: wait, test, cancel, free
 [[nodiscard]] Services collective_services();      ///< coll/collectives.cpp
-[[nodiscard]] Services voting_services();          ///< coll/collectives.cpp: those that all ranks vote on; in the above
+[[nodiscard]] Services proposing_services();       ///< coll/collectives.cpp: those that all ranks vote on; in the above
 [[nodiscard]] Services edge_services();            ///< coll/neighbourhood.cpp: what all ranks take part in
 [[nodiscard]] Services neighbourhood_services();   ///< coll/neighbourhood.cpp
 [[nodiscard]] Services pack_services();            ///< p2p/pack.cpp

@@ -13,7 +13,7 @@ namespace awaken::AWAKEN_ABI {
 /// What was given to the MPI in the place of a program's buffer.
 struct SplitAccess {
     Stage stage;
-    void* address;                             ///< of the image
+    void* address;                             ///< of the staging buffer
     int (*end)(MPI_File, void*, MPI_Status*);  ///< the MPI's second half of the access
     bool refused = false;                      ///< the MPI did not end it when the program asked
 };

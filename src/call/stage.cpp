@@ -202,9 +202,9 @@ void Stage::check_range(const void* const address, const std::int64_t offset, co
     }
 }
 
-Stage::Image& Stage::add_image(const Access access, const Form form, const std::size_t bytes) {
-    Image image{_layer->pool.acquire(_layer->gpu(), bytes), {}, access, form};
-    const bool pinned = image.block.pinned();
+Stage::StagingBuffer& Stage::add_staging_buffer(const Access access, const Packing packing, const std::size_t bytes) {
+    StagingBuffer staged{_layer->pool.acquire(_layer->gpu(), bytes), {}, access, packing};
+    const bool pinned = staged.block.pinned();
     if (!pinned) {
         _layer->ledger.add_fallback(
             _function,
@@ -212,8 +212,8 @@ Stage::Image& Stage::add_image(const Access access, const Form form, const std::
                 " MiB is full, or the runtime would not pin): used ordinary host memory (AWAKEN_PINNED_POOL)");
     }
     _call->account(pinned ? report::Path::staged : report::Path::staged_large, static_cast<std::int64_t>(bytes));
-    _images.push_back(std::move(image));
-    return _images.back();
+    _staging_buffers.push_back(std::move(staged));
+    return _staging_buffers.back();
 }
 
 void Stage::account_native(const std::int64_t count, const MPI_Datatype type) const {
@@ -226,7 +226,7 @@ void Stage::account_native(const std::int64_t count, const MPI_Datatype type) co
 }
 
 Stage::Placed Stage::place(const Access access, const void* const address, const std::int64_t count,
-                           const MPI_Datatype type, const Form form, const std::int64_t stored, Located located) {
+                           const MPI_Datatype type, const Packing packing, const std::int64_t stored, Located located) {
     if (!located.served) {
         if (_watching && count > 0 && type != MPI_DATATYPE_NULL) {
             _watched.push_back({address, count, _layer->datatypes.find(type)});
@@ -237,21 +237,22 @@ Stage::Placed Stage::place(const Access access, const void* const address, const
     const Layout& layout = located.type->layout;
     auto* const user = static_cast<std::byte*>(const_cast<void*>(address));
     Segment segment{user, count, stored < 0 ? count : stored, located.type, 0, located.mixed, located.info};
-    if (form == Form::mirror) {
-        // The image keeps the buffer's alignment, which compilers and operators may rely on.
+    if (packing == Packing::mirror) {
+        // The staging buffer keeps the buffer's alignment, which compilers and operators may rely on.
         constexpr std::uintptr_t kAlignment = 64;
         const Layout::Span span = layout.span(count);
         const std::uintptr_t slack =
             (reinterpret_cast<std::uintptr_t>(user) + static_cast<std::uintptr_t>(span.begin)) % kAlignment;
-        Image& image = add_image(access, form, static_cast<std::size_t>(span.end - span.begin) + slack);
+        StagingBuffer& staged =
+            add_staging_buffer(access, packing, static_cast<std::size_t>(span.end - span.begin) + slack);
         segment.offset = static_cast<std::int64_t>(slack) - span.begin;
-        image.segments.push_back(std::move(segment));
-        return {image.block.data() + image.segments.front().offset, type};
+        staged.segments.push_back(std::move(segment));
+        return {staged.block.data() + staged.segments.front().offset, type};
     }
-    Image& image = add_image(access, form, static_cast<std::size_t>(count * layout.size()));
+    StagingBuffer& staged = add_staging_buffer(access, packing, static_cast<std::size_t>(count * layout.size()));
     const bool dense = located.type->dense();
-    const Placed placed{image.block.data() - (dense ? layout.true_begin() : 0), dense ? type : located.type->packed};
-    image.segments.push_back(std::move(segment));
+    const Placed placed{staged.block.data() - (dense ? layout.true_begin() : 0), dense ? type : located.type->packed};
+    staged.segments.push_back(std::move(segment));
     return placed;
 }
 
@@ -318,9 +319,10 @@ bool Stage::place_blocks(const Access access, const std::vector<Block>& blocks, 
         }
         return false;
     }
-    Image& image = add_image(access, Form::packed, static_cast<std::size_t>(std::max<std::int64_t>(total, 1)));
-    image.segments = std::move(segments);
-    base = image.block.data();
+    StagingBuffer& staged =
+        add_staging_buffer(access, Packing::packed, static_cast<std::size_t>(std::max<std::int64_t>(total, 1)));
+    staged.segments = std::move(segments);
+    base = staged.block.data();
     return true;
 }
 
@@ -334,39 +336,40 @@ bool Stage::partitions(const Access access, const void* const address, const std
         return false;
     }
     const Layout& layout = located.type->layout;
-    Image& image = add_image(access, Form::packed, static_cast<std::size_t>(partitions * count * layout.size()));
-    image.by_partition = true;
+    StagingBuffer& staged =
+        add_staging_buffer(access, Packing::packed, static_cast<std::size_t>(partitions * count * layout.size()));
+    staged.by_partition = true;
     auto* const user = static_cast<std::byte*>(const_cast<void*>(address));
     for (std::int64_t i = 0; i < partitions; ++i) {
-        image.segments.push_back({user + i * count * layout.extent(), count, count, located.type,
-                                  i * count * layout.size(), located.mixed, located.info});
+        staged.segments.push_back({user + i * count * layout.extent(), count, count, located.type,
+                                   i * count * layout.size(), located.mixed, located.info});
     }
-    argument = {image.block.data(), static_cast<MPI_Count>(count), located.type->packed};
+    argument = {staged.block.data(), static_cast<MPI_Count>(count), located.type->packed};
     return true;
 }
 
-std::int64_t Stage::bytes_of(const Image&, const Segment& segment) const {
+std::int64_t Stage::bytes_of(const StagingBuffer&, const Segment& segment) const {
     return segment.count * segment.type->layout.size();
 }
 
-void Stage::load(const Image& image, const Segment& segment) {
+void Stage::load(const StagingBuffer& staged, const Segment& segment) {
     transfer::Copier& copier = _layer->copier();
     const auto& type = segment.type->flat;
     const gpu::PointerInfo* const info = segment.mixed ? nullptr : &segment.info;
-    std::byte* const at = image.block.data() + segment.offset;
-    if (image.form == Form::mirror) {
+    std::byte* const at = staged.block.data() + segment.offset;
+    if (staged.packing == Packing::mirror) {
         copier.gather_mirror(type, segment.user, segment.count, at, info);
     } else {
-        copier.gather(type, segment.user, segment.count, bytes_of(image, segment), at, info);
+        copier.gather(type, segment.user, segment.count, bytes_of(staged, segment), at, info);
     }
 }
 
-void Stage::store(const Image& image, Segment& segment, const std::int64_t limit) {
+void Stage::store(const StagingBuffer& staged, Segment& segment, const std::int64_t limit) {
     transfer::Copier& copier = _layer->copier();
     const auto& type = segment.type->flat;
     const gpu::PointerInfo* const info = segment.mixed ? nullptr : &segment.info;
-    const std::byte* const at = image.block.data() + segment.offset;
-    if (image.form == Form::mirror) {
+    const std::byte* const at = staged.block.data() + segment.offset;
+    if (staged.packing == Packing::mirror) {
         copier.scatter_mirror(type, segment.user, segment.stored, at, info);
     } else {
         const std::int64_t bytes = segment.stored * type->layout().size();
@@ -374,54 +377,54 @@ void Stage::store(const Image& image, Segment& segment, const std::int64_t limit
     }
 }
 
-void Stage::store_partition(const Image& image, Segment& segment) {
+void Stage::store_partition(const StagingBuffer& staged, Segment& segment) {
     const std::uint64_t sum =
-        checksum(image.block.data() + segment.offset, static_cast<std::size_t>(bytes_of(image, segment)));
+        checksum(staged.block.data() + segment.offset, static_cast<std::size_t>(bytes_of(staged, segment)));
     if (sum != segment.stored_checksum) {
-        store(image, segment, -1);
+        store(staged, segment, -1);
         segment.stored_checksum = sum;
     }
 }
 
 void Stage::load() {
-    for (const Image& image : _images) {
-        if (image.access != Access::out && !image.by_partition) {
-            for (const Segment& segment : image.segments) {
-                load(image, segment);
+    for (const StagingBuffer& staged : _staging_buffers) {
+        if (staged.access != Access::out && !staged.by_partition) {
+            for (const Segment& segment : staged.segments) {
+                load(staged, segment);
             }
         }
     }
 }
 
 void Stage::store(const std::int64_t received) {
-    for (Image& image : _images) {
-        if (image.access == Access::in) {
+    for (StagingBuffer& staged : _staging_buffers) {
+        if (staged.access == Access::in) {
             continue;
         }
-        for (Segment& segment : image.segments) {
-            if (image.by_partition) {
-                store_partition(image, segment);
+        for (Segment& segment : staged.segments) {
+            if (staged.by_partition) {
+                store_partition(staged, segment);
             } else {
-                store(image, segment, received);
+                store(staged, segment, received);
             }
         }
     }
 }
 
 void Stage::load_partition(const std::int64_t partition) {
-    for (const Image& image : _images) {
-        if (image.by_partition && image.access == Access::in && partition >= 0 &&
-            partition < static_cast<std::int64_t>(image.segments.size())) {
-            load(image, image.segments[static_cast<std::size_t>(partition)]);
+    for (const StagingBuffer& staged : _staging_buffers) {
+        if (staged.by_partition && staged.access == Access::in && partition >= 0 &&
+            partition < static_cast<std::int64_t>(staged.segments.size())) {
+            load(staged, staged.segments[static_cast<std::size_t>(partition)]);
         }
     }
 }
 
 void Stage::store_partition(const std::int64_t partition) {
-    for (Image& image : _images) {
-        if (image.by_partition && image.access == Access::out && partition >= 0 &&
-            partition < static_cast<std::int64_t>(image.segments.size())) {
-            store_partition(image, image.segments[static_cast<std::size_t>(partition)]);
+    for (StagingBuffer& staged : _staging_buffers) {
+        if (staged.by_partition && staged.access == Access::out && partition >= 0 &&
+            partition < static_cast<std::int64_t>(staged.segments.size())) {
+            store_partition(staged, staged.segments[static_cast<std::size_t>(partition)]);
         }
     }
 }
@@ -436,8 +439,8 @@ void Stage::restart() {
                                "allocate the device buffer before the initialisation call");
         }
     }
-    for (Image& image : _images) {
-        for (Segment& segment : image.segments) {
+    for (StagingBuffer& staged : _staging_buffers) {
+        for (Segment& segment : staged.segments) {
             segment.stored_checksum = 0;
             // The description of the type is at hand; only the memory may have changed.
             gpu::PointerInfo info;

@@ -1,8 +1,8 @@
 // The buffers of one MPI call, as the MPI underneath may see them.
 //
 // A Stage stands between the program's buffers and the MPI: a buffer in host memory is handed on as it is; any other
-// gets an image in host memory with an equivalent datatype. load() fills the images of what is sent, store() copies
-// what was received back. Nothing else in the library decides whether a buffer needs service.
+// gets a staging buffer in host memory with an equivalent datatype. load() fills the staging buffers of what is sent,
+// store() copies what was received back. Nothing else in the library decides whether a buffer needs service.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ enum class Access : std::uint8_t {
     inout = 3  ///< read and written, or written in part only
 };
 
-/// How an image relates to the buffer.
-enum class Form : std::uint8_t {
+/// How a staging buffer relates to the buffer.
+enum class Packing : std::uint8_t {
     packed,  ///< only the datatype's bytes, one after another, with the packed type: for everything that moves data
     mirror   ///< the same layout and the program's own type: for reductions, whose operator looks at the elements
 };
@@ -65,9 +65,10 @@ class Stage {
     /// argument says (a gathered buffer holds ranks * count); `stored` the number that store() writes back (-1: all).
     template <class Count>
     [[nodiscard]] Argument<Count> buffer(Access access, const void* address, Count count, MPI_Datatype type,
-                                         std::int64_t total = -1, Form form = Form::packed, std::int64_t stored = -1) {
+                                         std::int64_t total = -1, Packing packing = Packing::packed,
+                                         std::int64_t stored = -1) {
         const std::int64_t elements = total < 0 ? static_cast<std::int64_t>(count) : total;
-        const Placed placed = place(access, address, elements, type, form, stored, locate(address, elements, type));
+        const Placed placed = place(access, address, elements, type, packing, stored, locate(address, elements, type));
         return {placed.address, count, placed.type};
     }
 
@@ -84,13 +85,13 @@ class Stage {
     [[nodiscard]] Argument<Count> buffer(Access access, const void* address, Count count, MPI_Datatype type,
                                          Located located) {
         const auto elements = static_cast<std::int64_t>(count);
-        const Placed placed = place(access, address, elements, type, Form::packed, -1, std::move(located));
+        const Placed placed = place(access, address, elements, type, Packing::packed, -1, std::move(located));
         return {placed.address, count, placed.type};
     }
     /// Counts the bytes of a host buffer, which only a report asks for.
     void account_native(std::int64_t count, MPI_Datatype type) const;
-    /// The packed bytes of the only image.
-    [[nodiscard]] const std::byte* packed() const noexcept { return _images.front().block.data(); }
+    /// The packed bytes of the only staging buffer.
+    [[nodiscard]] const std::byte* packed() const noexcept { return _staging_buffers.front().block.data(); }
 
     /// Call first for a persistent operation, whose buffers restart() will look at again.
     void watch() noexcept { _watching = true; }
@@ -114,18 +115,19 @@ class Stage {
     /// Stores a partition unless that was done since the last restart.
     void store_partition(std::int64_t partition);
 
-    /// True when some buffer has an image.
-    [[nodiscard]] bool active() const noexcept { return !_images.empty(); }
-    /// Copies to the images of all buffers that are read.
+    /// True when some buffer has a staging buffer.
+    [[nodiscard]] bool active() const noexcept { return !_staging_buffers.empty(); }
+    /// Copies to the staging buffers of all buffers that are read.
     void load();
-    /// Copies from the images of all buffers that are written; `received` limits it to that many bytes (-1: all).
+    /// Copies from the staging buffers of all buffers that are written; `received` limits it to that many bytes (-1:
+    /// all).
     void store(std::int64_t received = -1);
     /// For persistent operations, before each start: looks up again where the buffers are, since the program may have
     /// freed and reallocated them, and forgets which partitions were stored. Throws ClassedError when a buffer that was
     /// host memory at initialisation no longer is.
     void restart();
-    /// Gives the images back.
-    void release() noexcept { _images.clear(); }
+    /// Gives the staging buffers back.
+    void release() noexcept { _staging_buffers.clear(); }
 
   private:
     /// Part of a user's buffer that is copied as a whole.
@@ -134,18 +136,20 @@ class Stage {
         std::int64_t count;
         std::int64_t stored;  ///< elements that store() writes, <= count
         std::shared_ptr<const Datatype> type;
-        std::int64_t offset;  ///< of its image in the block, the image of what the user's address points at
-        bool mixed;           ///< blocks in different kinds of memory
+        std::int64_t
+            offset;  ///< of its staging buffer in the block, the staging buffer of what the user's address points at
+        bool mixed;  ///< blocks in different kinds of memory
         gpu::PointerInfo info;
-        /// Of the image when the partition was stored; 0 while it was not. An MPI may say that a partition has arrived
-        /// and still change it before the operation completes (seen in Open MPI 5 with unequal partition counts).
+        /// Of the staging buffer when the partition was stored; 0 while it was not. An MPI may say that a partition has
+        /// arrived and still change it before the operation completes (seen in Open MPI 5 with unequal partition
+        /// counts).
         std::uint64_t stored_checksum = 0;
     };
-    struct Image {
+    struct StagingBuffer {
         transfer::StagingBlock block;
         std::vector<Segment> segments;
         Access access;
-        Form form;
+        Packing packing;
         bool by_partition = false;
     };
     struct Placed {
@@ -165,8 +169,8 @@ class Stage {
         std::shared_ptr<const Datatype> type;
     };
 
-    [[nodiscard]] Placed place(Access access, const void* address, std::int64_t count, MPI_Datatype type, Form form,
-                               std::int64_t stored, Located located);
+    [[nodiscard]] Placed place(Access access, const void* address, std::int64_t count, MPI_Datatype type,
+                               Packing packing, std::int64_t stored, Located located);
     [[nodiscard]] Located locate(const void* address, std::int64_t count, std::shared_ptr<const Datatype> type) const;
     [[nodiscard]] bool may_need_service() const;
     [[nodiscard]] bool may_need_service(MPI_Datatype type) const;
@@ -179,22 +183,22 @@ class Stage {
     void check(const void* address, std::int64_t count, const Datatype& type, const Located& located) const;
     /// One stretch of memory, `offset` bytes from the argument.
     void check_range(const void* address, std::int64_t offset, std::int64_t bytes, const gpu::PointerInfo& info) const;
-    /// Places `blocks` one after another in an image; `offsets` receives where each begins, in bytes. False for host
-    /// memory.
+    /// Places `blocks` one after another in a staging buffer; `offsets` receives where each begins, in bytes. False for
+    /// host memory.
     bool place_blocks(Access access, const std::vector<Block>& blocks, bool one_type,
                       std::vector<std::int64_t>& offsets, std::vector<std::shared_ptr<const Datatype>>& types,
                       std::byte*& base);
-    Image& add_image(Access access, Form form, std::size_t bytes);
-    void load(const Image& image, const Segment& segment);
-    void store(const Image& image, Segment& segment, std::int64_t limit);
-    [[nodiscard]] std::int64_t bytes_of(const Image& image, const Segment& segment) const;
-    void store_partition(const Image& image, Segment& segment);
+    StagingBuffer& add_staging_buffer(Access access, Packing packing, std::size_t bytes);
+    void load(const StagingBuffer& staged, const Segment& segment);
+    void store(const StagingBuffer& staged, Segment& segment, std::int64_t limit);
+    [[nodiscard]] std::int64_t bytes_of(const StagingBuffer& staged, const Segment& segment) const;
+    void store_partition(const StagingBuffer& staged, Segment& segment);
     [[nodiscard]] static Error too_far();
 
     Layer* _layer;
     const char* _function;
     Call* _call;  ///< for accounting, while the call lasts
-    std::vector<Image> _images;
+    std::vector<StagingBuffer> _staging_buffers;
     std::vector<Watched> _watched;
     bool _watching = false;
     /// Displacement and type arrays handed to the MPI; nonblocking operations need them until they complete.
@@ -225,7 +229,7 @@ VectorArgument<Displacement> Stage::blocks(const Access access, const void* cons
     if (!place_blocks(access, blocks, true, offsets, types, base)) {
         return unchanged;
     }
-    // In the image, block follows block: displacements count elements of the packed type.
+    // In the staging buffer, block follows block: displacements count elements of the packed type.
     const std::int64_t size = types.front()->layout.size();
     auto moved = std::make_shared<std::vector<Displacement>>();
     for (const std::int64_t offset : offsets) {

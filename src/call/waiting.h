@@ -1,10 +1,10 @@
 // Where calls may wait, for the sake of messages that go on only in calls of this process's.
 //
 // Most of what a process has under way goes on without it: by GPUs, by a thread that makes no MPI calls, by the MPI.
-// Only a large message to another node does not, whose chunks are taken from the GPU and given to the MPI one after the
-// other (internode/network.h). A thread that waits in the layer sends them meanwhile. One that is about to wait in the
-// MPI itself, where the receiver may be waiting for it in turn, hands all of them over first, and as long as any thread
-// may be there, new messages are handed over at once.
+// Only a large message to another node does not, whose fragments are taken from the GPU and given to the MPI one after
+// the other (internode/network.h). A thread that waits in the layer sends them meanwhile. One that is about to wait in
+// the MPI itself, where the receiver may be waiting for it in turn, hands all of them over first, and as long as any
+// thread may be there, new messages are handed over at once.
 #pragma once
 
 #include "call/layer.h"
@@ -23,15 +23,15 @@ class WaitingCall {
         if (where == Waits::nowhere) {
             return;
         }
-        owner.node_peers.settle_sources();
-        if (where == Waits::polls && owner.moves_chunks()) {
-            owner.requests.advance_exchanges();
+        owner.node_peers.ask_readiness();
+        if (where == Waits::polls && owner.moves_fragments()) {
+            owner.requests.advance_progress_ops();
         }
         if (_counted) {
             owner.requests.enter_waiting();
         }
-        if (where == Waits::in_the_mpi && owner.owes_chunks()) {
-            owner.requests.hand_over_exchanges();
+        if (where == Waits::in_the_mpi && owner.has_pending_fragments()) {
+            owner.requests.flush_progress_ops();
         }
     }
     ~WaitingCall() {

@@ -95,7 +95,9 @@ const Library* open_library(gpu::Vendor vendor, std::string& why_not) {
 }  // namespace
 
 std::string Status::message() const {
-    if (ok()) return {};
+    if (ok()) {
+        return {};
+    }
     return std::string(call != nullptr ? call : "?") + ": " + (description != nullptr ? description : "?") + " (" +
            std::to_string(code) + ")";
 }
@@ -116,7 +118,9 @@ const Library* find(gpu::Vendor vendor, std::string* why_not) {
     static std::mutex mutex;
     static std::array<const Library*, 2> found = {};
     if (vendor == gpu::Vendor::none) {
-        if (why_not != nullptr) *why_not = "there is no GPU runtime in this process: NCCL and RCCL work on GPUs only";
+        if (why_not != nullptr) {
+            *why_not = "there is no GPU runtime in this process: NCCL and RCCL work on GPUs only";
+        }
         return nullptr;
     }
     const std::lock_guard lock(mutex);
@@ -124,7 +128,9 @@ const Library* find(gpu::Vendor vendor, std::string* why_not) {
     if (slot == nullptr) {
         std::string reasons;
         slot = open_library(vendor, reasons);
-        if (slot == nullptr && why_not != nullptr) *why_not = reasons;
+        if (slot == nullptr && why_not != nullptr) {
+            *why_not = reasons;
+        }
     }
     return slot;
 }
@@ -162,17 +168,24 @@ bool Library::supports(Operation operation) const noexcept {
 
 std::string Library::explain(const Status& status, Communicator communicator) const {
     std::string text = status.message();
-    if (status.ok() || status.code == kUnsupported || _functions.last_error == nullptr) return text;
+    if (status.ok() || status.code == kUnsupported || _functions.last_error == nullptr) {
+        return text;
+    }
     const char* const noted = _functions.last_error(communicator.value);
-    if (noted == nullptr || *noted == '\0') return text;
+    if (noted == nullptr || *noted == '\0') {
+        return text;
+    }
     std::string cause = noted;
-    while (!cause.empty() && (cause.back() == '\n' || cause.back() == ' '))
+    while (!cause.empty() && (cause.back() == '\n' || cause.back() == ' ')) {
         cause.pop_back();
+    }
     return text + ": " + cause;
 }
 
 Status Library::outcome(int code, const char* call) const noexcept {
-    if (code == 0) return {};
+    if (code == 0) {
+        return {};
+    }
     const char* const text = _functions.error_string(code);
     return {code, call, text != nullptr ? text : "unknown error"};
 }
@@ -182,7 +195,9 @@ Status Library::check(Type type, const char* call) const noexcept {
 }
 
 Status Library::check(Type type, Operation operation, const char* call) const noexcept {
-    if (!supports(operation)) return lacking(call, "this version of the library does not know the operation");
+    if (!supports(operation)) {
+        return lacking(call, "this version of the library does not know the operation");
+    }
     return check(type, call);
 }
 
@@ -191,47 +206,65 @@ Status Library::check(Type type, Operation operation, const char* call) const no
 Status Library::unique_id(UniqueId& id) const noexcept {
     UniqueId made;
     const int code = _functions.unique_id(&made);
-    if (code == 0) id = made;
+    if (code == 0) {
+        id = made;
+    }
     return outcome(code, "ncclGetUniqueId");
 }
 
 Status Library::init_rank(Communicator& communicator, int ranks, const UniqueId& id, int rank) const noexcept {
     void* made = nullptr;
     const int code = _functions.init_rank(&made, ranks, id, rank);
-    if (code == 0) communicator.value = made;
+    if (code == 0) {
+        communicator.value = made;
+    }
     return outcome(code, "ncclCommInitRank");
 }
 
 Status Library::destroy(Communicator communicator) const noexcept {
-    if (communicator.value == nullptr) return {};
+    if (communicator.value == nullptr) {
+        return {};
+    }
     return outcome(_functions.destroy(communicator.value), "ncclCommDestroy");
 }
 
 Status Library::abort(Communicator communicator) const noexcept {
-    if (communicator.value == nullptr) return {};
-    if (_functions.abort == nullptr) return lacking("ncclCommAbort", kNoFunction);
+    if (communicator.value == nullptr) {
+        return {};
+    }
+    if (_functions.abort == nullptr) {
+        return lacking("ncclCommAbort", kNoFunction);
+    }
     return outcome(_functions.abort(communicator.value), "ncclCommAbort");
 }
 
 Status Library::async_error(Communicator communicator, Status& error) const noexcept {
-    if (_functions.async_error == nullptr) return lacking("ncclCommGetAsyncError", kNoFunction);
+    if (_functions.async_error == nullptr) {
+        return lacking("ncclCommGetAsyncError", kNoFunction);
+    }
     int pending = 0;
     const int code = _functions.async_error(communicator.value, &pending);
-    if (code == 0) error = outcome(pending, "communication");
+    if (code == 0) {
+        error = outcome(pending, "communication");
+    }
     return outcome(code, "ncclCommGetAsyncError");
 }
 
 Status Library::count(Communicator communicator, int& ranks) const noexcept {
     int answer = 0;
     const int code = _functions.count(communicator.value, &answer);
-    if (code == 0) ranks = answer;
+    if (code == 0) {
+        ranks = answer;
+    }
     return outcome(code, "ncclCommCount");
 }
 
 Status Library::user_rank(Communicator communicator, int& rank) const noexcept {
     int answer = 0;
     const int code = _functions.user_rank(communicator.value, &answer);
-    if (code == 0) rank = answer;
+    if (code == 0) {
+        rank = answer;
+    }
     return outcome(code, "ncclCommUserRank");
 }
 
@@ -249,23 +282,33 @@ Status Library::group_end() const noexcept {
 
 Status Library::send(const void* data, std::size_t count, Type type, int peer, Communicator communicator,
                      gpu::StreamHandle stream) const noexcept {
-    if (_functions.send == nullptr) return lacking("ncclSend", kNoFunction);
-    if (const Status status = check(type, "ncclSend"); !status.ok()) return status;
+    if (_functions.send == nullptr) {
+        return lacking("ncclSend", kNoFunction);
+    }
+    if (const Status status = check(type, "ncclSend"); !status.ok()) {
+        return status;
+    }
     return outcome(_functions.send(data, count, static_cast<int>(type), peer, communicator.value, stream.value),
                    "ncclSend");
 }
 
 Status Library::receive(void* data, std::size_t count, Type type, int peer, Communicator communicator,
                         gpu::StreamHandle stream) const noexcept {
-    if (_functions.receive == nullptr) return lacking("ncclRecv", kNoFunction);
-    if (const Status status = check(type, "ncclRecv"); !status.ok()) return status;
+    if (_functions.receive == nullptr) {
+        return lacking("ncclRecv", kNoFunction);
+    }
+    if (const Status status = check(type, "ncclRecv"); !status.ok()) {
+        return status;
+    }
     return outcome(_functions.receive(data, count, static_cast<int>(type), peer, communicator.value, stream.value),
                    "ncclRecv");
 }
 
 Status Library::all_reduce(const void* send, void* receive, std::size_t count, Type type, Operation operation,
                            Communicator communicator, gpu::StreamHandle stream) const noexcept {
-    if (const Status status = check(type, operation, "ncclAllReduce"); !status.ok()) return status;
+    if (const Status status = check(type, operation, "ncclAllReduce"); !status.ok()) {
+        return status;
+    }
     return outcome(_functions.all_reduce(send, receive, count, static_cast<int>(type), static_cast<int>(operation),
                                          communicator.value, stream.value),
                    "ncclAllReduce");
@@ -273,7 +316,9 @@ Status Library::all_reduce(const void* send, void* receive, std::size_t count, T
 
 Status Library::reduce(const void* send, void* receive, std::size_t count, Type type, Operation operation, int root,
                        Communicator communicator, gpu::StreamHandle stream) const noexcept {
-    if (const Status status = check(type, operation, "ncclReduce"); !status.ok()) return status;
+    if (const Status status = check(type, operation, "ncclReduce"); !status.ok()) {
+        return status;
+    }
     return outcome(_functions.reduce(send, receive, count, static_cast<int>(type), static_cast<int>(operation), root,
                                      communicator.value, stream.value),
                    "ncclReduce");
@@ -281,8 +326,12 @@ Status Library::reduce(const void* send, void* receive, std::size_t count, Type 
 
 Status Library::broadcast(const void* send, void* receive, std::size_t count, Type type, int root,
                           Communicator communicator, gpu::StreamHandle stream) const noexcept {
-    if (_functions.broadcast == nullptr) return lacking("ncclBroadcast", kNoFunction);
-    if (const Status status = check(type, "ncclBroadcast"); !status.ok()) return status;
+    if (_functions.broadcast == nullptr) {
+        return lacking("ncclBroadcast", kNoFunction);
+    }
+    if (const Status status = check(type, "ncclBroadcast"); !status.ok()) {
+        return status;
+    }
     return outcome(
         _functions.broadcast(send, receive, count, static_cast<int>(type), root, communicator.value, stream.value),
         "ncclBroadcast");
@@ -290,7 +339,9 @@ Status Library::broadcast(const void* send, void* receive, std::size_t count, Ty
 
 Status Library::all_gather(const void* send, void* receive, std::size_t count, Type type, Communicator communicator,
                            gpu::StreamHandle stream) const noexcept {
-    if (const Status status = check(type, "ncclAllGather"); !status.ok()) return status;
+    if (const Status status = check(type, "ncclAllGather"); !status.ok()) {
+        return status;
+    }
     return outcome(
         _functions.all_gather(send, receive, count, static_cast<int>(type), communicator.value, stream.value),
         "ncclAllGather");
@@ -298,7 +349,9 @@ Status Library::all_gather(const void* send, void* receive, std::size_t count, T
 
 Status Library::reduce_scatter(const void* send, void* receive, std::size_t count, Type type, Operation operation,
                                Communicator communicator, gpu::StreamHandle stream) const noexcept {
-    if (const Status status = check(type, operation, "ncclReduceScatter"); !status.ok()) return status;
+    if (const Status status = check(type, operation, "ncclReduceScatter"); !status.ok()) {
+        return status;
+    }
     return outcome(_functions.reduce_scatter(send, receive, count, static_cast<int>(type), static_cast<int>(operation),
                                              communicator.value, stream.value),
                    "ncclReduceScatter");

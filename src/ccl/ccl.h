@@ -103,7 +103,7 @@ class Library {
     /// cause where the status only names its kind. Ask on the thread that got the status, before its next call.
     [[nodiscard]] std::string explain(const Status& status, Communicator communicator = {}) const;
 
-    // ---- communicators ------------------------------------------------------------------------------------------
+    // ---- communicators ----------------------------------------------------------------------------------------------
     /// For one rank to call; all ranks init_rank() with the same.
     Status unique_id(UniqueId& id) const noexcept;
     /// Joins the communicator as `rank` of `ranks` with the thread's current device. Returns when all have joined;
@@ -118,13 +118,13 @@ class Library {
     Status count(Communicator communicator, int& ranks) const noexcept;
     Status user_rank(Communicator communicator, int& rank) const noexcept;
 
-    // ---- groups -------------------------------------------------------------------------------------------------
+    // ---- groups -----------------------------------------------------------------------------------------------------
     /// Calls between start and end make progress together, so that sends and receives cannot wait for each other.
     /// Groups nest.
     Status group_start() const noexcept;
     Status group_end() const noexcept;
 
-    // ---- communication ------------------------------------------------------------------------------------------
+    // ---- communication ----------------------------------------------------------------------------------------------
     Status send(const void* data, std::size_t count, Type type, int peer, Communicator communicator,
                 gpu::StreamHandle stream) const noexcept;
     Status receive(void* data, std::size_t count, Type type, int peer, Communicator communicator,

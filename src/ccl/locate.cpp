@@ -19,10 +19,14 @@ namespace {
 class Candidates {
   public:
     void add(const std::string& path) {
-        if (std::find(_paths.begin(), _paths.end(), path) == _paths.end()) _paths.push_back(path);
+        if (std::find(_paths.begin(), _paths.end(), path) == _paths.end()) {
+            _paths.push_back(path);
+        }
     }
     void add_if_there(const std::string& path) {
-        if (::access(path.c_str(), R_OK) == 0) add(path);
+        if (::access(path.c_str(), R_OK) == 0) {
+            add(path);
+        }
     }
     [[nodiscard]] std::vector<std::string> take() { return std::move(_paths); }
 
@@ -68,7 +72,9 @@ std::vector<std::string> entries_of(const std::string& directory, const std::str
     const std::unique_ptr<DIR, int (*)(DIR*)> handle(::opendir(directory.c_str()), &::closedir);
     while (const dirent* const entry = handle != nullptr ? ::readdir(handle.get()) : nullptr) {
         const std::string name = entry->d_name;
-        if (name.compare(0, prefix.size(), prefix) == 0 && name != "." && name != "..") found.push_back(name);
+        if (name.compare(0, prefix.size(), prefix) == 0 && name != "." && name != "..") {
+            found.push_back(name);
+        }
     }
     std::sort(found.rbegin(), found.rend());
     return found;
@@ -79,12 +85,16 @@ std::vector<std::string> entries_of(const std::string& directory, const std::str
 std::vector<std::string> package_folders() {
     std::vector<std::string> folders;
     const auto add = [&folders](const std::string& folder) {
-        if (std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
+        if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+            folders.push_back(folder);
+        }
     };
     for (const std::string& path : gpu::loaded_object_paths()) {
         constexpr const char* kMark = "/site-packages/";
         const std::size_t at = path.rfind(kMark);
-        if (at != std::string::npos) add(path.substr(0, at) + "/site-packages");
+        if (at != std::string::npos) {
+            add(path.substr(0, at) + "/site-packages");
+        }
     }
     std::vector<std::string> prefixes = {path_in("VIRTUAL_ENV"), path_in("CONDA_PREFIX"),
                                          directory_of(directory_of(running_program())), directory_of(python_in_path())};
@@ -92,37 +102,49 @@ std::vector<std::string> package_folders() {
     if (::dladdr(reinterpret_cast<const void*>(&candidates), &self) != 0 && self.dli_fname != nullptr) {
         // <prefix>/lib/awaken/libawaken.so, or below it.
         const std::string own = self.dli_fname;
-        if (const std::size_t at = own.rfind("/lib/awaken/"); at != std::string::npos)
+        if (const std::size_t at = own.rfind("/lib/awaken/"); at != std::string::npos) {
             prefixes.push_back(own.substr(0, at));
+        }
     }
     for (const std::string& prefix : prefixes) {
-        if (prefix.empty()) continue;
+        if (prefix.empty()) {
+            continue;
+        }
         for (const char* const library : {"/lib", "/lib64"}) {
-            for (const std::string& python : entries_of(prefix + library, "python3"))
+            for (const std::string& python : entries_of(prefix + library, "python3")) {
                 add(prefix + library + "/" + python + "/site-packages");
+            }
         }
     }
     return folders;
 }
 
 void add_nccl(Candidates& found) {
-    for (const char* const name : {"libnccl.so.2", "libnccl.so"})
+    for (const char* const name : {"libnccl.so.2", "libnccl.so"}) {
         found.add(name);
-    for (const std::string& folder : package_folders())
+    }
+    for (const std::string& folder : package_folders()) {
         found.add_if_there(folder + "/nvidia/nccl/lib/libnccl.so.2");
+    }
 }
 
 void add_rccl(Candidates& found) {
-    for (const char* const name : {"librccl.so.1", "librccl.so"})
+    for (const char* const name : {"librccl.so.1", "librccl.so"}) {
         found.add(name);
+    }
     std::vector<std::string> folders;
     for (const std::string& path : gpu::loaded_object_paths()) {
-        if (gpu::is_library_named(path, "libamdhip64") && path.front() == '/') folders.push_back(directory_of(path));
+        if (gpu::is_library_named(path, "libamdhip64") && path.front() == '/') {
+            folders.push_back(directory_of(path));
+        }
     }
     // PyTorch's packages for ROCm bring a library along.
-    for (const std::string& folder : package_folders())
+    for (const std::string& folder : package_folders()) {
         folders.push_back(folder + "/torch/lib");
-    if (const std::string root = path_in("ROCM_PATH"); !root.empty()) folders.push_back(root + "/lib");
+    }
+    if (const std::string root = path_in("ROCM_PATH"); !root.empty()) {
+        folders.push_back(root + "/lib");
+    }
     folders.emplace_back("/opt/rocm/lib");
     for (const std::string& folder : folders) {
         found.add_if_there(folder + "/librccl.so.1");
@@ -133,12 +155,18 @@ void add_rccl(Candidates& found) {
 }  // namespace
 
 std::vector<std::string> candidates(gpu::Vendor vendor) {
-    if (vendor == gpu::Vendor::none) return {};
-    if (const char* const chosen = ::secure_getenv("AWAKEN_CCL"); chosen != nullptr && *chosen != '\0') return {chosen};
+    if (vendor == gpu::Vendor::none) {
+        return {};
+    }
+    if (const char* const chosen = ::secure_getenv("AWAKEN_CCL"); chosen != nullptr && *chosen != '\0') {
+        return {chosen};
+    }
     Candidates found;
     const char* const stem = vendor == gpu::Vendor::cuda ? "libnccl" : "librccl";
     for (const std::string& path : gpu::loaded_object_paths()) {
-        if (gpu::is_library_named(path, stem)) found.add(path);
+        if (gpu::is_library_named(path, stem)) {
+            found.add(path);
+        }
     }
     if (vendor == gpu::Vendor::cuda) {
         add_nccl(found);

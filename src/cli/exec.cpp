@@ -21,7 +21,9 @@ fs::path program_of(const ExecArguments& arguments) {
     try {
         return find_program(arguments.command.front());
     } catch (const StartError& error) {
-        if (arguments.meant.empty()) throw;
+        if (arguments.meant.empty()) {
+            throw;
+        }
         throw StartError(error.exit_status(), error.cause(),
                          error.remedy() + "; if it is no program but the option's, write " + arguments.meant);
     }

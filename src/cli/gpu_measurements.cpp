@@ -85,8 +85,9 @@ class Stream {
     /// Asks until everything given to the stream is over, as the layer waits.
     void wait() {
         bool done = false;
-        while (!done)
+        while (!done) {
             require(_runtime.query_stream(_handle, done), "waiting for a copy");
+        }
     }
 
   private:
@@ -114,8 +115,9 @@ class Event {
     }
     void wait() {
         bool done = false;
-        while (!done)
+        while (!done) {
             require(_runtime->query_event(_handle, done), "waiting for a chunk");
+        }
     }
 
   private:
@@ -131,8 +133,9 @@ class Pipeline {
           _host(Memory::of_host(runtime, depth * effort.most_chunk_bytes)),
           _device(Memory::of_device(runtime, device, effort.pipeline_bytes)),
           _bytes(effort.pipeline_bytes) {
-        for (std::size_t i = 0; i < depth; ++i)
+        for (std::size_t i = 0; i < depth; ++i) {
             _events.emplace_back(runtime, device);
+        }
     }
 
     /// GB/s of one pass.
@@ -200,8 +203,9 @@ std::vector<ChunkBandwidth> measure_chunks(gpu::Runtime& runtime, const int devi
                                            const Effort& effort) {
     Pipeline pipeline(runtime, device, depth, effort);
     std::vector<ChunkBandwidth> results;
-    for (std::size_t chunk = kLeastChunk; chunk <= effort.most_chunk_bytes; chunk *= effort.step_factor)
+    for (std::size_t chunk = kLeastChunk; chunk <= effort.most_chunk_bytes; chunk *= effort.step_factor) {
         results.push_back({chunk, {}, {}});
+    }
     // Rounds over all sizes, so that what disturbs the machine for a while disturbs them alike.
     for (std::size_t round = 0; round < kWarmUps + effort.samples; ++round) {
         for (ChunkBandwidth& result : results) {

@@ -108,7 +108,9 @@ Settings checked_settings() {
 
 void check_mpi_library(const Settings& settings) {
     const std::string& path = settings.mpi_library;
-    if (!settings.enabled || path.find('/') == std::string::npos) return;
+    if (!settings.enabled || path.find('/') == std::string::npos) {
+        return;
+    }
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) {
         throw Error("AWAKEN_MPI=" + path + " is no file",

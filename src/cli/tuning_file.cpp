@@ -23,8 +23,9 @@ constexpr std::string_view kReason = "#: ";
 
 std::string lines_of(const std::span<const TunedFigure> figures) {
     std::string text;
-    for (const TunedFigure& figure : figures)
+    for (const TunedFigure& figure : figures) {
         text += std::string(kReason) + figure.reason + "\n" + figure.name + " = " + figure.value + "\n";
+    }
     return text;
 }
 

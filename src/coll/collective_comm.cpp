@@ -27,47 +27,47 @@ CollectiveComm* CollectiveComm::of(const MPI_Comm communicator) {
 }
 
 void CollectiveComm::begin_to_leave() noexcept {
-    if (_across != nullptr) {
-        _across->begin_to_leave();
+    if (_inter_node_ccl != nullptr) {
+        _inter_node_ccl->begin_to_leave();
     }
 }
 
 void CollectiveComm::give_up() noexcept {
-    if (_levels != nullptr) {
-        _levels->give_up();
+    if (_hierarchy != nullptr) {
+        _hierarchy->give_up();
     }
-    if (_edges != nullptr) {
-        _edges->give_up();
+    if (_neighbours != nullptr) {
+        _neighbours->give_up();
     }
     if (_messages != nullptr) {
         _messages->give_up();
     }
-    if (_across != nullptr) {
-        _across->give_up();
+    if (_inter_node_ccl != nullptr) {
+        _inter_node_ccl->give_up();
     }
 }
 
-coll::Team* CollectiveComm::team() {
-    if (!_team_tried && layer().node_peers.joined()) {
-        _team_tried = true;
+coll::NodeComm* CollectiveComm::node_comm() {
+    if (!_node_comm_tried && layer().node_peers.joined()) {
+        _node_comm_tried = true;
         // Whether it is tried depends on what all members know alike.
         if (!_record.between && _record.indices.size() <= static_cast<std::size_t>(coll::kMostMembers) &&
             std::find(_record.indices.begin(), _record.indices.end(), -1) == _record.indices.end()) {
-            _team = new_team(true);
+            _node_comm = new_node_comm(true);
         }
     }
-    return _team.get();
+    return _node_comm.get();
 }
 
-std::shared_ptr<coll::Team> CollectiveComm::make_persistent_team(const bool possible) {
-    std::shared_ptr<coll::Team> team = new_team(possible);
-    if (team != nullptr) {
-        team->do_without_library();
+std::shared_ptr<coll::NodeComm> CollectiveComm::make_persistent_node_comm(const bool possible) {
+    std::shared_ptr<coll::NodeComm> node_comm = new_node_comm(possible);
+    if (node_comm != nullptr) {
+        node_comm->do_without_library();
     }
-    return team;
+    return node_comm;
 }
 
-std::shared_ptr<coll::Team> CollectiveComm::new_team(const bool possible) {
+std::shared_ptr<coll::NodeComm> CollectiveComm::new_node_comm(const bool possible) {
     Layer& owner = layer();
     const Native& native = owner.real;
     node::Segment& segment = *owner.node_peers.segment();
@@ -75,12 +75,13 @@ std::shared_ptr<coll::Team> CollectiveComm::new_team(const bool possible) {
     native.Comm_rank(_communicator, &own);
     const auto size = static_cast<int>(_record.indices.size());
     constexpr std::uint64_t kNothing = ~std::uint64_t{0};
-    std::unique_ptr<coll::Board> board = possible ? coll::Board::make(segment, size, own) : nullptr;
+    std::unique_ptr<coll::ControlBlock> control_block =
+        possible ? coll::ControlBlock::make(segment, size, own) : nullptr;
     struct Mine {
         std::uint64_t offset, choices;
     };
     const coll::Selection& selection = owner.collectives.selection;
-    const Mine mine{board != nullptr ? board->own_offset() : kNothing, selection.hash()};
+    const Mine mine{control_block != nullptr ? control_block->own_offset() : kNothing, selection.hash()};
     std::vector<Mine> all(_record.indices.size());
     if (const int error = native.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, _communicator);
         error != MPI_SUCCESS) {
@@ -96,7 +97,7 @@ std::shared_ptr<coll::Team> CollectiveComm::new_team(const bool possible) {
             why_not = "AWAKEN_COLLECTIVES is not the same in all ranks";
         }
     }
-    const int connected = why_not.empty() && board->connect(offsets) ? 1 : 0;
+    const int connected = why_not.empty() && control_block->connect(offsets) ? 1 : 0;
     if (why_not.empty()) {
         int all_connected = 0;
         native.Allreduce(&connected, &all_connected, 1, MPI_INT, MPI_MIN, _communicator);
@@ -108,14 +109,14 @@ std::shared_ptr<coll::Team> CollectiveComm::new_team(const bool possible) {
         owner.ledger.add_fallback("collectives", "no direct paths: " + why_not);
         return nullptr;
     }
-    owner.collectives.any_teams.store(true, std::memory_order_relaxed);
-    return std::make_shared<coll::Team>(segment, std::move(board), _record.indices, selection,
-                                        owner.node_peers.engine_word());
+    owner.collectives.any_node_comms.store(true, std::memory_order_relaxed);
+    return std::make_shared<coll::NodeComm>(segment, std::move(control_block), _record.indices, selection,
+                                            owner.node_peers.engine_word());
 }
 
-ChunkVotes* CollectiveComm::chunk_votes() {
-    if (!_votes_tried) {
-        _votes_tried = true;
+PipelineProposals* CollectiveComm::pipeline_proposals() {
+    if (!_proposals_tried) {
+        _proposals_tried = true;
         Layer& owner = layer();
         if (owner.node_peers.membership_of(_communicator) != Membership::unknown) {
             const transfer::Tuning tuning = owner.tuning(owner.gpu());
@@ -128,23 +129,23 @@ ChunkVotes* CollectiveComm::chunk_votes() {
                 owner.real.Allgather(&node, 1, MPI_INT, nodes.data(), 1, MPI_INT, _communicator) == MPI_SUCCESS) {
                 std::sort(nodes.begin(), nodes.end());
                 const auto different = std::unique(nodes.begin(), nodes.end()) - nodes.begin();
-                _votes.emplace(ChunkVotes{.chunk_bytes = least, .nodes = static_cast<int>(different)});
+                _proposals.emplace(PipelineProposals{.chunk_bytes = least, .nodes = static_cast<int>(different)});
                 owner.collectives.chunk_bytes.store(least, std::memory_order_relaxed);
             }
         }
     }
-    return _votes ? &*_votes : nullptr;
+    return _proposals ? &*_proposals : nullptr;
 }
 
-CclAcross* CollectiveComm::ccl_across() {
+InterNodeCcl* CollectiveComm::inter_node_ccl() {
     // Nothing ends what the library waits for, when the communicator is revoked meanwhile.
-    if (_record.between || !_votes || _votes->nodes < 2 || layer().fault_tolerance.active()) {
+    if (_record.between || !_proposals || _proposals->nodes < 2 || layer().fault_tolerance.active()) {
         return nullptr;
     }
-    if (_across == nullptr) {
-        _across = std::make_unique<CclAcross>(_communicator);
+    if (_inter_node_ccl == nullptr) {
+        _inter_node_ccl = std::make_unique<InterNodeCcl>(_communicator);
     }
-    return _across.get();
+    return _inter_node_ccl.get();
 }
 
 MPI_Comm CollectiveComm::messages() {
@@ -162,40 +163,40 @@ MPI_Comm CollectiveComm::messages() {
     return _messages != nullptr ? _messages->handle() : MPI_COMM_NULL;
 }
 
-Levels* CollectiveComm::levels() {
+Hierarchy* CollectiveComm::hierarchy() {
     Layer& owner = layer();
-    // The communicators of nodes and columns would not be revoked with it.
-    if (_record.between || !_votes || _team != nullptr || owner.fault_tolerance.active()) {
+    // The communicators of nodes and inter-node communicators would not be revoked with it.
+    if (_record.between || !_proposals || _node_comm != nullptr || owner.fault_tolerance.active()) {
         return nullptr;
     }
-    if (!_levels_tried) {
-        _levels_tried = true;
-        auto made = std::make_unique<Levels>(owner.real, _communicator, owner.node_peers.own_node());
+    if (!_hierarchy_tried) {
+        _hierarchy_tried = true;
+        auto made = std::make_unique<Hierarchy>(owner.real, _communicator, owner.node_peers.own_node());
         if (made->usable()) {
             // What a node cannot do on its GPUs would be staged twice.
             bool reachable = made->size_of_node() == 1;
             if (!reachable) {
                 CollectiveComm* const node = of(made->node());
-                reachable = node != nullptr && node->team() != nullptr;
+                reachable = node != nullptr && node->node_comm() != nullptr;
             }
             const int reach = reachable ? 1 : 0;
             int all_reach = 0;
             owner.real.Allreduce(&reach, &all_reach, 1, MPI_INT, MPI_MIN, _communicator);
             if (all_reach != 0) {
-                owner.collectives.columns.store(made->columns(), std::memory_order_relaxed);
-                _levels = std::move(made);
+                owner.collectives.inter_node_comms.store(made->inter_node_comms(), std::memory_order_relaxed);
+                _hierarchy = std::move(made);
             }
         }
     }
-    return _levels.get();
+    return _hierarchy.get();
 }
 
-const Edges* CollectiveComm::edges(const EdgeUse use) {
+const TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
     const auto size = static_cast<int>(_record.indices.size());
     // Of a graph of so many, it is looked at whether it makes sense before anybody has used it.
     constexpr int kMostAsked = 4096;
-    if (!_edges_tried && (use == EdgeUse::blocking || (use == EdgeUse::making && size <= kMostAsked))) {
-        _edges_tried = true;
+    if (!_neighbours_tried && (use == NeighbourUse::blocking || (use == NeighbourUse::making && size <= kMostAsked))) {
+        _neighbours_tried = true;
         Layer& owner = layer();
         const Native& native = owner.real;
         int topology = MPI_UNDEFINED;
@@ -211,23 +212,23 @@ const Edges* CollectiveComm::edges(const EdgeUse use) {
         if (membership == Membership::unknown) {
             return staged("some ranks of the communicator may run without Awaken");
         }
-        if (use == EdgeUse::making && !Edges::are_consistent(native, _communicator)) {
+        if (use == NeighbourUse::making && !TopologyNeighbours::are_consistent(native, _communicator)) {
             return staged("some edges of a graph are known at one of their ends only");
         }
-        _edges_on_node = membership == Membership::one_node;
+        _neighbours_on_node = membership == Membership::one_node;
         // Messages go between nodes as well as on one: the rows for one node count wherever the members are.
         const coll::Occasion occasion{.kind = coll::Kind::neighborhood, .ranks = size};
         const bool willing = owner.collectives.selection.choose(occasion) != coll::Algorithm::staged;
-        auto made = std::make_unique<Edges>(native, _communicator, willing);
+        auto made = std::make_unique<TopologyNeighbours>(native, _communicator, willing);
         if (made->usable()) {
-            _edges = std::move(made);
+            _neighbours = std::move(made);
         } else {
             return staged(willing ? "a rank could not make a communicator for them"
                                   : "the table of algorithms says so");
         }
     }
     // A rank without a GPU is there for blocking calls only: its requests are the MPI's.
-    return use != EdgeUse::nonblocking || _edges_on_node ? _edges.get() : nullptr;
+    return use != NeighbourUse::nonblocking || _neighbours_on_node ? _neighbours.get() : nullptr;
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -17,12 +17,12 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// What the members of a communicator know alike of their votes on large collectives (see coll/pipelined.h).
-struct ChunkVotes {
+/// What the members of a communicator know alike of their proposals on large collectives (see coll/pipelined.h).
+struct PipelineProposals {
     std::uint64_t chunk_bytes = 0;
     int nodes = 1;            ///< that the members are on
-    std::uint64_t skip = 0;   ///< collectives that have no vote from now on
-    std::uint64_t pause = 0;  ///< as many as were skipped before the last vote
+    std::uint64_t skip = 0;   ///< collectives that have no proposal from now on
+    std::uint64_t pause = 0;  ///< as many as were skipped before the last proposal
     /// The same of collectives whose parts vary (see coll/point_to_point.h).
     std::uint64_t varying_skip = 0, varying_pause = 0;
 };
@@ -38,80 +38,81 @@ class CollectiveComm final : public CommunicatorObject {
 
     /// How the members do collectives themselves; null where they are not all on this node. The first call is
     /// collective.
-    [[nodiscard]] coll::Team* team();
+    [[nodiscard]] coll::NodeComm* node_comm();
     /// The same for a call that must not wait for others: null as long as there was no collective that may.
-    [[nodiscard]] coll::Team* known_team() const noexcept { return _team.get(); }
-    /// A team of its own for one persistent collective, whose starts need not come in the same order on all members.
-    /// Collective over the members, who all have a team already. Null in all of them when one cannot: it says
-    /// `possible` = false, or has no shared memory left.
-    [[nodiscard]] std::shared_ptr<coll::Team> make_persistent_team(bool possible);
+    [[nodiscard]] coll::NodeComm* known_node_comm() const noexcept { return _node_comm.get(); }
+    /// A node communicator of its own for one persistent collective, whose starts need not come in the same order on
+    /// all members. Collective over the members, who all have a node communicator already. Null in all of them when one
+    /// cannot: it says `possible` = false, or has no shared memory left.
+    [[nodiscard]] std::shared_ptr<coll::NodeComm> make_persistent_node_comm(bool possible);
     /// Null where members may run without the layer. The first call is collective.
-    [[nodiscard]] ChunkVotes* chunk_votes();
-    /// NCCL or RCCL, where the members have such votes and span nodes; else null.
-    [[nodiscard]] CclAcross* ccl_across();
+    [[nodiscard]] PipelineProposals* pipeline_proposals();
+    /// NCCL or RCCL, where the members have such proposals and span nodes; else null.
+    [[nodiscard]] InterNodeCcl* inter_node_ccl();
     /// Where the messages travel that are collectives on this communicator; MPI_COMM_NULL, on all members, when one has
     /// none. The first call is collective.
     [[nodiscard]] MPI_Comm messages();
-    /// Node and column where the members all run the layer; null where there is nothing to be gained, the same on all
-    /// of them. The first call is collective.
-    [[nodiscard]] Levels* levels();
+    /// Node and inter-node communicator where the members all run the layer; null where there is nothing to be gained,
+    /// the same on all of them. The first call is collective.
+    [[nodiscard]] Hierarchy* hierarchy();
     /// The neighbourhood where there is a topology and the members all run the layer; null where the MPI's own
     /// collectives serve it, the same on all of them. The calls when the communicator is made, and of the first
     /// blocking collective, are collective themselves; nonblocking ones get null before, and where members are on other
     /// nodes.
-    enum class EdgeUse : std::uint8_t { making, blocking, nonblocking };
-    [[nodiscard]] const Edges* edges(EdgeUse use);
+    enum class NeighbourUse : std::uint8_t { making, blocking, nonblocking };
+    [[nodiscard]] const TopologyNeighbours* neighbours(NeighbourUse use);
 
     void begin_to_leave() noexcept override;
     void give_up() noexcept override;
 
   private:
-    [[nodiscard]] std::shared_ptr<coll::Team> new_team(bool possible);
+    [[nodiscard]] std::shared_ptr<coll::NodeComm> new_node_comm(bool possible);
 
     const MPI_Comm _communicator;
     CommunicatorRecord& _record;
     /// Set up by the first collective, which all members call.
-    bool _team_tried = false;
-    std::shared_ptr<coll::Team> _team;
-    bool _levels_tried = false;
-    std::unique_ptr<Levels> _levels;
-    bool _edges_tried = false, _edges_on_node = false;
-    std::unique_ptr<Edges> _edges;
+    bool _node_comm_tried = false;
+    std::shared_ptr<coll::NodeComm> _node_comm;
+    bool _hierarchy_tried = false;
+    std::unique_ptr<Hierarchy> _hierarchy;
+    bool _neighbours_tried = false, _neighbours_on_node = false;
+    std::unique_ptr<TopologyNeighbours> _neighbours;
     bool _messages_tried = false;
     std::unique_ptr<OwnCommunicator> _messages;
-    bool _votes_tried = false;
-    std::optional<ChunkVotes> _votes;
-    std::unique_ptr<CclAcross> _across;
+    bool _proposals_tried = false;
+    std::optional<PipelineProposals> _proposals;
+    std::unique_ptr<InterNodeCcl> _inter_node_ccl;
 };
 
 /// The same by communicator; null, or MPI_COMM_NULL, where the layer keeps no object either.
-[[nodiscard]] inline coll::Team* team_of(const MPI_Comm communicator) {
+[[nodiscard]] inline coll::NodeComm* node_comm_of(const MPI_Comm communicator) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
-    return object != nullptr ? object->team() : nullptr;
+    return object != nullptr ? object->node_comm() : nullptr;
 }
-[[nodiscard]] inline coll::Team* known_team_of(const MPI_Comm communicator) {
+[[nodiscard]] inline coll::NodeComm* known_node_comm_of(const MPI_Comm communicator) {
     const CollectiveComm* const object = CollectiveComm::of(communicator);
-    return object != nullptr ? object->known_team() : nullptr;
+    return object != nullptr ? object->known_node_comm() : nullptr;
 }
-[[nodiscard]] inline ChunkVotes* chunk_votes_of(const MPI_Comm communicator) {
+[[nodiscard]] inline PipelineProposals* pipeline_proposals_of(const MPI_Comm communicator) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
-    return object != nullptr ? object->chunk_votes() : nullptr;
+    return object != nullptr ? object->pipeline_proposals() : nullptr;
 }
-[[nodiscard]] inline CclAcross* ccl_across_of(const MPI_Comm communicator) {
+[[nodiscard]] inline InterNodeCcl* inter_node_ccl_of(const MPI_Comm communicator) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
-    return object != nullptr ? object->ccl_across() : nullptr;
+    return object != nullptr ? object->inter_node_ccl() : nullptr;
 }
 [[nodiscard]] inline MPI_Comm messages_of(const MPI_Comm communicator) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
     return object != nullptr ? object->messages() : MPI_COMM_NULL;
 }
-[[nodiscard]] inline Levels* levels_of(const MPI_Comm communicator) {
+[[nodiscard]] inline Hierarchy* hierarchy_of(const MPI_Comm communicator) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
-    return object != nullptr ? object->levels() : nullptr;
+    return object != nullptr ? object->hierarchy() : nullptr;
 }
-[[nodiscard]] inline const Edges* edges_of(const MPI_Comm communicator, const CollectiveComm::EdgeUse use) {
+[[nodiscard]] inline const TopologyNeighbours* topology_neighbours_of(const MPI_Comm communicator,
+                                                                      const CollectiveComm::NeighbourUse use) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
-    return object != nullptr ? object->edges(use) : nullptr;
+    return object != nullptr ? object->neighbours(use) : nullptr;
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -58,7 +58,7 @@ std::byte* bytes_of_buffer(const void* const buffer) {
     return static_cast<std::byte*>(const_cast<void*>(buffer));
 }
 
-// In levels: see levels.h. The parts are collectives as programs call them, on the communicators of the levels.
+// In levels: see hierarchical.h. The parts are collectives as programs call them, on the communicators of the levels.
 [[nodiscard]] bool can_broadcast_in_levels(std::int64_t bytes, int root, MPI_Comm comm);
 int broadcast_in_levels(Call& call, std::byte* begin, int bytes, int root, MPI_Comm comm);
 int allreduce_in_levels(Call& call, const void* send_buffer, void* receive_buffer, int count, MPI_Datatype type,
@@ -85,12 +85,12 @@ struct Barrier {
   private:
     template <Function function>
     static int meet(Call& call, MPI_Comm comm) {
-        layer().requests.advance_exchanges();
+        layer().requests.advance_progress_ops();
         if (OnNode here(call, comm, Kind::barrier); here) {
             here.meet();
             return MPI_SUCCESS;
         }
-        layer().requests.leave_exchanges();
+        layer().requests.leave_progress_ops();
         return below<function>()(comm);
     }
 };
@@ -116,7 +116,7 @@ struct Broadcast {
         }
         if constexpr (sizeof...(Tail) == 0) {
             // Members may describe the same bytes by different types, so it is bytes that are cut.
-            if (InChunks chunks(call, comm, bytes_of(layer().real, count, type), MPI_BYTE); !all_host && chunks) {
+            if (Pipelined chunks(call, comm, bytes_of(layer().real, count, type), MPI_BYTE); !all_host && chunks) {
                 std::byte* const begin = bytes_at(buffer, count, type);
                 if (begin == nullptr) {
                     chunks.has_gaps(buffer, count, type);
@@ -125,7 +125,7 @@ struct Broadcast {
                 } else {
                     chunks.writes(begin);
                 }
-                InChunks::Means means{.kind = Kind::broadcast, .levels = group.has(root)};
+                Pipelined::Alternatives means{.kind = Kind::broadcast, .levels = group.has(root)};
                 if (group.has(root)) {  // else the MPI says so
                     means.library = LibraryCall{.kind = Kind::broadcast,
                                                 .root = root,
@@ -133,17 +133,17 @@ struct Broadcast {
                                                 .send = begin,
                                                 .receive = begin};
                 }
-                const InChunks::Way way = chunks.agreed(means);
-                if (way == InChunks::Way::library) {
+                const Pipelined::Method way = chunks.agreed(means);
+                if (way == Pipelined::Method::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
                 }
-                if (way == InChunks::Way::levels && can_broadcast_in_levels(chunks.size(), root, comm)) {
+                if (way == Pipelined::Method::levels && can_broadcast_in_levels(chunks.size(), root, comm)) {
                     return broadcast_in_levels(call, begin, static_cast<int>(chunks.size()), root, comm);
                 }
-                if (way != InChunks::Way::whole) {
-                    return chunks.run([&](const InChunks::Chunk& chunk) {
-                        void* const part = chunk.image != nullptr ? chunk.image : begin + chunk.first;
+                if (way != Pipelined::Method::whole) {
+                    return chunks.run([&](const Pipelined::Chunk& chunk) {
+                        void* const part = chunk.staged != nullptr ? chunk.staged : begin + chunk.first;
                         return below<function>()(part, static_cast<Count>(chunk.count), MPI_BYTE, root, comm);
                     });
                 }
@@ -201,7 +201,7 @@ struct Gather {
             const bool is_root = group.is_root(root);
             const std::int64_t block = in_place ? bytes_of(layer().real, receive_count, receive_type)
                                                 : bytes_of(layer().real, send_count, send_type);
-            if (InChunks chunks(call, comm, block, MPI_BYTE, group.size); !group.between && !all_host && chunks) {
+            if (Pipelined chunks(call, comm, block, MPI_BYTE, group.size); !group.between && !all_host && chunks) {
                 std::byte* const to =
                     is_root ? bytes_at(receive_buffer, receive_count * std::int64_t{group.size}, receive_type)
                             : nullptr;
@@ -220,19 +220,20 @@ struct Gather {
                     }
                 }
                 chunks.keep_apart();
-                const InChunks::Way way = chunks.agreed({.kind = Kind::gather, .messages = group.has(root)});
-                if (way == InChunks::Way::messages) {
-                    AsMessages messages(call, comm, Kind::gather);
+                const Pipelined::Method way = chunks.agreed({.kind = Kind::gather, .messages = group.has(root)});
+                if (way == Pipelined::Method::messages) {
+                    PointToPoint messages(call, comm, Kind::gather);
                     if (is_root) {
                         messages.receives_blocks(receive_buffer, receive_count, receive_type);
                     }
                     in_place ? messages.leaves_own_part() : messages.sends(root, send_buffer, send_count, send_type);
                     return messages.run();
                 }
-                if (way == InChunks::Way::chunks) {
-                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                if (way == Pipelined::Method::chunks) {
+                    return chunks.run([&](const Pipelined::Chunk& chunk) {
                         const auto part = static_cast<Count>(chunk.count);
-                        return below<function>()(chunk.image, part, MPI_BYTE, chunk.result, part, MPI_BYTE, root, comm);
+                        return below<function>()(chunk.staged, part, MPI_BYTE, chunk.result, part, MPI_BYTE, root,
+                                                 comm);
                     });
                 }
             }
@@ -292,7 +293,7 @@ struct GatherV {
         }
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
-            if (AsMessages messages(call, comm, Kind::gather); !group.between && !all_host && messages) {
+            if (PointToPoint messages(call, comm, Kind::gather); !group.between && !all_host && messages) {
                 if (!group.has(root) || (in_place && !group.is_root(root))) {
                     messages.leave_to_mpi();
                 } else {
@@ -366,7 +367,7 @@ struct Scatter {
             const bool in_place = receive_buffer == MPI_IN_PLACE;
             const std::int64_t block = in_place ? bytes_of(layer().real, send_count, send_type)
                                                 : bytes_of(layer().real, receive_count, receive_type);
-            if (InChunks chunks(call, comm, block, MPI_BYTE, group.size); !group.between && !all_host && chunks) {
+            if (Pipelined chunks(call, comm, block, MPI_BYTE, group.size); !group.between && !all_host && chunks) {
                 const std::byte* const from =
                     is_root ? bytes_at(send_buffer, send_count * std::int64_t{group.size}, send_type) : nullptr;
                 std::byte* const to = bytes_at(receive_buffer, receive_count, receive_type);
@@ -386,9 +387,9 @@ struct Scatter {
                     }
                 }
                 chunks.keep_apart();
-                const InChunks::Way way = chunks.agreed({.kind = Kind::scatter, .messages = group.has(root)});
-                if (way == InChunks::Way::messages) {
-                    AsMessages messages(call, comm, Kind::scatter);
+                const Pipelined::Method way = chunks.agreed({.kind = Kind::scatter, .messages = group.has(root)});
+                if (way == Pipelined::Method::messages) {
+                    PointToPoint messages(call, comm, Kind::scatter);
                     if (is_root) {
                         messages.sends_blocks(send_buffer, send_count, send_type);
                     }
@@ -399,11 +400,11 @@ struct Scatter {
                     }
                     return messages.run();
                 }
-                if (way == InChunks::Way::chunks) {
-                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                if (way == Pipelined::Method::chunks) {
+                    return chunks.run([&](const Pipelined::Chunk& chunk) {
                         const auto part = static_cast<Count>(chunk.count);
                         void* const result = in_place ? receive_buffer : chunk.result;
-                        return below<function>()(chunk.image, part, MPI_BYTE, result, part, MPI_BYTE, root, comm);
+                        return below<function>()(chunk.staged, part, MPI_BYTE, result, part, MPI_BYTE, root, comm);
                     });
                 }
             }
@@ -462,7 +463,7 @@ struct ScatterV {
         }
         if constexpr (sizeof...(Tail) == 0) {
             const bool in_place = receive_buffer == MPI_IN_PLACE;
-            if (AsMessages messages(call, comm, Kind::scatter); !group.between && !all_host && messages) {
+            if (PointToPoint messages(call, comm, Kind::scatter); !group.between && !all_host && messages) {
                 if (!group.has(root) || (in_place && !group.is_root(root))) {
                     messages.leave_to_mpi();
                 } else {
@@ -531,7 +532,7 @@ struct GatherAll {
         if constexpr (sizeof...(Tail) == 0) {
             const std::int64_t size = group.size;
             const std::int64_t block = bytes_of(layer().real, receive_count, receive_type);
-            if (InChunks chunks(call, comm, block, MPI_BYTE, size); !group.between && !all_host && chunks) {
+            if (Pipelined chunks(call, comm, block, MPI_BYTE, size); !group.between && !all_host && chunks) {
                 std::byte* const to = bytes_at(receive_buffer, receive_count * size, receive_type);
                 const std::byte* const from =
                     in_place ? to : bytes_at(send_buffer, send_count * (to_each ? size : 1), send_type);
@@ -550,7 +551,7 @@ struct GatherAll {
                 }
                 chunks.keep_apart();
                 constexpr Kind kind = to_each ? Kind::alltoall : Kind::allgather;
-                InChunks::Means means{.kind = kind};
+                Pipelined::Alternatives means{.kind = kind};
                 if (!in_place || !to_each) {  // neither the library nor messages have an exchange in place
                     means.messages = true;
                     const std::byte* const own = in_place && to != nullptr ? to + block * group.rank : from;
@@ -559,13 +560,13 @@ struct GatherAll {
                                                 .send = const_cast<std::byte*>(own),
                                                 .receive = to};
                 }
-                const InChunks::Way way = chunks.agreed(means);
-                if (way == InChunks::Way::library) {
+                const Pipelined::Method way = chunks.agreed(means);
+                if (way == Pipelined::Method::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
                 }
-                if (way == InChunks::Way::messages) {
-                    AsMessages messages(call, comm, kind);
+                if (way == Pipelined::Method::messages) {
+                    PointToPoint messages(call, comm, kind);
                     messages.receives_blocks(receive_buffer, receive_count, receive_type);
                     if constexpr (to_each) {
                         messages.sends_blocks(send_buffer, send_count, send_type);
@@ -574,10 +575,10 @@ struct GatherAll {
                     }
                     return messages.run();
                 }
-                if (way == InChunks::Way::chunks) {
-                    return chunks.run([&](const InChunks::Chunk& chunk) {
+                if (way == Pipelined::Method::chunks) {
+                    return chunks.run([&](const Pipelined::Chunk& chunk) {
                         const auto part = static_cast<Count>(chunk.count);
-                        return below<function>()(chunk.image, part, MPI_BYTE, chunk.result, part, MPI_BYTE, comm);
+                        return below<function>()(chunk.staged, part, MPI_BYTE, chunk.result, part, MPI_BYTE, comm);
                     });
                 }
             }
@@ -633,7 +634,7 @@ struct AllGatherV {
         }
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
-            if (AsMessages messages(call, comm, Kind::allgather); !group.between && !all_host && messages) {
+            if (PointToPoint messages(call, comm, Kind::allgather); !group.between && !all_host && messages) {
                 messages.receives_parts(receive_buffer, receive_counts, displacements, receive_type);
                 if (!in_place) {
                     messages.sends(messages.rank(), send_buffer, send_count, send_type);
@@ -689,7 +690,8 @@ struct AllToAllV {
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             // In place, as all ranks pass it then, a member would overwrite what it has yet to send.
-            if (AsMessages messages(call, comm, Kind::alltoall); !in_place && !group.between && !all_host && messages) {
+            if (PointToPoint messages(call, comm, Kind::alltoall);
+                !in_place && !group.between && !all_host && messages) {
                 messages.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
                 messages.sends_parts(send_buffer, send_counts, send_displacements, send_type);
                 if (messages.agreed()) {
@@ -744,7 +746,8 @@ struct AllToAllW {
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
             // In place, as all ranks pass it then, a member would overwrite what it has yet to send.
-            if (AsMessages messages(call, comm, Kind::alltoall); !in_place && !group.between && !all_host && messages) {
+            if (PointToPoint messages(call, comm, Kind::alltoall);
+                !in_place && !group.between && !all_host && messages) {
                 messages.receives_typed_parts(receive_buffer, receive_counts, receive_displacements, receive_types);
                 messages.sends_typed_parts(send_buffer, send_counts, send_displacements, send_types);
                 if (messages.agreed()) {
@@ -805,7 +808,7 @@ struct Reduce {
         }
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
-            if (InChunks chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
+            if (Pipelined chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
                 const bool is_root = group.is_root(root);
                 chunks.reads(in_place ? receive_buffer : send_buffer);
                 if (is_root) {
@@ -813,7 +816,8 @@ struct Reduce {
                     chunks.keep_apart();
                 }
                 const std::uint32_t code = kernel_code(layer().real, op, type);
-                InChunks::Means means{.kind = Kind::reduce, .code = code, .levels = code != 0 && group.has(root)};
+                Pipelined::Alternatives means{
+                    .kind = Kind::reduce, .code = code, .levels = code != 0 && group.has(root)};
                 if (group.has(root)) {
                     means.library = LibraryCall{.kind = Kind::reduce,
                                                 .code = code,
@@ -822,20 +826,20 @@ struct Reduce {
                                                 .send = bytes_of_buffer(in_place ? receive_buffer : send_buffer),
                                                 .receive = bytes_of_buffer(receive_buffer)};
                 }
-                const InChunks::Way way = chunks.agreed(means);
-                if (way == InChunks::Way::library) {
+                const Pipelined::Method way = chunks.agreed(means);
+                if (way == Pipelined::Method::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
                 }
-                if (way == InChunks::Way::levels && chunks.size() <= std::numeric_limits<int>::max()) {
+                if (way == Pipelined::Method::levels && chunks.size() <= std::numeric_limits<int>::max()) {
                     return reduce_in_levels(call, in_place ? receive_buffer : send_buffer, receive_buffer,
                                             static_cast<int>(count), type, op, root, comm);
                 }
-                if (way != InChunks::Way::whole) {
+                if (way != Pipelined::Method::whole) {
                     const Cut sent(send_buffer, type), received(receive_buffer, type);
-                    return chunks.run([&](const InChunks::Chunk& chunk) {
-                        const bool own = chunk.image == nullptr;
-                        const void* const input = own ? sent.at(chunk.first) : chunk.image;
+                    return chunks.run([&](const Pipelined::Chunk& chunk) {
+                        const bool own = chunk.staged == nullptr;
+                        const void* const input = own ? sent.at(chunk.first) : chunk.staged;
                         void* const output = !is_root ? nullptr : own ? received.at(chunk.first) : chunk.result;
                         return below<function>()(input, output, static_cast<Count>(chunk.count), type, op, root, comm);
                     });
@@ -847,11 +851,11 @@ struct Reduce {
         Argument<Count> sent{const_cast<void*>(send_buffer), count, type};
         Argument<Count> received{receive_buffer, count, type};
         if (!in_place && group.is_leaf(root)) {
-            sent = stage.buffer(Access::in, send_buffer, count, type, -1, Form::mirror);
+            sent = stage.buffer(Access::in, send_buffer, count, type, -1, Packing::mirror);
         }
         if (group.is_root(root)) {
             received =
-                stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Form::mirror);
+                stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Packing::mirror);
         }
         return carry_out(
             stage,
@@ -898,12 +902,12 @@ struct ReduceAll {
             all_host = here.all_host();
         }
         if constexpr (sizeof...(Tail) == 0) {
-            if (InChunks chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
+            if (Pipelined chunks(call, comm, static_cast<std::int64_t>(count), type); !all_host && chunks) {
                 chunks.reads(in_place ? receive_buffer : send_buffer);
                 if (!partial || group_of(comm).rank != 0) {
                     chunks.writes(receive_buffer);
                 }
-                InChunks::Means means;
+                Pipelined::Alternatives means;
                 if constexpr (function == Function::Allreduce || function == Function::Allreduce_c) {
                     const std::uint32_t code = kernel_code(layer().real, op, type);
                     means = {.kind = Kind::allreduce,
@@ -915,21 +919,21 @@ struct ReduceAll {
                                                     .send = bytes_of_buffer(in_place ? receive_buffer : send_buffer),
                                                     .receive = bytes_of_buffer(receive_buffer)}};
                 }
-                const InChunks::Way way = chunks.agreed(means);
-                if (way == InChunks::Way::library) {
+                const Pipelined::Method way = chunks.agreed(means);
+                if (way == Pipelined::Method::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
                 }
-                if (way == InChunks::Way::levels && chunks.size() <= std::numeric_limits<int>::max()) {
+                if (way == Pipelined::Method::levels && chunks.size() <= std::numeric_limits<int>::max()) {
                     return allreduce_in_levels(call, send_buffer, receive_buffer, static_cast<int>(count), type, op,
                                                comm);
                 }
-                if (way != InChunks::Way::whole) {
+                if (way != Pipelined::Method::whole) {
                     const Cut sent(send_buffer, type), received(receive_buffer, type);
-                    return chunks.run([&](const InChunks::Chunk& chunk) {
-                        const bool own = chunk.image == nullptr;
+                    return chunks.run([&](const Pipelined::Chunk& chunk) {
+                        const bool own = chunk.staged == nullptr;
                         return below<function>()(own ? sent.at(chunk.first) : MPI_IN_PLACE,
-                                                 own ? received.at(chunk.first) : chunk.image,
+                                                 own ? received.at(chunk.first) : chunk.staged,
                                                  static_cast<Count>(chunk.count), type, op, comm);
                     });
                 }
@@ -939,15 +943,15 @@ struct ReduceAll {
         prepare(stage, tail...);
         Argument<Count> sent{const_cast<void*>(send_buffer), count, type};
         if (!in_place) {
-            sent = stage.buffer(Access::in, send_buffer, count, type, -1, Form::mirror);
+            sent = stage.buffer(Access::in, send_buffer, count, type, -1, Packing::mirror);
         }
         // There the first rank's buffer is input only, or nothing at all: it may be shorter, or no address.
         Argument<Count> received{receive_buffer, count, type};
         if (!partial || group_of(comm).rank != 0) {
             received =
-                stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Form::mirror);
+                stage.buffer(in_place ? Access::inout : Access::out, receive_buffer, count, type, -1, Packing::mirror);
         } else if (in_place) {
-            received = stage.buffer(Access::in, receive_buffer, count, type, -1, Form::mirror);
+            received = stage.buffer(Access::in, receive_buffer, count, type, -1, Packing::mirror);
         }
         return carry_out(
             stage, [&] { return below<function>()(sent.address, received.address, count, type, op, comm, tail...); },
@@ -1005,12 +1009,12 @@ struct ReduceScatter {
         const bool in_place = send_buffer == MPI_IN_PLACE;
         void* sent = const_cast<void*>(send_buffer);
         if (!in_place) {
-            sent = stage.buffer(Access::in, send_buffer, total, type, -1, Form::mirror).address;
+            sent = stage.buffer(Access::in, send_buffer, total, type, -1, Packing::mirror).address;
         }
         // In place, the receive buffer holds the input of all ranks' parts, and the result takes the first of them.
         void* const received =
-            in_place ? stage.buffer(Access::inout, receive_buffer, total, type, -1, Form::mirror, mine).address
-                     : stage.buffer(Access::out, receive_buffer, mine, type, -1, Form::mirror).address;
+            in_place ? stage.buffer(Access::inout, receive_buffer, total, type, -1, Packing::mirror, mine).address
+                     : stage.buffer(Access::out, receive_buffer, mine, type, -1, Packing::mirror).address;
         return carry_out(
             stage, [&] { return below<function>()(sent, received, counts, type, op, comm, tail...); }, tail...);
     }
@@ -1045,13 +1049,13 @@ struct ReduceScatterBlock {
         int size = 0;
         layer().real.Comm_size(comm, &size);
         if constexpr (sizeof...(Tail) == 0) {
-            if (InChunks chunks(call, comm, static_cast<std::int64_t>(receive_count), type, size);
+            if (Pipelined chunks(call, comm, static_cast<std::int64_t>(receive_count), type, size);
                 !all_host && chunks) {
                 chunks.reads_blocks(send_buffer == MPI_IN_PLACE ? receive_buffer : send_buffer);
                 chunks.writes(receive_buffer);
                 chunks.keep_apart();
                 const std::uint32_t code = kernel_code(layer().real, op, type);
-                InChunks::Means means{.kind = Kind::reduce_scatter, .code = code};
+                Pipelined::Alternatives means{.kind = Kind::reduce_scatter, .code = code};
                 if (send_buffer != MPI_IN_PLACE) {  // the library has the result elsewhere then
                     means.library = LibraryCall{.kind = Kind::reduce_scatter,
                                                 .code = code,
@@ -1059,14 +1063,14 @@ struct ReduceScatterBlock {
                                                 .send = bytes_of_buffer(send_buffer),
                                                 .receive = bytes_of_buffer(receive_buffer)};
                 }
-                const InChunks::Way way = chunks.agreed(means);
-                if (way == InChunks::Way::library) {
+                const Pipelined::Method way = chunks.agreed(means);
+                if (way == Pipelined::Method::library) {
                     chunks.run_library();
                     return MPI_SUCCESS;
                 }
-                if (way == InChunks::Way::chunks) {
-                    return chunks.run([&](const InChunks::Chunk& chunk) {
-                        return below<function>()(chunk.image, chunk.result, static_cast<Count>(chunk.count), type, op,
+                if (way == Pipelined::Method::chunks) {
+                    return chunks.run([&](const Pipelined::Chunk& chunk) {
+                        return below<function>()(chunk.staged, chunk.result, static_cast<Count>(chunk.count), type, op,
                                                  comm);
                     });
                 }
@@ -1087,24 +1091,24 @@ struct ReduceLocal {
             return MPI_SUCCESS;
         }
         Stage stage(call);
-        const auto left = stage.buffer(Access::in, input, count, type, -1, Form::mirror);
-        const auto right = stage.buffer(Access::inout, inout, count, type, -1, Form::mirror);
+        const auto left = stage.buffer(Access::in, input, count, type, -1, Packing::mirror);
+        const auto right = stage.buffer(Access::inout, inout, count, type, -1, Packing::mirror);
         return carry_out(stage, [&] { return below<function>()(left.address, right.address, count, type, op); });
     }
 };
 
 /// What a collective in levels needs besides its parts.
-class InLevels {
+class Hierarchical {
   public:
-    InLevels(Call& call, const MPI_Comm comm, const std::int64_t bytes)
-        : levels(*levels_of(comm)), _call(call), _communicator(comm), _bytes(call.accounted_bytes() + bytes) {}
-    ~InLevels() {
+    Hierarchical(Call& call, const MPI_Comm comm, const std::int64_t bytes)
+        : levels(*hierarchy_of(comm)), _call(call), _communicator(comm), _bytes(call.accounted_bytes() + bytes) {}
+    ~Hierarchical() {
         // Errors, those that are thrown too, belong to the program's communicator.
         _call.on(_communicator);
         _call.account_bytes(_bytes);
     }
-    InLevels(const InLevels&) = delete;
-    InLevels& operator=(const InLevels&) = delete;
+    Hierarchical(const Hierarchical&) = delete;
+    Hierarchical& operator=(const Hierarchical&) = delete;
 
     /// A part of it. Whatever fails, the next ones follow: the members of another level wait for this one in them.
     template <class Part>
@@ -1134,7 +1138,7 @@ class InLevels {
         return _error;
     }
 
-    Levels& levels;
+    Hierarchy& levels;
 
   private:
     Call& _call;
@@ -1144,18 +1148,19 @@ class InLevels {
     int _error = MPI_SUCCESS;
 };
 
-/// Whether the root is in a column, as not all members are where nodes are of different sizes.
+/// Whether the root is in an inter-node communicator, as not all members are where nodes are of different sizes.
 bool can_broadcast_in_levels(const std::int64_t bytes, const int root, const MPI_Comm comm) {
-    return bytes <= std::numeric_limits<int>::max() && levels_of(comm)->place_of(root).in_column >= 0;
+    return bytes <= std::numeric_limits<int>::max() && hierarchy_of(comm)->position_of(root).in_inter_node >= 0;
 }
 
-/// First in the root's column, then on each node.
+/// First in the root's inter-node communicator, then on each node.
 int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, const int root, const MPI_Comm comm) {
-    InLevels in(call, comm, bytes);
-    const Levels::Place place = in.levels.place_of(root);
+    Hierarchical in(call, comm, bytes);
+    const Hierarchy::Position place = in.levels.position_of(root);
     if (in.levels.rank_on_node() == place.on_node) {
         in.attempt([&] {
-            return Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.in_column, in.levels.column());
+            return Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.in_inter_node,
+                                                   in.levels.inter_node());
         });
     }
     in.attempt(
@@ -1163,19 +1168,21 @@ int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, con
     return in.outcome();
 }
 
-/// How a reduction is shared out among the members of a node: one share for each column.
-class Shares {
+/// How a reduction is shared out among the members of a node: one share for each inter-node communicator.
+class Partitions {
   public:
-    Shares(const Levels& levels, const int count, const MPI_Datatype type)
+    Partitions(const Hierarchy& levels, const int count, const MPI_Datatype type)
         : _own(static_cast<std::size_t>(levels.rank_on_node())),
           _type(type),
           _counts(static_cast<std::size_t>(levels.size_of_node())),
           _displacements(_counts.size()) {
-        const int columns = levels.columns();
+        const int inter_node_comms = levels.inter_node_comms();
         int begin = 0;
         for (std::size_t i = 0; i < _counts.size(); ++i) {
-            const int column = static_cast<int>(i);
-            _counts[i] = column < columns ? count / columns + (column < count % columns ? 1 : 0) : 0;
+            const int inter_node = static_cast<int>(i);
+            _counts[i] = inter_node < inter_node_comms
+                             ? count / inter_node_comms + (inter_node < count % inter_node_comms ? 1 : 0)
+                             : 0;
             _displacements[i] = begin;
             begin += _counts[i];
         }
@@ -1195,7 +1202,7 @@ class Shares {
         gpu::Runtime& runtime = layer().gpu();
         gpu::PointerInfo info;
         runtime.classify({&like, 1}, &info);
-        if (p2p::Link* const link = layer().node_peers.link(); link != nullptr && info.device >= 0) {
+        if (ipc::Link* const link = layer().node_peers.link(); link != nullptr && info.device >= 0) {
             _exported = link->exported().acquire(info.device, bytes);
         }
         if (!_exported) {
@@ -1212,12 +1219,12 @@ class Shares {
     transfer::StagingBlock _staging;
 };
 
-/// Each node adds up and gives each of its members a share, each column adds up its share, and each node puts the
-/// shares together again.
+/// Each node adds up and gives each of its members a share, each inter-node communicator adds up its share, and each
+/// node puts the shares together again.
 int allreduce_in_levels(Call& call, const void* const send_buffer, void* const receive_buffer, const int count,
                         const MPI_Datatype type, const MPI_Op op, const MPI_Comm comm) {
-    InLevels in(call, comm, bytes_of(layer().real, count, type));
-    Shares shares(in.levels, count, type);
+    Hierarchical in(call, comm, bytes_of(layer().real, count, type));
+    Partitions shares(in.levels, count, type);
     const bool in_place = send_buffer == MPI_IN_PLACE;
     // In place, the others still read what lies there.
     void* const share =
@@ -1229,7 +1236,7 @@ int allreduce_in_levels(Call& call, const void* const send_buffer, void* const r
     if (shares.own_count() > 0) {
         in.attempt([&] {
             return ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, share, shares.own_count(), type, op,
-                                                       in.levels.column());
+                                                       in.levels.inter_node());
         });
     }
     in.attempt([&] {
@@ -1240,13 +1247,13 @@ int allreduce_in_levels(Call& call, const void* const send_buffer, void* const r
     return in.outcome();
 }
 
-/// Each node adds up and gives each of its members a share, each column adds up its share on the root's node, and the
-/// root collects the shares there. `input`: what this member sends.
+/// Each node adds up and gives each of its members a share, each inter-node communicator adds up its share on the
+/// root's node, and the root collects the shares there. `input`: what this member sends.
 int reduce_in_levels(Call& call, const void* const input, void* const receive_buffer, const int count,
                      const MPI_Datatype type, const MPI_Op op, const int root, const MPI_Comm comm) {
-    InLevels in(call, comm, bytes_of(layer().real, count, type));
-    const Levels::Place place = in.levels.place_of(root);
-    Shares shares(in.levels, count, type);
+    Hierarchical in(call, comm, bytes_of(layer().real, count, type));
+    const Hierarchy::Position place = in.levels.position_of(root);
+    Partitions shares(in.levels, count, type);
     void* const share = shares.room(input);
     in.attempt([&] {
         return ReduceScatter::run<Function::Reduce_scatter>(call, input, share, shares.counts(), type, op,
@@ -1256,7 +1263,8 @@ int reduce_in_levels(Call& call, const void* const input, void* const receive_bu
     if (shares.own_count() > 0) {
         in.attempt([&] {
             return Reduce::run<Function::Reduce>(call, near_root ? MPI_IN_PLACE : share, share, shares.own_count(),
-                                                 type, op, in.levels.in_column_from(place.node), in.levels.column());
+                                                 type, op, in.levels.in_inter_node_from(place.node),
+                                                 in.levels.inter_node());
         });
     }
     if (near_root) {
@@ -1271,7 +1279,7 @@ int reduce_in_levels(Call& call, const void* const input, void* const receive_bu
 
 }  // namespace
 
-Services voting_services() {
+Services proposing_services() {
     return {
         AWAKEN_SERVE_COUNTS(Bcast, Broadcast),
         AWAKEN_SERVE_COUNTS(Reduce, Reduce),

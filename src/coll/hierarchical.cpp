@@ -4,7 +4,7 @@
 
 namespace awaken::AWAKEN_ABI {
 
-Levels::Levels(const Native& native, const MPI_Comm comm, const int node) : _native(native), _own_node(node) {
+Hierarchy::Hierarchy(const Native& native, const MPI_Comm comm, const int node) : _native(native), _own_node(node) {
     int rank = 0, size = 0;
     native.Comm_rank(comm, &rank);
     native.Comm_size(comm, &size);
@@ -29,42 +29,42 @@ Levels::Levels(const Native& native, const MPI_Comm comm, const int node) : _nat
     if (least[0] <= 0 || least[1] >= -1) {
         return;
     }
-    make(_rank_on_node < least[0] ? _rank_on_node : MPI_UNDEFINED, _column);
-    Place mine{_rank_on_node, -1, node};
-    if (_column != MPI_COMM_NULL) {
-        native.Comm_rank(_column, &mine.in_column);
+    make(_rank_on_node < least[0] ? _rank_on_node : MPI_UNDEFINED, _inter_node);
+    Position mine{_rank_on_node, -1, node};
+    if (_inter_node != MPI_COMM_NULL) {
+        native.Comm_rank(_inter_node, &mine.in_inter_node);
     }
-    _places.resize(static_cast<std::size_t>(size));
-    constexpr int kNumbers = sizeof(Place) / sizeof(int);
-    native.Allgather(&mine, kNumbers, MPI_INT, _places.data(), kNumbers, MPI_INT, comm);
-    for (const Place& each : _places) {
-        if (each.on_node < least[0] && each.in_column < 0) {
+    _positions.resize(static_cast<std::size_t>(size));
+    constexpr int kNumbers = sizeof(Position) / sizeof(int);
+    native.Allgather(&mine, kNumbers, MPI_INT, _positions.data(), kNumbers, MPI_INT, comm);
+    for (const Position& each : _positions) {
+        if (each.on_node < least[0] && each.in_inter_node < 0) {
             return;
         }
     }
-    _columns = least[0];
+    _inter_node_comms = least[0];
 }
 
-int Levels::in_column_from(const int node) const noexcept {
-    for (const Place& each : _places) {
+int Hierarchy::in_inter_node_from(const int node) const noexcept {
+    for (const Position& each : _positions) {
         if (each.node == node && each.on_node == _rank_on_node) {
-            return each.in_column;
+            return each.in_inter_node;
         }
     }
     return -1;
 }
 
-Levels::~Levels() {
-    for (MPI_Comm* const each : {&_node, &_column}) {
+Hierarchy::~Hierarchy() {
+    for (MPI_Comm* const each : {&_node, &_inter_node}) {
         if (*each != MPI_COMM_NULL) {
             _native.Comm_free(each);
         }
     }
 }
 
-void Levels::give_up() noexcept {
-    _node = _column = MPI_COMM_NULL;
-    _columns = 0;
+void Hierarchy::give_up() noexcept {
+    _node = _inter_node = MPI_COMM_NULL;
+    _inter_node_comms = 0;
 }
 
 }  // namespace awaken::AWAKEN_ABI

@@ -1,6 +1,6 @@
-// A communicator that spans nodes, as two levels: the members of a node, and the columns of those that have the same
-// place on each node. What a node's GPUs can do among themselves is done first; between the nodes, each column moves
-// its share.
+// A communicator that spans nodes, as two levels: the members of a node, and the inter-node communicators of those that
+// have the same place on each node. What a node's GPUs can do among themselves is done first; between the nodes, each
+// inter-node communicator moves its share.
 #pragma once
 
 #include <memory>
@@ -10,35 +10,35 @@
 
 namespace awaken::AWAKEN_ABI {
 
-class Levels {
+class Hierarchy {
   public:
     /// Collective over the communicator, whose members of a node all pass the same number, and those of other nodes
     /// another one. Check usable() before anything else.
-    Levels(const Native& native, MPI_Comm comm, int node);
-    ~Levels();
-    Levels(const Levels&) = delete;
-    Levels& operator=(const Levels&) = delete;
+    Hierarchy(const Native& native, MPI_Comm comm, int node);
+    ~Hierarchy();
+    Hierarchy(const Hierarchy&) = delete;
+    Hierarchy& operator=(const Hierarchy&) = delete;
 
     /// False: the communicators were not to be had, or no node has more than one member. The same on all members.
-    [[nodiscard]] bool usable() const noexcept { return _columns > 0; }
+    [[nodiscard]] bool usable() const noexcept { return _inter_node_comms > 0; }
     [[nodiscard]] MPI_Comm node() const noexcept { return _node; }
     /// MPI_COMM_NULL where this member's place is one that not every node has.
-    [[nodiscard]] MPI_Comm column() const noexcept { return _column; }
+    [[nodiscard]] MPI_Comm inter_node() const noexcept { return _inter_node; }
     /// As many as the smallest node has members.
-    [[nodiscard]] int columns() const noexcept { return _columns; }
+    [[nodiscard]] int inter_node_comms() const noexcept { return _inter_node_comms; }
     [[nodiscard]] int rank_on_node() const noexcept { return _rank_on_node; }
     [[nodiscard]] int size_of_node() const noexcept { return _size_of_node; }
 
     /// Where a member of the communicator is.
-    struct Place {
-        int on_node;    ///< rank in its node()
-        int in_column;  ///< rank in its column(); -1: it has none
-        int node;       ///< the number that it passed
+    struct Position {
+        int on_node;        ///< rank in its node()
+        int in_inter_node;  ///< rank in its inter_node(); -1: it has none
+        int node;           ///< the number that it passed
     };
-    [[nodiscard]] Place place_of(int rank) const { return _places[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] Position position_of(int rank) const { return _positions[static_cast<std::size_t>(rank)]; }
 
-    /// The rank in this member's column() of the one on that node.
-    [[nodiscard]] int in_column_from(int node) const noexcept;
+    /// The rank in this member's inter_node() of the one on that node.
+    [[nodiscard]] int in_inter_node_from(int node) const noexcept;
     [[nodiscard]] bool is_on(const int node) const noexcept { return node == _own_node; }
 
     /// Before MPI goes down: it frees what is left itself.
@@ -47,9 +47,9 @@ class Levels {
   private:
     const Native& _native;
     const int _own_node;
-    MPI_Comm _node = MPI_COMM_NULL, _column = MPI_COMM_NULL;
-    int _rank_on_node = 0, _size_of_node = 0, _columns = 0;
-    std::vector<Place> _places;
+    MPI_Comm _node = MPI_COMM_NULL, _inter_node = MPI_COMM_NULL;
+    int _rank_on_node = 0, _size_of_node = 0, _inter_node_comms = 0;
+    std::vector<Position> _positions;
 };
 
 }  // namespace awaken::AWAKEN_ABI

@@ -38,9 +38,9 @@ enum Joined : int { has_joined, has_failed, has_given_up };
 }  // namespace
 
 /// Waits, the politer the longer it takes, while what else this process has under way goes on.
-class CclAcross::Waiting {
+class InterNodeCcl::Waiting {
   public:
-    explicit Waiting(const CclAcross& owner) : _owner(owner) {}
+    explicit Waiting(const InterNodeCcl& owner) : _owner(owner) {}
 
     /// True now and then, when it is time to look at what costs more than memory.
     bool turn() {
@@ -55,7 +55,7 @@ class CclAcross::Waiting {
         // Others may be waiting for what this process has started before.
         progress_mpi(_owner.channel() != MPI_COMM_NULL ? _owner.channel() : _owner._communicator, _owner._rank,
                      _owner._size, _turns);
-        layer().requests.advance_exchanges();
+        layer().requests.advance_progress_ops();
         if (passed < kAwake) {
             sched_yield();
         } else {
@@ -68,16 +68,16 @@ class CclAcross::Waiting {
   private:
     static constexpr std::chrono::microseconds kEager{20}, kNap{20};
     static constexpr std::chrono::milliseconds kAwake{5};
-    const CclAcross& _owner;
+    const InterNodeCcl& _owner;
     const Clock::time_point _began = Clock::now();
     unsigned _turns = 0;
 };
 
-CclAcross::~CclAcross() {
+InterNodeCcl::~InterNodeCcl() {
     free_gpu();
 }
 
-void CclAcross::give_up() noexcept {
+void InterNodeCcl::give_up() noexcept {
     free_gpu();
     _engine = nullptr;
     if (_own) {
@@ -86,14 +86,14 @@ void CclAcross::give_up() noexcept {
     _state = State::broken;
 }
 
-void CclAcross::begin_to_leave() noexcept {
+void InterNodeCcl::begin_to_leave() noexcept {
     if (_engine != nullptr) {
         static_cast<void>(_engine->runtime().was_reset());  // then nothing of the GPU's is touched from here on
         _ccl.begin_to_leave();
     }
 }
 
-void CclAcross::free_gpu() noexcept {
+void InterNodeCcl::free_gpu() noexcept {
     if (_engine == nullptr) {
         return;
     }
@@ -120,7 +120,7 @@ void CclAcross::free_gpu() noexcept {
     }
 }
 
-void CclAcross::learn_members() {
+void InterNodeCcl::learn_members() {
     if (_size == 0) {
         layer().real.Comm_rank(_communicator, &_rank);
         layer().real.Comm_size(_communicator, &_size);
@@ -128,7 +128,7 @@ void CclAcross::learn_members() {
 }
 
 /// The others' GPUs are not to wait for what the program has yet to compute on this one.
-bool CclAcross::finish_default_stream(const int device) const {
+bool InterNodeCcl::finish_default_stream(const int device) const {
     gpu::Runtime& runtime = _engine->runtime();
     gpu::EventHandle mark;
     bool over = false;
@@ -139,7 +139,7 @@ bool CclAcross::finish_default_stream(const int device) const {
     return status.ok();
 }
 
-bool CclAcross::begin(coll::Engine& engine, const coll::Kind kind, const std::uint32_t code, const int device) {
+bool InterNodeCcl::begin(coll::Engine& engine, const coll::Kind kind, const std::uint32_t code, const int device) {
     if (_state == State::broken || (_state == State::ready && device != _device)) {
         return false;
     }
@@ -165,20 +165,20 @@ bool CclAcross::begin(coll::Engine& engine, const coll::Kind kind, const std::ui
     return finished;
 }
 
-void CclAcross::end() noexcept {
+void InterNodeCcl::end() noexcept {
     if (std::exchange(_begun, false)) {
         _engine->end_use_of_library(coll::Engine::LibraryUse::alone);
     }
 }
 
-void CclAcross::break_up(const std::string& why) {
+void InterNodeCcl::break_up(const std::string& why) {
     _ccl.abort();
     _state = State::broken;
     layer().ledger.add_fallback("collectives between nodes", "not by NCCL or RCCL: " + why);
 }
 
 /// Rank 0 makes the identifier, and all get it. False, on all of them, when there is none.
-bool CclAcross::invite(ccl::UniqueId& identifier) {
+bool InterNodeCcl::invite(ccl::UniqueId& identifier) {
     struct Invitation {
         ccl::UniqueId identifier;
         unsigned char valid = 0;
@@ -203,7 +203,7 @@ bool CclAcross::invite(ccl::UniqueId& identifier) {
 }
 
 /// To members that wait for this one in the library. Nobody has to receive it: it is of no bytes.
-void CclAcross::send_word() const {
+void InterNodeCcl::send_word() const {
     for (int other = 0; other < _size; ++other) {
         MPI_Request request = MPI_REQUEST_NULL;
         if (other != _rank &&
@@ -213,14 +213,14 @@ void CclAcross::send_word() const {
     }
 }
 
-bool CclAcross::has_word() const {
+bool InterNodeCcl::has_word() const {
     int flag = 0;
     return layer().real.Iprobe(MPI_ANY_SOURCE, kWordTag, channel(), &flag, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
            flag != 0;
 }
 
 /// Each joins, and they tell each other what came of it.
-bool CclAcross::join_all() {
+bool InterNodeCcl::join_all() {
     Joined own = has_joined;
     Waiting waiting(*this);
     for (CclCommunicator::Joining at = _ccl.joining(); at != CclCommunicator::Joining::joined; at = _ccl.joining()) {
@@ -247,7 +247,7 @@ bool CclAcross::join_all() {
     return false;
 }
 
-bool CclAcross::join() {
+bool InterNodeCcl::join() {
     if (_state == State::ready) {
         return true;
     }
@@ -291,7 +291,7 @@ bool CclAcross::join() {
 
 /// The library connects the members when they first need a way, and blocks until all have come: the first of each kind
 /// is issued in a thread of its own.
-void CclAcross::issue(const CclCommunicator::Operation& operation, Waiting& waiting) {
+void InterNodeCcl::issue(const CclCommunicator::Operation& operation, Waiting& waiting) {
     // The thread may outlive this object, and what it uses must not be the object's.
     const auto put = [issuer = _ccl.issuer(), &runtime = _engine->runtime(), device = _device, operation,
                       stream = _stream] {
@@ -341,7 +341,7 @@ void CclAcross::issue(const CclCommunicator::Operation& operation, Waiting& wait
     }
 }
 
-void CclAcross::run(CclCommunicator::Operation operation) {
+void InterNodeCcl::run(CclCommunicator::Operation operation) {
     operation.own = _rank;
     operation.members = _size;
     gpu::Runtime& runtime = _engine->runtime();

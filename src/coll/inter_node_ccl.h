@@ -1,9 +1,9 @@
 // The members of a communicator that spans nodes as a communicator of NCCL or RCCL, which goes from GPU to network card
 // where host memory would be in the way.
 //
-// The members agree through the MPI: each collective has a vote anyway (see in_chunks.h), and joining ends with one, so
-// that all have joined or none uses it. A process has one such collective under way at a time, and says no in the vote
-// about any other: two that go in different orders on different GPUs could wait for each other for ever.
+// The members agree through the MPI: each collective has a proposal anyway (see pipelined.h), and joining ends with
+// one, so that all have joined or none uses it. A process has one such collective under way at a time, and says no in
+// the proposal about any other: two that go in different orders on different GPUs could wait for each other for ever.
 #pragma once
 
 #include <atomic>
@@ -20,12 +20,12 @@
 
 namespace awaken::AWAKEN_ABI {
 
-class CclAcross {
+class InterNodeCcl {
   public:
-    explicit CclAcross(MPI_Comm communicator) : _communicator(communicator) {}
-    ~CclAcross();
-    CclAcross(const CclAcross&) = delete;
-    CclAcross& operator=(const CclAcross&) = delete;
+    explicit InterNodeCcl(MPI_Comm communicator) : _communicator(communicator) {}
+    ~InterNodeCcl();
+    InterNodeCcl(const InterNodeCcl&) = delete;
+    InterNodeCcl& operator=(const InterNodeCcl&) = delete;
 
     /// This process is ready for a collective on `device`, and keeps itself so until end(). False: it is not, and what
     /// it told the others must be no. `kind` of one in parts: alltoall, which needs the same of the library.

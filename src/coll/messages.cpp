@@ -47,7 +47,7 @@ void Messages::follow_revocation() {
     }
 }
 
-bool Messages::advance(const Shipment::Patience patience) {
+bool Messages::advance(const RendezvousSend::Patience patience) {
     follow_revocation();
     const Native& native = layer().real;
     bool all = true;
@@ -62,11 +62,11 @@ bool Messages::advance(const Shipment::Patience patience) {
             in.arrived = true;
             in.request = MPI_REQUEST_NULL;
             in.over = in.error != MPI_SUCCESS || attempt([&] {
-                          in.arrival.arrived(in.status, true);
+                          in.recv_operation.arrived(in.status, true);
                           return false;
                       });
         }
-        in.over = in.over || attempt([&] { return in.arrival.advance(); });
+        in.over = in.over || attempt([&] { return in.recv_operation.advance(); });
         all = all && in.over;
     }
     for (Outgoing& out : _outgoing) {
@@ -78,7 +78,7 @@ bool Messages::advance(const Shipment::Patience patience) {
                 _error = _error != MPI_SUCCESS ? _error : error;
             }
         }
-        out.over = out.over || attempt([&] { return out.departure.advance(patience); });
+        out.over = out.over || attempt([&] { return out.send_operation.advance(patience); });
         all = all && out.over && out.request == MPI_REQUEST_NULL;
     }
     return all;
@@ -86,25 +86,25 @@ bool Messages::advance(const Shipment::Patience patience) {
 
 int Messages::finish() {
     WaitLoop waiting;
-    while (!advance(Shipment::Patience::short_)) {
+    while (!advance(RendezvousSend::Patience::short_)) {
         waiting.turn();
     }
     MPI_Status ignored{};
     int error = MPI_SUCCESS;
-    settle(ignored, error);
+    conclude(ignored, error);
     return error;
 }
 
-void Messages::settle(MPI_Status&, int& error) {
-    if (!_settled) {
-        _settled = true;
+void Messages::conclude(MPI_Status&, int& error) {
+    if (!_concluded) {
+        _concluded = true;
         for (Incoming& in : _incoming) {
             if (!in.arrived) {
                 continue;
             }
             // Errors of one message are its own, and the first is the collective's.
             static_cast<void>(attempt([&] {
-                in.arrival.settle(in.status, in.error);
+                in.recv_operation.conclude(in.status, in.error);
                 return true;
             }));
             _error = _error != MPI_SUCCESS ? _error : in.error;
@@ -123,21 +123,21 @@ void Messages::settle(MPI_Status&, int& error) {
 void Messages::leave() {
     for (Incoming& in : _incoming) {
         if (in.arrived && !in.over) {
-            in.arrival.leave();
+            in.recv_operation.leave();
         }
     }
     for (Outgoing& out : _outgoing) {
         if (!out.over) {
-            out.departure.leave();
+            out.send_operation.leave();
         }
     }
 }
 
-bool Messages::hand_over() {
+bool Messages::flush_to_native() {
     leave();
     bool all = true;
     for (Outgoing& out : _outgoing) {
-        all = (out.over || out.departure.hand_over()) && all;
+        all = (out.over || out.send_operation.flush_to_native()) && all;
     }
     return all;
 }

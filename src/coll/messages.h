@@ -21,7 +21,7 @@ struct MessageEnd {
 };
 
 /// All receives are begun first, then all sends.
-class Messages final : public Exchange {
+class Messages final : public ProgressOp {
   public:
     enum class Errors : std::uint8_t { raised, returned };
     /// At most so many of each. `comm`: where they travel; `program`: the program's communicator, on which errors are
@@ -40,29 +40,29 @@ class Messages final : public Exchange {
 
     [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override {
         static_cast<void>(arrived);  // there is no native operation but those of the messages
-        return advance(asked ? Shipment::Patience::long_ : Shipment::Patience::endless);
+        return advance(asked ? RendezvousSend::Patience::long_ : RendezvousSend::Patience::endless);
     }
-    void settle(MPI_Status& status, int& error) override;
+    void conclude(MPI_Status& status, int& error) override;
     void leave() override;
-    [[nodiscard]] bool hand_over() override;
+    [[nodiscard]] bool flush_to_native() override;
     [[nodiscard]] bool may_have_arrived() const override { return true; }
 
   private:
     struct Incoming {
-        explicit Incoming(Call& call) : arrival(call) {}
-        Arrival arrival;
+        explicit Incoming(Call& call) : recv_operation(call) {}
+        RecvOperation recv_operation;
         MPI_Request request = MPI_REQUEST_NULL;
         MPI_Status status{};
         int error = MPI_SUCCESS;
         bool arrived = false, over = false;
     };
     struct Outgoing {
-        explicit Outgoing(Call& call) : departure(call) {}
-        Departure departure;
+        explicit Outgoing(Call& call) : send_operation(call) {}
+        SendOperation send_operation;
         MPI_Request request = MPI_REQUEST_NULL;
         bool over = false;
     };
-    [[nodiscard]] bool advance(Shipment::Patience patience);
+    [[nodiscard]] bool advance(RendezvousSend::Patience patience);
     /// Whether `step` has come to its end, which a failure is: the other messages go on, since their peers may be at
     /// the program's buffers.
     template <class Step>
@@ -80,7 +80,7 @@ class Messages final : public Exchange {
     std::vector<Outgoing> _outgoing;
     std::optional<Error> _failure;
     int _error = MPI_SUCCESS;
-    bool _settled = false;
+    bool _concluded = false;
 };
 
 template <class Count>
@@ -90,7 +90,7 @@ int Messages::receive(const MessageEnd& from, void* const buffer, const Count co
     }
     const Native& native = layer().real;
     Incoming& in = _incoming.emplace_back(_call);
-    const Posted posted = in.arrival.prepare(!_unprepared->allowed(), buffer, count, type, from.rank, _comm);
+    const Posted posted = in.recv_operation.prepare(!_unprepared->allowed(), buffer, count, type, from.rank, _comm);
     const auto place = posted.as<Count>();
     int error = MPI_SUCCESS;
     if constexpr (sizeof(Count) > sizeof(int)) {
@@ -111,7 +111,7 @@ int Messages::send(const MessageEnd& to, const void* const buffer, const Count c
     }
     const Native& native = layer().real;
     Outgoing& out = _outgoing.emplace_back(_call);
-    const Posted posted = out.departure.prepare(Departure::Mode::offered, buffer, count, type, to.rank, _comm);
+    const Posted posted = out.send_operation.prepare(SendOperation::Mode::offered, buffer, count, type, to.rank, _comm);
     const auto place = posted.as<Count>();
     int error = MPI_SUCCESS;
     if constexpr (sizeof(Count) > sizeof(int)) {
@@ -119,7 +119,7 @@ int Messages::send(const MessageEnd& to, const void* const buffer, const Count c
     } else {
         error = native.Isend(place.address, place.count, place.type, to.rank, to.tag, _comm, &out.request);
     }
-    out.departure.posted(error);
+    out.send_operation.posted(error);
     if (error != MPI_SUCCESS) {
         _outgoing.pop_back();
     }

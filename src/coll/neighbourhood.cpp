@@ -1,7 +1,7 @@
 // Neighbourhood collectives: as messages along the edges where all members can (see edges.h), else on the staged path.
 //
 // On the staged path a neighbour may be MPI_PROC_NULL (the edge of a grid): its part of the receive buffer is not
-// written, so receive buffers are copied to their images first.
+// written, so receive buffers are copied to their staging buffers first.
 
 #include <optional>
 #include <tuple>
@@ -37,7 +37,7 @@ std::int64_t extent_of(const MPI_Datatype type) {
 
 /// What comes or goes along an edge.
 template <class Count>
-struct Part {
+struct EdgeBuffer {
     std::byte* address;
     Count count;
     MPI_Datatype type;
@@ -45,7 +45,7 @@ struct Part {
 
 /// What the MPI would say of such a message: it looks at the arguments of one from or to nobody too.
 template <class Count>
-int try_receive(const Part<Count>& part, const MPI_Comm comm) {
+int try_receive(const EdgeBuffer<Count>& part, const MPI_Comm comm) {
     const Native& native = layer().real;
     if constexpr (sizeof(Count) > sizeof(int)) {
         return native.Recv_c(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
@@ -55,7 +55,7 @@ int try_receive(const Part<Count>& part, const MPI_Comm comm) {
 }
 
 template <class Count>
-int try_send(const Part<Count>& part, const MPI_Comm comm) {
+int try_send(const EdgeBuffer<Count>& part, const MPI_Comm comm) {
     const Native& native = layer().real;
     if constexpr (sizeof(Count) > sizeof(int)) {
         return native.Send_c(part.address, part.count, part.type, MPI_PROC_NULL, 0, comm);
@@ -72,8 +72,9 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
     constexpr std::size_t kBlocking = 0, kNonblocking = 1;
     if constexpr (sizeof...(Tail) <= kNonblocking) {
         Layer& owner = layer();
-        const Edges* const edges = edges_of(comm, sizeof...(Tail) == kBlocking ? CollectiveComm::EdgeUse::blocking
-                                                                               : CollectiveComm::EdgeUse::nonblocking);
+        const TopologyNeighbours* const edges =
+            topology_neighbours_of(comm, sizeof...(Tail) == kBlocking ? CollectiveComm::NeighbourUse::blocking
+                                                                      : CollectiveComm::NeighbourUse::nonblocking);
         if (edges == nullptr) {
             return std::nullopt;
         }
@@ -115,7 +116,7 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
                 throw Error("the MPI gives no request", "complete some of the program's requests first");
             }
             messages->leave();
-            owner.requests.add_exchange(operation, std::move(messages));
+            owner.requests.add_progress_op(operation, std::move(messages));
             owner.requests.track(std::move(operation));
             return MPI_SUCCESS;
         }
@@ -136,11 +137,12 @@ struct NeighbourRegular {
         const auto outcome = by_messages(
             call, comm,
             [&, block = receive_count * extent_of(receive_type)](const std::size_t place) {
-                return Part<Count>{at(receive_buffer, static_cast<std::int64_t>(place) * block), receive_count,
-                                   receive_type};
+                return EdgeBuffer<Count>{at(receive_buffer, static_cast<std::int64_t>(place) * block), receive_count,
+                                         receive_type};
             },
             [&, block = to_each ? send_count * extent_of(send_type) : 0](const std::size_t place) {
-                return Part<Count>{at(send_buffer, static_cast<std::int64_t>(place) * block), send_count, send_type};
+                return EdgeBuffer<Count>{at(send_buffer, static_cast<std::int64_t>(place) * block), send_count,
+                                         send_type};
             },
             tail...);
         if (outcome) {
@@ -177,10 +179,10 @@ struct NeighbourAllGatherV {
         const auto outcome = by_messages(
             call, comm,
             [&, extent = extent_of(receive_type)](const std::size_t place) {
-                return Part<Count>{at(receive_buffer, displacements[place] * extent), receive_counts[place],
-                                   receive_type};
+                return EdgeBuffer<Count>{at(receive_buffer, displacements[place] * extent), receive_counts[place],
+                                         receive_type};
             },
-            [&](std::size_t) { return Part<Count>{at(send_buffer, 0), send_count, send_type}; }, tail...);
+            [&](std::size_t) { return EdgeBuffer<Count>{at(send_buffer, 0), send_count, send_type}; }, tail...);
         if (outcome) {
             return *outcome;
         }
@@ -211,11 +213,11 @@ struct NeighbourAllToAllV {
         const auto outcome = by_messages(
             call, comm,
             [&, extent = extent_of(receive_type)](const std::size_t place) {
-                return Part{at(receive_buffer, receive_displacements[place] * extent), receive_counts[place],
-                            receive_type};
+                return EdgeBuffer{at(receive_buffer, receive_displacements[place] * extent), receive_counts[place],
+                                  receive_type};
             },
             [&, extent = extent_of(send_type)](const std::size_t place) {
-                return Part{at(send_buffer, send_displacements[place] * extent), send_counts[place], send_type};
+                return EdgeBuffer{at(send_buffer, send_displacements[place] * extent), send_counts[place], send_type};
             },
             tail...);
         if (outcome) {
@@ -249,11 +251,11 @@ struct NeighbourAllToAllW {
         const auto outcome = by_messages(
             call, comm,
             [&](const std::size_t place) {
-                return Part{at(receive_buffer, receive_displacements[place]), receive_counts[place],
-                            receive_types[place]};
+                return EdgeBuffer{at(receive_buffer, receive_displacements[place]), receive_counts[place],
+                                  receive_types[place]};
             },
             [&](const std::size_t place) {
-                return Part{at(send_buffer, send_displacements[place]), send_counts[place], send_types[place]};
+                return EdgeBuffer{at(send_buffer, send_displacements[place]), send_counts[place], send_types[place]};
             },
             tail...);
         if (outcome) {
@@ -282,7 +284,7 @@ struct MakeTopology {
         const int error = below<function>()(arguments...);
         MPI_Comm* const made = std::get<sizeof...(Arguments) - 1>(std::tuple(arguments...));
         if (error == MPI_SUCCESS && *made != MPI_COMM_NULL) {
-            static_cast<void>(edges_of(*made, CollectiveComm::EdgeUse::making));
+            static_cast<void>(topology_neighbours_of(*made, CollectiveComm::NeighbourUse::making));
         }
         return error;
     }

@@ -22,16 +22,16 @@ constexpr std::chrono::microseconds kEager{20};
 constexpr std::chrono::milliseconds kAwake{5};
 constexpr std::chrono::microseconds kNap{20};
 
-report::Path path_of(const coll::Round& round) noexcept {
-    return round.copied()                              ? report::Path::copied
-           : round.algorithm() == coll::Algorithm::ccl ? report::Path::ccl
-                                                       : report::Path::direct;
+report::Path path_of(const coll::CollectiveOp& collective) noexcept {
+    return collective.copied()                              ? report::Path::copied
+           : collective.algorithm() == coll::Algorithm::ccl ? report::Path::ccl
+                                                            : report::Path::direct;
 }
 
-/// A round that goes on by itself.
-class RoundJob final : public p2p::Job {
+/// An operation that goes on by itself.
+class CollectiveJob final : public ipc::Job {
   public:
-    explicit RoundJob(std::unique_ptr<coll::Round> round) : _round(std::move(round)) {}
+    explicit CollectiveJob(std::unique_ptr<coll::CollectiveOp> collective) : _op(std::move(collective)) {}
 
     /// True when it is over, well or not.
     bool pump() noexcept override {
@@ -44,9 +44,9 @@ class RoundJob final : public p2p::Job {
         }
         try {
             if (_revoked.load(std::memory_order_acquire)) {
-                _round->revoke();
+                _op->revoke();
                 _error = FaultTolerance::revocation();
-            } else if (!_round->advance()) {
+            } else if (!_op->advance()) {
                 return false;
             }
         } catch (const Error& error) {
@@ -54,7 +54,7 @@ class RoundJob final : public p2p::Job {
         } catch (const std::bad_alloc&) {
             _error.emplace("a nonblocking collective ran out of host memory", "free memory, or send less");
         }
-        _round.reset();
+        _op.reset();
         _over.store(true, std::memory_order_release);
         return true;
     }
@@ -65,15 +65,15 @@ class RoundJob final : public p2p::Job {
 
   private:
     std::mutex _mutex;
-    std::unique_ptr<coll::Round> _round;
+    std::unique_ptr<coll::CollectiveOp> _op;
     std::atomic<bool> _over{false}, _revoked{false};
     std::optional<Error> _error;
 };
 
-/// A nonblocking collective. Its request completes when the round is over; there is no native operation.
-class CollectiveExchange final : public Exchange {
+/// A nonblocking collective. Its request completes when the operation is over; there is no native operation.
+class CollectiveProgress final : public ProgressOp {
   public:
-    CollectiveExchange(std::shared_ptr<RoundJob> job, Stage stage, const MPI_Comm communicator)
+    CollectiveProgress(std::shared_ptr<CollectiveJob> job, Stage stage, const MPI_Comm communicator)
         : _job(std::move(job)), _stage(std::move(stage)), _communicator(communicator) {}
 
     [[nodiscard]] bool advance(const MPI_Status*, bool) override {
@@ -82,9 +82,9 @@ class CollectiveExchange final : public Exchange {
         }
         return _job->pump();
     }
-    void settle(MPI_Status&, int& error) override {
-        if (!_settled) {
-            _settled = true;
+    void conclude(MPI_Status&, int& error) override {
+        if (!_concluded) {
+            _concluded = true;
             if (_job->error()) {
                 Layer& owner = layer();
                 _error = owner.error_code(MPI_ERR_OTHER, *_job->error());
@@ -99,7 +99,7 @@ class CollectiveExchange final : public Exchange {
     }
     void leave() override {
         if (!_job->pump()) {
-            if (p2p::Link* const link = layer().node_peers.link()) {
+            if (ipc::Link* const link = layer().node_peers.link()) {
                 link->background().take(_job);
             }
         }
@@ -107,17 +107,17 @@ class CollectiveExchange final : public Exchange {
     [[nodiscard]] bool may_have_arrived() const override { return true; }
 
   private:
-    const std::shared_ptr<RoundJob> _job;
-    Stage _stage;  ///< images of buffers with gaps that the GPU cannot pack
+    const std::shared_ptr<CollectiveJob> _job;
+    Stage _stage;  ///< staging buffers of buffers with gaps that the GPU cannot pack
     const MPI_Comm _communicator;
-    bool _settled = false;
+    bool _concluded = false;
     int _error = MPI_SUCCESS;
 };
 
 }  // namespace
 
-OnNode::OnNode(Call& call, const MPI_Comm comm, const coll::Kind kind, coll::Team* const team)
-    : _call(call), _communicator(comm), _team(team), _stage(call) {
+OnNode::OnNode(Call& call, const MPI_Comm comm, const coll::Kind kind, coll::NodeComm* const node_comm)
+    : _call(call), _communicator(comm), _node_comm(node_comm), _stage(call) {
     arguments.kind = kind;
 }
 
@@ -139,7 +139,7 @@ void OnNode::reduces(const MPI_Op op, const MPI_Datatype type, const std::int64_
     }
 }
 
-void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part, const bool alone) {
+void OnNode::add_piece(coll::Buffer& all, const Access access, const BufferView& part, const bool alone) {
     Stage::Located located = _stage.locate(part.address, part.count, part.type);
     if (located.type == nullptr) {
         // Not looked at: this process uses no GPU.
@@ -152,7 +152,7 @@ void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part,
     if (part.count <= 0 || type.layout.size() == 0) {
         return;
     }
-    coll::Buffer::Piece piece;
+    coll::Buffer::Segment piece;
     piece.at = all.bytes;
     piece.bytes = static_cast<std::uint64_t>(part.count) * static_cast<std::uint64_t>(type.layout.size());
     piece.info = located.info;
@@ -171,12 +171,12 @@ void OnNode::add_piece(coll::Buffer& all, const Access access, const Part& part,
     }
     bool is_device = located.served;
     if (!known && arguments.compulsory) {
-        // Its packed image is what takes part, also where the CPU could reach it.
+        // Its packed staging buffer is what takes part, also where the CPU could reach it.
         located.served = true;
-        const Argument<std::int64_t> image =
+        const Argument<std::int64_t> staged =
             _stage.buffer(access, part.address, part.count, part.type, std::move(located));
         piece.typed = nullptr;
-        piece.address = static_cast<std::byte*>(image.address);
+        piece.address = static_cast<std::byte*>(staged.address);
         piece.info = {};
         is_device = false;
     }
@@ -213,7 +213,7 @@ coll::Buffer OnNode::look_at(const Access access, const void* const buffer, cons
 }
 
 /// Whether the parts of one type lie in one stretch of elements without gaps, those that belong to no part included.
-bool OnNode::is_one_stretch(const std::vector<Part>& parts, Part& stretch) const {
+bool OnNode::is_one_stretch(const std::vector<BufferView>& parts, BufferView& stretch) const {
     Layer& owner = layer();
     if (owner.gpu().vendor() == gpu::Vendor::none || parts.front().type == MPI_DATATYPE_NULL) {
         return false;
@@ -222,7 +222,7 @@ bool OnNode::is_one_stretch(const std::vector<Part>& parts, Part& stretch) const
     const std::int64_t extent = type->layout.extent();
     stretch = {nullptr, 0, parts.front().type};
     const std::byte* end = nullptr;
-    for (const Part& part : parts) {
+    for (const BufferView& part : parts) {
         if (part.count > 0) {
             stretch.address = end == nullptr ? part.address : std::min(stretch.address, part.address);
             end = std::max<const std::byte*>(end, part.address + part.count * extent);
@@ -237,26 +237,26 @@ bool OnNode::is_one_stretch(const std::vector<Part>& parts, Part& stretch) const
 
 /// Whether the parts of a stretch, of which the first byte was looked at, are in one kind of memory and one allocation.
 /// With absolute displacements from MPI_BOTTOM they need not be.
-bool OnNode::is_one_memory(const coll::Buffer& stretch, const std::vector<Part>& parts) const {
+bool OnNode::is_one_memory(const coll::Buffer& stretch, const std::vector<BufferView>& parts) const {
     if (stretch.state != coll::Buffer::State::host) {
         const gpu::PointerInfo& info = stretch.info;
         const auto begin = reinterpret_cast<std::uintptr_t>(stretch.address);
         return info.base == 0 || (begin >= info.base && begin + stretch.bytes <= info.base + info.size);
     }
     std::uint64_t bytes = 0;
-    for (const Part& part : parts) {
+    for (const BufferView& part : parts) {
         bytes += bytes_of(part.count, part.type);
     }
-    return bytes >= stretch.bytes || std::none_of(parts.begin(), parts.end(), [&](const Part& part) {
+    return bytes >= stretch.bytes || std::none_of(parts.begin(), parts.end(), [&](const BufferView& part) {
                return part.count > 0 && _stage.locate(part.address, part.count, part.type).served;
            });
 }
 
 /// Whether all parts are runs of bytes in one allocation, in which others can find them.
-bool OnNode::is_one_allocation(const std::vector<Part>& parts, coll::Buffer& all) const {
+bool OnNode::is_one_allocation(const std::vector<BufferView>& parts, coll::Buffer& all) const {
     coll::Buffer seen;
     const std::byte* end = nullptr;
-    for (const Part& part : parts) {
+    for (const BufferView& part : parts) {
         if (bytes_of(part.count, part.type) == 0) {
             continue;
         }
@@ -282,8 +282,8 @@ bool OnNode::is_one_allocation(const std::vector<Part>& parts, coll::Buffer& all
 
 void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets,
                            std::vector<std::uint64_t>* const bytes, const Input& input) {
-    const std::vector<Part>& parts = input.parts;
-    const bool one_type = input.form == Input::Form::parts;
+    const std::vector<BufferView>& parts = input.parts;
+    const bool one_type = input.layout == Input::Layout::parts;
     arguments.varying = true;
     offsets.assign(parts.size(), 0);
     if (bytes != nullptr) {
@@ -297,7 +297,7 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
             (*bytes)[i] = length;
         }
     }
-    Part stretch{};
+    BufferView stretch{};
     bool stretched = one_type && is_one_stretch(parts, stretch);
     if (stretched) {
         coll::Buffer whole = look_at(access, stretch.address, stretch.count, stretch.type);
@@ -323,10 +323,10 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
         }
         return;
     }
-    Part next{nullptr, 0, MPI_DATATYPE_NULL};
+    BufferView next{nullptr, 0, MPI_DATATYPE_NULL};
     std::uint64_t end = 0;  ///< of the pieces so far, in what takes part
     for (std::size_t i = 0; i < parts.size(); ++i) {
-        const Part& part = parts[i];
+        const BufferView& part = parts[i];
         offsets[i] = end;
         if (part.count <= 0) {
             continue;
@@ -349,7 +349,7 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
 }
 
 void OnNode::sends(Input input) {
-    if (input.form == Input::Form::whole) {
+    if (input.layout == Input::Layout::whole) {
         arguments.send =
             look_at(Access::in, input.parts.front().address, input.parts.front().count, input.parts.front().type);
     } else {
@@ -362,7 +362,7 @@ void OnNode::sends(Input input) {
 }
 
 void OnNode::receives(Input input) {
-    if (input.form == Input::Form::whole) {
+    if (input.layout == Input::Layout::whole) {
         arguments.receive =
             look_at(Access::inout, input.parts.front().address, input.parts.front().count, input.parts.front().type);
     } else {
@@ -380,7 +380,7 @@ void OnNode::receives(Input input) {
 
 void OnNode::sends(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
     if (_persistent) {
-        sends(Input{{{static_cast<std::byte*>(const_cast<void*>(buffer)), count, type}}, Input::Form::whole});
+        sends(Input{{{static_cast<std::byte*>(const_cast<void*>(buffer)), count, type}}, Input::Layout::whole});
     } else {
         arguments.send = look_at(Access::in, buffer, count, type);
     }
@@ -388,7 +388,7 @@ void OnNode::sends(const void* const buffer, const std::int64_t count, const MPI
 
 void OnNode::receives(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
     if (_persistent) {
-        receives(Input{{{static_cast<std::byte*>(const_cast<void*>(buffer)), count, type}}, Input::Form::whole});
+        receives(Input{{{static_cast<std::byte*>(const_cast<void*>(buffer)), count, type}}, Input::Layout::whole});
     } else {
         arguments.receive = look_at(Access::inout, buffer, count, type);
     }
@@ -402,7 +402,7 @@ bool OnNode::run(MPI_Request* const request) {
         };
         // An operation that kernels do not have is so for all ranks, and says nothing about the others.
         if (arguments.obstacle == nullptr) {
-            _team->saw(arguments.kind, is_device(arguments.send) && is_device(arguments.receive));
+            _node_comm->saw(arguments.kind, is_device(arguments.send) && is_device(arguments.receive));
         }
         return false;
     }
@@ -412,27 +412,27 @@ bool OnNode::run(MPI_Request* const request) {
     if (operation->start_own_handle(request) != MPI_SUCCESS) {
         throw Error("the MPI gives no request", "complete some of the program's requests first");
     }
-    owner.requests.add_exchange(operation, begin());
+    owner.requests.add_progress_op(operation, begin());
     owner.requests.track(std::move(operation));
     return true;
 }
 
-/// The round is begun, and goes on by itself.
-std::unique_ptr<Exchange> OnNode::begin() {
+/// The operation is begun, and goes on by itself.
+std::unique_ptr<ProgressOp> OnNode::begin() {
     _call.account(report::Path::direct,
                   static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
-    auto exchange = std::make_unique<CollectiveExchange>(std::make_shared<RoundJob>(_team->begin(arguments)),
-                                                         std::move(_stage), _communicator);
-    exchange->leave();
-    return exchange;
+    auto progress_op = std::make_unique<CollectiveProgress>(
+        std::make_shared<CollectiveJob>(_node_comm->begin(arguments)), std::move(_stage), _communicator);
+    progress_op->leave();
+    return progress_op;
 }
 
 /// What a persistent collective keeps of its initialisation. Each start is the nonblocking call with these arguments.
 class OnNode::Persistent {
   public:
-    Persistent(const OnNode& made, std::shared_ptr<coll::Team> team)
+    Persistent(const OnNode& made, std::shared_ptr<coll::NodeComm> node_comm)
         : _communicator(made._communicator),
-          _team(std::move(team)),
+          _node_comm(std::move(node_comm)),
           _arguments(made.arguments),
           _sent(made._sent),
           _received(made._received),
@@ -442,7 +442,7 @@ class OnNode::Persistent {
         _arguments.asks = false;
         _arguments.compulsory = true;
         for (Input* const input : {&_sent, &_received}) {
-            for (Part& part : input->parts) {
+            for (BufferView& part : input->parts) {
                 hold(part);
             }
         }
@@ -453,7 +453,7 @@ class OnNode::Persistent {
     [[nodiscard]] int start(Call& call, const std::shared_ptr<Operation>& operation) const {
         call.on(_communicator);
         layer().fault_tolerance.refuse_revoked(_communicator);
-        OnNode here(call, _communicator, _arguments.kind, _team.get());
+        OnNode here(call, _communicator, _arguments.kind, _node_comm.get());
         here.arguments = _arguments;
         here._sends_received_parts = _sends_received_parts;
         try {
@@ -471,16 +471,16 @@ class OnNode::Persistent {
             static_cast<void>(here.begin());
             throw;
         }
-        if (const int error = operation->start_own_carrier(); error != MPI_SUCCESS) {
+        if (const int error = operation->start_own_native_request(); error != MPI_SUCCESS) {
             return error;
         }
-        layer().requests.add_exchange(operation, here.begin());
+        layer().requests.add_progress_op(operation, here.begin());
         return MPI_SUCCESS;
     }
 
   private:
     /// The program may free a datatype before the start.
-    void hold(Part& part) {
+    void hold(BufferView& part) {
         if (part.type == MPI_DATATYPE_NULL) {
             return;
         }
@@ -495,7 +495,7 @@ class OnNode::Persistent {
     }
 
     const MPI_Comm _communicator;
-    const std::shared_ptr<coll::Team> _team;
+    const std::shared_ptr<coll::NodeComm> _node_comm;
     coll::Arguments _arguments;
     Input _sent, _received;
     const bool _sends_received_parts;
@@ -511,18 +511,19 @@ bool OnNode::run(MPI_Info, MPI_Request* const request) {
     // collective hangs that gets the place of such a request, when that was freed.
     MPI_Request handle = MPI_REQUEST_NULL;
     const int error = owner.real.Recv_init(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_SELF, &handle);
-    std::shared_ptr<coll::Team> team =
-        CollectiveComm::of(_communicator)->make_persistent_team(error == MPI_SUCCESS && handle != MPI_REQUEST_NULL);
-    if (team == nullptr) {
+    std::shared_ptr<coll::NodeComm> node_comm =
+        CollectiveComm::of(_communicator)
+            ->make_persistent_node_comm(error == MPI_SUCCESS && handle != MPI_REQUEST_NULL);
+    if (node_comm == nullptr) {
         if (handle != MPI_REQUEST_NULL) {
             owner.real.Request_free(&handle);
         }
         return false;
     }
     auto operation = make_operation(Operation::Kind::rebinding);
-    operation->handle = operation->carrier = *request = handle;
+    operation->handle = operation->native_request = *request = handle;
     operation->active = false;
-    operation->launch = [persistent = std::make_shared<const Persistent>(*this, std::move(team))](
+    operation->launch = [persistent = std::make_shared<const Persistent>(*this, std::move(node_comm))](
                             Call& start, const std::shared_ptr<Operation>& own, int& outcome) {
         outcome = persistent->start(start, own);
         return true;
@@ -536,19 +537,19 @@ bool OnNode::run(MPI_Info, MPI_Request* const request) {
 bool OnNode::asks() {
     arguments.asks = true;
     const coll::Arguments given = arguments;
-    const std::unique_ptr<coll::Round> round = finished_round();
-    if (_team->must_try_reach()) {
+    const std::unique_ptr<coll::CollectiveOp> collective = finished_operation();
+    if (_node_comm->must_try_reach()) {
         try_reach();
         arguments = given;
     }
-    if (round->decision() == coll::Round::Decision::ours && _team->reachable()) {
+    if (collective->decision() == coll::CollectiveOp::Decision::ours && _node_comm->reachable()) {
         return true;
     }
-    if (round->decision() != coll::Round::Decision::host && layer().settings.report) {
+    if (collective->decision() != coll::CollectiveOp::Decision::host && layer().settings.report) {
         layer().ledger.add_fallback(
-            _call.name(), "staged: " + (round->reason().empty() ? std::string("ranks cannot reach each other's "
-                                                                              "memory")
-                                                                : round->reason()));
+            _call.name(), "staged: " + (collective->reason().empty() ? std::string("ranks cannot reach each other's "
+                                                                                   "memory")
+                                                                     : collective->reason()));
     }
     return false;
 }
@@ -557,7 +558,7 @@ bool OnNode::asks() {
 void OnNode::try_reach() {
     Layer& owner = layer();
     gpu::Runtime& runtime = owner.gpu();
-    p2p::Link* const link = owner.node_peers.link();
+    ipc::Link* const link = owner.node_peers.link();
     const std::uint64_t bytes = 256;
     const auto members = static_cast<std::uint64_t>(size());
     arguments = {};
@@ -582,23 +583,23 @@ void OnNode::try_reach() {
         show(arguments.send, block.data(), bytes);
         show(arguments.receive, block.data() + bytes, bytes * members);
     }
-    static_cast<void>(finished_round());
+    static_cast<void>(finished_operation());
 }
 
 bool OnNode::run() {
     Layer& owner = layer();
-    const std::unique_ptr<coll::Round> round = finished_round();
+    const std::unique_ptr<coll::CollectiveOp> collective = finished_operation();
     const auto bytes = static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes));
-    if (_team->must_try_reach()) {
+    if (_node_comm->must_try_reach()) {
         try_reach();
     }
-    if (round->decision() == coll::Round::Decision::ours) {
-        _call.account(path_of(*round), bytes);
+    if (collective->decision() == coll::CollectiveOp::Decision::ours) {
+        _call.account(path_of(*collective), bytes);
         return true;
     }
-    _all_host = round->decision() == coll::Round::Decision::host;
-    if (round->decision() == coll::Round::Decision::staged && owner.settings.report) {
-        owner.ledger.add_fallback(_call.name(), "staged: " + round->reason());
+    _all_host = collective->decision() == coll::CollectiveOp::Decision::host;
+    if (collective->decision() == coll::CollectiveOp::Decision::staged && owner.settings.report) {
+        owner.ledger.add_fallback(_call.name(), "staged: " + collective->reason());
     }
     return false;
 }
@@ -613,12 +614,12 @@ void OnNode::meet() {
     }
 }
 
-std::unique_ptr<coll::Round> OnNode::finished_round() {
+std::unique_ptr<coll::CollectiveOp> OnNode::finished_operation() {
     Layer& owner = layer();
     owner.fault_tolerance.refuse_revoked(_communicator);
-    std::unique_ptr<coll::Round> round = _team->begin(arguments);
+    std::unique_ptr<coll::CollectiveOp> collective = _node_comm->begin(arguments);
     std::chrono::steady_clock::time_point began{};
-    for (unsigned turn = 0; !round->advance(); ++turn) {
+    for (unsigned turn = 0; !collective->advance(); ++turn) {
         relax();
         if (turn % 16 != 15) {
             continue;
@@ -630,9 +631,9 @@ std::unique_ptr<coll::Round> OnNode::finished_round() {
             // Others may come later because they wait for what this process has started: a call of the MPI keeps that
             // going too.
             progress_mpi(_communicator, rank(), size(), turn);
-            owner.requests.advance_exchanges();
+            owner.requests.advance_progress_ops();
             if (owner.fault_tolerance.is_revoked(_communicator)) {
-                round->revoke();
+                collective->revoke();
                 throw FaultTolerance::revocation();
             }
             if (now - began < kAwake) {
@@ -642,7 +643,7 @@ std::unique_ptr<coll::Round> OnNode::finished_round() {
             }
         }
     }
-    return round;
+    return collective;
 }
 
 }  // namespace awaken::AWAKEN_ABI

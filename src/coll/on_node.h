@@ -1,5 +1,5 @@
 // Collectives of a communicator whose members are all on this node, as far as its GPUs do them: what stands between an
-// MPI call's arguments and a coll::Team.
+// MPI call's arguments and a coll::NodeComm.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// One collective call. Where there is a team, every member goes through this with its own arguments, whatever they
-/// are: nobody can know by itself what the others pass.
+/// One collective call. Where there is a node communicator, every member goes through this with its own arguments,
+/// whatever they are: nobody can know by itself what the others pass.
 class OnNode {
   public:
     /// The tail is what the forms of a collective differ in, see run.h.
-    OnNode(Call& call, MPI_Comm comm, coll::Kind kind) : OnNode(call, comm, kind, team_of(comm)) {}
+    OnNode(Call& call, MPI_Comm comm, coll::Kind kind) : OnNode(call, comm, kind, node_comm_of(comm)) {}
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, const MPI_Request*)
-        : OnNode(call, comm, kind, known_team_of(comm)) {
-        arguments.compulsory = _team != nullptr && _team->agreed(kind);
+        : OnNode(call, comm, kind, known_node_comm_of(comm)) {
+        arguments.compulsory = _node_comm != nullptr && _node_comm->agreed(kind);
     }
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, MPI_Info, const MPI_Request*) : OnNode(call, comm, kind) {
         _persistent = true;
     }
 
-    /// False: there is no team, and the rest of this must not be used.
-    [[nodiscard]] explicit operator bool() const noexcept { return _team != nullptr; }
-    [[nodiscard]] int size() const noexcept { return _team->members(); }
-    [[nodiscard]] int rank() const noexcept { return _team->own(); }
+    /// False: there is no node communicator, and the rest of this must not be used.
+    [[nodiscard]] explicit operator bool() const noexcept { return _node_comm != nullptr; }
+    [[nodiscard]] int size() const noexcept { return _node_comm->members(); }
+    [[nodiscard]] int rank() const noexcept { return _node_comm->own(); }
     [[nodiscard]] bool is_root() const noexcept { return arguments.root == rank(); }
 
     /// What is reduced: `count` elements.
@@ -41,22 +41,22 @@ class OnNode {
     /// Buffers in parts: `counts` elements each, `displacements` extents of `type` from the buffer's begin.
     template <class Count, class Displacement>
     void sends_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
-        sends(Input{parts_of(buffer, counts, displacements, type), Input::Form::parts});
+        sends(Input{views_of(buffer, counts, displacements, type), Input::Layout::parts});
     }
     template <class Count, class Displacement>
     void receives_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
-        receives(Input{parts_of(buffer, counts, displacements, type), Input::Form::parts});
+        receives(Input{views_of(buffer, counts, displacements, type), Input::Layout::parts});
     }
     /// The same with a type for each part, and displacements in bytes.
     template <class Count, class Displacement>
     void sends_typed_parts(const void* buffer, const Count* counts, const Displacement* displacements,
                            const MPI_Datatype* types) {
-        sends(Input{parts_of(buffer, counts, displacements, types), Input::Form::typed_parts});
+        sends(Input{views_of(buffer, counts, displacements, types), Input::Layout::typed_parts});
     }
     template <class Count, class Displacement>
     void receives_typed_parts(const void* buffer, const Count* counts, const Displacement* displacements,
                               const MPI_Datatype* types) {
-        receives(Input{parts_of(buffer, counts, displacements, types), Input::Form::typed_parts});
+        receives(Input{views_of(buffer, counts, displacements, types), Input::Layout::typed_parts});
     }
     /// The parts that are sent lie where those that are received do.
     void sends_received_parts() {
@@ -77,57 +77,57 @@ class OnNode {
     void meet();
     /// The nonblocking form: begins it. False: the MPI has to.
     [[nodiscard]] bool run(MPI_Request* request);
-    /// The persistent form: the members agree on whether the starts are to be rounds. False: the MPI has to.
+    /// The persistent form: the members agree on whether the starts are to be operations. False: the MPI has to.
     [[nodiscard]] bool run(MPI_Info info, MPI_Request* request);
 
   private:
-    OnNode(Call& call, MPI_Comm comm, coll::Kind kind, coll::Team* team);
+    OnNode(Call& call, MPI_Comm comm, coll::Kind kind, coll::NodeComm* node_comm);
     void try_reach();
-    std::unique_ptr<coll::Round> finished_round();
+    std::unique_ptr<coll::CollectiveOp> finished_operation();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
 
     /// What goes to one member, or comes from it.
-    struct Part {
+    struct BufferView {
         std::byte* address;
         std::int64_t count;
         MPI_Datatype type;
     };
     /// A buffer as the call describes it.
     struct Input {
-        enum class Form : std::uint8_t {
+        enum class Layout : std::uint8_t {
             whole,       ///< one part, for all members
             parts,       ///< of one type, and a whole number of its extents apart
             typed_parts  ///< of types of their own
         };
-        std::vector<Part> parts;
-        Form form = Form::whole;
+        std::vector<BufferView> parts;
+        Layout layout = Layout::whole;
     };
     class Persistent;
 
     void sends(Input input);
     void receives(Input input);
     [[nodiscard]] bool asks();
-    [[nodiscard]] std::unique_ptr<Exchange> begin();
+    [[nodiscard]] std::unique_ptr<ProgressOp> begin();
     template <class Count, class Displacement>
-    [[nodiscard]] std::vector<Part> parts_of(const void* buffer, const Count* counts, const Displacement* displacements,
-                                             MPI_Datatype type) const;
+    [[nodiscard]] std::vector<BufferView> views_of(const void* buffer, const Count* counts,
+                                                   const Displacement* displacements, MPI_Datatype type) const;
     template <class Count, class Displacement>
-    [[nodiscard]] std::vector<Part> parts_of(const void* buffer, const Count* counts, const Displacement* displacements,
-                                             const MPI_Datatype* types) const;
+    [[nodiscard]] std::vector<BufferView> views_of(const void* buffer, const Count* counts,
+                                                   const Displacement* displacements, const MPI_Datatype* types) const;
     /// A buffer in parts, by member. `offsets` receives where each lies in what takes part, `bytes` (if there) how long
     /// each is.
     void look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
                        const Input& input);
-    [[nodiscard]] bool is_one_stretch(const std::vector<Part>& parts, Part& stretch) const;
-    [[nodiscard]] bool is_one_memory(const coll::Buffer& stretch, const std::vector<Part>& parts) const;
-    [[nodiscard]] bool is_one_allocation(const std::vector<Part>& parts, coll::Buffer& all) const;
+    [[nodiscard]] bool is_one_stretch(const std::vector<BufferView>& parts, BufferView& stretch) const;
+    [[nodiscard]] bool is_one_memory(const coll::Buffer& stretch, const std::vector<BufferView>& parts) const;
+    [[nodiscard]] bool is_one_allocation(const std::vector<BufferView>& parts, coll::Buffer& all) const;
     /// The buffer gets one more piece, behind those that it has. `alone`: it has no other, and needs no list of them
     /// where it is a run of bytes.
-    void add_piece(coll::Buffer& all, Access access, const Part& part, bool alone);
+    void add_piece(coll::Buffer& all, Access access, const BufferView& part, bool alone);
 
     Call& _call;
     MPI_Comm _communicator;
-    coll::Team* const _team;
+    coll::NodeComm* const _node_comm;
     bool _all_host = false;
     Stage _stage;
     std::vector<std::uint64_t> _send_offsets, _receive_offsets, _receive_bytes;
@@ -137,14 +137,15 @@ class OnNode {
 };
 
 template <class Count, class Displacement>
-std::vector<OnNode::Part> OnNode::parts_of(const void* const buffer, const Count* const counts,
-                                           const Displacement* const displacements, const MPI_Datatype type) const {
+std::vector<OnNode::BufferView> OnNode::views_of(const void* const buffer, const Count* const counts,
+                                                 const Displacement* const displacements,
+                                                 const MPI_Datatype type) const {
     MPI_Aint lower_bound = 0, extent = 0;
     if (type != MPI_DATATYPE_NULL) {
         layer().real.Type_get_extent(type, &lower_bound, &extent);
     }
     auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
-    std::vector<Part> parts;
+    std::vector<BufferView> parts;
     for (int i = 0; i < size(); ++i) {
         parts.push_back(
             {begin + static_cast<std::int64_t>(displacements[i]) * extent, static_cast<std::int64_t>(counts[i]), type});
@@ -153,11 +154,11 @@ std::vector<OnNode::Part> OnNode::parts_of(const void* const buffer, const Count
 }
 
 template <class Count, class Displacement>
-std::vector<OnNode::Part> OnNode::parts_of(const void* const buffer, const Count* const counts,
-                                           const Displacement* const displacements,
-                                           const MPI_Datatype* const types) const {
+std::vector<OnNode::BufferView> OnNode::views_of(const void* const buffer, const Count* const counts,
+                                                 const Displacement* const displacements,
+                                                 const MPI_Datatype* const types) const {
     auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
-    std::vector<Part> parts;
+    std::vector<BufferView> parts;
     for (int i = 0; i < size(); ++i) {
         parts.push_back({begin + displacements[i], static_cast<std::int64_t>(counts[i]), types[i]});
     }

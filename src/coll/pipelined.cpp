@@ -19,10 +19,10 @@ constexpr std::int64_t kFewest = 8;
 /// What is smaller is whole whatever the figure says: nobody needs to be asked for it.
 constexpr std::int64_t kNeverCut = 1024;
 
-/// At most every so-manieth collective has a vote while nobody has device memory.
+/// At most every so-manieth collective has a proposal while nobody has device memory.
 constexpr std::uint64_t kMostPause = 64;
 
-enum Vote : std::uint32_t {
+enum Proposal : std::uint32_t {
     kHasDeviceMemory = 1,
     kHasHostMemory = 2,
     kCannot = 4,    ///< a datatype with gaps, or nothing to copy with
@@ -35,11 +35,11 @@ const gpu::PointerInfo kHost{};
 
 }  // namespace
 
-InChunks::InChunks(Call& call, const MPI_Comm comm, const std::int64_t count, const MPI_Datatype type,
-                   const std::int64_t blocks)
+Pipelined::Pipelined(Call& call, const MPI_Comm comm, const std::int64_t count, const MPI_Datatype type,
+                     const std::int64_t blocks)
     : _call(call), _communicator(comm), _count(count), _type(type), _blocks(blocks) {}
 
-void InChunks::look_at(Side& side, const void* const buffer, const std::int64_t rows) {
+void Pipelined::look_at(Side& side, const void* const buffer, const std::int64_t rows) {
     Layer& owner = layer();
     const auto datatype = owner.datatypes.find(_type);
     const transfer::Layout& layout = datatype->layout;
@@ -58,54 +58,54 @@ void InChunks::look_at(Side& side, const void* const buffer, const std::int64_t 
     _impossible = _impossible || located.mixed;
 }
 
-void InChunks::has_gaps(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
+void Pipelined::has_gaps(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
     _impossible = true;
     _gaps_on_device = _gaps_on_device || Stage(_call).locate(buffer, count, type).served;
 }
 
-InChunks::operator bool() {
+Pipelined::operator bool() {
     Layer& owner = layer();
     MPI_Count element = 0;
     if (_count <= 1 || _type == MPI_DATATYPE_NULL || owner.real.Type_size_x(_type, &element) != MPI_SUCCESS ||
         element <= 0 || _count * element < kNeverCut) {
         return false;
     }
-    _votes = chunk_votes_of(_communicator);
-    if (_votes == nullptr) {
+    _proposals = pipeline_proposals_of(_communicator);
+    if (_proposals == nullptr) {
         return false;
     }
-    const auto most = static_cast<std::int64_t>(_votes->chunk_bytes);
+    const auto most = static_cast<std::int64_t>(_proposals->chunk_bytes);
     const std::int64_t least = most / kFewest;
     const std::int64_t column = element * _blocks;  // a chunk has the same elements of all blocks
     if (column > least || _count * column < 2 * least) {
         return false;
     }
     _chunk_elements = std::clamp<std::int64_t>(_count * column / kFewest, least, most) / column;
-    if (_votes->skip > 0) {
-        --_votes->skip;
+    if (_proposals->skip > 0) {
+        --_proposals->skip;
         return false;
     }
     return true;
 }
 
-InChunks::~InChunks() {
-    if (_across != nullptr) {
-        _across->end();
+Pipelined::~Pipelined() {
+    if (_inter_node_ccl != nullptr) {
+        _inter_node_ccl->end();
     }
 }
 
-coll::Occasion InChunks::occasion(const Means& means) const {
+coll::Occasion Pipelined::occasion(const Alternatives& means) const {
     int ranks = 0;
     layer().real.Comm_size(_communicator, &ranks);
-    return {*means.kind, coll::type_class_of(*means.kind, means.code), ranks, _votes->nodes,
+    return {*means.kind, coll::type_class_of(*means.kind, means.code), ranks, _proposals->nodes,
             static_cast<std::uint64_t>(_count * _element_bytes)};
 }
 
 /// Whether this member is ready to do it by NCCL or RCCL, which take memory of one GPU.
-bool InChunks::begin_library(const Means& means) {
+bool Pipelined::begin_library(const Alternatives& means) {
     Layer& owner = layer();
     coll::Engine* const engine = owner.node_peers.engine();
-    CclAcross* const across = ccl_across_of(_communicator);
+    InterNodeCcl* const across = inter_node_ccl_of(_communicator);
     if (!means.library || engine == nullptr || across == nullptr || _impossible) {
         return false;
     }
@@ -127,12 +127,12 @@ bool InChunks::begin_library(const Means& means) {
     if (device < 0 || !across->begin(*engine, *means.kind, means.code, device)) {
         return false;
     }
-    _across = across;
+    _inter_node_ccl = across;
     _operation = means.library;
     return true;
 }
 
-InChunks::Way InChunks::agreed(const Means& means) {
+Pipelined::Method Pipelined::agreed(const Alternatives& means) {
     Layer& owner = layer();
     const bool served = _from.served || _to.served;
     if (served) {
@@ -155,33 +155,34 @@ InChunks::Way InChunks::agreed(const Means& means) {
         error != MPI_SUCCESS) {
         throw RaisedError(error);
     }
-    _votes->pause = (all & kHasDeviceMemory) != 0 ? 0 : std::clamp<std::uint64_t>(_votes->pause * 2, 1, kMostPause);
-    _votes->skip = _votes->pause;
+    _proposals->pause =
+        (all & kHasDeviceMemory) != 0 ? 0 : std::clamp<std::uint64_t>(_proposals->pause * 2, 1, kMostPause);
+    _proposals->skip = _proposals->pause;
     if ((all & kHasDeviceMemory) == 0) {
-        return Way::whole;
+        return Method::whole;
     }
-    if ((all & (kHasHostMemory | kNoLibrary | kCannot)) == 0 && _across->join()) {
-        return Way::library;
+    if ((all & (kHasHostMemory | kNoLibrary | kCannot)) == 0 && _inter_node_ccl->join()) {
+        return Method::library;
     }
-    if (_across != nullptr) {
-        std::exchange(_across, nullptr)->end();
+    if (_inter_node_ccl != nullptr) {
+        std::exchange(_inter_node_ccl, nullptr)->end();
     }
     if ((all & kNoMessages) == 0 && messages_of(_communicator) != MPI_COMM_NULL) {
-        return Way::messages;
+        return Method::messages;
     }
     if ((all & kCannot) != 0) {
-        return Way::whole;
+        return Method::whole;
     }
-    const bool levels = (all & (kHasHostMemory | kNoLevels)) == 0 && levels_of(_communicator) != nullptr;
-    return levels ? Way::levels : Way::chunks;
+    const bool levels = (all & (kHasHostMemory | kNoLevels)) == 0 && hierarchy_of(_communicator) != nullptr;
+    return levels ? Method::levels : Method::chunks;
 }
 
-void InChunks::run_library() {
-    _across->run(*_operation);
+void Pipelined::run_library() {
+    _inter_node_ccl->run(*_operation);
     _call.account(report::Path::ccl, _count * _element_bytes * std::max(_from.rows, _to.rows));
 }
 
-void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
+void Pipelined::copy(InFlight& piece, const Side& side, const bool to_block) {
     Layer& owner = layer();
     std::byte* const address = side.address + piece.first * _element_bytes;
     const std::int64_t width = piece.count * _element_bytes;
@@ -190,9 +191,9 @@ void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
     if (!side.served) {
         for (std::int64_t row = 0; row < side.rows; ++row) {
             std::byte* const user = address + row * pitch;
-            std::byte* const image = place.data() + row * width;
-            to_block ? std::memcpy(image, user, static_cast<std::size_t>(width))
-                     : std::memcpy(user, image, static_cast<std::size_t>(width));
+            std::byte* const staged = place.data() + row * width;
+            to_block ? std::memcpy(staged, user, static_cast<std::size_t>(width))
+                     : std::memcpy(user, staged, static_cast<std::size_t>(width));
         }
         return;
     }
@@ -200,8 +201,8 @@ void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
     if (device < 0) {
         device = owner.gpu().device_to_use();
     }
-    const auto start = [&](const DeviceCopies::End& user, std::byte* const image, const std::int64_t bytes) {
-        const DeviceCopies::End block{image, place.pinned() ? nullptr : &kHost};
+    const auto start = [&](const DeviceCopies::End& user, std::byte* const staged, const std::int64_t bytes) {
+        const DeviceCopies::End block{staged, place.pinned() ? nullptr : &kHost};
         // Out and in are lanes of their own: the two directions of a link do not share it.
         piece.copies.push_back(to_block ? _copies->start(device, 0, block, user, static_cast<std::size_t>(bytes))
                                         : _copies->start(device, 1, user, block, static_cast<std::size_t>(bytes)));
@@ -219,8 +220,8 @@ void InChunks::copy(Piece& piece, const Side& side, const bool to_block) {
     }
 }
 
-InChunks::Piece InChunks::load(const std::int64_t first) {
-    Piece piece;
+Pipelined::InFlight Pipelined::load(const std::int64_t first) {
+    InFlight piece;
     piece.first = first;
     piece.count = std::min(_chunk_elements, _count - first);
     if (!_from.served && !_to.served && _blocks == 1) {
@@ -245,7 +246,7 @@ InChunks::Piece InChunks::load(const std::int64_t first) {
     return piece;
 }
 
-void InChunks::finish(Piece& piece) noexcept {
+void Pipelined::finish(InFlight& piece) noexcept {
     for (DeviceCopies::Copy& copy : piece.copies) {
         try {
             copy.wait();
@@ -256,7 +257,7 @@ void InChunks::finish(Piece& piece) noexcept {
     piece.copies.clear();
 }
 
-void InChunks::store(Piece& piece) {
+void Pipelined::store(InFlight& piece) {
     if (_to.address == nullptr || (_apart ? piece.result : piece.block).data() == nullptr || _error) {
         return;
     }
@@ -267,18 +268,18 @@ void InChunks::store(Piece& piece) {
     }
 }
 
-int InChunks::run(const std::function<int(const Chunk&)>& native) {
+int Pipelined::run(const std::function<int(const Chunk&)>& native) {
     // As many chunks on either side of the one that the MPI has as chunks of messages to other nodes are under way.
     const std::size_t window =
         std::max<std::size_t>(layer().collectives.chunk_window.load(std::memory_order_relaxed) / 2, 1);
-    std::deque<Piece> loading, storing;
+    std::deque<InFlight> loading, storing;
     std::int64_t next = 0;
     int error = MPI_SUCCESS;
     while (error == MPI_SUCCESS && (next < _count || !loading.empty())) {
         for (; next < _count && loading.size() < 1 + window; next += loading.back().count) {
             loading.push_back(load(next));
         }
-        Piece piece = std::move(loading.front());
+        InFlight piece = std::move(loading.front());
         loading.pop_front();
         finish(piece);
         const auto begin_of = [this](const transfer::StagingBlock& block) {
@@ -293,7 +294,7 @@ int InChunks::run(const std::function<int(const Chunk&)>& native) {
             storing.pop_front();
         }
     }
-    for (Piece& piece : storing) {
+    for (InFlight& piece : storing) {
         finish(piece);
     }
     if (_error && error == MPI_SUCCESS) {

@@ -20,7 +20,7 @@ constexpr int kAtATime = 4;
 /// Of a chunk: smaller parts are not worth a message each.
 constexpr std::uint64_t kLeastPart = 4;
 
-/// At most every so-manieth collective has a vote while nothing comes of it: nobody has device memory, or there is
+/// At most every so-manieth collective has a proposal while nothing comes of it: nobody has device memory, or there is
 /// some, and it was little so far.
 constexpr std::uint64_t kMostPauseOfHost = 64;
 constexpr std::uint64_t kMostPauseOfLittle = 8;
@@ -39,27 +39,27 @@ constexpr int kTag = 0;
 
 }  // namespace
 
-AsMessages::AsMessages(Call& call, const MPI_Comm comm, const coll::Kind kind)
+PointToPoint::PointToPoint(Call& call, const MPI_Comm comm, const coll::Kind kind)
     : _call(call), _communicator(comm), _kind(kind) {
     const Native& native = layer().real;
     native.Comm_rank(comm, &_rank);
     native.Comm_size(comm, &_size);
 }
 
-AsMessages::operator bool() {
-    _votes = chunk_votes_of(_communicator);
-    if (_votes == nullptr) {
+PointToPoint::operator bool() {
+    _proposals = pipeline_proposals_of(_communicator);
+    if (_proposals == nullptr) {
         return false;
     }
-    if (_votes->varying_skip > 0) {
-        --_votes->varying_skip;
+    if (_proposals->varying_skip > 0) {
+        --_proposals->varying_skip;
         return false;
     }
     return true;
 }
 
-void AsMessages::add(Parts& parts, const int member, const void* const buffer, const std::int64_t count,
-                     const MPI_Datatype type) {
+void PointToPoint::add(Blocks& parts, const int member, const void* const buffer, const std::int64_t count,
+                       const MPI_Datatype type) {
     if (count == 0) {
         return;
     }
@@ -72,22 +72,23 @@ void AsMessages::add(Parts& parts, const int member, const void* const buffer, c
     }
 }
 
-void AsMessages::add_blocks(Parts& parts, const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
+void PointToPoint::add_blocks(Blocks& parts, const void* const buffer, const std::int64_t count,
+                              const MPI_Datatype type) {
     const std::int64_t block = count * extent_of(type);
     for (int member = 0; member < _size; ++member) {
         add(parts, member, static_cast<const std::byte*>(buffer) + member * block, count, type);
     }
 }
 
-void AsMessages::leaves_own_part() noexcept {
-    for (Parts* const parts : {&_sent, &_received}) {
+void PointToPoint::leaves_own_part() noexcept {
+    for (Blocks* const parts : {&_sent, &_received}) {
         if (!parts->empty()) {
             (*parts)[static_cast<std::size_t>(_rank)] = {};
         }
     }
 }
 
-std::int64_t AsMessages::extent_of(const MPI_Datatype type) {
+std::int64_t PointToPoint::extent_of(const MPI_Datatype type) {
     MPI_Aint lower_bound = 0, extent = 0;
     if (type != MPI_DATATYPE_NULL) {
         layer().real.Type_get_extent(type, &lower_bound, &extent);
@@ -96,22 +97,22 @@ std::int64_t AsMessages::extent_of(const MPI_Datatype type) {
 }
 
 /// As the first part tells: where others differ from it, messages find out, and the choice is no worse than another.
-bool AsMessages::is_device_memory(const Parts& parts) const {
-    const auto first = std::find_if(parts.begin(), parts.end(), [](const Part& part) { return part.count > 0; });
+bool PointToPoint::is_device_memory(const Blocks& parts) const {
+    const auto first = std::find_if(parts.begin(), parts.end(), [](const Block& part) { return part.count > 0; });
     return first != parts.end() && Stage(_call).locate(first->address, first->count, first->type).served;
 }
 
-AsMessages::~AsMessages() {
-    if (_across != nullptr) {
-        _across->end();
+PointToPoint::~PointToPoint() {
+    if (_inter_node_ccl != nullptr) {
+        _inter_node_ccl->end();
     }
 }
 
 /// False: some part is not a run of bytes in memory of one GPU, which the library wants.
-bool AsMessages::add_parts_of_library(const Parts& parts, std::vector<LibraryPart>& list, int& device) const {
+bool PointToPoint::add_parts_of_library(const Blocks& parts, std::vector<LibraryBlock>& list, int& device) const {
     const Stage stage(_call);
     for (int member = 0; member < static_cast<int>(parts.size()); ++member) {
-        const Part& part = parts[static_cast<std::size_t>(member)];
+        const Block& part = parts[static_cast<std::size_t>(member)];
         if (part.count == 0) {
             continue;
         }
@@ -128,10 +129,10 @@ bool AsMessages::add_parts_of_library(const Parts& parts, std::vector<LibraryPar
 }
 
 /// Whether this member is ready to do it by NCCL or RCCL.
-bool AsMessages::begin_library() {
+bool PointToPoint::begin_library() {
     Layer& owner = layer();
     coll::Engine* const engine = owner.node_peers.engine();
-    CclAcross* const across = ccl_across_of(_communicator);
+    InterNodeCcl* const across = inter_node_ccl_of(_communicator);
     int device = -1;
     _operation.kind = _kind;
     _operation.in_parts = true;
@@ -149,15 +150,15 @@ bool AsMessages::begin_library() {
     if (device < 0 || !across->begin(*engine, coll::Kind::alltoall, 0, device)) {
         return false;
     }
-    _across = across;
+    _inter_node_ccl = across;
     return true;
 }
 
-bool AsMessages::agreed() {
+bool PointToPoint::agreed() {
     Layer& owner = layer();
-    coll::Occasion occasion{.kind = _kind, .ranks = _size, .nodes = _votes->nodes};
-    for (const Parts* const parts : {&_sent, &_received}) {
-        for (const Part& part : *parts) {
+    coll::Occasion occasion{.kind = _kind, .ranks = _size, .nodes = _proposals->nodes};
+    for (const Blocks* const parts : {&_sent, &_received}) {
+        for (const Block& part : *parts) {
             occasion.bytes = std::max(occasion.bytes, part.bytes);
         }
     }
@@ -166,13 +167,13 @@ bool AsMessages::agreed() {
     const coll::Algorithm otherwise = table.choose(occasion, coll::Algorithm::ccl);
     const bool willing =
         owner.node_peers.copies() != nullptr &&
-        (_votes->nodes > 1 ? otherwise == coll::Algorithm::point_to_point : otherwise != coll::Algorithm::staged);
+        (_proposals->nodes > 1 ? otherwise == coll::Algorithm::point_to_point : otherwise != coll::Algorithm::staged);
     const bool on_device = is_device_memory(_sent) || is_device_memory(_received);
     const bool by_library = table.choose(occasion) == coll::Algorithm::ccl && begin_library();
     std::uint32_t own = 0;
     own |= on_device ? kPartsOnDevice : 0U;
     own |= occasion.bytes > 0 && !on_device ? kPartsOnHost : 0U;
-    const bool large = occasion.bytes >= _votes->chunk_bytes / kLeastPart;
+    const bool large = occasion.bytes >= _proposals->chunk_bytes / kLeastPart;
     own |= large && willing ? kLargeForMessages : 0U;
     own |= large && by_library ? kLargeForLibrary : 0U;
     own |= by_library ? 0U : kNoLibraryForParts;
@@ -186,24 +187,25 @@ bool AsMessages::agreed() {
     const bool library = right && (all & kLargeForLibrary) != 0 && (all & (kNoLibraryForParts | kPartsOnHost)) == 0;
     const bool messages = right && (all & kPartsOnDevice) != 0 && (all & kLargeForMessages) != 0;
     const std::uint64_t most = (all & kPartsOnDevice) != 0 ? kMostPauseOfLittle : kMostPauseOfHost;
-    _votes->varying_pause = library || messages ? 0 : std::clamp<std::uint64_t>(_votes->varying_pause * 2, 1, most);
-    _votes->varying_skip = _votes->varying_pause;
-    if (library && _across->join()) {
+    _proposals->varying_pause =
+        library || messages ? 0 : std::clamp<std::uint64_t>(_proposals->varying_pause * 2, 1, most);
+    _proposals->varying_skip = _proposals->varying_pause;
+    if (library && _inter_node_ccl->join()) {
         return true;
     }
-    if (_across != nullptr) {
-        std::exchange(_across, nullptr)->end();
+    if (_inter_node_ccl != nullptr) {
+        std::exchange(_inter_node_ccl, nullptr)->end();
     }
     return messages && messages_of(_communicator) != MPI_COMM_NULL;
 }
 
-const AsMessages::Part& AsMessages::part_of(const Parts& parts, const int member) {
-    static const Part nothing;
+const PointToPoint::Block& PointToPoint::block_of(const Blocks& parts, const int member) {
+    static const Block nothing;
     return parts.empty() ? nothing : parts[static_cast<std::size_t>(member)];
 }
 
 /// One round of messages. Whatever fails of it, the rest and the next ones follow: others wait for them.
-void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends) {
+void PointToPoint::exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends) {
     try {
         Messages messages(_call, _own, _communicator, Messages::Errors::returned, receives.size(), sends.size());
         // An MPI that does not count so far has no collectives that do.
@@ -221,10 +223,10 @@ void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Le
                 }
             }
         };
-        begin(receives, [&](const MessageEnd& from, const Part& part, const auto count) {
+        begin(receives, [&](const MessageEnd& from, const Block& part, const auto count) {
             return messages.receive(from, part.address, count, part.type);
         });
-        begin(sends, [&](const MessageEnd& to, const Part& part, const auto count) {
+        begin(sends, [&](const MessageEnd& to, const Block& part, const auto count) {
             return messages.send(to, part.address, count, part.type);
         });
         note(messages.finish());
@@ -235,15 +237,15 @@ void AsMessages::exchange(const std::vector<Leg>& receives, const std::vector<Le
 
 /// A member sends to the one that is so far behind it while it receives from the one that is so far before: all are
 /// busy, and none with all others at a time.
-void AsMessages::in_turn() {
+void PointToPoint::in_turn() {
     std::vector<Leg> receives, sends;
     for (int distance = 0; distance < _size; distance += kAtATime) {
         receives.clear();
         sends.clear();
         for (int each = distance; each < std::min(distance + kAtATime, _size); ++each) {
             const int from = (_rank + _size - each) % _size, to = (_rank + each) % _size;
-            receives.push_back({from, part_of(_received, from)});
-            sends.push_back({to, part_of(_sent, to)});
+            receives.push_back({from, block_of(_received, from)});
+            sends.push_back({to, block_of(_sent, to)});
         }
         exchange(receives, sends);
     }
@@ -251,27 +253,27 @@ void AsMessages::in_turn() {
 
 /// Each member hands on what it got last, so that a block crosses the link between two nodes once, however many
 /// members wait for it behind.
-void AsMessages::around_a_ring() {
+void PointToPoint::around_a_ring() {
     if (!_sent.empty()) {
-        exchange({{_rank, part_of(_received, _rank)}}, {{_rank, part_of(_sent, _rank)}});
+        exchange({{_rank, block_of(_received, _rank)}}, {{_rank, block_of(_sent, _rank)}});
     }
     const int left = (_rank + _size - 1) % _size, right = (_rank + 1) % _size;
     for (int step = 1; step < _size; ++step) {
         const int arriving = (_rank + _size - step) % _size;
-        exchange({{left, part_of(_received, arriving)}}, {{right, part_of(_received, (arriving + 1) % _size)}});
+        exchange({{left, block_of(_received, arriving)}}, {{right, block_of(_received, (arriving + 1) % _size)}});
     }
 }
 
-int AsMessages::run() {
-    if (_across != nullptr) {
+int PointToPoint::run() {
+    if (_inter_node_ccl != nullptr) {
         std::uint64_t sent = 0, received = 0;
-        for (const LibraryPart& part : _operation.to) {
+        for (const LibraryBlock& part : _operation.to) {
             sent += part.bytes;
         }
-        for (const LibraryPart& part : _operation.from) {
+        for (const LibraryBlock& part : _operation.from) {
             received += part.bytes;
         }
-        _across->run(_operation);
+        _inter_node_ccl->run(_operation);
         _call.account(report::Path::ccl, static_cast<std::int64_t>(std::max(sent, received)));
         return MPI_SUCCESS;
     }

@@ -2,9 +2,9 @@
 // directly from GPU to GPU on a node, in chunks to other nodes. Or by NCCL or RCCL, where parts vary and all members
 // can.
 //
-// All members have to do so. Where all see how much is moved, votes on large collectives settle it (see in_chunks.h).
-// Where the parts vary, nobody knows what the others move, and there is a vote before each collective; as long as
-// nothing comes of them, they become rare.
+// All members have to do so. Where all see how much is moved, proposals on large collectives settle it (see
+// pipelined.h). Where the parts vary, nobody knows what the others move, and there is a proposal before each
+// collective; as long as nothing comes of them, they become rare.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@
 
 namespace awaken::AWAKEN_ABI {
 
-class AsMessages {
+class PointToPoint {
   public:
-    AsMessages(Call& call, MPI_Comm comm, coll::Kind kind);
-    ~AsMessages();
-    AsMessages(const AsMessages&) = delete;
-    AsMessages& operator=(const AsMessages&) = delete;
-    /// False: there is no vote before this collective of varying parts, and it is the MPI's. All members come to the
-    /// same answer. Not to be asked twice.
+    PointToPoint(Call& call, MPI_Comm comm, coll::Kind kind);
+    ~PointToPoint();
+    PointToPoint(const PointToPoint&) = delete;
+    PointToPoint& operator=(const PointToPoint&) = delete;
+    /// False: there is no proposal before this collective of varying parts, and it is the MPI's. All members come to
+    /// the same answer. Not to be asked twice.
     [[nodiscard]] explicit operator bool();
 
     [[nodiscard]] int rank() const noexcept { return _rank; }
@@ -76,31 +76,31 @@ class AsMessages {
     [[nodiscard]] int run();
 
   private:
-    struct Part {
+    struct Block {
         std::byte* address = nullptr;
         std::int64_t count = 0;
         MPI_Datatype type = MPI_DATATYPE_NULL;
         std::uint64_t bytes = 0;
     };
-    using Parts = std::vector<Part>;  ///< by member; empty: none
-    using LibraryPart = coll::CclCommunicator::Operation::Part;
+    using Blocks = std::vector<Block>;  ///< by member; empty: none
+    using LibraryBlock = coll::CclCommunicator::Operation::Block;
     struct Leg {
         int member;
-        Part part;
+        Block part;
     };
 
-    void add(Parts& parts, int member, const void* buffer, std::int64_t count, MPI_Datatype type);
-    void add_blocks(Parts& parts, const void* buffer, std::int64_t count, MPI_Datatype type);
+    void add(Blocks& parts, int member, const void* buffer, std::int64_t count, MPI_Datatype type);
+    void add_blocks(Blocks& parts, const void* buffer, std::int64_t count, MPI_Datatype type);
     template <class Counts, class Displacements>
-    void add_parts(Parts& parts, const void* buffer, Counts counts, Displacements displacements, MPI_Datatype type);
+    void add_parts(Blocks& parts, const void* buffer, Counts counts, Displacements displacements, MPI_Datatype type);
     template <class Counts, class Displacements, class Types>
-    void add_typed_parts(Parts& parts, const void* buffer, Counts counts, Displacements displacements, Types types);
+    void add_typed_parts(Blocks& parts, const void* buffer, Counts counts, Displacements displacements, Types types);
     [[nodiscard]] static std::int64_t extent_of(MPI_Datatype type);
-    [[nodiscard]] bool is_device_memory(const Parts& parts) const;
+    [[nodiscard]] bool is_device_memory(const Blocks& parts) const;
     [[nodiscard]] bool begin_library();
-    [[nodiscard]] bool add_parts_of_library(const Parts& parts, std::vector<LibraryPart>& list, int& device) const;
+    [[nodiscard]] bool add_parts_of_library(const Blocks& parts, std::vector<LibraryBlock>& list, int& device) const;
     void note(const int error) noexcept { _error = _error != MPI_SUCCESS ? _error : error; }
-    [[nodiscard]] static const Part& part_of(const Parts& parts, int member);
+    [[nodiscard]] static const Block& block_of(const Blocks& parts, int member);
     void exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends);
     void in_turn();
     void around_a_ring();
@@ -109,10 +109,10 @@ class AsMessages {
     const MPI_Comm _communicator;
     const coll::Kind _kind;
     int _rank = 0, _size = 0;
-    ChunkVotes* _votes = nullptr;
+    PipelineProposals* _proposals = nullptr;
     MPI_Comm _own = MPI_COMM_NULL;  ///< where the messages travel
-    Parts _sent, _received;
-    CclAcross* _across = nullptr;  ///< that has begun
+    Blocks _sent, _received;
+    InterNodeCcl* _inter_node_ccl = nullptr;  ///< that has begun
     coll::CclCommunicator::Operation _operation;
     bool _left_to_mpi = false;
     std::optional<Error> _failure;
@@ -120,8 +120,8 @@ class AsMessages {
 };
 
 template <class Counts, class Displacements>
-void AsMessages::add_parts(Parts& parts, const void* const buffer, const Counts counts,
-                           const Displacements displacements, const MPI_Datatype type) {
+void PointToPoint::add_parts(Blocks& parts, const void* const buffer, const Counts counts,
+                             const Displacements displacements, const MPI_Datatype type) {
     const std::int64_t extent = extent_of(type);
     for (int member = 0; member < _size; ++member) {
         add(parts, member, static_cast<const std::byte*>(buffer) + displacements[member] * extent,
@@ -130,8 +130,8 @@ void AsMessages::add_parts(Parts& parts, const void* const buffer, const Counts 
 }
 
 template <class Counts, class Displacements, class Types>
-void AsMessages::add_typed_parts(Parts& parts, const void* const buffer, const Counts counts,
-                                 const Displacements displacements, const Types types) {
+void PointToPoint::add_typed_parts(Blocks& parts, const void* const buffer, const Counts counts,
+                                   const Displacements displacements, const Types types) {
     for (int member = 0; member < _size; ++member) {
         add(parts, member, static_cast<const std::byte*>(buffer) + displacements[member],
             static_cast<std::int64_t>(counts[member]), types[member]);

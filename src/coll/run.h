@@ -4,8 +4,8 @@
 //   nonblocking  (MPI_Request*)            copy in, call; copy out when the request completes
 //   persistent   (MPI_Info, MPI_Request*)  call; copy in at each start, copy out when it completes
 //
-// Each rank decides for itself whether its buffers need images: what reaches the MPI is the same collective on every
-// rank, with equivalent arguments, so ranks with host and with device buffers mix.
+// Each rank decides for itself whether its buffers need staging buffers: what reaches the MPI is the same collective on
+// every rank, with equivalent arguments, so ranks with host and with device buffers mix.
 #pragma once
 
 #include "call/call.h"
@@ -44,7 +44,7 @@ int carry_out(Stage& stage, Native native, MPI_Request* const request) {
             return error;
         }
         auto operation = make_operation(Operation::Kind::once, std::move(stage));
-        operation->handle = operation->carrier = *request;
+        operation->handle = operation->native_request = *request;
         layer().requests.track(std::move(operation));
     }
     return error;
@@ -52,12 +52,13 @@ int carry_out(Stage& stage, Native native, MPI_Request* const request) {
 
 template <class Native>
 int carry_out(Stage& stage, Native native, MPI_Info, MPI_Request* const request) {
-    // The images are filled again at each start; MPICH 4 already copies a rank's own part when it builds the schedule.
+    // The staging buffers are filled again at each start; MPICH 4 already copies a rank's own part when it builds the
+    // schedule.
     stage.load();
     const int error = native();
     if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
         auto operation = make_operation(Operation::Kind::bound, std::move(stage));
-        operation->handle = operation->carrier = *request;
+        operation->handle = operation->native_request = *request;
         operation->active = false;
         layer().requests.track(std::move(operation));
     }

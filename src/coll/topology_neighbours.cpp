@@ -58,7 +58,7 @@ NeighbourCounts neighbours_of(const Native& native, const MPI_Comm comm) {
 
 // Nothing obliges a program that makes a graph to use it, and then nothing shows that a process names a neighbour that
 // does not name it.
-bool Edges::are_consistent(const Native& native, const MPI_Comm comm) {
+bool TopologyNeighbours::are_consistent(const Native& native, const MPI_Comm comm) {
     int topology = MPI_UNDEFINED, size = 0;
     native.Topo_test(comm, &topology);
     if (topology == MPI_CART) {
@@ -87,7 +87,8 @@ bool Edges::are_consistent(const Native& native, const MPI_Comm comm) {
 // Which of a process's edges leads to which of another's is for the MPI to say: releases differ where two processes
 // have several edges between them, as in a periodic grid of two. So each edge's number is sent along it once, by the
 // MPI's own collective, and is the tag of its messages from then on.
-Edges::Edges(const Native& native, const MPI_Comm comm, const bool willing) : _comm(native, comm) {
+TopologyNeighbours::TopologyNeighbours(const Native& native, const MPI_Comm comm, const bool willing)
+    : _comm(native, comm) {
     constexpr std::size_t kLeastTagBound = 32767;  // MPI-4.1, 9.1.2
     const std::vector<int> ranks = ranks_of(native, comm).destinations;
     struct Name {

@@ -9,14 +9,14 @@
 namespace awaken::AWAKEN_ABI {
 
 /// Who exchanges with whom on a communicator.
-class Edges {
+class TopologyNeighbours {
   public:
     /// Whether each edge is known at both of its ends, without which the following would wait for ever. Collective over
     /// the communicator, and the same on all members; costs a message to each.
     [[nodiscard]] static bool are_consistent(const Native& native, MPI_Comm comm);
 
     /// Collective over the communicator. Not usable() when one of the members is not `willing`.
-    Edges(const Native& native, MPI_Comm comm, bool willing);
+    TopologyNeighbours(const Native& native, MPI_Comm comm, bool willing);
 
     /// The same on all members.
     [[nodiscard]] bool usable() const noexcept { return _usable; }

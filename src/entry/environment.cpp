@@ -101,7 +101,7 @@ void serve_what_needs_all() {
     // What they know of a datatype must not outlive it: the MPI gives the handle out again.
     void* const free = Entry<Function::Type_free, TypeFree>::address();
     loader::set_slot(Function::Type_free, free, free);
-    for (const Services& services : {window_agreement_services(), voting_services(), edge_services()}) {
+    for (const Services& services : {window_agreement_services(), proposing_services(), edge_services()}) {
         for (const loader::Service& service : services) {
             if (service.entry != nullptr && layer().binding.symbol(loader::name_of(service.function)) != nullptr) {
                 loader::set_slot(service.function, service.entry, service.entry);

@@ -244,10 +244,14 @@ constexpr const char* kCompilerNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "l
 /// Compilers in `directory`, newest version first.
 void add_compilers_in(const std::string& directory, std::vector<std::string>& paths) {
     const std::unique_ptr<DIR, int (*)(DIR*)> handle(::opendir(directory.c_str()), &::closedir);
-    if (handle == nullptr) return;
+    if (handle == nullptr) {
+        return;
+    }
     std::vector<std::string> found;
     while (const dirent* const entry = ::readdir(handle.get())) {
-        if (is_library_named(entry->d_name, kCompilerStem)) found.push_back(directory + "/" + entry->d_name);
+        if (is_library_named(entry->d_name, kCompilerStem)) {
+            found.push_back(directory + "/" + entry->d_name);
+        }
     }
     std::sort(found.rbegin(), found.rend());
     paths.insert(paths.end(), found.begin(), found.end());
@@ -265,24 +269,35 @@ std::vector<std::string> compiler_paths() {
         }
     };
     for (const std::string& path : loaded_object_paths()) {
-        if (is_library_named(path, kCompilerStem)) paths.push_back(path);
-        if (path.front() != '/') continue;
+        if (is_library_named(path, kCompilerStem)) {
+            paths.push_back(path);
+        }
+        if (path.front() != '/') {
+            continue;
+        }
         for (const char* const stem :
              {"libcudart", "libcublas", "libcublasLt", "libcufft", "libcusparse", "libcurand"}) {
-            if (!is_library_named(path, stem)) continue;
+            if (!is_library_named(path, stem)) {
+                continue;
+            }
             add_directory(path.substr(0, path.rfind('/')));
             // site-packages/nvidia/<package>/lib/libcudart.so.12: its siblings are site-packages/nvidia/*/lib.
             const std::size_t packages = path.rfind("/nvidia/");
-            if (packages == std::string::npos) continue;
+            if (packages == std::string::npos) {
+                continue;
+            }
             const std::string root = path.substr(0, packages) + "/nvidia";
             const std::unique_ptr<DIR, int (*)(DIR*)> handle(::opendir(root.c_str()), &::closedir);
             while (const dirent* const entry = handle != nullptr ? ::readdir(handle.get()) : nullptr) {
-                if (entry->d_name[0] != '.') add_directory(root + "/" + entry->d_name + "/lib");
+                if (entry->d_name[0] != '.') {
+                    add_directory(root + "/" + entry->d_name + "/lib");
+                }
             }
         }
     }
-    for (const std::string& directory : directories)
+    for (const std::string& directory : directories) {
         add_compilers_in(directory, paths);
+    }
     paths.insert(paths.end(), std::begin(kCompilerNames), std::end(kCompilerNames));
     for (const char* const variable : {"CUDA_HOME", "CUDA_PATH"}) {
         if (const char* const root = ::secure_getenv(variable); root != nullptr && *root == '/') {
@@ -305,7 +320,9 @@ std::unique_ptr<RuntimeCompiler> make_compiler(std::string& why_not) {
     }
     CompilerFunctions table;
     const FunctionSlot slots[] = {AWAKEN_NVRTC_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
-    if (!library.bind(slots, why_not)) return nullptr;
+    if (!library.bind(slots, why_not)) {
+        return nullptr;
+    }
     return std::make_unique<RuntimeCompiler>("NVRTC", library.path(), table);
 }
 
@@ -318,7 +335,9 @@ class Cuda final : public VendorRuntime {
 
     Readiness prepare(bool initialise, std::string* why_not) override {
         const auto explain = [why_not](const std::string& text) {
-            if (why_not != nullptr) *why_not = text;
+            if (why_not != nullptr) {
+                *why_not = text;
+            }
         };
         if (initialise) {
             if (const Status status = outcome(_driver.init(0), "cuInit"); !status.ok()) {
@@ -342,7 +361,9 @@ class Cuda final : public VendorRuntime {
                     asks_for_another = true;
                     readiness = prepare(initialise, why_not);
                 });
-                if (thread.joinable()) thread.join();
+                if (thread.joinable()) {
+                    thread.join();
+                }
             }
             return readiness;
         }
@@ -385,7 +406,9 @@ class Cuda final : public VendorRuntime {
 
     Status device_info(int device, DeviceInfo& info) override {
         CuDevice handle = 0;
-        if (const Status status = device_handle(device, handle); !status.ok()) return status;
+        if (const Status status = device_handle(device, handle); !status.ok()) {
+            return status;
+        }
         DeviceInfo result;
         std::array<char, 256> text = {};
         if (const CuResult code = _driver.device_name(text.data(), static_cast<int>(text.size()), handle)) {
@@ -397,8 +420,9 @@ class Cuda final : public VendorRuntime {
             return outcome(code, "cuDeviceGetPCIBusId");
         }
         result.pci_bus_id = text.data();
-        for (char& letter : result.pci_bus_id)
+        for (char& letter : result.pci_bus_id) {
             letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+        }
         CuUuid uuid = {};
         // Version 2 tells the instances of a partitioned GPU (MIG) apart.
         if (const CuResult code =
@@ -412,7 +436,9 @@ class Cuda final : public VendorRuntime {
         if (const Status status = attribute(handle, kDeviceMultiprocessorCount, result.multiprocessors); !status.ok()) {
             return status;
         }
-        if (const Status status = architecture(handle, result.architecture); !status.ok()) return status;
+        if (const Status status = architecture(handle, result.architecture); !status.ok()) {
+            return status;
+        }
         info = std::move(result);
         return {};
     }
@@ -423,11 +449,15 @@ class Cuda final : public VendorRuntime {
         if (const CuResult code = _driver.context_current(&context); code != kSuccess) {
             return outcome(code, "cuCtxGetCurrent");
         }
-        if (context == nullptr) return outcome(kErrorInvalidContext, "cuCtxGetDevice");
+        if (context == nullptr) {
+            return outcome(kErrorInvalidContext, "cuCtxGetDevice");
+        }
         // Device handles of the driver are the ordinals of the visible devices.
         CuDevice handle = 0;
         const CuResult code = _driver.context_device(&handle);
-        if (code == kSuccess) device = handle;
+        if (code == kSuccess) {
+            device = handle;
+        }
         return outcome(code, "cuCtxGetDevice");
     }
 
@@ -438,32 +468,46 @@ class Cuda final : public VendorRuntime {
 
     Status run_on(int device, const std::function<void()>& work) override {
         const Current current(*this, device);
-        if (current.status().ok()) work();
+        if (current.status().ok()) {
+            work();
+        }
         return current.status();
     }
 
     Status make_current(int device) noexcept override {
         CuContext context = nullptr;
-        if (const Status status = primary_context(device, context); !status.ok()) return status;
+        if (const Status status = primary_context(device, context); !status.ok()) {
+            return status;
+        }
         return outcome(_driver.context_set(context), "cuCtxSetCurrent");
     }
 
     Status can_access_peer(int device, int peer, bool& can) noexcept override {
         CuDevice from = 0;
         CuDevice to = 0;
-        if (const Status status = device_handle(device, from); !status.ok()) return status;
-        if (const Status status = device_handle(peer, to); !status.ok()) return status;
+        if (const Status status = device_handle(device, from); !status.ok()) {
+            return status;
+        }
+        if (const Status status = device_handle(peer, to); !status.ok()) {
+            return status;
+        }
         int answer = 0;
         const CuResult code = _driver.device_can_access_peer(&answer, from, to);
-        if (code == kSuccess) can = answer != 0;
+        if (code == kSuccess) {
+            can = answer != 0;
+        }
         return outcome(code, "cuDeviceCanAccessPeer");
     }
 
     Status enable_peer_access(int device, int peer) noexcept override {
         CuContext peer_context = nullptr;
-        if (const Status status = primary_context(peer, peer_context); !status.ok()) return status;
+        if (const Status status = primary_context(peer, peer_context); !status.ok()) {
+            return status;
+        }
         const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         const CuResult code = _driver.context_enable_peer(peer_context, 0);
         return outcome(code == kErrorPeerAccessAlreadyEnabled ? kSuccess : code, "cuCtxEnablePeerAccess");
     }
@@ -476,18 +520,28 @@ class Cuda final : public VendorRuntime {
             infos[i] = classify_one(pointers[i]);
             ours = ours || infos[i].kind != MemoryKind::host;
         }
-        if (ours) look_for_reset();
+        if (ours) {
+            look_for_reset();
+        }
     }
 
     Status order_after_default_stream(const void* pointer, const PointerInfo& info) noexcept override {
         // Synchronous calls that target host memory, pinned or not, do not return early.
-        if (info.host_accessible()) return {};
+        if (info.host_accessible()) {
+            return {};
+        }
 
         const IdentityTable::Mark known = _ordered.find(info.id);
-        if (known == IdentityTable::Mark::set) return {};
-        if (known == IdentityTable::Mark::refused && trusts_default_stream()) return {};
+        if (known == IdentityTable::Mark::set) {
+            return {};
+        }
+        if (known == IdentityTable::Mark::refused && trusts_default_stream()) {
+            return {};
+        }
         const Current current(*this, pointer, info.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         if (known == IdentityTable::Mark::absent) {
             const int yes = 1;
             const CuResult code = _driver.set_pointer_attribute(&yes, kSyncMemopsAttribute, device_address(pointer));
@@ -515,7 +569,9 @@ class Cuda final : public VendorRuntime {
         if (device < 0) {
             for (int each = 0; each < _devices; ++each) {
                 const bool used = _primary[static_cast<std::size_t>(each)].load(std::memory_order_acquire) != nullptr;
-                if (used && !is_idle(each, patience)) return false;
+                if (used && !is_idle(each, patience)) {
+                    return false;
+                }
             }
             return true;
         }
@@ -538,7 +594,9 @@ class Cuda final : public VendorRuntime {
         const auto start = std::chrono::steady_clock::now();
         CuResult answer = kErrorNotReady;
         while ((answer = _driver.event_query(event)) == kErrorNotReady) {
-            if (std::chrono::steady_clock::now() - start >= patience) return false;
+            if (std::chrono::steady_clock::now() - start >= patience) {
+                return false;
+            }
             ::sched_yield();
         }
         return answer == kSuccess;
@@ -548,34 +606,52 @@ class Cuda final : public VendorRuntime {
 
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
         const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         CuAddress address = 0;
         const CuResult code = _driver.memory_allocate(&address, bytes);
-        if (code == kSuccess) pointer = host_pointer(address);
+        if (code == kSuccess) {
+            pointer = host_pointer(address);
+        }
         return outcome(code, "cuMemAlloc");
     }
 
     Status free(void* pointer) noexcept override {
-        if (pointer == nullptr) return {};
+        if (pointer == nullptr) {
+            return {};
+        }
         const Current current(*this, pointer, -1);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.memory_free(device_address(pointer)), "cuMemFree");
     }
 
     Status allocate_managed(int device, std::size_t bytes, void*& pointer) noexcept override {
-        if (_driver.memory_allocate_managed == nullptr) return lacking("cuMemAllocManaged");
+        if (_driver.memory_allocate_managed == nullptr) {
+            return lacking("cuMemAllocManaged");
+        }
         const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         CuAddress address = 0;
         const CuResult code = _driver.memory_allocate_managed(&address, bytes, kAttachGlobal);
-        if (code == kSuccess) pointer = host_pointer(address);
+        if (code == kSuccess) {
+            pointer = host_pointer(address);
+        }
         return outcome(code, "cuMemAllocManaged");
     }
 
     Status allocate_from_pool(int device, std::size_t bytes, void*& pointer) noexcept override {
-        if (_driver.memory_allocate_async == nullptr) return lacking("cuMemAllocAsync");
+        if (_driver.memory_allocate_async == nullptr) {
+            return lacking("cuMemAllocAsync");
+        }
         const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         CuAddress address = 0;
         if (const CuResult code = _driver.memory_allocate_async(&address, bytes, legacy_stream())) {
             return outcome(code, "cuMemAllocAsync");
@@ -590,41 +666,61 @@ class Cuda final : public VendorRuntime {
     }
 
     Status prefetch(const void* pointer, std::size_t bytes, int device, StreamHandle stream) noexcept override {
-        if (bytes == 0) return {};
-        if (_driver.memory_prefetch == nullptr) return lacking("cuMemPrefetchAsync");
+        if (bytes == 0) {
+            return {};
+        }
+        if (_driver.memory_prefetch == nullptr) {
+            return lacking("cuMemPrefetchAsync");
+        }
         CuDevice handle = 0;
-        if (const Status status = device_handle(device, handle); !status.ok()) return status;
+        if (const Status status = device_handle(device, handle); !status.ok()) {
+            return status;
+        }
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.memory_prefetch(device_address(pointer), bytes, handle, stream.value),
                        "cuMemPrefetchAsync");
     }
 
     Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
         const Current current(*this, device_to_use());
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         void* result = nullptr;
         const CuResult code = _driver.host_allocate(&result, bytes, kHostPortable | kHostDeviceMap);
-        if (code == kSuccess) pointer = result;
+        if (code == kSuccess) {
+            pointer = result;
+        }
         return outcome(code, "cuMemHostAlloc");
     }
 
     Status free_pinned(void* pointer) noexcept override {
-        if (pointer == nullptr) return {};
+        if (pointer == nullptr) {
+            return {};
+        }
         const Current current(*this, pointer, -1);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.host_free(pointer), "cuMemFreeHost");
     }
 
     Status register_host(void* pointer, std::size_t bytes) noexcept override {
         const Current current(*this, device_to_use());
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.host_register(pointer, bytes, kHostPortable | kHostDeviceMap), "cuMemHostRegister");
     }
 
     Status unregister_host(void* pointer) noexcept override {
         const Current current(*this, pointer, -1);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.host_unregister(pointer), "cuMemHostUnregister");
     }
 
@@ -632,7 +728,9 @@ class Cuda final : public VendorRuntime {
 
     Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept override {
         const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         int least = 0;
         int greatest = 0;
         if (const CuResult code = _driver.stream_priorities(&least, &greatest); code != kSuccess) {
@@ -641,69 +739,97 @@ class Cuda final : public VendorRuntime {
         CuStream result = nullptr;
         const CuResult code =
             _driver.stream_create(&result, ordered_after_default ? kStreamDefault : kStreamNonBlocking, greatest);
-        if (code == kSuccess) stream = {result, device};
+        if (code == kSuccess) {
+            stream = {result, device};
+        }
         return outcome(code, "cuStreamCreateWithPriority");
     }
 
     Status destroy_stream(StreamHandle stream) noexcept override {
-        if (stream.value == nullptr) return {};
+        if (stream.value == nullptr) {
+            return {};
+        }
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.stream_destroy(stream.value), "cuStreamDestroy");
     }
 
     Status query_stream(StreamHandle stream, bool& done) noexcept override {
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return answer(_driver.stream_query(stream.value), "cuStreamQuery", done);
     }
 
     Status synchronize_stream(StreamHandle stream) noexcept override {
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.stream_synchronize(stream.value), "cuStreamSynchronize");
     }
 
     Status create_event(int device, EventHandle& event) noexcept override {
         const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         CuEvent result = nullptr;
         const CuResult code = _driver.event_create(&result, kEventDisableTiming);
-        if (code == kSuccess) event = {result, device};
+        if (code == kSuccess) {
+            event = {result, device};
+        }
         return outcome(code, "cuEventCreate");
     }
 
     Status destroy_event(EventHandle event) noexcept override {
-        if (event.value == nullptr) return {};
+        if (event.value == nullptr) {
+            return {};
+        }
         const Current current(*this, event.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.event_destroy(event.value), "cuEventDestroy");
     }
 
     Status record_event(EventHandle event, StreamHandle stream) noexcept override {
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.event_record(event.value, stream.value), "cuEventRecord");
     }
 
     Status query_event(EventHandle event, bool& done) noexcept override {
         const Current current(*this, event.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return answer(_driver.event_query(event.value), "cuEventQuery", done);
     }
 
     Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept override {
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.stream_wait_event(stream.value, event.value, 0), "cuStreamWaitEvent");
     }
 
     // ---- copies -----------------------------------------------------------------------------------------------------
 
     Status copy(void* destination, const void* source, std::size_t bytes, StreamHandle stream) noexcept override {
-        if (bytes == 0) return {};
+        if (bytes == 0) {
+            return {};
+        }
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.copy_async(device_address(destination), device_address(source), bytes, stream.value),
                        "cuMemcpyAsync");
     }
@@ -714,7 +840,9 @@ class Cuda final : public VendorRuntime {
             return Runtime::copy_batch(copies, stream);
         }
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         constexpr std::size_t kMost = 64;
         std::array<CuAddress, kMost> destinations, sources;
         std::array<std::size_t, kMost> sizes;
@@ -736,7 +864,9 @@ class Cuda final : public VendorRuntime {
                 // A copy that was done may be done again. What goes one by one tells that batches are no use here; what
                 // does not is the copy's own fault.
                 const Status status = Runtime::copy_batch(copies.subspan(at), stream);
-                if (status.ok()) _batches_refused.store(true, std::memory_order_relaxed);
+                if (status.ok()) {
+                    _batches_refused.store(true, std::memory_order_relaxed);
+                }
                 return status;
             }
             at += part.size();
@@ -745,9 +875,13 @@ class Cuda final : public VendorRuntime {
     }
 
     Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept override {
-        if (copy.width == 0 || copy.rows == 0) return {};
+        if (copy.width == 0 || copy.rows == 0) {
+            return {};
+        }
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         const bool dense = copy.source_pitch == copy.width && copy.destination_pitch == copy.width;
         if (dense || copy.rows == 1) {
             return outcome(_driver.copy_async(device_address(copy.destination), device_address(copy.source),
@@ -755,7 +889,9 @@ class Cuda final : public VendorRuntime {
                            "cuMemcpyAsync");
         }
         const std::size_t pitch_limit = max_pitch(stream.device);
-        if (copy.source_pitch > pitch_limit || copy.destination_pitch > pitch_limit) return copy_rows(copy, stream);
+        if (copy.source_pitch > pitch_limit || copy.destination_pitch > pitch_limit) {
+            return copy_rows(copy, stream);
+        }
         CuCopy2D request = {};
         request.source_type = kMemoryTypeUnified;
         request.source_device = device_address(copy.source);
@@ -769,9 +905,13 @@ class Cuda final : public VendorRuntime {
     }
 
     Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept override {
-        if (bytes == 0) return {};
+        if (bytes == 0) {
+            return {};
+        }
         const Current current(*this, stream.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.fill_async(device_address(destination), value, bytes, stream.value), "cuMemsetD8Async");
     }
 
@@ -779,14 +919,18 @@ class Cuda final : public VendorRuntime {
 
     Status ipc_export(const void* pointer, IpcMemoryHandle& handle, std::size_t& offset) noexcept override {
         const Current current(*this, pointer, -1);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         CuAddress base = 0;
         std::size_t size = 0;
         if (const CuResult code = _driver.memory_range(&base, &size, device_address(pointer))) {
             return outcome(code, "cuMemGetAddressRange");
         }
         CuIpcMemHandle result = {};
-        if (const CuResult code = _driver.ipc_get(&result, base)) return outcome(code, "cuIpcGetMemHandle");
+        if (const CuResult code = _driver.ipc_get(&result, base)) {
+            return outcome(code, "cuIpcGetMemHandle");
+        }
         std::memcpy(handle.bytes, result.bytes, sizeof handle.bytes);
         offset = static_cast<std::size_t>(device_address(pointer) - base);
         return {};
@@ -794,19 +938,27 @@ class Cuda final : public VendorRuntime {
 
     Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept override {
         const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         CuIpcMemHandle request = {};
         std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
         CuAddress address = 0;
         const CuResult code = _driver.ipc_open(&address, request, kIpcLazyEnablePeerAccess);
-        if (code == kSuccess) base = host_pointer(address);
+        if (code == kSuccess) {
+            base = host_pointer(address);
+        }
         return outcome(code, "cuIpcOpenMemHandle");
     }
 
     Status ipc_close(void* base) noexcept override {
-        if (base == nullptr) return {};
+        if (base == nullptr) {
+            return {};
+        }
         const Current current(*this, base, -1);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.ipc_close(device_address(base)), "cuIpcCloseMemHandle");
     }
 
@@ -822,25 +974,35 @@ class Cuda final : public VendorRuntime {
     }
 
     Status unload_kernels(ModuleHandle module) noexcept override {
-        if (module.value == nullptr) return {};
+        if (module.value == nullptr) {
+            return {};
+        }
         const Current current(*this, module.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.module_unload(module.value), "cuModuleUnload");
     }
 
     Status find_kernel(ModuleHandle module, const char* name, KernelHandle& kernel) noexcept override {
         const Current current(*this, module.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         CuFunction function = nullptr;
         const CuResult code = _driver.module_function(&function, module.value, name);
-        if (code == kSuccess) kernel = {function, module.device};
+        if (code == kSuccess) {
+            kernel = {function, module.device};
+        }
         return outcome(code, "cuModuleGetFunction");
     }
 
     Status launch(KernelHandle kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, StreamHandle stream,
                   void** arguments) noexcept override {
         const Current current(*this, kernel.device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         return outcome(_driver.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                              shared_bytes, stream.value, arguments, nullptr),
                        "cuLaunchKernel");
@@ -854,7 +1016,9 @@ class Cuda final : public VendorRuntime {
         Current(Cuda& cuda, int device) noexcept : _driver(cuda._driver) {
             CuContext context = nullptr;
             _status = cuda.primary_context(device, context);
-            if (_status.ok()) make_current(cuda, context);
+            if (_status.ok()) {
+                make_current(cuda, context);
+            }
         }
         /// The context that owns the allocation at `pointer`. Pool and virtual memory belong to none; for those it is
         /// the primary context of `device`, or of the allocation's device if that is -1.
@@ -872,7 +1036,9 @@ class Cuda final : public VendorRuntime {
             if (context == nullptr) {
                 const int owner = device >= 0 ? device : ordinal >= 0 ? ordinal : cuda.device_in_use();
                 _status = cuda.primary_context(owner, context);
-                if (!_status.ok()) return;
+                if (!_status.ok()) {
+                    return;
+                }
             }
             make_current(cuda, context);
         }
@@ -880,8 +1046,12 @@ class Cuda final : public VendorRuntime {
         Current& operator=(const Current&) = delete;
         ~Current() {
             CuContext ours = nullptr;
-            if (_pushed) static_cast<void>(_driver.context_pop(&ours));
-            if (_relaxed) static_cast<void>(_driver.exchange_capture_mode(&_capture_mode));
+            if (_pushed) {
+                static_cast<void>(_driver.context_pop(&ours));
+            }
+            if (_relaxed) {
+                static_cast<void>(_driver.exchange_capture_mode(&_capture_mode));
+            }
         }
         [[nodiscard]] const Status& status() const noexcept { return _status; }
 
@@ -897,7 +1067,9 @@ class Cuda final : public VendorRuntime {
                 _relaxed = _driver.exchange_capture_mode(&_capture_mode) == kSuccess;
             }
             CuContext current = nullptr;
-            if (_driver.context_current(&current) == kSuccess && current == context) return;
+            if (_driver.context_current(&current) == kSuccess && current == context) {
+                return;
+            }
             _status = cuda.outcome(_driver.context_push(context), "cuCtxPushCurrent");
             _pushed = _status.ok();
         }
@@ -910,7 +1082,9 @@ class Cuda final : public VendorRuntime {
     };
 
     Status outcome(CuResult code, const char* call) const noexcept {
-        if (code == kSuccess) return {};
+        if (code == kSuccess) {
+            return {};
+        }
         const char* text = nullptr;
         if (code == kErrorNotPermitted) {
             text =
@@ -931,7 +1105,9 @@ class Cuda final : public VendorRuntime {
     Status answer(CuResult code, const char* call, bool& done) const noexcept {
         // A capture by the program keeps the driver from looking; that says nothing about our work.
         const bool unknown = code == kErrorCaptureUnsupported || code == kErrorCaptureImplicit;
-        if (code != kSuccess && code != kErrorNotReady && !unknown) return outcome(code, call);
+        if (code != kSuccess && code != kErrorNotReady && !unknown) {
+            return outcome(code, call);
+        }
         done = code == kSuccess;
         return {};
     }
@@ -951,22 +1127,32 @@ class Cuda final : public VendorRuntime {
     Status architecture(CuDevice device, std::string& text) const {
         int major = 0;
         int minor = 0;
-        if (const Status status = attribute(device, kDeviceComputeCapabilityMajor, major); !status.ok()) return status;
-        if (const Status status = attribute(device, kDeviceComputeCapabilityMinor, minor); !status.ok()) return status;
+        if (const Status status = attribute(device, kDeviceComputeCapabilityMajor, major); !status.ok()) {
+            return status;
+        }
+        if (const Status status = attribute(device, kDeviceComputeCapabilityMinor, minor); !status.ok()) {
+            return status;
+        }
         text = "sm_" + std::to_string(major) + std::to_string(minor);
         return {};
     }
 
     /// The primary context of a device, retained at its first use and kept.
     Status primary_context(int device, CuContext& context) noexcept {
-        if (device < 0 || device >= _devices) return {kErrorInvalidDevice, "primary context", "no such device"};
+        if (device < 0 || device >= _devices) {
+            return {kErrorInvalidDevice, "primary context", "no such device"};
+        }
         std::atomic<CuContext>& slot = _primary[static_cast<std::size_t>(device)];
         context = slot.load(std::memory_order_acquire);
-        if (context != nullptr) return {};
+        if (context != nullptr) {
+            return {};
+        }
         // Two threads may both come here: retaining twice yields the same context and costs one count that is never
         // given back, as the first is not.
         CuDevice handle = 0;
-        if (const Status status = device_handle(device, handle); !status.ok()) return status;
+        if (const Status status = device_handle(device, handle); !status.ok()) {
+            return status;
+        }
         if (const CuResult code = _driver.primary_retain(&context, handle)) {
             return outcome(code, "cuDevicePrimaryCtxRetain");
         }
@@ -980,11 +1166,15 @@ class Cuda final : public VendorRuntime {
     /// A primary context that was reset keeps its handle, and gets another identity when it is used again. Handles of
     /// what was made in it before end the process when they are used then.
     void look_for_reset() noexcept {
-        if (_driver.context_id == nullptr) return;
+        if (_driver.context_id == nullptr) {
+            return;
+        }
         for (std::size_t device = 0; device < static_cast<std::size_t>(_devices); ++device) {
             const CuContext context = _primary[device].load(std::memory_order_acquire);
             const unsigned long long known = _primary_ids[device].load(std::memory_order_relaxed);
-            if (context == nullptr || known == 0) continue;
+            if (context == nullptr || known == 0) {
+                continue;
+            }
             unsigned long long id = 0;
             const CuResult code = _driver.context_id(context, &id);
             if (code != kErrorNotPermitted && (code != kSuccess || id != known)) {
@@ -1011,7 +1201,9 @@ class Cuda final : public VendorRuntime {
     std::size_t max_pitch(int device) const noexcept {
         CuDevice handle = 0;
         int limit = 0;
-        if (!device_handle(device, handle).ok() || !attribute(handle, kDeviceMaxPitch, limit).ok()) return 0;
+        if (!device_handle(device, handle).ok() || !attribute(handle, kDeviceMaxPitch, limit).ok()) {
+            return 0;
+        }
         return static_cast<std::size_t>(limit);
     }
 
@@ -1031,7 +1223,9 @@ class Cuda final : public VendorRuntime {
 
     PointerInfo classify_one(const void* pointer) const noexcept {
         PointerInfo info;
-        if (pointer == nullptr) return info;
+        if (pointer == nullptr) {
+            return info;
+        }
         // Whatever a driver leaves untouched or sets to its default means "not mine". Flags come back as int or as one
         // byte, depending on the driver; on a little-endian machine a zeroed int reads both.
         unsigned type = 0;
@@ -1051,10 +1245,16 @@ class Cuda final : public VendorRuntime {
                              kIsLegacyIpcCapableAttribute, kRangeStartAttribute, kRangeSizeAttribute},
                             {&type, &managed, &device, &id, &ipc_capable, &base, &size})
                     : query(pointer, {kMemoryTypeAttribute, kIsManagedAttribute}, {&type, &managed});
-        if (answer == kErrorNotPermitted) return classify_in_host_function(pointer);
+        if (answer == kErrorNotPermitted) {
+            return classify_in_host_function(pointer);
+        }
         const bool ours = answer == kSuccess && (managed != 0 || type == kMemoryTypeDevice || type == kMemoryTypeHost);
-        if (ours != at_once) _expects_memory_of_ours.store(ours, std::memory_order_relaxed);
-        if (!ours) return info;
+        if (ours != at_once) {
+            _expects_memory_of_ours.store(ours, std::memory_order_relaxed);
+        }
+        if (!ours) {
+            return info;
+        }
         if (managed != 0) {
             info.kind = MemoryKind::managed;
         } else if (type == kMemoryTypeDevice) {
@@ -1071,7 +1271,9 @@ class Cuda final : public VendorRuntime {
         info.base = static_cast<std::uintptr_t>(base);
         info.size = size;
         info.id = id;
-        if (info.kind != MemoryKind::pinned) info.device = device;
+        if (info.kind != MemoryKind::pinned) {
+            info.device = device;
+        }
         info.ipc_capable = info.kind == MemoryKind::device && ipc_capable != 0;
         return info;
     }
@@ -1088,7 +1290,9 @@ class Cuda final : public VendorRuntime {
     static PointerInfo classify_in_host_function(const void* pointer) noexcept {
         PointerInfo info;
         int ends[2] = {};
-        if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return info;
+        if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+            return info;
+        }
         if (::write(ends[1], pointer, 1) < 0 && errno == EFAULT) {
             info.kind = MemoryKind::device;
             info.device = 0;
@@ -1099,33 +1303,47 @@ class Cuda final : public VendorRuntime {
     }
 
     void wait_for_context(CuContext context) noexcept {
-        if (_driver.context_push(context) != kSuccess) return;
+        if (_driver.context_push(context) != kSuccess) {
+            return;
+        }
         static_cast<void>(_driver.context_synchronize());
         CuContext ours = nullptr;
         static_cast<void>(_driver.context_pop(&ours));
     }
 
     Status load_module(int device, const std::string& code, ModuleHandle& module) noexcept {
-        if (!is_soon_idle(device)) return {kBusy, "cuModuleLoadData", "the GPU is busy"};
+        if (!is_soon_idle(device)) {
+            return {kBusy, "cuModuleLoadData", "the GPU is busy"};
+        }
         const Current current(*this, device);
-        if (!current.status().ok()) return current.status();
+        if (!current.status().ok()) {
+            return current.status();
+        }
         CuModule handle = nullptr;
         const CuResult result = _driver.module_load(&handle, code.data());
-        if (result == kSuccess) module = {handle, device};
+        if (result == kSuccess) {
+            module = {handle, device};
+        }
         return outcome(result, "cuModuleLoadData");
     }
 
     const RuntimeCompiler* compiler(std::string& why_not) {
         const std::lock_guard lock(_compiler_mutex);
-        if (_compiler == nullptr) _compiler = make_compiler(why_not);
+        if (_compiler == nullptr) {
+            _compiler = make_compiler(why_not);
+        }
         return _compiler.get();
     }
 
     Status compile_and_load(int device, const char* name, const char* source, ModuleHandle& module, std::string& log) {
         CuDevice handle = 0;
-        if (const Status status = device_handle(device, handle); !status.ok()) return status;
+        if (const Status status = device_handle(device, handle); !status.ok()) {
+            return status;
+        }
         std::string machine;
-        if (const Status status = architecture(handle, machine); !status.ok()) return status;
+        if (const Status status = architecture(handle, machine); !status.ok()) {
+            return status;
+        }
         std::string why_not;
         const RuntimeCompiler* const compiler_in_use = compiler(why_not);
         if (compiler_in_use == nullptr) {
@@ -1149,7 +1367,9 @@ class Cuda final : public VendorRuntime {
             std::string code;
             if (_cache.load(key, code)) {
                 status = load_module(device, code, module);
-                if (status.ok() || status.code == kBusy) return status;
+                if (status.ok() || status.code == kBusy) {
+                    return status;
+                }
             }
             const RuntimeCompiler::Result compiled =
                 compiler_in_use->compile(name, source, options, attempt.output, code, log);
@@ -1187,7 +1407,9 @@ class Cuda final : public VendorRuntime {
 
 std::unique_ptr<VendorRuntime> make(DynamicLibrary library, std::string& why_not) {
     Driver driver;
-    if (!bind_driver(library, driver, why_not)) return nullptr;
+    if (!bind_driver(library, driver, why_not)) {
+        return nullptr;
+    }
     return std::make_unique<Cuda>(std::move(library), driver);
 }
 

@@ -23,12 +23,18 @@ DefaultStreams::Device* DefaultStreams::known(const int device) const noexcept {
 
 Status DefaultStreams::find(const int device, Device*& found) {
     found = known(device);
-    if (found != nullptr) return {};
+    if (found != nullptr) {
+        return {};
+    }
     const std::scoped_lock lock(_mutex);
     found = known(device);
-    if (found != nullptr) return {};
+    if (found != nullptr) {
+        return {};
+    }
     StreamHandle stream;
-    if (const Status status = _runtime.create_stream(device, true, stream); !status.ok()) return status;
+    if (const Status status = _runtime.create_stream(device, true, stream); !status.ok()) {
+        return status;
+    }
     found = new Device{device, stream, _devices.load(std::memory_order_relaxed), {}, {}, {}};
     _devices.store(found, std::memory_order_release);
     return {};
@@ -36,7 +42,9 @@ Status DefaultStreams::find(const int device, Device*& found) {
 
 Status DefaultStreams::acquire(const int device, StreamHandle& stream, EventHandle& event) {
     Device* here = nullptr;
-    if (const Status status = find(device, here); !status.ok()) return status;
+    if (const Status status = find(device, here); !status.ok()) {
+        return status;
+    }
     stream = here->stream;
     if (void* const at_hand = here->at_hand.exchange(nullptr, std::memory_order_acquire); at_hand != nullptr) {
         event = {at_hand, device};
@@ -57,9 +65,13 @@ Status DefaultStreams::mark(const int device, EventHandle& mark) noexcept {
     try {
         drop(mark);
         StreamHandle stream;
-        if (const Status status = acquire(device, stream, mark); !status.ok()) return status;
+        if (const Status status = acquire(device, stream, mark); !status.ok()) {
+            return status;
+        }
         const Status status = _runtime.record_event(mark, stream);
-        if (!status.ok()) drop(mark);
+        if (!status.ok()) {
+            drop(mark);
+        }
         return status;
     } catch (const std::bad_alloc&) {
         return {kUnsupported, "marking the default stream", "out of host memory"};
@@ -68,15 +80,21 @@ Status DefaultStreams::mark(const int device, EventHandle& mark) noexcept {
 
 Status DefaultStreams::query(EventHandle& mark, bool& over) noexcept {
     over = true;
-    if (mark.value == nullptr) return {};
+    if (mark.value == nullptr) {
+        return {};
+    }
     const Status status = _runtime.query_event(mark, over);
-    if (!status.ok() || over) drop(mark);
+    if (!status.ok() || over) {
+        drop(mark);
+    }
     return status;
 }
 
 void DefaultStreams::drop(EventHandle& mark) noexcept {
     const EventHandle event = std::exchange(mark, {});
-    if (event.value == nullptr) return;
+    if (event.value == nullptr) {
+        return;
+    }
     Device* const here = known(event.device);  // where it was acquired
     void* none = nullptr;
     if (here->at_hand.compare_exchange_strong(none, event.value, std::memory_order_release,
@@ -93,7 +111,9 @@ void DefaultStreams::drop(EventHandle& mark) noexcept {
 
 Status DefaultStreams::finish(const int device) noexcept {
     EventHandle event;
-    if (const Status status = mark(device, event); !status.ok()) return status;
+    if (const Status status = mark(device, event); !status.ok()) {
+        return status;
+    }
     Status status;
     static_cast<void>(poll_until_over(
         [&] {

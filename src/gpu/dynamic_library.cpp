@@ -30,7 +30,9 @@ DynamicLibrary DynamicLibrary::open(std::span<const std::string> paths, std::str
             return library;
         }
         const char* const reason = dlerror();
-        if (!reasons.empty()) reasons += "; ";
+        if (!reasons.empty()) {
+            reasons += "; ";
+        }
         reasons += reason != nullptr ? reason : path + ": cannot be opened";
     }
     why_not = std::move(reasons);
@@ -50,9 +52,13 @@ DynamicLibrary DynamicLibrary::open_loaded(const std::string& path) {
 }
 
 void* DynamicLibrary::find(const char* symbol) const noexcept {
-    if (_handle == nullptr) return nullptr;
+    if (_handle == nullptr) {
+        return nullptr;
+    }
     void* const address = dlsym(_handle, symbol);
-    if (address == nullptr) static_cast<void>(dlerror());
+    if (address == nullptr) {
+        static_cast<void>(dlerror());
+    }
     return address;
 }
 
@@ -61,11 +67,15 @@ bool DynamicLibrary::bind(std::span<const FunctionSlot> slots, std::string& why_
     for (const FunctionSlot& slot : slots) {
         *slot.address = find(slot.symbol);
         if (*slot.address == nullptr && slot.required) {
-            if (!missing.empty()) missing += ", ";
+            if (!missing.empty()) {
+                missing += ", ";
+            }
             missing += slot.symbol;
         }
     }
-    if (missing.empty()) return true;
+    if (missing.empty()) {
+        return true;
+    }
     why_not = _path + " lacks " + missing + " (is it too old, or a stub for linking?)";
     return false;
 }
@@ -103,16 +113,23 @@ std::vector<std::string> loaded_object_paths() {
 bool is_library_named(const std::string& path, const std::string& stem) {
     const std::size_t slash = path.rfind('/');
     const std::size_t start = slash == std::string::npos ? 0 : slash + 1;
-    if (path.compare(start, stem.size(), stem) != 0) return false;
+    if (path.compare(start, stem.size(), stem) != 0) {
+        return false;
+    }
     std::size_t at = start + stem.size();
     if (at < path.size() && path[at] == '-') {
         // Wheels add a hash of hexadecimal digits: "-1a2b3c4d". A longer word ("libcuda-gdb.so") is another library.
         const std::size_t hash = ++at;
-        while (at < path.size() && std::isxdigit(static_cast<unsigned char>(path[at])) != 0)
+        while (at < path.size() && std::isxdigit(static_cast<unsigned char>(path[at])) != 0) {
             ++at;
-        if (at == hash) return false;
+        }
+        if (at == hash) {
+            return false;
+        }
     }
-    if (path.compare(at, 3, ".so") != 0) return false;
+    if (path.compare(at, 3, ".so") != 0) {
+        return false;
+    }
     at += 3;
     return at == path.size() || path[at] == '.';
 }

@@ -50,7 +50,9 @@ const char* to_string(MemoryKind kind) noexcept {
 }
 
 std::string Status::message() const {
-    if (ok()) return {};
+    if (ok()) {
+        return {};
+    }
     std::string text = call != nullptr ? call : "GPU runtime";
     text += ": ";
     text += description != nullptr ? description : "unknown error";
@@ -69,7 +71,9 @@ const VendorLibrary& vendor_library(std::size_t index) noexcept {
 /// What the kernel drivers create: NVIDIA's on desktops and servers, on Jetson, in WSL; AMD's compute node, in WSL.
 /// The emulated driver needs none.
 bool device_node_present(const std::size_t vendor) noexcept {
-    if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') return true;
+    if (const char* const emulate = std::getenv("AWAKEN_EMULATE"); emulate != nullptr && *emulate != '\0') {
+        return true;
+    }
     constexpr std::array<std::array<const char*, 4>, kVendors> kNodes = {
         {{"/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg"}, {"/dev/kfd", "/dev/dxg"}}};
     return std::any_of(kNodes[vendor].begin(), kNodes[vendor].end(),
@@ -81,20 +85,28 @@ class Finder {
     /// A runtime that the program uses, of one vendor, or of any (kVendors).
     Runtime& in_use(const std::size_t wanted, std::string* why_not) {
         Search& search = _searches[wanted];
-        if (Runtime* const runtime = search.found.load(std::memory_order_acquire)) return *runtime;
+        if (Runtime* const runtime = search.found.load(std::memory_order_acquire)) {
+            return *runtime;
+        }
         if (why_not == nullptr && !search.waiting.load(std::memory_order_acquire) &&
             loaded_object_counter() == search.settled_at.load(std::memory_order_acquire)) {
             return none();
         }
         const std::lock_guard lock(_mutex);
-        if (Runtime* const runtime = search.found.load(std::memory_order_relaxed)) return *runtime;
+        if (Runtime* const runtime = search.found.load(std::memory_order_relaxed)) {
+            return *runtime;
+        }
         const unsigned long long counter = scan();
         bool waiting = false;
         std::string reasons;
         for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
-            if (wanted != kVendors && wanted != vendor) continue;
+            if (wanted != kVendors && wanted != vendor) {
+                continue;
+            }
             for (Candidate& candidate : _candidates) {
-                if (candidate.vendor != vendor || (candidate.opened_here && program_loaded(vendor))) continue;
+                if (candidate.vendor != vendor || (candidate.opened_here && program_loaded(vendor))) {
+                    continue;
+                }
                 if (candidate.ready(false)) {
                     search.found.store(candidate.runtime, std::memory_order_release);
                     return *candidate.runtime;
@@ -118,33 +130,45 @@ class Finder {
         scan();
         std::string reasons;
         const auto usable = [&](const Candidate& candidate) {
-            if (candidate.runtime == nullptr) append(reasons, candidate.why_not);
+            if (candidate.runtime == nullptr) {
+                append(reasons, candidate.why_not);
+            }
             return candidate.runtime != nullptr;
         };
         for (const Candidate& candidate : _candidates) {
-            if (candidate.vendor == vendor && usable(candidate)) return true;
+            if (candidate.vendor == vendor && usable(candidate)) {
+                return true;
+            }
         }
         const Candidate* const opened = reasons.empty() ? open_installed(vendor, reasons, usable) : nullptr;
         if (opened != nullptr && !device_node_present(vendor)) {
             append(reasons, opened->path + " is installed, but there is no device node of a GPU driver for it");
         }
-        if (!reasons.empty()) why_not = reasons;
+        if (!reasons.empty()) {
+            why_not = reasons;
+        }
         return reasons.empty();
     }
 
     Runtime& chosen(std::size_t vendor, std::string* why_not) {
-        if (Runtime* const runtime = _chosen[vendor].load(std::memory_order_acquire)) return *runtime;
+        if (Runtime* const runtime = _chosen[vendor].load(std::memory_order_acquire)) {
+            return *runtime;
+        }
         if (why_not == nullptr &&
             loaded_object_counter() == _chosen_failed_at[vendor].load(std::memory_order_acquire)) {
             return none();
         }
         const std::lock_guard lock(_mutex);
-        if (Runtime* const runtime = _chosen[vendor].load(std::memory_order_relaxed)) return *runtime;
+        if (Runtime* const runtime = _chosen[vendor].load(std::memory_order_relaxed)) {
+            return *runtime;
+        }
         scan();
         std::string reasons;
         Candidate* found = nullptr;
         for (Candidate& candidate : _candidates) {
-            if (candidate.vendor != vendor) continue;
+            if (candidate.vendor != vendor) {
+                continue;
+            }
             if (candidate.ready(true)) {
                 found = &candidate;
                 break;
@@ -153,7 +177,9 @@ class Finder {
         }
         if (found == nullptr && reasons.empty()) {
             found = open_installed(vendor, reasons, [&](Candidate& candidate) {
-                if (candidate.ready(true)) return true;
+                if (candidate.ready(true)) {
+                    return true;
+                }
                 append(reasons, candidate.why_not);
                 return false;
             });
@@ -163,7 +189,9 @@ class Finder {
             return *found->runtime;
         }
         _chosen_failed_at[vendor].store(loaded_object_counter(), std::memory_order_release);
-        if (why_not != nullptr) *why_not = reasons;
+        if (why_not != nullptr) {
+            *why_not = reasons;
+        }
         return none();
     }
 
@@ -189,7 +217,9 @@ class Finder {
     };
 
     static void append(std::string& reasons, const std::string& reason) {
-        if (!reason.empty()) reasons += (reasons.empty() ? "" : "; ") + reason;
+        if (!reason.empty()) {
+            reasons += (reasons.empty() ? "" : "; ") + reason;
+        }
     }
 
     [[nodiscard]] bool known(const std::string& path) const {
@@ -216,12 +246,18 @@ class Finder {
                 append(absent, reason);
                 continue;
             }
-            if (known(opened.path())) continue;  // two names of one file
+            if (known(opened.path())) {
+                continue;  // two names of one file
+            }
             Candidate& candidate = add(vendor, opened);
             candidate.opened_here = true;
-            if (fits(candidate)) return &candidate;
+            if (fits(candidate)) {
+                return &candidate;
+            }
         }
-        if (reasons.empty()) reasons = std::string("no ") + library.title + " can be loaded: " + absent;
+        if (reasons.empty()) {
+            reasons = std::string("no ") + library.title + " can be loaded: " + absent;
+        }
         return nullptr;
     }
 
@@ -230,7 +266,9 @@ class Finder {
         candidate.vendor = vendor;
         candidate.path = library.path();
         candidate.runtime = vendor_library(vendor).make(library, candidate.why_not).release();
-        if (candidate.runtime == nullptr) candidate.readiness = Readiness::no_device;
+        if (candidate.runtime == nullptr) {
+            candidate.readiness = Readiness::no_device;
+        }
         return _candidates.emplace_back(std::move(candidate));
     }
 
@@ -238,7 +276,9 @@ class Finder {
     /// loader's counter at which the candidates are complete.
     unsigned long long scan() {
         const unsigned long long counter = loaded_object_counter();
-        if (counter == _scanned_at) return counter;
+        if (counter == _scanned_at) {
+            return counter;
+        }
         // What was loaded since may be what was missing.
         for (Candidate& candidate : _candidates) {
             if (candidate.runtime != nullptr && candidate.readiness == Readiness::no_device) {
@@ -247,8 +287,12 @@ class Finder {
         }
         for (const std::string& path : loaded_object_paths()) {
             for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
-                if (!is_library_named(path, vendor_library(vendor).stem) || known(path)) continue;
-                if (const DynamicLibrary library = DynamicLibrary::open_loaded(path)) add(vendor, library);
+                if (!is_library_named(path, vendor_library(vendor).stem) || known(path)) {
+                    continue;
+                }
+                if (const DynamicLibrary library = DynamicLibrary::open_loaded(path)) {
+                    add(vendor, library);
+                }
             }
         }
         _scanned_at = counter;
@@ -288,7 +332,9 @@ Runtime& find(Choice choice, std::string* why_not) {
         case Choice::none:
             break;
     }
-    if (why_not != nullptr) *why_not = "GPU support is switched off (AWAKEN_GPU=none)";
+    if (why_not != nullptr) {
+        *why_not = "GPU support is switched off (AWAKEN_GPU=none)";
+    }
     return none();
 }
 
@@ -309,12 +355,16 @@ bool can_be_loaded(const Choice choice, std::string& why_not) {
 
 bool driver_present() noexcept {
     for (std::size_t vendor = 0; vendor < kVendors; ++vendor) {
-        if (device_node_present(vendor)) return true;
+        if (device_node_present(vendor)) {
+            return true;
+        }
     }
     try {
         for (const std::string& path : loaded_object_paths()) {
             for (std::size_t i = 0; i < kVendors; ++i) {
-                if (is_library_named(path, vendor_library(i).stem)) return true;
+                if (is_library_named(path, vendor_library(i).stem)) {
+                    return true;
+                }
             }
         }
     } catch (...) {

@@ -161,7 +161,7 @@ class Runtime {
     [[nodiscard]] virtual Vendor vendor() const noexcept = 0;
     [[nodiscard]] virtual Versions versions() const = 0;
 
-    // ---- devices ------------------------------------------------------------------------------------------------
+    // ---- devices ----------------------------------------------------------------------------------------------------
     /// Number of visible devices; 0 when the runtime is not initialised by the program and cannot be.
     [[nodiscard]] virtual int device_count() noexcept = 0;
     virtual Status device_info(int device, DeviceInfo& info) = 0;
@@ -182,7 +182,7 @@ class Runtime {
     virtual Status can_access_peer(int device, int peer, bool& can) noexcept = 0;
     virtual Status enable_peer_access(int device, int peer) noexcept = 0;
 
-    // ---- pointers -----------------------------------------------------------------------------------------------
+    // ---- pointers ---------------------------------------------------------------------------------------------------
     /// Classifies each of `pointers` into `infos` (same length). Costs a batched driver query each, or two
     /// for the first pointer to device memory after one to host memory (40 to 300 ns, growing with what the process
     /// has mapped). A pointer that the
@@ -225,7 +225,7 @@ class Runtime {
     /// AWAKEN_DEFAULT_STREAM=trust.
     void trust_default_stream() noexcept { _default_stream_is_trusted.store(true, std::memory_order_relaxed); }
 
-    // ---- calls that wait for all work of a device -----------------------------------------------------------------
+    // ---- calls that wait for all work of a device -------------------------------------------------------------------
     // free, free_pinned, unregister_host, ipc_close, load_kernels and unload_kernels wait until everything is over that
     // the process has given to the device, and a driver may keep all other threads from it meanwhile (see README.md).
     // The program's work may itself wait for what the program does after the MPI call that it is in. So the layer makes
@@ -251,16 +251,20 @@ class Runtime {
     /// Does what was deferred, as far as it can be done now. Costs a load where there is nothing.
     void do_deferred(std::chrono::microseconds patience = {}) noexcept;
     void free_when_idle(void* pointer, int device) noexcept {
-        if (pointer != nullptr) when_idle(device, [this, pointer] { static_cast<void>(free(pointer)); });
+        if (pointer != nullptr) {
+            when_idle(device, [this, pointer] { static_cast<void>(free(pointer)); });
+        }
     }
     void free_pinned_when_idle(void* pointer) noexcept {
-        if (pointer != nullptr) when_idle(-1, [this, pointer] { static_cast<void>(free_pinned(pointer)); });
+        if (pointer != nullptr) {
+            when_idle(-1, [this, pointer] { static_cast<void>(free_pinned(pointer)); });
+        }
     }
     void unload_when_idle(ModuleHandle module) noexcept {
         when_idle(module.device, [this, module] { static_cast<void>(unload_kernels(module)); });
     }
 
-    // ---- memory -------------------------------------------------------------------------------------------------
+    // ---- memory -----------------------------------------------------------------------------------------------------
     virtual Status allocate(int device, std::size_t bytes, void*& pointer) noexcept = 0;
     /// Frees what allocate, allocate_managed or allocate_from_pool gave, after all work of its device; null is fine.
     virtual Status free(void* pointer) noexcept = 0;
@@ -281,7 +285,7 @@ class Runtime {
     virtual Status register_host(void* pointer, std::size_t bytes) noexcept = 0;
     virtual Status unregister_host(void* pointer) noexcept = 0;
 
-    // ---- streams and events -------------------------------------------------------------------------------------
+    // ---- streams and events -----------------------------------------------------------------------------------------
     /// `ordered_after_default`: the stream waits for work in the legacy default stream (a "blocking" stream), which is
     /// what copies of user buffers need. Otherwise it is independent. Of the greatest priority: the few blocks of a
     /// kernel that communicates must not wait until the many of a program's own kernel have all been started, or
@@ -298,7 +302,7 @@ class Runtime {
     virtual Status query_event(EventHandle event, bool& done) noexcept = 0;
     virtual Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept = 0;
 
-    // ---- copies -------------------------------------------------------------------------------------------------
+    // ---- copies -----------------------------------------------------------------------------------------------------
     /// Any direction: host, pinned, managed, device of any GPU, memory opened by IPC. The runtime finds out what the
     /// pointers are (unified addressing). Pageable host memory may make the call block until it was read.
     virtual Status copy(void* destination, const void* source, std::size_t bytes, StreamHandle stream) noexcept = 0;
@@ -315,7 +319,7 @@ class Runtime {
     virtual Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept = 0;
     virtual Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept = 0;
 
-    // ---- sharing between processes ------------------------------------------------------------------------------
+    // ---- sharing between processes ----------------------------------------------------------------------------------
     /// Handle of the whole allocation that holds `pointer`; `offset` receives where in it the pointer lies, counted
     /// from what ipc_open returns in the other process.
     virtual Status ipc_export(const void* pointer, IpcMemoryHandle& handle, std::size_t& offset) noexcept = 0;
@@ -323,7 +327,7 @@ class Runtime {
     virtual Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept = 0;
     virtual Status ipc_close(void* base) noexcept = 0;
 
-    // ---- kernels ------------------------------------------------------------------------------------------------
+    // ---- kernels ----------------------------------------------------------------------------------------------------
     /// Compiles the text of a kernel (CUDA/HIP C++, extern "C" kernels) with the vendor's run-time compiler for
     /// `device` and loads it. `log` receives the compiler's messages. Fails with kUnsupported when there is no such
     /// compiler, with kBusy where loading waits for the device's work and there is some.

@@ -129,12 +129,19 @@ std::vector<std::string> compiler_paths() {
     std::vector<std::string> beside;
     std::vector<std::string> inside;
     for (const std::string& path : loaded_object_paths()) {
-        if (is_library_named(path, kCompilerStem)) loaded.push_back(path);
-        if (!is_library_named(path, kStem)) continue;
+        if (is_library_named(path, kCompilerStem)) {
+            loaded.push_back(path);
+        }
+        if (!is_library_named(path, kStem)) {
+            continue;
+        }
         inside.push_back(path);
-        if (path.front() != '/') continue;
-        for (const char* const file : kCompilerFiles)
+        if (path.front() != '/') {
+            continue;
+        }
+        for (const char* const file : kCompilerFiles) {
             beside.push_back(path.substr(0, path.rfind('/') + 1) + file);
+        }
     }
     std::vector<std::string> paths = std::move(loaded);
     paths.insert(paths.end(), beside.begin(), beside.end());
@@ -170,7 +177,9 @@ class Hip final : public VendorRuntime {
 
     Readiness prepare(bool initialise, std::string* why_not) override {
         const auto explain = [why_not](const std::string& text) {
-            if (why_not != nullptr) *why_not = text;
+            if (why_not != nullptr) {
+                *why_not = text;
+            }
         };
         if (initialise) {
             if (const Result code = _hip.init(0); code != kSuccess) {
@@ -187,7 +196,9 @@ class Hip final : public VendorRuntime {
         const Result result = _hip.device_count(&count);
         int version = 0;
         const Result versioned = _hip.runtime_version(&version);
-        if (result != kSuccess || versioned != kSuccess) static_cast<void>(_hip.last_error());
+        if (result != kSuccess || versioned != kSuccess) {
+            static_cast<void>(_hip.last_error());
+        }
         if (result != kSuccess || count == 0) {
             explain(_library.path() + " reports no device" +
                     (result != kSuccess ? ": " + outcome(result, "hipGetDeviceCount").message() : std::string()));
@@ -237,11 +248,14 @@ class Hip final : public VendorRuntime {
             return scope.end(code, "hipDeviceGetPCIBusId");
         }
         result.pci_bus_id = text.data();
-        for (char& letter : result.pci_bus_id)
+        for (char& letter : result.pci_bus_id) {
             letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+        }
         if (_hip.device_uuid != nullptr) {
             hip_abi::Uuid uuid = {};
-            if (const Result code = _hip.device_uuid(&uuid, device)) return scope.end(code, "hipDeviceGetUuid");
+            if (const Result code = _hip.device_uuid(&uuid, device)) {
+                return scope.end(code, "hipDeviceGetUuid");
+            }
             std::memcpy(result.uuid, uuid.bytes, sizeof result.uuid);
         }
         if (const Result code = _hip.device_memory(&result.memory_bytes, device)) {
@@ -258,8 +272,9 @@ class Hip final : public VendorRuntime {
             scope.note_failure();  // unknown to this version: keep the cautious answer
         }
         std::string full_architecture;
-        if (const Result code = architecture(device, full_architecture))
+        if (const Result code = architecture(device, full_architecture)) {
             return scope.end(code, "hipGetDeviceProperties");
+        }
         // "gfx90a:sramecc+:xnack-": the features after the name matter to the compiler only.
         result.architecture = full_architecture.substr(0, full_architecture.find(':'));
         info = std::move(result);
@@ -270,7 +285,9 @@ class Hip final : public VendorRuntime {
         Scope scope(*this);
         int current = 0;
         const Result code = _hip.current_device(&current);
-        if (code == kSuccess) device = current;
+        if (code == kSuccess) {
+            device = current;
+        }
         return scope.end(code, "hipGetDevice");
     }
 
@@ -283,7 +300,9 @@ class Hip final : public VendorRuntime {
 
     Status run_on(int device, const std::function<void()>& work) override {
         const Scope scope(*this, device);
-        if (scope.status().ok()) work();
+        if (scope.status().ok()) {
+            work();
+        }
         return scope.status();
     }
 
@@ -296,13 +315,17 @@ class Hip final : public VendorRuntime {
         Scope scope(*this);
         int answer = 0;
         const Result code = _hip.device_can_access_peer(&answer, device, peer);
-        if (code == kSuccess) can = answer != 0;
+        if (code == kSuccess) {
+            can = answer != 0;
+        }
         return scope.end(code, "hipDeviceCanAccessPeer");
     }
 
     Status enable_peer_access(int device, int peer) noexcept override {
         Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         const Result code = _hip.device_enable_peer(peer, 0);
         if (code == hip_abi::kErrorPeerAccessAlreadyEnabled) {
             scope.note_failure();
@@ -315,8 +338,9 @@ class Hip final : public VendorRuntime {
 
     void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
         Scope scope(*this);
-        for (std::size_t i = 0; i < pointers.size(); ++i)
+        for (std::size_t i = 0; i < pointers.size(); ++i) {
             infos[i] = classify_one(pointers[i], scope);
+        }
     }
 
     bool was_reset() noexcept override { return _was_reset.load(std::memory_order_acquire); }
@@ -350,7 +374,9 @@ class Hip final : public VendorRuntime {
         return _idle_probe.ask(
             device,
             [this, device] {
-                if (_hip.set_device(device) == kSuccess) static_cast<void>(_hip.device_synchronize());
+                if (_hip.set_device(device) == kSuccess) {
+                    static_cast<void>(_hip.device_synchronize());
+                }
             },
             patience);
     }
@@ -359,37 +385,58 @@ class Hip final : public VendorRuntime {
 
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
         Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
-        if (bytes == 0)
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
+        if (bytes == 0) {
             return {hip_abi::kErrorInvalidValue, "hipMalloc", "zero bytes"};  // HIP would "succeed" with null
+        }
         void* result = nullptr;
         const Result code = _hip.memory_allocate(&result, bytes);
-        if (code == kSuccess) pointer = result;
+        if (code == kSuccess) {
+            pointer = result;
+        }
         return scope.end(code, "hipMalloc");
     }
 
     Status free(void* pointer) noexcept override {
-        if (pointer == nullptr) return {};
+        if (pointer == nullptr) {
+            return {};
+        }
         Scope scope(*this);
         return scope.end(_hip.memory_free(pointer), "hipFree");
     }
 
     Status allocate_managed(int device, std::size_t bytes, void*& pointer) noexcept override {
-        if (_hip.memory_allocate_managed == nullptr) return lacking("hipMallocManaged");
+        if (_hip.memory_allocate_managed == nullptr) {
+            return lacking("hipMallocManaged");
+        }
         Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
-        if (bytes == 0) return {hip_abi::kErrorInvalidValue, "hipMallocManaged", "zero bytes"};
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
+        if (bytes == 0) {
+            return {hip_abi::kErrorInvalidValue, "hipMallocManaged", "zero bytes"};
+        }
         void* result = nullptr;
         const Result code = _hip.memory_allocate_managed(&result, bytes, hip_abi::kAttachGlobal);
-        if (code == kSuccess) pointer = result;
+        if (code == kSuccess) {
+            pointer = result;
+        }
         return scope.end(code, "hipMallocManaged");
     }
 
     Status allocate_from_pool(int device, std::size_t bytes, void*& pointer) noexcept override {
-        if (_hip.memory_allocate_async == nullptr) return lacking("hipMallocAsync");
+        if (_hip.memory_allocate_async == nullptr) {
+            return lacking("hipMallocAsync");
+        }
         Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
-        if (bytes == 0) return {hip_abi::kErrorInvalidValue, "hipMallocAsync", "zero bytes"};
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
+        if (bytes == 0) {
+            return {hip_abi::kErrorInvalidValue, "hipMallocAsync", "zero bytes"};
+        }
         void* result = nullptr;
         if (const Result code = _hip.memory_allocate_async(&result, bytes, nullptr)) {
             return scope.end(code, "hipMallocAsync");
@@ -404,25 +451,37 @@ class Hip final : public VendorRuntime {
     }
 
     Status prefetch(const void* pointer, std::size_t bytes, int device, StreamHandle stream) noexcept override {
-        if (bytes == 0) return {};
-        if (_hip.memory_prefetch == nullptr) return lacking("hipMemPrefetchAsync");
+        if (bytes == 0) {
+            return {};
+        }
+        if (_hip.memory_prefetch == nullptr) {
+            return lacking("hipMemPrefetchAsync");
+        }
         Scope scope(*this, stream.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.memory_prefetch(pointer, bytes, device, stream.value), "hipMemPrefetchAsync");
     }
 
     Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
         Scope scope(*this);
-        if (bytes == 0) return {hip_abi::kErrorInvalidValue, "hipHostMalloc", "zero bytes"};
+        if (bytes == 0) {
+            return {hip_abi::kErrorInvalidValue, "hipHostMalloc", "zero bytes"};
+        }
         void* result = nullptr;
         const Result code =
             _hip.host_allocate(&result, bytes, hip_abi::kHostMallocPortable | hip_abi::kHostMallocMapped);
-        if (code == kSuccess) pointer = result;
+        if (code == kSuccess) {
+            pointer = result;
+        }
         return scope.end(code, "hipHostMalloc");
     }
 
     Status free_pinned(void* pointer) noexcept override {
-        if (pointer == nullptr) return {};
+        if (pointer == nullptr) {
+            return {};
+        }
         Scope scope(*this);
         return scope.end(_hip.host_free(pointer), "hipHostFree");
     }
@@ -437,7 +496,9 @@ class Hip final : public VendorRuntime {
         // are not given.
         void* for_kernels = nullptr;
         const Result code = _hip.host_device_pointer(&for_kernels, pointer, 0);
-        if (code == kSuccess && for_kernels == pointer) return {};
+        if (code == kSuccess && for_kernels == pointer) {
+            return {};
+        }
         static_cast<void>(_hip.host_unregister(pointer));
         static_cast<void>(scope.end(code, "hipHostGetDevicePointer"));
         return {kUnsupported, "hipHostGetDevicePointer", "the GPU has registered memory at another address"};
@@ -452,7 +513,9 @@ class Hip final : public VendorRuntime {
 
     Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept override {
         Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         int least = 0;
         int greatest = 0;
         if (const Result code = _hip.stream_priorities(&least, &greatest); code != kSuccess) {
@@ -461,14 +524,20 @@ class Hip final : public VendorRuntime {
         hip_abi::Stream result = nullptr;
         const unsigned flags = ordered_after_default ? hip_abi::kStreamDefault : hip_abi::kStreamNonBlocking;
         const Result code = _hip.stream_create(&result, flags, greatest);
-        if (code == kSuccess) stream = {result, device};
+        if (code == kSuccess) {
+            stream = {result, device};
+        }
         return scope.end(code, "hipStreamCreateWithPriority");
     }
 
     Status destroy_stream(StreamHandle stream) noexcept override {
-        if (stream.value == nullptr) return {};
+        if (stream.value == nullptr) {
+            return {};
+        }
         Scope scope(*this, stream.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.stream_destroy(stream.value), "hipStreamDestroy");
     }
 
@@ -484,23 +553,33 @@ class Hip final : public VendorRuntime {
 
     Status create_event(int device, EventHandle& event) noexcept override {
         Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         hip_abi::Event result = nullptr;
         const Result code = _hip.event_create(&result, hip_abi::kEventDisableTiming);
-        if (code == kSuccess) event = {result, device};
+        if (code == kSuccess) {
+            event = {result, device};
+        }
         return scope.end(code, "hipEventCreateWithFlags");
     }
 
     Status destroy_event(EventHandle event) noexcept override {
-        if (event.value == nullptr) return {};
+        if (event.value == nullptr) {
+            return {};
+        }
         Scope scope(*this, event.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.event_destroy(event.value), "hipEventDestroy");
     }
 
     Status record_event(EventHandle event, StreamHandle stream) noexcept override {
         Scope scope(*this, stream.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.event_record(event.value, stream.value), "hipEventRecord");
     }
 
@@ -511,37 +590,51 @@ class Hip final : public VendorRuntime {
 
     Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept override {
         Scope scope(*this, stream.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.stream_wait_event(stream.value, event.value, 0), "hipStreamWaitEvent");
     }
 
     // ---- copies -----------------------------------------------------------------------------------------------------
 
     Status copy(void* destination, const void* source, std::size_t bytes, StreamHandle stream) noexcept override {
-        if (bytes == 0) return {};
+        if (bytes == 0) {
+            return {};
+        }
         Scope scope(*this, stream.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.copy_async(destination, source, bytes, hip_abi::kCopyDefault, stream.value),
                          "hipMemcpyAsync");
     }
 
     Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept override {
-        if (copy.width == 0 || copy.rows == 0) return {};
+        if (copy.width == 0 || copy.rows == 0) {
+            return {};
+        }
         const bool dense = copy.source_pitch == copy.width && copy.destination_pitch == copy.width;
         if (dense || copy.rows == 1) {
             return this->copy(copy.destination, copy.source, copy.width * copy.rows, stream);
         }
         Scope scope(*this, stream.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.copy_2d_async(copy.destination, copy.destination_pitch, copy.source, copy.source_pitch,
                                             copy.width, copy.rows, hip_abi::kCopyDefault, stream.value),
                          "hipMemcpy2DAsync");
     }
 
     Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept override {
-        if (bytes == 0) return {};
+        if (bytes == 0) {
+            return {};
+        }
         Scope scope(*this, stream.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.fill_async(destination, value, bytes, stream.value), "hipMemsetAsync");
     }
 
@@ -552,10 +645,14 @@ class Hip final : public VendorRuntime {
         {
             Scope scope(*this);
             const Status status = scope.end(_hip.pointer_attributes(&attributes, pointer), "hipPointerGetAttributes");
-            if (!status.ok()) return status;
+            if (!status.ok()) {
+                return status;
+            }
         }
         Scope scope(*this, attributes.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         void* base = nullptr;
         std::size_t size = 0;
         if (const Result code = _hip.memory_range(&base, &size, const_cast<void*>(pointer))) {
@@ -563,7 +660,9 @@ class Hip final : public VendorRuntime {
         }
         // Always the base: some versions drop the offset of an interior pointer, others apply it in the other process.
         hip_abi::IpcMemHandle result = {};
-        if (const Result code = _hip.ipc_get(&result, base)) return scope.end(code, "hipIpcGetMemHandle");
+        if (const Result code = _hip.ipc_get(&result, base)) {
+            return scope.end(code, "hipIpcGetMemHandle");
+        }
         std::memcpy(handle.bytes, result.bytes, sizeof handle.bytes);
         offset = static_cast<std::size_t>(static_cast<const char*>(pointer) - static_cast<const char*>(base));
         return {};
@@ -571,7 +670,9 @@ class Hip final : public VendorRuntime {
 
     Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept override {
         Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         hip_abi::IpcMemHandle request = {};
         std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
         void* result = nullptr;
@@ -580,12 +681,16 @@ class Hip final : public VendorRuntime {
             scope.note_failure();
             code = _hip.ipc_open(&result, request, hip_abi::kIpcLazyEnablePeerAccessEarly);
         }
-        if (code == kSuccess) base = result;
+        if (code == kSuccess) {
+            base = result;
+        }
         return scope.end(code, "hipIpcOpenMemHandle");
     }
 
     Status ipc_close(void* base) noexcept override {
-        if (base == nullptr) return {};
+        if (base == nullptr) {
+            return {};
+        }
         Scope scope(*this);
         return scope.end(_hip.ipc_close(base), "hipIpcCloseMemHandle");
     }
@@ -602,25 +707,35 @@ class Hip final : public VendorRuntime {
     }
 
     Status unload_kernels(ModuleHandle module) noexcept override {
-        if (module.value == nullptr) return {};
+        if (module.value == nullptr) {
+            return {};
+        }
         Scope scope(*this, module.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.module_unload(module.value), "hipModuleUnload");
     }
 
     Status find_kernel(ModuleHandle module, const char* name, KernelHandle& kernel) noexcept override {
         Scope scope(*this, module.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         hip_abi::Function function = nullptr;
         const Result code = _hip.module_function(&function, module.value, name);
-        if (code == kSuccess) kernel = {function, module.device};
+        if (code == kSuccess) {
+            kernel = {function, module.device};
+        }
         return scope.end(code, "hipModuleGetFunction");
     }
 
     Status launch(KernelHandle kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, StreamHandle stream,
                   void** arguments) noexcept override {
         Scope scope(*this, kernel.device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         return scope.end(_hip.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
                                             shared_bytes, stream.value, arguments, nullptr),
                          "hipModuleLaunchKernel");
@@ -632,7 +747,9 @@ class Hip final : public VendorRuntime {
       public:
         explicit Scope(const Hip& hip) noexcept : _hip(hip) {
             // Up to HIP 6 what was pending cannot outlive any call, so there is nothing to look at.
-            if (hip._major >= kFirstMajorWithStickyErrors) _pending = hip._hip.peek_error() != kSuccess;
+            if (hip._major >= kFirstMajorWithStickyErrors) {
+                _pending = hip._hip.peek_error() != kSuccess;
+            }
             // While any thread of the program captures a stream into a graph, questions and allocations of others would
             // make that capture fail, unless they are said to be harmless.
             if (hip._hip.exchange_capture_mode != nullptr) {
@@ -655,23 +772,35 @@ class Hip final : public VendorRuntime {
                 _status = end(code, "hipGetDevice");
                 return;
             }
-            if (current == device) return;
+            if (current == device) {
+                return;
+            }
             _status = end(hip._hip.set_device(device), "hipSetDevice");
-            if (_status.ok()) _caller_device = current;
+            if (_status.ok()) {
+                _caller_device = current;
+            }
         }
         Scope(const Scope&) = delete;
         Scope& operator=(const Scope&) = delete;
         ~Scope() {
-            if (_caller_device >= 0 && _hip._hip.set_device(_caller_device) != kSuccess) _failed = true;
-            if (_relaxed) static_cast<void>(_hip._hip.exchange_capture_mode(&_capture_mode));
-            if (_failed && !_pending) static_cast<void>(_hip._hip.last_error());
+            if (_caller_device >= 0 && _hip._hip.set_device(_caller_device) != kSuccess) {
+                _failed = true;
+            }
+            if (_relaxed) {
+                static_cast<void>(_hip._hip.exchange_capture_mode(&_capture_mode));
+            }
+            if (_failed && !_pending) {
+                static_cast<void>(_hip._hip.last_error());
+            }
         }
 
         [[nodiscard]] const Status& status() const noexcept { return _status; }
         /// A call failed as it was expected to.
         void note_failure() noexcept { _failed = true; }
         Status end(Result code, const char* call) noexcept {
-            if (code != kSuccess) _failed = true;
+            if (code != kSuccess) {
+                _failed = true;
+            }
             return _hip.outcome(code, call);
         }
         /// For queries: "not ready" is an answer.
@@ -683,7 +812,9 @@ class Hip final : public VendorRuntime {
                 done = false;
                 return {};
             }
-            if (code == kSuccess) done = true;
+            if (code == kSuccess) {
+                done = true;
+            }
             return end(code, call);
         }
 
@@ -702,14 +833,18 @@ class Hip final : public VendorRuntime {
     /// HIP says nothing of a reset but that it no longer knows the streams and events of before, and those that it is
     /// given here are all ours.
     Status outcome(Result code, const char* call) const noexcept {
-        if (code == kSuccess) return {};
+        if (code == kSuccess) {
+            return {};
+        }
         const bool handle_of_ours = call != std::string_view("hipIpcOpenMemHandle");
         if (code == hip_abi::kErrorContextIsDestroyed || (code == hip_abi::kErrorInvalidHandle && handle_of_ours)) {
             _was_reset.store(true, std::memory_order_release);
             return {kShutDown, call, kReset};
         }
         const char* text = _hip.error_string(code);
-        if (text == nullptr) text = "unknown HIP error";
+        if (text == nullptr) {
+            text = "unknown HIP error";
+        }
         return {code == hip_abi::kErrorDeinitialized ? kShutDown : code, call, text};
     }
 
@@ -764,7 +899,9 @@ class Hip final : public VendorRuntime {
 
     PointerInfo classify_one(const void* pointer, Scope& scope) const noexcept {
         PointerInfo info;
-        if (pointer == nullptr) return info;
+        if (pointer == nullptr) {
+            return info;
+        }
         hip_abi::PointerAttributes attributes = {};
         attributes.device = -1;
         if (_hip.pointer_attributes(&attributes, pointer) != kSuccess) {
@@ -772,7 +909,9 @@ class Hip final : public VendorRuntime {
             return info;
         }
         MemoryKind kind = MemoryKind::host;
-        if (!decode(attributes, kind)) return info;
+        if (!decode(attributes, kind)) {
+            return info;
+        }
         // Registered memory that kernels find at another address is ordinary memory to us, see register_host().
         if (kind == MemoryKind::pinned && attributes.device_pointer != nullptr &&
             attributes.device_pointer != pointer) {
@@ -788,7 +927,9 @@ class Hip final : public VendorRuntime {
         } else {
             scope.note_failure();
         }
-        if (kind == MemoryKind::pinned) return info;
+        if (kind == MemoryKind::pinned) {
+            return info;
+        }
         info.device = attributes.device;
         if (info.device >= 0 && _device_seen.load(std::memory_order_relaxed) < 0) {
             _device_seen.store(info.device, std::memory_order_relaxed);
@@ -796,7 +937,9 @@ class Hip final : public VendorRuntime {
         // An identity is 32 or 64 bits wide, depending on the version; on a little-endian machine a zeroed word reads
         // both.
         std::uint64_t id = 0;
-        if (pointer_attribute(&id, hip_abi::kPointerBufferId, pointer, scope)) info.id = id;
+        if (pointer_attribute(&id, hip_abi::kPointerBufferId, pointer, scope)) {
+            info.id = id;
+        }
         info.ipc_capable = kind == MemoryKind::device && ipc_capable(pointer, scope);
         return info;
     }
@@ -806,23 +949,33 @@ class Hip final : public VendorRuntime {
     /// initialises first, says so of itself and stays as it is. (Whether /dev/kfd is open would tell as well, but takes
     /// a look through all open files at each MPI call.) A HIP without HSA of its own is taken for initialised.
     [[nodiscard]] bool is_initialised() const noexcept {
-        if (_hip.hsa_information == nullptr) return true;
+        if (_hip.hsa_information == nullptr) {
+            return true;
+        }
         std::uint16_t major = 0;
         return _hip.hsa_information(hip_abi::kHsaSystemInfoVersionMajor, &major) != hip_abi::kHsaErrorNotInitialised;
     }
 
     bool pointer_attribute(void* value, int attribute, const void* pointer, Scope& scope) const noexcept {
-        if (_hip.pointer_attribute == nullptr) return false;
-        if (_hip.pointer_attribute(value, attribute, const_cast<void*>(pointer)) == kSuccess) return true;
+        if (_hip.pointer_attribute == nullptr) {
+            return false;
+        }
+        if (_hip.pointer_attribute(value, attribute, const_cast<void*>(pointer)) == kSuccess) {
+            return true;
+        }
         scope.note_failure();
         return false;
     }
 
     /// No version of HIP up to 7.0 answers this attribute, so device memory counts as capable until exporting it fails.
     bool ipc_capable(const void* pointer, Scope& scope) const noexcept {
-        if (!_knows_ipc_capable.load(std::memory_order_relaxed)) return true;
+        if (!_knows_ipc_capable.load(std::memory_order_relaxed)) {
+            return true;
+        }
         unsigned capable = 0;
-        if (pointer_attribute(&capable, hip_abi::kPointerIsLegacyIpcCapable, pointer, scope)) return capable != 0;
+        if (pointer_attribute(&capable, hip_abi::kPointerIsLegacyIpcCapable, pointer, scope)) {
+            return capable != 0;
+        }
         _knows_ipc_capable.store(false, std::memory_order_relaxed);
         return true;
     }
@@ -835,7 +988,9 @@ class Hip final : public VendorRuntime {
         alignas(std::max_align_t) std::array<char, kRoom> properties = {};
         const bool newer = _hip.device_properties_r0600 != nullptr;
         const Result code = (newer ? _hip.device_properties_r0600 : _hip.device_properties)(properties.data(), device);
-        if (code != kSuccess) return code;
+        if (code != kSuccess) {
+            return code;
+        }
         const char* const name = properties.data() + (newer ? hip_abi::DevicePropertiesR0600::kArchitectureOffset
                                                             : hip_abi::DeviceProperties::kArchitectureOffset);
         text.assign(name, ::strnlen(name, hip_abi::kArchitectureLength));
@@ -844,16 +999,22 @@ class Hip final : public VendorRuntime {
 
     const RuntimeCompiler* compiler(std::string& why_not) {
         const std::lock_guard lock(_compiler_mutex);
-        if (_compiler == nullptr) _compiler = make_compiler(why_not);
+        if (_compiler == nullptr) {
+            _compiler = make_compiler(why_not);
+        }
         return _compiler.get();
     }
 
     Status load_module(int device, const std::string& code, ModuleHandle& module) noexcept {
         Scope scope(*this, device);
-        if (!scope.status().ok()) return scope.status();
+        if (!scope.status().ok()) {
+            return scope.status();
+        }
         hip_abi::Module handle = nullptr;
         const Result result = _hip.module_load(&handle, code.data());
-        if (result == kSuccess) module = {handle, device};
+        if (result == kSuccess) {
+            module = {handle, device};
+        }
         return scope.end(result, "hipModuleLoadData");
     }
 
@@ -862,7 +1023,9 @@ class Hip final : public VendorRuntime {
         {
             Scope scope(*this);
             const Status status = scope.end(architecture(device, machine), "hipGetDeviceProperties");
-            if (!status.ok()) return status;
+            if (!status.ok()) {
+                return status;
+            }
         }
         std::string why_not;
         const RuntimeCompiler* const compiler_in_use = compiler(why_not);
@@ -877,13 +1040,19 @@ class Hip final : public VendorRuntime {
         const std::string key = KernelCache::key(parts);
         std::string code;
         if (_cache.load(key, code)) {
-            if (const Status status = load_module(device, code, module); status.ok()) return status;
+            if (const Status status = load_module(device, code, module); status.ok()) {
+                return status;
+            }
         }
         const RuntimeCompiler::Result compiled =
             compiler_in_use->compile(name, source, options, RuntimeCompiler::Output::machine_code, code, log);
-        if (!compiled.ok()) return {compiled.code, "hiprtcCompileProgram", compiled.description};
+        if (!compiled.ok()) {
+            return {compiled.code, "hiprtcCompileProgram", compiled.description};
+        }
         const Status status = load_module(device, code, module);
-        if (status.ok()) _cache.store(key, code);
+        if (status.ok()) {
+            _cache.store(key, code);
+        }
         return status;
     }
 
@@ -906,7 +1075,9 @@ class Hip final : public VendorRuntime {
 
 std::unique_ptr<VendorRuntime> make(DynamicLibrary library, std::string& why_not) {
     Functions functions;
-    if (!bind_functions(library, functions, why_not)) return nullptr;
+    if (!bind_functions(library, functions, why_not)) {
+        return nullptr;
+    }
     return std::make_unique<Hip>(std::move(library), functions);
 }
 

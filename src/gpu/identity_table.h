@@ -17,15 +17,23 @@ class IdentityTable {
 
     /// Identity 0 (none) is always absent.
     [[nodiscard]] Mark find(std::uint64_t identity) const noexcept {
-        if (identity == 0) return Mark::absent;
+        if (identity == 0) {
+            return Mark::absent;
+        }
         const std::uint64_t entry = place(identity).load(std::memory_order_acquire);
-        if (entry == encode(identity, Mark::set)) return Mark::set;
-        if (entry == encode(identity, Mark::refused)) return Mark::refused;
+        if (entry == encode(identity, Mark::set)) {
+            return Mark::set;
+        }
+        if (entry == encode(identity, Mark::refused)) {
+            return Mark::refused;
+        }
         return Mark::absent;
     }
 
     void insert(std::uint64_t identity, Mark mark) noexcept {
-        if (identity == 0) return;
+        if (identity == 0) {
+            return;
+        }
         place(identity).store(encode(identity, mark), std::memory_order_release);
     }
 

@@ -29,8 +29,9 @@ class None final : public Runtime {
     Status enable_peer_access(int, int) noexcept override { return unsupported("enable_peer_access"); }
 
     void classify(std::span<const void* const> pointers, PointerInfo* infos) noexcept override {
-        for (std::size_t i = 0; i < pointers.size(); ++i)
+        for (std::size_t i = 0; i < pointers.size(); ++i) {
             infos[i] = PointerInfo{};
+        }
     }
     Status order_after_default_stream(const void*, const PointerInfo& info) noexcept override {
         // Host memory has no default stream to wait for.

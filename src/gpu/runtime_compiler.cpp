@@ -37,7 +37,9 @@ class FileDescriptor {
     FileDescriptor(const FileDescriptor&) = delete;
     FileDescriptor& operator=(const FileDescriptor&) = delete;
     ~FileDescriptor() {
-        if (_number >= 0) ::close(_number);
+        if (_number >= 0) {
+            ::close(_number);
+        }
     }
     [[nodiscard]] int number() const noexcept { return _number; }
     [[nodiscard]] bool ok() const noexcept { return _number >= 0; }
@@ -50,8 +52,12 @@ bool read_exactly(int file, void* target, std::size_t bytes) noexcept {
     char* at = static_cast<char*>(target);
     while (bytes > 0) {
         const ssize_t got = ::read(file, at, bytes);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return false;
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return false;
+        }
         at += got;
         bytes -= static_cast<std::size_t>(got);
     }
@@ -62,8 +68,12 @@ bool write_exactly(int file, const void* source, std::size_t bytes) noexcept {
     const char* at = static_cast<const char*>(source);
     while (bytes > 0) {
         const ssize_t put = ::write(file, at, bytes);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return false;
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put <= 0) {
+            return false;
+        }
         at += put;
         bytes -= static_cast<std::size_t>(put);
     }
@@ -98,8 +108,12 @@ bool make_directories(const std::string& path) {
         ends[parent] = before == std::string::npos ? 0 : before;
     }
     for (int parent = kParents; parent >= 0; --parent) {
-        if (ends[parent] == 0) continue;  // the root, or nothing
-        if (::mkdir(path.substr(0, ends[parent]).c_str(), 0700) != 0 && errno != EEXIST) return false;
+        if (ends[parent] == 0) {
+            continue;  // the root, or nothing
+        }
+        if (::mkdir(path.substr(0, ends[parent]).c_str(), 0700) != 0 && errno != EEXIST) {
+            return false;
+        }
     }
     return true;
 }
@@ -116,7 +130,9 @@ RuntimeCompiler::RuntimeCompiler(const char* title, std::string path, const Comp
     : _functions(functions), _path(std::move(path)) {
     int major = 0;
     int minor = 0;
-    if (_functions.version(&major, &minor) != 0) major = minor = 0;
+    if (_functions.version(&major, &minor) != 0) {
+        major = minor = 0;
+    }
     _identity = std::string(title) + " " + std::to_string(major) + "." + std::to_string(minor) + " " + _path;
 }
 
@@ -137,8 +153,9 @@ RuntimeCompiler::Result RuntimeCompiler::compile(const char* name, const char* s
 
     std::vector<const char*> texts;
     texts.reserve(options.size());
-    for (const std::string& option : options)
+    for (const std::string& option : options) {
         texts.push_back(option.c_str());
+    }
     const int compiled = _functions.compile(program, static_cast<int>(texts.size()), texts.data());
 
     // The log is worth having in either case, and failing to get it is no reason to fail.
@@ -150,7 +167,9 @@ RuntimeCompiler::Result RuntimeCompiler::compile(const char* name, const char* s
             log += text;
         }
     }
-    if (compiled != 0) return outcome(compiled);
+    if (compiled != 0) {
+        return outcome(compiled);
+    }
 
     const bool portable = output == Output::portable_code && _functions.portable_size != nullptr;
     if (const int result = (portable ? _functions.portable_size : _functions.code_size)(program, &bytes); result != 0) {
@@ -163,8 +182,9 @@ RuntimeCompiler::Result RuntimeCompiler::compile(const char* name, const char* s
 KernelCache::KernelCache() : KernelCache(user_cache_directory()) {}
 
 KernelCache::KernelCache(std::string directory) : _directory(std::move(directory)) {
-    while (_directory.size() > 1 && _directory.back() == '/')
+    while (_directory.size() > 1 && _directory.back() == '/') {
         _directory.pop_back();
+    }
 }
 
 std::string KernelCache::key(std::span<const std::string_view> parts) {
@@ -183,47 +203,71 @@ std::string KernelCache::key(std::span<const std::string_view> parts) {
 }
 
 int KernelCache::open_directory(bool create) const {
-    if (_directory.empty()) return -1;
-    if (create && !make_directories(_directory)) return -1;
+    if (_directory.empty()) {
+        return -1;
+    }
+    if (create && !make_directories(_directory)) {
+        return -1;
+    }
     const int directory = ::open(_directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (directory < 0) return -1;
-    if (trusted(directory, S_IFDIR)) return directory;
+    if (directory < 0) {
+        return -1;
+    }
+    if (trusted(directory, S_IFDIR)) {
+        return directory;
+    }
     ::close(directory);
     return -1;
 }
 
 bool KernelCache::load(const std::string& key, std::string& code) const {
     const FileDescriptor directory(open_directory(false));
-    if (!directory.ok()) return false;
+    if (!directory.ok()) {
+        return false;
+    }
     // O_NONBLOCK: a pipe in the file's place must not make us wait before it is recognised.
     const FileDescriptor file(
         ::openat(directory.number(), (key + ".bin").c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-    if (!file.ok() || !trusted(file.number(), S_IFREG)) return false;
+    if (!file.ok() || !trusted(file.number(), S_IFREG)) {
+        return false;
+    }
 
     FileHead head = {};
-    if (!read_exactly(file.number(), &head, sizeof head)) return false;
+    if (!read_exactly(file.number(), &head, sizeof head)) {
+        return false;
+    }
     if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0 || key.size() != sizeof head.key ||
         std::memcmp(head.key, key.data(), sizeof head.key) != 0 || head.size == 0 || head.size > kLargestFile) {
         return false;
     }
     std::string content(head.size, '\0');
-    if (!read_exactly(file.number(), content.data(), content.size())) return false;
-    if (Fnv1a().add(content).value() != head.checksum) return false;
+    if (!read_exactly(file.number(), content.data(), content.size())) {
+        return false;
+    }
+    if (Fnv1a().add(content).value() != head.checksum) {
+        return false;
+    }
     code = std::move(content);
     return true;
 }
 
 void KernelCache::store(const std::string& key, std::string_view code) const {
     FileHead head = {};
-    if (key.size() != sizeof head.key || code.empty() || code.size() > kLargestFile) return;
+    if (key.size() != sizeof head.key || code.empty() || code.size() > kLargestFile) {
+        return;
+    }
     const FileDescriptor directory(open_directory(true));
-    if (!directory.ok()) return;
+    if (!directory.ok()) {
+        return;
+    }
 
     static std::atomic<unsigned> counter{0};
     const std::string temporary = key + "." + std::to_string(::getpid()) + "." + std::to_string(counter++) + ".tmp";
     const FileDescriptor file(
         ::openat(directory.number(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file.ok()) return;
+    if (!file.ok()) {
+        return;
+    }
 
     std::memcpy(head.magic, kMagic, sizeof kMagic);
     std::memcpy(head.key, key.data(), sizeof head.key);

@@ -12,7 +12,9 @@ int poll_until_over(const Query& query, int not_ready) noexcept {
     constexpr int kEagerRounds = 64;
     for (int round = 0;; ++round) {
         const int result = query();
-        if (result != not_ready) return result;
+        if (result != not_ready) {
+            return result;
+        }
         if (round >= kEagerRounds) {
             ::sched_yield();
             round = kEagerRounds;

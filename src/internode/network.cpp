@@ -17,12 +17,12 @@ using transfer::DeviceCopies;
 
 namespace {
 
-/// Notices travel on tag 0, the chunks of message `id` on tag 1 + id, pings behind them.
+/// Notices travel on tag 0, the fragments of message `id` on tag 1 + id, pings behind them.
 constexpr int kNoticeTag = 0;
-constexpr int chunk_tag(const std::uint32_t id) noexcept {
+constexpr int fragment_tag(const std::uint32_t id) noexcept {
     return static_cast<int>(id) + 1;
 }
-constexpr int kPingTag = chunk_tag(p2p::kSlots);
+constexpr int kPingTag = fragment_tag(ipc::kSlots);
 
 constexpr std::uint64_t kMagic = 0x6177616b656e4e31;
 
@@ -39,11 +39,11 @@ constexpr std::size_t kMostLeft = std::size_t{1} << 30;
 /// Ids that only wrapped messages use, which have no other way.
 constexpr std::uint32_t kKeptBack = 32;
 
-/// Programs that send messages of every length (serialised objects) would spoil one id after the other. From where so
+/// Programs that send messages of every length (serialised objects) would use up one id after the other. From where so
 /// many are left, such messages are wrapped, which costs them more; but for a flood of them, which would leave none.
-constexpr int kUnspoilt = 96;
+constexpr int kUnusedLengths = 96;
 
-constexpr std::size_t kMostChunkBytes = std::size_t{1} << 30;  // an int counts its bytes
+constexpr std::size_t kMostFragmentBytes = std::size_t{1} << 30;  // an int counts its bytes
 
 const gpu::PointerInfo kHost{};
 
@@ -51,80 +51,80 @@ const gpu::PointerInfo kHost{};
 
 // ---- the message on its way out -------------------------------------------------------------------------------------
 
-RemoteShipment::RemoteShipment(Network& network, p2p::Lane& lane, const int peer, const std::uint32_t id,
-                               const void* const buffer, const gpu::PointerInfo& info, const std::size_t bytes,
-                               const std::size_t chunk_bytes, std::shared_ptr<const transfer::TypedMemory> typed)
+PipelinedSend::PipelinedSend(Network& network, protocol::FlowWindow& flow, const int peer, const std::uint32_t id,
+                             const void* const buffer, const gpu::PointerInfo& info, const std::size_t bytes,
+                             const std::size_t fragment_bytes, std::shared_ptr<const transfer::TypedMemory> typed)
     : _network(network),
-      _lane(lane),
+      _flow(flow),
       _peer(peer),
       _id(id),
       _buffer(static_cast<std::byte*>(const_cast<void*>(buffer))),
       _info(info),
       _typed(std::move(typed)),
       _bytes(bytes),
-      _chunk_bytes(chunk_bytes),
+      _fragment_bytes(fragment_bytes),
       _progress(Clock::now()) {
-    _lane.join(_id);
+    _flow.join(_id);
     _network._unfinished.fetch_add(1);
 }
 
-RemoteShipment::~RemoteShipment() {
+PipelinedSend::~PipelinedSend() {
     if (_posted && !_free && !all_sent()) {
         lose();
     }
     end();
     // What the MPI reads outlives this object; copies that nobody wants are waited for by their own ends.
-    while (_chunks.size() > _sent) {
-        _chunks.pop_back();
+    while (_fragments.size() > _sent) {
+        _fragments.pop_back();
     }
-    _network.keep(std::move(_chunks));
+    _network.keep(std::move(_fragments));
 }
 
-void RemoteShipment::start_chunk(p2p::Lane::Share share, const bool pinned) {
+void PipelinedSend::start_fragment(protocol::FlowWindow::Credit credit, const bool pinned) {
     transfer::PinnedPool& pool = _network._pool;
-    Chunk chunk;
-    chunk.share = std::move(share);
-    chunk.at = _started;
-    chunk.bytes = std::min(_chunk_bytes, _bytes - _started);
-    chunk.block = pinned ? pool.acquire(*_network._runtime, chunk.bytes) : pool.acquire_ordinary(chunk.bytes);
-    chunk.place = chunk.block.data();
+    Fragment fragment;
+    fragment.credit = std::move(credit);
+    fragment.at = _started;
+    fragment.bytes = std::min(_fragment_bytes, _bytes - _started);
+    fragment.block = pinned ? pool.acquire(*_network._runtime, fragment.bytes) : pool.acquire_ordinary(fragment.bytes);
+    fragment.place = fragment.block.data();
     if (_info.kind == gpu::MemoryKind::host) {
-        std::memcpy(chunk.place, _buffer + chunk.at, chunk.bytes);
+        std::memcpy(fragment.place, _buffer + fragment.at, fragment.bytes);
     } else {
-        chunk.copy =
-            _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer), _network.end_of(chunk),
-                                    DeviceCopies::End{_buffer, &_info, _typed}.from(chunk.at), chunk.bytes);
+        fragment.copy =
+            _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer), _network.end_of(fragment),
+                                    DeviceCopies::End{_buffer, &_info, _typed}.from(fragment.at), fragment.bytes);
     }
-    _started += chunk.bytes;
-    _chunks.push_back(std::move(chunk));
+    _started += fragment.bytes;
+    _fragments.push_back(std::move(fragment));
     if (_started == _bytes) {
-        _lane.leave(_id);
+        _flow.leave(_id);
     }
 }
 
-/// Does what can be done now. `window`: chunks of all messages to the receiver that may be under way.
-void RemoteShipment::step(const std::size_t window) {
+/// Does what can be done now. `window`: fragments of all messages to the receiver that may be under way.
+void PipelinedSend::step(const std::size_t window) {
     bool got_on = false;
-    for (; _copied < _chunks.size() && _chunks[_copied].copy.poll(); ++_copied) {
+    for (; _copied < _fragments.size() && _fragments[_copied].copy.poll(); ++_copied) {
         got_on = true;
     }
     for (; _posted && _sent < _copied; ++_sent) {
-        _network.send_chunk(_peer, _id, _chunks[_sent]);
+        _network.send_fragment(_peer, _id, _fragments[_sent]);
         got_on = true;
     }
     MPI_Status ignored{};
-    while (_sent > 0 && _network.is_complete(_chunks.front(), ignored)) {
-        _chunks.pop_front();
+    while (_sent > 0 && _network.is_complete(_fragments.front(), ignored)) {
+        _fragments.pop_front();
         --_sent;
         --_copied;
         got_on = true;
     }
     while (_started < _bytes) {
-        p2p::Lane::Share share = _lane.take(_id, window);
-        if (!share) {
+        protocol::FlowWindow::Credit credit = _flow.take(_id, window);
+        if (!credit) {
             break;
         }
-        start_chunk(std::move(share));
+        start_fragment(std::move(credit));
         got_on = true;
     }
     // Perhaps the receiver has said that it wants this message before others, or another process asks where this one
@@ -137,26 +137,26 @@ void RemoteShipment::step(const std::size_t window) {
 
 /// Starts copying all that remains: to pinned memory as far as some can be spared, since whatever goes to ordinary
 /// memory passes through pinned blocks as well.
-void RemoteShipment::copy_rest_out() {
+void PipelinedSend::copy_rest_out() {
     const transfer::PinnedPool& pool = _network._pool;
     while (_started < _bytes) {
-        start_chunk(_lane.force(), pool.spare_bytes() >= pool.limit_bytes() / 4 + _chunk_bytes);
+        start_fragment(_flow.force(), pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes);
     }
 }
 
-void RemoteShipment::copy_out() {
+void PipelinedSend::copy_out() {
     copy_rest_out();
     while (!all_copied()) {
         step(0);
     }
 }
 
-void RemoteShipment::posted() noexcept {
+void PipelinedSend::posted() noexcept {
     _posted = true;
     try_to_advance(false);
 }
 
-void RemoteShipment::try_to_advance(const bool asked) noexcept {
+void PipelinedSend::try_to_advance(const bool asked) noexcept {
     try {
         static_cast<void>(advance(asked));
     } catch (const Error&) {
@@ -164,36 +164,36 @@ void RemoteShipment::try_to_advance(const bool asked) noexcept {
     }
 }
 
-void RemoteShipment::withdraw() noexcept {
+void PipelinedSend::withdraw() noexcept {
     _free = true;
     end();
     _network.give_back(_peer, _id);
 }
 
 /// It needs no calls any more.
-void RemoteShipment::end() noexcept {
+void PipelinedSend::end() noexcept {
     if (!std::exchange(_ended, true)) {
         if (_started < _bytes) {
-            _lane.leave(_id);  // else it has left, and the id may be another message's by now
+            _flow.leave(_id);  // else it has left, and the id may be another message's by now
         }
         _network._unfinished.fetch_sub(1);
     }
 }
 
 /// The MPI has all of it.
-void RemoteShipment::finish() noexcept {
+void PipelinedSend::finish() noexcept {
     _free = true;
     end();
-    _network.keep(std::exchange(_chunks, {}));
+    _network.keep(std::exchange(_fragments, {}));
     _sent = _copied = 0;
 }
 
-void RemoteShipment::fail(Error error) noexcept {
+void PipelinedSend::fail(Error error) noexcept {
     _error = std::move(error);
     lose();
 }
 
-bool RemoteShipment::advance(const bool asked) {
+bool PipelinedSend::advance(const bool asked) {
     if (_error) {
         throw *_error;
     }
@@ -212,27 +212,27 @@ bool RemoteShipment::advance(const bool asked) {
         throw *_error;
     }
     if (all_sent()) {
-        if (_chunks.empty() || may_be_left(watch)) {
+        if (_fragments.empty() || may_be_left(watch)) {
             finish();
         }
     } else if (asked && _posted && _started < _bytes) {
-        // The chunks that the MPI has are for the receiver to take. When it does not come, there will be no more.
-        _lane.grow_if_still(watch, window);
+        // The fragments that the MPI has are for the receiver to take. When it does not come, there will be no more.
+        _flow.grow_if_still(watch, window);
     }
     return _free;
 }
 
 /// Whether the MPI is to see to the rest, which it has, since the receiver may be waiting for this process elsewhere.
-bool RemoteShipment::may_be_left(const std::chrono::nanoseconds watch) {
+bool PipelinedSend::may_be_left(const std::chrono::nanoseconds watch) {
     if (is_wrapped()) {
         return Clock::now() - _progress > watch;
     }
-    return _lane.stands_still(watch) && _network.waits_in_mpi(_peer, _lane.last_progress(), watch);
+    return _flow.stands_still(watch) && _network.waits_in_mpi(_peer, _flow.last_progress(), watch);
 }
 
 /// Copies out what `copy` says, and gives the MPI what is there. Errors come out of advance().
 template <class Copy>
-void RemoteShipment::give_to_mpi(const Copy& copy) noexcept {
+void PipelinedSend::give_to_mpi(const Copy& copy) noexcept {
     try {
         copy();
         step(0);
@@ -248,7 +248,7 @@ void RemoteShipment::give_to_mpi(const Copy& copy) noexcept {
     }
 }
 
-void RemoteShipment::leave() noexcept {
+void PipelinedSend::leave() noexcept {
     if (_ended || _error) {
         return;
     }
@@ -259,9 +259,9 @@ void RemoteShipment::leave() noexcept {
             const transfer::PinnedPool& pool = _network._pool;
             const std::size_t half = pool.limit_bytes() / 2;
             const std::size_t window = _network._tuning.network_window;
-            const bool spare = pool.spare_bytes() >= half + _chunk_bytes;
-            step(spare ? std::max(window, half / _chunk_bytes) : window);
-            while (_copied < _chunks.size()) {
+            const bool spare = pool.spare_bytes() >= half + _fragment_bytes;
+            step(spare ? std::max(window, half / _fragment_bytes) : window);
+            while (_copied < _fragments.size()) {
                 step(0);  // nothing more, or this call would last as long as the message does
             }
         }
@@ -269,36 +269,36 @@ void RemoteShipment::leave() noexcept {
     });
 }
 
-bool RemoteShipment::hand_over() noexcept {
+bool PipelinedSend::flush_to_native() noexcept {
     if (_ended || _error) {
         return true;
     }
     give_to_mpi([this] {
         const transfer::PinnedPool& pool = _network._pool;
-        while (_started < _bytes && pool.spare_bytes() >= pool.limit_bytes() / 4 + _chunk_bytes) {
-            start_chunk(_lane.force());
+        while (_started < _bytes && pool.spare_bytes() >= pool.limit_bytes() / 4 + _fragment_bytes) {
+            start_fragment(_flow.force());
         }
-        if (_lane.stands_still(_network._tuning.large_watch)) {
+        if (_flow.stands_still(_network._tuning.large_watch)) {
             copy_rest_out();
         }
     });
     return _ended || _error;
 }
 
-/// The receiver waits for a chunk that will not come: one without content tells it so.
-void RemoteShipment::lose() noexcept {
+/// The receiver waits for a fragment that will not come: one without content tells it so.
+void PipelinedSend::lose() noexcept {
     end();
     if (!_posted || _free) {
         return;
     }
     _free = true;
     try {
-        while (_chunks.size() > _sent) {
-            _chunks.pop_back();
+        while (_fragments.size() > _sent) {
+            _fragments.pop_back();
         }
-        Chunk nothing;
-        _network.send_chunk(_peer, _id, nothing);
-        _chunks.push_back(std::move(nothing));
+        Fragment nothing;
+        _network.send_fragment(_peer, _id, nothing);
+        _fragments.push_back(std::move(nothing));
         ++_sent;
     } catch (const std::exception&) {
         // The MPI's own trouble, of which the receiver will hear from the MPI.
@@ -307,16 +307,16 @@ void RemoteShipment::lose() noexcept {
 
 // ---- the message on its way in --------------------------------------------------------------------------------------
 
-RemoteFetch::RemoteFetch(Network& network, p2p::Lane& lane, const int peer, const std::uint32_t id,
-                         const std::size_t size, const std::size_t chunk_bytes, void* const buffer,
-                         const gpu::PointerInfo& info, const std::size_t capacity,
-                         std::shared_ptr<const transfer::TypedMemory> typed, std::atomic<std::size_t>& fetching)
+PipelinedRecv::PipelinedRecv(Network& network, protocol::FlowWindow& flow, const int peer, const std::uint32_t id,
+                             const std::size_t size, const std::size_t fragment_bytes, void* const buffer,
+                             const gpu::PointerInfo& info, const std::size_t capacity,
+                             std::shared_ptr<const transfer::TypedMemory> typed, std::atomic<std::size_t>& fetching)
     : _network(network),
-      _lane(lane),
+      _flow(flow),
       _peer(peer),
       _id(id),
       _size(size),
-      _chunk_bytes(chunk_bytes),
+      _fragment_bytes(fragment_bytes),
       _buffer(static_cast<std::byte*>(buffer)),
       _info(info),
       _typed(std::move(typed)),
@@ -326,72 +326,72 @@ RemoteFetch::RemoteFetch(Network& network, p2p::Lane& lane, const int peer, cons
     _network._fetching.fetch_add(1);
 }
 
-void RemoteFetch::end() noexcept {
+void PipelinedRecv::end() noexcept {
     if (!std::exchange(_over, true)) {
-        _lane.leave(_id);
+        _flow.leave(_id);
         _from_peer.fetch_sub(1);
         _network._fetching.fetch_sub(1);
     }
 }
 
-RemoteFetch::~RemoteFetch() {
+PipelinedRecv::~PipelinedRecv() {
     end();
     // Receives that nobody wants any more are taken back. One that can no longer be completes at once instead.
     const Native& native = _network._native;
-    for (Chunk& chunk : _receiving) {
-        if (chunk.request != MPI_REQUEST_NULL) {
-            native.Cancel(&chunk.request);
-            native.Wait(&chunk.request, MPI_STATUS_IGNORE);
+    for (Fragment& fragment : _receiving) {
+        if (fragment.request != MPI_REQUEST_NULL) {
+            native.Cancel(&fragment.request);
+            native.Wait(&fragment.request, MPI_STATUS_IGNORE);
         }
     }
 }
 
-void RemoteFetch::receive_chunk(p2p::Lane::Share share) {
-    Chunk chunk;
-    chunk.share = std::move(share);
-    chunk.at = _asked_for;
-    chunk.bytes = std::min(_chunk_bytes, _size - _asked_for);
-    if (_info.host_accessible() && chunk.at + chunk.bytes <= _wanted) {
-        chunk.place = _buffer + chunk.at;
+void PipelinedRecv::receive_fragment(protocol::FlowWindow::Credit credit) {
+    Fragment fragment;
+    fragment.credit = std::move(credit);
+    fragment.at = _asked_for;
+    fragment.bytes = std::min(_fragment_bytes, _size - _asked_for);
+    if (_info.host_accessible() && fragment.at + fragment.bytes <= _wanted) {
+        fragment.place = _buffer + fragment.at;
     } else if (!_error) {
         try {
-            chunk.block = _network._pool.acquire(*_network._runtime, chunk.bytes);
-            chunk.place = chunk.block.data();
+            fragment.block = _network._pool.acquire(*_network._runtime, fragment.bytes);
+            fragment.place = fragment.block.data();
         } catch (const std::exception&) {
             _error = Error("out of host memory while a message was received", "free memory, or send smaller messages");
         }
     }
-    _network.receive_chunk(_peer, _id, chunk);
-    _asked_for += chunk.bytes;
-    _receiving.push_back(std::move(chunk));
+    _network.receive_fragment(_peer, _id, fragment);
+    _asked_for += fragment.bytes;
+    _receiving.push_back(std::move(fragment));
     if (_asked_for == _size) {
-        _lane.leave(_id);
+        _flow.leave(_id);
     }
 }
 
-void RemoteFetch::arrived(Chunk chunk, const MPI_Status& status) {
-    if (chunk.place == nullptr) {
+void PipelinedRecv::arrived(Fragment fragment, const MPI_Status& status) {
+    if (fragment.place == nullptr) {
         return;  // it was only taken from its sender
     }
-    if (static_cast<std::size_t>(received_bytes(_network._native, status)) != chunk.bytes) {
+    if (static_cast<std::size_t>(received_bytes(_network._native, status)) != fragment.bytes) {
         _refused = true;
         throw Error("the sender of a message could not finish its copy", "look at the sender's own error");
     }
-    const std::size_t useful = chunk.at < _wanted ? std::min(chunk.bytes, _wanted - chunk.at) : 0;
-    if (useful == 0 || chunk.place == _buffer + chunk.at || _error) {
+    const std::size_t useful = fragment.at < _wanted ? std::min(fragment.bytes, _wanted - fragment.at) : 0;
+    if (useful == 0 || fragment.place == _buffer + fragment.at || _error) {
         return;  // of what does not fit, or cannot be delivered, only the sender is to be rid
     }
     if (_info.host_accessible()) {
-        std::memcpy(_buffer + chunk.at, chunk.place, useful);
+        std::memcpy(_buffer + fragment.at, fragment.place, useful);
         return;
     }
-    chunk.copy = _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer),
-                                         DeviceCopies::End{_buffer, &_info, _typed}.from(chunk.at),
-                                         _network.end_of(chunk), useful);
-    _copying.push_back(std::move(chunk));
+    fragment.copy = _network._copies->start(_network.device_for(_info), static_cast<unsigned>(_peer),
+                                            DeviceCopies::End{_buffer, &_info, _typed}.from(fragment.at),
+                                            _network.end_of(fragment), useful);
+    _copying.push_back(std::move(fragment));
 }
 
-void RemoteFetch::step() {
+void PipelinedRecv::step() {
     while (!_copying.empty() && _copying.front().copy.poll()) {
         _copying.pop_front();
     }
@@ -399,27 +399,27 @@ void RemoteFetch::step() {
     MPI_Status status{};
     while (!_receiving.empty() && _network.is_complete(_receiving.front(), status)) {
         _refused = false;
-        Chunk chunk = std::move(_receiving.front());
+        Fragment fragment = std::move(_receiving.front());
         _receiving.pop_front();
-        arrived(std::move(chunk), status);
+        arrived(std::move(fragment), status);
         status = MPI_Status{};
         _refused = true;
     }
     // What is small was sent as a whole, and must not wait for its turn behind what its sender has yet to send.
-    if (_asked_for == 0 && _size <= p2p::kLongestHeader) {
-        receive_chunk(_lane.force());
+    if (_asked_for == 0 && _size <= ipc::kLongestRts) {
+        receive_fragment(_flow.force());
     }
     while (_asked_for < _size) {
-        p2p::Lane::Share share = _lane.take(_id, _network._tuning.network_window);
-        if (!share) {
+        protocol::FlowWindow::Credit credit = _flow.take(_id, _network._tuning.network_window);
+        if (!credit) {
             break;
         }
-        receive_chunk(std::move(share));
+        receive_fragment(std::move(credit));
     }
     _refused = false;
 }
 
-bool RemoteFetch::advance() noexcept {
+bool PipelinedRecv::advance() noexcept {
     if (_over) {
         return true;
     }
@@ -465,7 +465,7 @@ void Network::start() {
     _native.Comm_rank(MPI_COMM_WORLD, &_rank);
     _native.Comm_size(MPI_COMM_WORLD, &_size);
     const bool secret = getrandom(_secret.data(), sizeof _secret, 0) == static_cast<ssize_t>(sizeof _secret);
-    // Without one it never says that it takes headers; it takes part all the same, since the others count on it.
+    // Without one it never says that it takes RTS messages; it takes part all the same, since the others count on it.
     _nameless = !secret;
     if (_native.Comm_idup == nullptr || _native.Comm_idup(MPI_COMM_WORLD, &_comm, &_duplicating) != MPI_SUCCESS) {
         _duplicating = MPI_REQUEST_NULL;
@@ -510,7 +510,7 @@ void Network::use(gpu::Runtime& runtime, const transfer::Tuning& tuning, transfe
     }
     _runtime = &runtime;
     _tuning = tuning;
-    _tuning.network_chunk_bytes = std::min(_tuning.network_chunk_bytes, kMostChunkBytes);
+    _tuning.network_chunk_bytes = std::min(_tuning.network_chunk_bytes, kMostFragmentBytes);
     _copies = std::make_unique<DeviceCopies>(runtime, _pool, _tuning, CopyEngine::engine, &packer);
     _passes_through.store(mpi_takes_device_memory, std::memory_order_release);
     _has_gpu.store(true, std::memory_order_release);
@@ -599,7 +599,7 @@ void Network::complete_left() {
 }
 
 void Network::hear(const int peer, const Notice& notice) {
-    if (notice.id >= p2p::kSlots) {
+    if (notice.id >= ipc::kSlots) {
         return;
     }
     switch (notice.kind) {
@@ -624,7 +624,7 @@ void Network::hear(const int peer, const Notice& notice) {
             set(_receiving[peer].plain, notice.id);
             break;
         case Notice::come:
-            _sending[peer].lane.come_for(notice.id);
+            _sending[peer].flow.come_for(notice.id);
             break;
         case Notice::taken:
             clear(_sending[peer].under_way, notice.id);
@@ -692,7 +692,7 @@ void Network::listen_again() {
     }
     for (int at = 0; at < answered; ++at) {
         listen_again(static_cast<std::size_t>(_answered[static_cast<std::size_t>(at)]));
-        // In one of so many looks the MPI has been asked about each receive, and a header that is here is seen.
+        // In one of so many looks the MPI has been asked about each receive, and an RTS that is here is seen.
         constexpr int kTurns = 64;
         _turns.store(kTurns, std::memory_order_relaxed);
     }
@@ -739,26 +739,26 @@ void Network::complete_pings() {
         if (sending.ping != MPI_REQUEST_NULL &&
             (_native.Test(&sending.ping, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0)) {
             sending.ping = MPI_REQUEST_NULL;
-            sending.receiver.answered(p2p::Whereabouts::Clock::now());
+            sending.receiver.answered(protocol::Reachability::Clock::now());
             --_pings;
         }
     }
 }
 
-bool Network::waits_in_mpi(const int peer, const p2p::Lane::Clock::time_point since,
+bool Network::waits_in_mpi(const int peer, const protocol::FlowWindow::Clock::time_point since,
                            const std::chrono::nanoseconds time) {
     poll();  // that its layer has run may have been told already
     const std::scoped_lock lock(_mutex);
     Sending& sending = _sending[peer];
-    const auto verdict = sending.receiver.judge(since, p2p::Whereabouts::Clock::now(), time);
-    if (verdict == p2p::Whereabouts::Verdict::ping) {
+    const auto verdict = sending.receiver.judge(since, protocol::Reachability::Clock::now(), time);
+    if (verdict == protocol::Reachability::Answer::ping) {
         if (_native.Issend(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &sending.ping) == MPI_SUCCESS) {
             ++_pings;
         } else {
             sending.receiver.not_sent();
         }
     }
-    return verdict == p2p::Whereabouts::Verdict::waits;
+    return verdict == protocol::Reachability::Answer::waits;
 }
 
 void Network::look() {
@@ -801,24 +801,24 @@ bool Network::poll() noexcept {
         }
         look();
     } catch (const std::exception&) {
-        // No memory: who was not heard gets no answer, and goes on as without one. Or the MPI could not carry a chunk
-        // that its sender has done with, of which it tells the receiver.
+        // No memory: who was not heard gets no answer, and goes on as without one. Or the MPI could not carry a
+        // fragment that its sender has done with, of which it tells the receiver.
     }
     return true;
 }
 
 // ---- messages -------------------------------------------------------------------------------------------------------
 
-std::shared_ptr<RemoteShipment> Network::make(const int peer, const void* const buffer, const gpu::PointerInfo& info,
-                                              const std::size_t bytes, const std::size_t chunk_bytes,
-                                              std::shared_ptr<const transfer::TypedMemory> typed) {
+std::shared_ptr<PipelinedSend> Network::make(const int peer, const void* const buffer, const gpu::PointerInfo& info,
+                                             const std::size_t bytes, const std::size_t fragment_bytes,
+                                             std::shared_ptr<const transfer::TypedMemory> typed) {
     Sending& sending = _sending[peer];
     const bool wrapped = info.kind == gpu::MemoryKind::host;
     const std::uint32_t first = wrapped ? 0 : kKeptBack;
     std::optional<std::uint32_t> free;
     // In turn, so that an id comes again as late as possible.
-    for (std::uint32_t tried = 0; tried < p2p::kSlots && !free; ++tried) {
-        const std::uint32_t id = (sending.next + tried) % p2p::kSlots;
+    for (std::uint32_t tried = 0; tried < ipc::kSlots && !free; ++tried) {
+        const std::uint32_t id = (sending.next + tried) % ipc::kSlots;
         if (id >= first && !has(sending.under_way, id) && !has(sending.plain, id)) {
             free = id;
         }
@@ -826,8 +826,8 @@ std::shared_ptr<RemoteShipment> Network::make(const int peer, const void* const 
     if (!free) {
         return nullptr;
     }
-    auto shipment = std::make_shared<RemoteShipment>(*this, sending.lane, peer, *free, buffer, info, bytes, chunk_bytes,
-                                                     std::move(typed));
+    auto send = std::make_shared<PipelinedSend>(*this, sending.flow, peer, *free, buffer, info, bytes, fragment_bytes,
+                                                std::move(typed));
     sending.next = *free + 1;
     set(sending.under_way, *free);
     ++sending.generation;
@@ -837,21 +837,21 @@ std::shared_ptr<RemoteShipment> Network::make(const int peer, const void* const 
     notice.bytes = bytes;
     notice.generation = sending.generation;
     tell(peer, notice);
-    const Header header{kMagic,      sending.secret,    static_cast<std::uint32_t>(_rank), *free, bytes,
-                        chunk_bytes, sending.generation};
-    std::memcpy(shipment->_message.data(), &header, sizeof header);
-    return shipment;
+    const Rts rts{kMagic,         sending.secret,    static_cast<std::uint32_t>(_rank), *free, bytes,
+                  fragment_bytes, sending.generation};
+    std::memcpy(send->_message.data(), &rts, sizeof rts);
+    return send;
 }
 
-std::shared_ptr<RemoteShipment> Network::ship(const int peer, const void* const buffer, const gpu::PointerInfo& info,
-                                              const std::size_t bytes,
-                                              std::shared_ptr<const transfer::TypedMemory> typed) {
+std::shared_ptr<PipelinedSend> Network::start_send(const int peer, const void* const buffer,
+                                                   const gpu::PointerInfo& info, const std::size_t bytes,
+                                                   std::shared_ptr<const transfer::TypedMemory> typed) {
     if (!_has_gpu.load(std::memory_order_acquire) || bytes < _tuning.network_bytes || passes_through() ||
         (typed != nullptr && !can_move(*typed, info))) {
         return nullptr;
     }
     poll();
-    std::shared_ptr<RemoteShipment> shipment;
+    std::shared_ptr<PipelinedSend> send;
     {
         const std::scoped_lock lock(_mutex);
         if (!_usable.load(std::memory_order_acquire) || _left_bytes > kMostLeft) {
@@ -868,21 +868,21 @@ std::shared_ptr<RemoteShipment> Network::ship(const int peer, const void* const 
         if (!sending.ready) {
             return nullptr;
         }
-        shipment = make(peer, buffer, info, bytes, _tuning.network_chunk_bytes, std::move(typed));
+        send = make(peer, buffer, info, bytes, _tuning.network_chunk_bytes, std::move(typed));
     }
-    if (shipment != nullptr) {
+    if (send != nullptr) {
         try {
-            shipment->step(_tuning.network_window);  // the first chunks are copied while the header leaves
+            send->step(_tuning.network_window);  // the first fragments are copied while the RTS leaves
         } catch (const Error&) {
-            shipment->withdraw();
+            send->withdraw();
             throw;
         }
     }
-    return shipment;
+    return send;
 }
 
 bool Network::may_go_plain(const int peer, const std::size_t length) {
-    const std::uint32_t id = p2p::slot_of_length(length);
+    const std::uint32_t id = ipc::slot_of_length(length);
     const std::scoped_lock lock(_mutex);
     Sending& sending = _sending[peer];
     if (has(sending.plain, id)) {
@@ -897,16 +897,16 @@ bool Network::may_go_plain(const int peer, const std::size_t length) {
             spoilt += std::popcount(sending.plain[word]);
             unusable += std::popcount(sending.plain[word] | sending.under_way[word]);
         }
-        constexpr int kAll = static_cast<int>(p2p::kSlots);
-        if (kAll - spoilt <= kUnspoilt && kAll - unusable > kUnspoilt / 2) {
+        constexpr int kAll = static_cast<int>(ipc::kSlots);
+        if (kAll - spoilt <= kUnusedLengths && kAll - unusable > kUnusedLengths / 2) {
             return false;
         }
     }
-    spoil(peer, sending, id);
+    mark_length_used(peer, sending, id);
     return true;
 }
 
-void Network::spoil(const int peer, Sending& sending, const std::uint32_t id) {
+void Network::mark_length_used(const int peer, Sending& sending, const std::uint32_t id) {
     set(sending.plain, id);
     if (sending.asked) {
         Notice notice{};
@@ -916,79 +916,79 @@ void Network::spoil(const int peer, Sending& sending, const std::uint32_t id) {
     }
 }
 
-std::shared_ptr<RemoteShipment> Network::wrap(const int peer, const void* const packed, const std::size_t bytes) {
+std::shared_ptr<PipelinedSend> Network::wrap(const int peer, const void* const packed, const std::size_t bytes) {
     poll();
-    std::shared_ptr<RemoteShipment> shipment;
+    std::shared_ptr<PipelinedSend> send;
     {
         const std::scoped_lock lock(_mutex);
-        shipment = make(peer, packed, kHost, bytes, bytes);
-        const std::uint32_t id = p2p::slot_of_length(bytes);
-        if (Sending& sending = _sending[peer]; shipment == nullptr && !has(sending.under_way, id)) {
-            spoil(peer, sending, id);
+        send = make(peer, packed, kHost, bytes, bytes);
+        const std::uint32_t id = ipc::slot_of_length(bytes);
+        if (Sending& sending = _sending[peer]; send == nullptr && !has(sending.under_way, id)) {
+            mark_length_used(peer, sending, id);
         }
         // With all ids in use, this one too, the message goes plain all the same: a probe that finds one of the two
         // takes it for the other, but each is received as what it is.
     }
-    if (shipment != nullptr) {
+    if (send != nullptr) {
         try {
-            shipment->copy_out();
+            send->copy_out();
         } catch (const Error&) {
-            shipment->withdraw();
+            send->withdraw();
             throw;
         }
     }
-    return shipment;
+    return send;
 }
 
-bool Network::begins_like_header(const std::byte* const message) const noexcept {
+bool Network::begins_like_rts(const std::byte* const message) const noexcept {
     std::uint64_t first = 0;
     std::memcpy(&first, message, sizeof first);
     return first == kMagic;
 }
 
-bool Network::is_header(const std::byte* const message, const std::size_t length) const noexcept {
-    if (length < sizeof(Header) || length > p2p::kLongestHeader) {
+bool Network::is_rts(const std::byte* const message, const std::size_t length) const noexcept {
+    if (length < sizeof(Rts) || length > ipc::kLongestRts) {
         return false;
     }
-    Header header{};
-    std::memcpy(&header, message, sizeof header);
-    return header.magic == kMagic && header.secret == _secret;
+    Rts rts{};
+    std::memcpy(&rts, message, sizeof rts);
+    return rts.magic == kMagic && rts.secret == _secret;
 }
 
-std::shared_ptr<RemoteFetch> Network::fetch(const std::byte* const message, const std::size_t length,
-                                            void* const buffer, const gpu::PointerInfo& info,
-                                            const std::size_t capacity,
-                                            std::shared_ptr<const transfer::TypedMemory> typed) {
-    Header header{};
-    std::memcpy(&header, message, sizeof header);
-    if (!p2p::is_header_length(length) || header.id != p2p::slot_of_length(length) ||
-        header.sender >= static_cast<std::uint32_t>(_size) || header.bytes == 0 || header.chunk_bytes == 0 ||
-        header.chunk_bytes > kMostChunkBytes || !_has_gpu.load(std::memory_order_acquire)) {
+std::shared_ptr<PipelinedRecv> Network::start_recv(const std::byte* const message, const std::size_t length,
+                                                   void* const buffer, const gpu::PointerInfo& info,
+                                                   const std::size_t capacity,
+                                                   std::shared_ptr<const transfer::TypedMemory> typed) {
+    Rts rts{};
+    std::memcpy(&rts, message, sizeof rts);
+    if (!ipc::is_rts_length(length) || rts.id != ipc::slot_of_length(length) ||
+        rts.sender >= static_cast<std::uint32_t>(_size) || rts.bytes == 0 || rts.fragment_bytes == 0 ||
+        rts.fragment_bytes > kMostFragmentBytes || !_has_gpu.load(std::memory_order_acquire)) {
         return nullptr;
     }
-    const int peer = static_cast<int>(header.sender);
+    const int peer = static_cast<int>(rts.sender);
     const std::scoped_lock lock(_mutex);
     Receiving& receiving = _receiving[peer];
-    Receiving::Announced& announced = receiving.announced[header.id];
-    if (header.generation <= announced.taken) {
+    Receiving::Announced& announced = receiving.announced[rts.id];
+    if (rts.generation <= announced.taken) {
         return nullptr;
     }
-    announced.taken = header.generation;
-    auto fetch = std::make_shared<RemoteFetch>(*this, receiving.lane, peer, header.id, header.bytes, header.chunk_bytes,
-                                               buffer, info, capacity, std::move(typed), receiving.fetching);
+    announced.taken = rts.generation;
+    auto fetch = std::make_shared<PipelinedRecv>(*this, receiving.flow, peer, rts.id, rts.bytes, rts.fragment_bytes,
+                                                 buffer, info, capacity, std::move(typed), receiving.fetching);
     // With the lock held, so that the sender hears of messages in the order in which they stand in line here.
-    receiving.lane.join(header.id, true);
+    receiving.flow.join(rts.id, true);
     Notice notice{};
     notice.kind = Notice::come;
-    notice.id = header.id;
+    notice.id = rts.id;
     tell(peer, notice);
     return fetch;
 }
 
-p2p::TrueSize Network::size_of(const int peer, const std::size_t length) const {
-    const std::uint32_t id = p2p::slot_of_length(length);
+ipc::TrueSize Network::size_of(const int peer, const std::size_t length) const {
+    const std::uint32_t id = ipc::slot_of_length(length);
     const std::scoped_lock lock(_mutex);
-    p2p::TrueSize size;
+    ipc::TrueSize size;
     const auto found = _receiving.find(peer);
     if (!_usable.load(std::memory_order_acquire) || found == _receiving.end() || !found->second.answered ||
         has(found->second.plain, id)) {
@@ -1006,49 +1006,50 @@ p2p::TrueSize Network::size_of(const int peer, const std::size_t length) const {
     return size;
 }
 
-// ---- for shipments and fetches --------------------------------------------------------------------------------------
+// ---- for rendezvous sends and fetches -------------------------------------------------------------------------------
 
-void Network::send_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
-    chunk.traced.begin(trace::Kind::background, "chunk sent", chunk.bytes, -1, peer);
-    if (_native.Isend(chunk.place, static_cast<int>(chunk.bytes), MPI_BYTE, peer, chunk_tag(id), _comm,
-                      &chunk.request) != MPI_SUCCESS) {
+void Network::send_fragment(const int peer, const std::uint32_t id, Fragment& fragment) {
+    fragment.traced.begin(trace::Kind::background, "chunk sent", fragment.bytes, -1, peer);
+    if (_native.Isend(fragment.place, static_cast<int>(fragment.bytes), MPI_BYTE, peer, fragment_tag(id), _comm,
+                      &fragment.request) != MPI_SUCCESS) {
         throw Error("the MPI refused part of a message to rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
                     "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
     }
 }
 
-void Network::receive_chunk(const int peer, const std::uint32_t id, Chunk& chunk) {
-    chunk.traced.begin(trace::Kind::background, "chunk received", chunk.bytes, -1, peer);
-    const int bytes = chunk.place != nullptr ? static_cast<int>(chunk.bytes) : 0;
-    if (_native.Irecv(chunk.place, bytes, MPI_BYTE, peer, chunk_tag(id), _comm, &chunk.request) != MPI_SUCCESS) {
+void Network::receive_fragment(const int peer, const std::uint32_t id, Fragment& fragment) {
+    fragment.traced.begin(trace::Kind::background, "fragment received", fragment.bytes, -1, peer);
+    const int bytes = fragment.place != nullptr ? static_cast<int>(fragment.bytes) : 0;
+    if (_native.Irecv(fragment.place, bytes, MPI_BYTE, peer, fragment_tag(id), _comm, &fragment.request) !=
+        MPI_SUCCESS) {
         throw Error("the MPI refused part of a message from rank " + std::to_string(peer) + " of MPI_COMM_WORLD",
                     "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
     }
 }
 
-bool Network::is_complete(Chunk& chunk, MPI_Status& status) const {
+bool Network::is_complete(Fragment& fragment, MPI_Status& status) const {
     int done = 0;
-    if (_native.Test(&chunk.request, &done, &status) != MPI_SUCCESS) {
-        if (chunk.place == nullptr) {
+    if (_native.Test(&fragment.request, &done, &status) != MPI_SUCCESS) {
+        if (fragment.place == nullptr) {
             return true;  // cut off, as it was to be
         }
         throw Error("the MPI could not carry part of a message between nodes",
                     "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
     }
     if (done != 0) {
-        chunk.traced.end();
+        fragment.traced.end();
     }
     return done != 0;
 }
 
-void Network::keep(std::deque<Chunk> chunks) noexcept {
-    if (chunks.empty()) {
+void Network::keep(std::deque<Fragment> fragments) noexcept {
+    if (fragments.empty()) {
         return;
     }
     const std::scoped_lock lock(_mutex);
-    for (Chunk& chunk : chunks) {
-        _left_bytes += chunk.bytes;
-        _left.push_back(std::move(chunk));
+    for (Fragment& fragment : fragments) {
+        _left_bytes += fragment.bytes;
+        _left.push_back(std::move(fragment));
     }
 }
 
@@ -1069,8 +1070,8 @@ void Network::taken(const int peer, const std::uint32_t id) noexcept {
     }
 }
 
-DeviceCopies::End Network::end_of(const Chunk& chunk) const noexcept {
-    return {chunk.place, chunk.block.pinned() ? nullptr : &kHost};
+DeviceCopies::End Network::end_of(const Fragment& fragment) const noexcept {
+    return {fragment.place, fragment.block.pinned() ? nullptr : &kHost};
 }
 
 int Network::device_for(const gpu::PointerInfo& info) const noexcept {

@@ -1,26 +1,27 @@
-// Messages to processes of other nodes: in chunks through the MPI, copied on both sides meanwhile.
+// Messages to processes of other nodes: in fragments through the MPI, copied on both sides meanwhile.
 //
-// A large message of device memory leaves as a header in its place, and as chunks on a communicator of the layer's own:
-// while one chunk is on the network, the next is copied out of the sender's GPU and the one before into the receiver's.
+// A large message of device memory leaves as an RTS in its place, and as fragments on a communicator of the layer's
+// own: while one fragment is on the network, the next is copied out of the sender's GPU and the one before into the
+// receiver's.
 //
 // Who may do that is agreed without asking anybody to wait. The communicator is duplicated from MPI_COMM_WORLD when MPI
 // comes up; that it exists says that every rank runs the layer. A sender then asks its receiver once (query), and sends
-// headers only after that one has answered (ready) that each of its receives is prepared for one. Until then, and
+// RTS messages only after that one has answered (ready) that each of its receives is prepared for one. Until then, and
 // wherever anything is missing, messages travel as without this.
 //
-// Nothing here waits for layer code at the other side: a sender whose chunks do not get away copies the rest to host
+// Nothing here waits for layer code at the other side: a sender whose fragments do not get away copies the rest to host
 // memory and gives it to the MPI. It waits on, as for any message that the MPI does not buffer, as long as its receiver
-// is only late; but a receiver that waits in the MPI itself takes no chunks, and may be waiting for the sender, which
-// is done then. Which of the two it is, pings tell (protocol/reachability.h), which the MPI of a receiver answers
+// is only late; but a receiver that waits in the MPI itself takes no fragments, and may be waiting for the sender,
+// which is done then. Which of the two it is, pings tell (protocol/reachability.h), which the MPI of a receiver answers
 // without its layer. A nonblocking message goes on in later calls of its process; when one of these is about to wait in
 // the MPI itself, the rest is copied out first (call/waiting.h).
 //
-// Messages of a pair share one window (protocol/flow_window.h). A receiver that has found a header says so (come),
+// Messages of a pair share one window (protocol/flow_window.h). A receiver that has found an RTS says so (come),
 // since it need not take messages in the order in which they were sent.
 //
-// A probe sees nothing of a header but its length, which therefore says which message it is (as in ipc/offers.h), and
+// A probe sees nothing of an RTS but its length, which therefore says which message it is (as in ipc/offers.h), and
 // the sender tells the size beforehand (announce). A message that happens to have such a length is told as well
-// (plain), and no header to that receiver ever has that length again: so each of the two can be told from the other,
+// (plain), and no RTS to that receiver ever has that length again: so each of the two can be told from the other,
 // whatever overtakes what on the way.
 #pragma once
 
@@ -55,10 +56,10 @@ namespace awaken::AWAKEN_ABI {
 class Network;
 
 /// Part of a message: its place in host memory, its copy from or to the GPU, and its way through the MPI.
-struct Chunk {
+struct Fragment {
     std::size_t at = 0;  ///< in the message
     std::size_t bytes = 0;
-    p2p::Lane::Share share;
+    protocol::FlowWindow::Credit credit;
     transfer::StagingBlock block;
     /// In the block, or in a receiver's own host memory; null: nobody wants the bytes.
     std::byte* place = nullptr;
@@ -68,22 +69,22 @@ struct Chunk {
 };
 
 /// A message on its way to another node. Used by one thread at a time, in calls of the program's.
-class RemoteShipment {
+class PipelinedSend {
   public:
-    RemoteShipment(Network& network, p2p::Lane& lane, int peer, std::uint32_t id, const void* buffer,
-                   const gpu::PointerInfo& info, std::size_t bytes, std::size_t chunk_bytes,
-                   std::shared_ptr<const transfer::TypedMemory> typed);
-    ~RemoteShipment();
-    RemoteShipment(const RemoteShipment&) = delete;
-    RemoteShipment& operator=(const RemoteShipment&) = delete;
+    PipelinedSend(Network& network, protocol::FlowWindow& flow, int peer, std::uint32_t id, const void* buffer,
+                  const gpu::PointerInfo& info, std::size_t bytes, std::size_t fragment_bytes,
+                  std::shared_ptr<const transfer::TypedMemory> typed);
+    ~PipelinedSend();
+    PipelinedSend(const PipelinedSend&) = delete;
+    PipelinedSend& operator=(const PipelinedSend&) = delete;
 
-    [[nodiscard]] const std::byte* header() const noexcept { return _message.data(); }
-    [[nodiscard]] std::size_t header_length() const noexcept { return p2p::header_length(_id); }
+    [[nodiscard]] const std::byte* rts() const noexcept { return _message.data(); }
+    [[nodiscard]] std::size_t rts_length() const noexcept { return ipc::rts_length(_id); }
     /// Copies all of the message to memory of the layer's own: the buffer is free when this returns. Throws Error.
     void copy_out();
-    /// The header is on its way: chunks may follow.
+    /// The RTS is on its way: fragments may follow.
     void posted() noexcept;
-    /// The header could not be sent.
+    /// The RTS could not be sent.
     void withdraw() noexcept;
     /// True when the buffer may be given back. `asked`: somebody waits for that. Then, after tuning.large_watch without
     /// progress, more and more of what remains is copied out. Throws Error when copying failed.
@@ -93,15 +94,16 @@ class RemoteShipment {
     /// The call ends. When it is the one that has started the message, as much is given to the MPI as pinned memory can
     /// be spared for, which mostly is all. Errors come out of advance().
     void leave() noexcept;
-    /// The MPI must be able to go on alone: to be called until it returns true. While chunks get away, and there is no
-    /// pinned memory for the next, that is waited for, rather than ordinary memory taken. Errors come out of advance().
-    [[nodiscard]] bool hand_over() noexcept;
+    /// The MPI must be able to go on alone: to be called until it returns true. While fragments get away, and there is
+    /// no pinned memory for the next, that is waited for, rather than ordinary memory taken. Errors come out of
+    /// advance().
+    [[nodiscard]] bool flush_to_native() noexcept;
 
   private:
     friend class Network;
     using Clock = std::chrono::steady_clock;
     void step(std::size_t window);
-    void start_chunk(p2p::Lane::Share share, bool pinned = true);
+    void start_fragment(protocol::FlowWindow::Credit credit, bool pinned = true);
     void copy_rest_out();
     template <class Copy>
     void give_to_mpi(const Copy& copy) noexcept;
@@ -109,26 +111,26 @@ class RemoteShipment {
     void end() noexcept;
     void fail(Error error) noexcept;
     void lose() noexcept;
-    [[nodiscard]] bool all_copied() const noexcept { return _started == _bytes && _copied == _chunks.size(); }
-    [[nodiscard]] bool all_sent() const noexcept { return _posted && all_copied() && _sent == _chunks.size(); }
+    [[nodiscard]] bool all_copied() const noexcept { return _started == _bytes && _copied == _fragments.size(); }
+    [[nodiscard]] bool all_sent() const noexcept { return _posted && all_copied() && _sent == _fragments.size(); }
     [[nodiscard]] bool may_be_left(std::chrono::nanoseconds watch);
     /// A message that an MPI would buffer: it is not to wait for its receiver.
     [[nodiscard]] bool is_wrapped() const noexcept { return _info.kind == gpu::MemoryKind::host; }
 
     Network& _network;
-    p2p::Lane& _lane;
+    protocol::FlowWindow& _flow;
     const int _peer;
     const std::uint32_t _id;
     std::byte* const _buffer;
     const gpu::PointerInfo _info;
     const std::shared_ptr<const transfer::TypedMemory> _typed;
     const std::size_t _bytes;
-    const std::size_t _chunk_bytes;
-    std::array<std::byte, p2p::kLongestHeader> _message{};
-    std::deque<Chunk> _chunks;  ///< first sent ones, then copied ones, then those being copied
-    std::size_t _started = 0;   ///< bytes whose copy was started
-    std::size_t _copied = 0;    ///< chunks of _chunks that are in host memory
-    std::size_t _sent = 0;      ///< and that the MPI was given
+    const std::size_t _fragment_bytes;
+    std::array<std::byte, ipc::kLongestRts> _message{};
+    std::deque<Fragment> _fragments;  ///< first sent ones, then copied ones, then those being copied
+    std::size_t _started = 0;         ///< bytes whose copy was started
+    std::size_t _copied = 0;          ///< fragments of _fragments that are in host memory
+    std::size_t _sent = 0;            ///< and that the MPI was given
     bool _posted = false;
     bool _left = false;  ///< the call that has started it is over
     bool _free = false;
@@ -138,15 +140,15 @@ class RemoteShipment {
 };
 
 /// A message on its way from another node. Used by one thread at a time, in calls of the program's.
-class RemoteFetch {
+class PipelinedRecv {
   public:
-    /// Stands in the lane already. `fetching`: counts those of its sender.
-    RemoteFetch(Network& network, p2p::Lane& lane, int peer, std::uint32_t id, std::size_t size,
-                std::size_t chunk_bytes, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
-                std::shared_ptr<const transfer::TypedMemory> typed, std::atomic<std::size_t>& fetching);
-    ~RemoteFetch();
-    RemoteFetch(const RemoteFetch&) = delete;
-    RemoteFetch& operator=(const RemoteFetch&) = delete;
+    /// Stands in the flow window already. `fetching`: counts those of its sender.
+    PipelinedRecv(Network& network, protocol::FlowWindow& flow, int peer, std::uint32_t id, std::size_t size,
+                  std::size_t fragment_bytes, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
+                  std::shared_ptr<const transfer::TypedMemory> typed, std::atomic<std::size_t>& fetching);
+    ~PipelinedRecv();
+    PipelinedRecv(const PipelinedRecv&) = delete;
+    PipelinedRecv& operator=(const PipelinedRecv&) = delete;
 
     /// True when it is over, well or not.
     [[nodiscard]] bool advance() noexcept;
@@ -158,20 +160,20 @@ class RemoteFetch {
   private:
     void step();
     void end() noexcept;
-    void receive_chunk(p2p::Lane::Share share);
-    void arrived(Chunk chunk, const MPI_Status& status);
+    void receive_fragment(protocol::FlowWindow::Credit credit);
+    void arrived(Fragment fragment, const MPI_Status& status);
 
     Network& _network;
-    p2p::Lane& _lane;
+    protocol::FlowWindow& _flow;
     const int _peer;
     const std::uint32_t _id;
-    const std::size_t _size, _chunk_bytes;
+    const std::size_t _size, _fragment_bytes;
     std::byte* const _buffer;
     const gpu::PointerInfo _info;
     const std::shared_ptr<const transfer::TypedMemory> _typed;
     const std::size_t _wanted;
     std::atomic<std::size_t>& _from_peer;  ///< fetches from there that are not over
-    std::deque<Chunk> _receiving, _copying;
+    std::deque<Fragment> _receiving, _copying;
     std::size_t _asked_for = 0;
     bool _over = false;
     bool _refused = false;  ///< the sender has given up, or the MPI
@@ -199,17 +201,17 @@ class Network {
         return _has_gpu.load(std::memory_order_acquire) ? _copies.get() : nullptr;
     }
     /// There are messages that only calls of this process give to the MPI.
-    [[nodiscard]] bool owes_chunks() const noexcept { return _unfinished.load() != 0; }
+    [[nodiscard]] bool has_pending_fragments() const noexcept { return _unfinished.load() != 0; }
     /// There are such messages, or some that only calls of this process take from the MPI; perhaps, since a sender has
     /// asked where this process is, some that nobody has looked at yet.
-    [[nodiscard]] bool moves_chunks() noexcept {
+    [[nodiscard]] bool moves_fragments() noexcept {
         if (_turns.load(std::memory_order_relaxed) > 0) {
             _turns.fetch_sub(1, std::memory_order_relaxed);
             return true;
         }
-        return owes_chunks() || _fetching.load() != 0;
+        return has_pending_fragments() || _fetching.load() != 0;
     }
-    /// Every receive of this process is prepared for a header.
+    /// Every receive of this process is prepared for an RTS.
     void open() noexcept { _open.store(true, std::memory_order_release); }
     /// Before the MPI's finalisation: ends what goes on by itself, and takes part in ending it everywhere.
     void stop();
@@ -220,8 +222,9 @@ class Network {
     /// for one that waits in the MPI (protocol/reachability.h), and seldom enough not to be felt.
     void tick() noexcept {
         if (_has_gpu.load(std::memory_order_relaxed)) {
-            static thread_local p2p::Whereabouts::Clock::time_point last{};
-            if (const auto now = p2p::Whereabouts::Clock::now(); now - last > p2p::Whereabouts::kBetweenLooks) {
+            static thread_local protocol::Reachability::Clock::time_point last{};
+            if (const auto now = protocol::Reachability::Clock::now();
+                now - last > protocol::Reachability::kBetweenLooks) {
                 last = now;
                 poll();
             }
@@ -233,50 +236,50 @@ class Network {
     /// The MPI takes device memory itself, as it or the user says: messages are left to it.
     [[nodiscard]] bool passes_through() const noexcept { return _passes_through.load(std::memory_order_acquire); }
 
-    /// Sends `bytes` bytes of device memory to the process with that rank in MPI_COMM_WORLD, in chunks. Null when they
-    /// are to be sent plain: too few, the receiver is not ready, or too much is under way. `typed`: the bytes of a
+    /// Sends `bytes` bytes of device memory to the process with that rank in MPI_COMM_WORLD, in fragments. Null when
+    /// they are to be sent plain: too few, the receiver is not ready, or too much is under way. `typed`: the bytes of a
     /// datatype with gaps; `buffer` is then the lowest one.
-    [[nodiscard]] std::shared_ptr<RemoteShipment> ship(int peer, const void* buffer, const gpu::PointerInfo& info,
-                                                       std::size_t bytes,
-                                                       std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
+    [[nodiscard]] std::shared_ptr<PipelinedSend> start_send(
+        int peer, const void* buffer, const gpu::PointerInfo& info, std::size_t bytes,
+        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
     /// Whether messages can be fetched to such memory, which `info` describes.
     [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) const {
         return _copies->can_move(device_for(info), memory);
     }
-    /// A message of a header's length is about to be sent plain. False when it should not be, since a header of that
-    /// length is under way or too few lengths are left for headers: wrap() it.
+    /// A message of an RTS's length is about to be sent plain. False when it should not be, since an RTS of that
+    /// length is under way or too few lengths are left for RTS messages: wrap() it.
     [[nodiscard]] bool may_go_plain(int peer, std::size_t length);
-    /// A header for a small message in host memory, which is copied at once.
-    [[nodiscard]] std::shared_ptr<RemoteShipment> wrap(int peer, const void* packed, std::size_t bytes);
+    /// An RTS for a small message in host memory, which is copied at once.
+    [[nodiscard]] std::shared_ptr<PipelinedSend> wrap(int peer, const void* packed, std::size_t bytes);
 
-    /// False for what is no header. Looks at a few bytes.
-    [[nodiscard]] bool begins_like_header(const std::byte* message) const noexcept;
-    /// Whether a received message is a header to this process, or a forgery of one: it is as short, and begins with the
+    /// False for what is no RTS. Looks at a few bytes.
+    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept;
+    /// Whether a received message is an RTS to this process, or a forgery of one: it is as short, and begins with the
     /// secret, which nothing else does.
-    [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
-    /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
+    [[nodiscard]] bool is_rts(const std::byte* message, std::size_t length) const noexcept;
+    /// Fetches what the RTS stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
     /// (kind host for ordinary memory). Null when it stands for nothing: it was
     /// forged, or received before.
-    [[nodiscard]] std::shared_ptr<RemoteFetch> fetch(const std::byte* message, std::size_t length, void* buffer,
-                                                     const gpu::PointerInfo& info, std::size_t capacity,
-                                                     std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
+    [[nodiscard]] std::shared_ptr<PipelinedRecv> start_recv(
+        const std::byte* message, std::size_t length, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
+        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
     /// True size of the message from `peer` that a probe found with this length, from what that one has told; poll()
     /// lets it hear more.
-    [[nodiscard]] p2p::TrueSize size_of(int peer, std::size_t length) const;
+    [[nodiscard]] ipc::TrueSize size_of(int peer, std::size_t length) const;
 
   private:
-    friend class RemoteShipment;
-    friend class RemoteFetch;
+    friend class PipelinedSend;
+    friend class PipelinedRecv;
     using Secret = std::array<std::uint64_t, 2>;
-    using Bits = std::array<std::uint64_t, p2p::kSlots / 64>;  ///< one for each length
-    static_assert(p2p::kSlots % 64 == 0);
+    using Bits = std::array<std::uint64_t, ipc::kSlots / 64>;  ///< one for each length
+    static_assert(ipc::kSlots % 64 == 0);
 
     /// What processes tell each other, on a tag of its own.
     struct Notice {
         enum Kind : std::uint32_t {
-            query,      ///< I want to send headers; these lengths (words) I have sent messages of
+            query,      ///< I want to send RTS messages; these lengths (words) I have sent messages of
             ready,      ///< you may; show this secret (words)
-            announce,   ///< the next message of length `id` is a header, for so many bytes
+            announce,   ///< the next message of length `id` is an RTS, for so many bytes
             plain,      ///< messages of length `id` never are
             come,       ///< I am receiving the message `id`
             taken,      ///< I have it
@@ -294,38 +297,38 @@ class Network {
         MPI_Request request = MPI_REQUEST_NULL;
     };
     /// Takes the message's place.
-    struct Header {
+    struct Rts {
         std::uint64_t magic;
         Secret secret;  ///< of its receiver
         std::uint32_t sender;
         std::uint32_t id;
         std::uint64_t bytes;
-        std::uint64_t chunk_bytes;
+        std::uint64_t fragment_bytes;
         std::uint64_t generation;
     };
-    static_assert(sizeof(Header) <= p2p::kShortestHeader);
+    static_assert(sizeof(Rts) <= ipc::kShortestRts);
 
-    static constexpr std::size_t kPings = p2p::Whereabouts::kPings;
+    static constexpr std::size_t kPings = protocol::Reachability::kPings;
 
     /// One side of the traffic with another process.
     struct Sending {
-        p2p::Lane lane;
+        protocol::FlowWindow flow;
         bool asked = false, ready = false;
         Secret secret{};
         Bits plain{};      ///< lengths of messages that were sent as they were
-        Bits under_way{};  ///< lengths of headers that were not yet taken
+        Bits under_way{};  ///< lengths of RTS messages that were not yet taken
         std::uint64_t generation = 0;
         std::uint32_t next = 0;
-        p2p::Whereabouts receiver;
+        protocol::Reachability receiver;
         MPI_Request ping = MPI_REQUEST_NULL;
     };
     struct Receiving {
         struct Announced {
             std::uint64_t generation = 0;  ///< of the newest one
-            std::uint64_t taken = 0;       ///< of the newest one whose header was received
+            std::uint64_t taken = 0;       ///< of the newest one whose RTS was received
             std::uint64_t bytes = 0;
         };
-        p2p::Lane lane;
+        protocol::FlowWindow flow;
         std::atomic<std::size_t> fetching{0};
         Bits plain{};
         bool answered = false;
@@ -345,7 +348,7 @@ class Network {
     void hear(int peer, const Notice& notice);
     void tell(int peer, const Notice& notice);
     void answer();
-    void spoil(int peer, Sending& sending, std::uint32_t id);
+    void mark_length_used(int peer, Sending& sending, std::uint32_t id);
     void complete_outgoing();
     void complete_left();
     [[nodiscard]] bool listen_to(int peer, MPI_Request& ping);
@@ -354,21 +357,22 @@ class Network {
     void listen_again(std::size_t index);
     void asks_mpi();
     void complete_pings();
-    [[nodiscard]] std::shared_ptr<RemoteShipment> make(int peer, const void* buffer, const gpu::PointerInfo& info,
-                                                       std::size_t bytes, std::size_t chunk_bytes,
-                                                       std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
+    [[nodiscard]] std::shared_ptr<PipelinedSend> make(int peer, const void* buffer, const gpu::PointerInfo& info,
+                                                      std::size_t bytes, std::size_t fragment_bytes,
+                                                      std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
 
     [[nodiscard]] bool wait_for(MPI_Request& request, std::chrono::nanoseconds limit);
-    void send_chunk(int peer, std::uint32_t id, Chunk& chunk);
-    void receive_chunk(int peer, std::uint32_t id, Chunk& chunk);
-    [[nodiscard]] bool is_complete(Chunk& chunk, MPI_Status& status) const;
-    /// Whether that process, which has taken no chunk since then, waits in the MPI (protocol/reachability.h).
-    [[nodiscard]] bool waits_in_mpi(int peer, p2p::Lane::Clock::time_point since, std::chrono::nanoseconds time);
+    void send_fragment(int peer, std::uint32_t id, Fragment& fragment);
+    void receive_fragment(int peer, std::uint32_t id, Fragment& fragment);
+    [[nodiscard]] bool is_complete(Fragment& fragment, MPI_Status& status) const;
+    /// Whether that process, which has taken no fragment since then, waits in the MPI (protocol/reachability.h).
+    [[nodiscard]] bool waits_in_mpi(int peer, protocol::FlowWindow::Clock::time_point since,
+                                    std::chrono::nanoseconds time);
     /// Chunks that the MPI has and nobody waits for.
-    void keep(std::deque<Chunk> chunks) noexcept;
+    void keep(std::deque<Fragment> fragments) noexcept;
     void give_back(int peer, std::uint32_t id) noexcept;
     void taken(int peer, std::uint32_t id) noexcept;
-    [[nodiscard]] transfer::DeviceCopies::End end_of(const Chunk& chunk) const noexcept;
+    [[nodiscard]] transfer::DeviceCopies::End end_of(const Fragment& fragment) const noexcept;
     [[nodiscard]] int device_for(const gpu::PointerInfo& info) const noexcept;
 
     const Native& _native;
@@ -382,7 +386,7 @@ class Network {
     std::atomic<bool> _has_gpu{false};
     std::atomic<bool> _open{false};
     std::atomic<bool> _passes_through{false};
-    std::atomic<std::size_t> _unfinished{0};  ///< shipments of which the MPI has not all
+    std::atomic<std::size_t> _unfinished{0};  ///< rendezvous sends of which the MPI has not all
     std::atomic<std::size_t> _fetching{0};    ///< fetches that are not over
     std::atomic<int> _turns{0};               ///< of looks at all receives, for the sake of one that has asked
     bool _alone = false;                      ///< not every rank runs the layer
@@ -402,7 +406,7 @@ class Network {
     std::vector<std::vector<MPI_Request>> _listening_next;  ///< the others, of which the MPI completes none before it
     unsigned _questions = 0;                                ///< to the MPI, without a look for pings
     std::size_t _pings = 0;                                 ///< of this process's own, under way
-    std::deque<Chunk> _left;
+    std::deque<Fragment> _left;
     std::size_t _left_bytes = 0;
 };
 

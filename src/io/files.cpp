@@ -1,8 +1,8 @@
-// MPI-IO on device memory: the MPI reads into and writes from an image in host memory.
+// MPI-IO on device memory: the MPI reads into and writes from a staging buffer in host memory.
 //
-// What goes to a file is the datatype's bytes one after another, and a packed image has the same signature, so views,
-// etypes and counts stay what the program expects. Of what is read, as much is copied back as the status says: a read
-// past the end of the file delivers less than was asked for.
+// What goes to a file is the datatype's bytes one after another, and a packed staging buffer has the same signature, so
+// views, etypes and counts stay what the program expects. Of what is read, as much is copied back as the status says: a
+// read past the end of the file delivers less than was asked for.
 
 #include "call/call.h"
 #include "call/requests.h"
@@ -14,22 +14,22 @@ namespace awaken::AWAKEN_ABI {
 namespace {
 
 /// The functions with and without an offset, where `last` is a status or a request. `Operation::access()` is given the
-/// MPI's function as one of an image and of what comes last.
+/// MPI's function as one of a staging buffer and of what comes last.
 template <class Operation>
 struct WithAndWithoutOffset {
     template <Function function, class Count, class Last>
     static int run(Call& call, MPI_File file, const void* buffer, Count count, MPI_Datatype type, Last last) {
         call.on_file(file);
-        return Operation::access(call, buffer, count, type, last, [&](const Argument<Count>& image, Last own) {
-            return below<function>()(file, image.address, image.count, image.type, own);
+        return Operation::access(call, buffer, count, type, last, [&](const Argument<Count>& staged, Last own) {
+            return below<function>()(file, staged.address, staged.count, staged.type, own);
         });
     }
     template <Function function, class Count, class Last>
     static int run(Call& call, MPI_File file, MPI_Offset offset, const void* buffer, Count count, MPI_Datatype type,
                    Last last) {
         call.on_file(file);
-        return Operation::access(call, buffer, count, type, last, [&](const Argument<Count>& image, Last own) {
-            return below<function>()(file, offset, image.address, image.count, image.type, own);
+        return Operation::access(call, buffer, count, type, last, [&](const Argument<Count>& staged, Last own) {
+            return below<function>()(file, offset, staged.address, staged.count, staged.type, own);
         });
     }
 };
@@ -40,13 +40,13 @@ struct Blocking : WithAndWithoutOffset<Blocking<direction>> {
     static int access(Call& call, const void* buffer, Count count, MPI_Datatype type, MPI_Status* status,
                       const Native& native) {
         Stage stage(call);
-        const Argument<Count> image = stage.buffer(direction, buffer, count, type);
+        const Argument<Count> staged = stage.buffer(direction, buffer, count, type);
         if (!stage.active()) {
-            return native(image, status);
+            return native(staged, status);
         }
         stage.load();
         MPI_Status own{};
-        const int error = native(image, &own);
+        const int error = native(staged, &own);
         if (error == MPI_SUCCESS) {
             stage.store(transferred_bytes(own));
         }
@@ -61,9 +61,9 @@ struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
     static int access(Call& call, const void* buffer, Count count, MPI_Datatype type, MPI_Request* request,
                       const Native& native) {
         Stage stage(call);
-        const Argument<Count> image = stage.buffer(direction, buffer, count, type);
+        const Argument<Count> staged = stage.buffer(direction, buffer, count, type);
         stage.load();
-        const int error = native(image, request);
+        const int error = native(staged, request);
         if (error != MPI_SUCCESS || !stage.active()) {
             return error;
         }
@@ -77,26 +77,26 @@ struct Nonblocking : WithAndWithoutOffset<Nonblocking<direction>> {
             return error;
         }
         auto operation = make_operation(Operation::Kind::once, std::move(stage));
-        operation->handle = operation->carrier = *request;
+        operation->handle = operation->native_request = *request;
         operation->reads = direction == Access::out;
         owner.requests.track(std::move(operation));
         return error;
     }
 };
 
-/// The first half of a split collective access: the image is kept until the second, which `second` is.
+/// The first half of a split collective access: the staging buffer is kept until the second, which `second` is.
 template <Access direction, Function second>
 struct Begin {
     template <Function function, class Count>
     static int run(Call& call, MPI_File file, const void* buffer, Count count, MPI_Datatype type) {
-        return begin(call, file, buffer, count, type, [&](const Argument<Count>& image) {
-            return below<function>()(file, image.address, image.count, image.type);
+        return begin(call, file, buffer, count, type, [&](const Argument<Count>& staged) {
+            return below<function>()(file, staged.address, staged.count, staged.type);
         });
     }
     template <Function function, class Count>
     static int run(Call& call, MPI_File file, MPI_Offset offset, const void* buffer, Count count, MPI_Datatype type) {
-        return begin(call, file, buffer, count, type, [&](const Argument<Count>& image) {
-            return below<function>()(file, offset, image.address, image.count, image.type);
+        return begin(call, file, buffer, count, type, [&](const Argument<Count>& staged) {
+            return below<function>()(file, offset, staged.address, staged.count, staged.type);
         });
     }
 
@@ -106,12 +106,12 @@ struct Begin {
                      const Native& native) {
         call.on_file(file);
         Stage stage(call);
-        const Argument<Count> image = stage.buffer(direction, buffer, count, type);
+        const Argument<Count> staged = stage.buffer(direction, buffer, count, type);
         stage.load();
-        const int error = native(image);
+        const int error = native(staged);
         if (error == MPI_SUCCESS && stage.active()) {
             layer().split_accesses.keep(
-                file, {std::move(stage), image.address,
+                file, {std::move(stage), staged.address,
                        [](MPI_File of, void* at, MPI_Status* status) { return below<second>()(of, at, status); }});
         }
         return error;
@@ -125,7 +125,8 @@ using BeginWriteAtAll = Begin<Access::in, Function::File_write_at_all_end>;
 using BeginWriteOrdered = Begin<Access::in, Function::File_write_ordered_end>;
 
 /// Lets `native`, the MPI's function, end an access, and stores what was read. Where the MPI does not end it, as by the
-/// second half of another one, its image stays: the MPI may still use it, and the right half still has to deliver it.
+/// second half of another one, its staging buffer stays: the MPI may still use it, and the right half still has to
+/// deliver it.
 template <class Native>
 int end_access(const Native& native, const std::shared_ptr<SplitAccess>& access, const MPI_File file,
                MPI_Status* const status) {
@@ -154,8 +155,8 @@ struct End {
 };
 
 /// MPI_File_close(file). A program that has not ended its split access is wrong, but MPIs take it: the access is ended
-/// here, since its image cannot be given back while the MPI may use it, nor be left for the next file that gets the
-/// same handle. One that the MPI would not end before is left to it.
+/// here, since its staging buffer cannot be given back while the MPI may use it, nor be left for the next file that
+/// gets the same handle. One that the MPI would not end before is left to it.
 struct Close {
     template <Function function>
     static int run(Call& call, MPI_File* file) {

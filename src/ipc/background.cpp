@@ -8,7 +8,7 @@
 
 #include "base/own_thread.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
 namespace {
 
@@ -44,7 +44,7 @@ void Background::start() {
     _thread = start_own_thread([this] { run(); });
 }
 
-void Background::keep_house() {
+void Background::reclaim_idle() {
     {
         const std::scoped_lock lock(_mutex);
         if (_stopping || (_house && _thread.joinable())) {
@@ -129,4 +129,4 @@ void Background::stop() noexcept {
     }
 }
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
 /// Something that goes on by itself when it is asked to now and then. Thread-safe.
 class Job {
@@ -43,7 +43,7 @@ class Background {
     /// Takes care of the job until it is done. One that is here already is asked once more at least.
     void take(std::shared_ptr<Job> job);
     /// There is something to keep.
-    void keep_house();
+    void reclaim_idle();
     /// Finishes with what is there and ends the thread. Safe to call twice.
     void stop() noexcept;
 
@@ -64,4 +64,4 @@ class Background {
     bool _stopping = false;
 };
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

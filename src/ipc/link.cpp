@@ -11,7 +11,7 @@
 
 #include "base/round_up.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
 using transfer::DeviceCopies;
 using transfer::Location;
@@ -63,14 +63,14 @@ Link::Link(node::Segment& segment, gpu::Runtime& runtime, transfer::PinnedPool& 
       _copies(runtime, pool, _tuning, options.engine, options.packer),
       _window(runtime, options.cpu_copy),
       _peers(static_cast<std::size_t>(segment.processes())),
-      _settling(std::make_shared<Settling>(runtime, Settling::Pace(options.tuning.send_burst))),
+      _readiness(std::make_shared<Readiness>(runtime, Readiness::Pace(options.tuning.send_burst))),
       _background([this] {
-          sweep();
+          release_finished();
           return pump_left() || _exported.statistics().lent_bytes != 0;
       }) {}
 
-void Link::keep_house() {
-    _background.keep_house();
+void Link::reclaim_idle() {
+    _background.reclaim_idle();
 }
 
 void Link::reclaim() noexcept {
@@ -152,18 +152,18 @@ Link::~Link() {
     shut_down();
 }
 
-void Link::take_headers() noexcept {
-    area(_own).takes_headers.store(1, std::memory_order_release);
+void Link::take_rts() noexcept {
+    area(_own).takes_rts.store(1, std::memory_order_release);
 }
 
-std::atomic<std::uint32_t>& Link::verdict(const int receiver, const int sender) const noexcept {
+std::atomic<std::uint32_t>& Link::reachability(const int receiver, const int sender) const noexcept {
     auto* const words =
         reinterpret_cast<std::atomic<std::uint32_t>*>(_segment.area(receiver) + round_up(sizeof(Area), 64));
     return words[2 * sender];
 }
 
 std::atomic<std::uint32_t>& Link::from_host(const int receiver, const int sender) const noexcept {
-    return (&verdict(receiver, sender))[1];
+    return (&reachability(receiver, sender))[1];
 }
 
 void Link::received_from_host(const int peer, const std::int64_t bytes, const bool to_device) noexcept {
@@ -208,12 +208,12 @@ void Link::note_once(const std::string& reason) {
 
 // ---- sending --------------------------------------------------------------------------------------------------------
 
-std::shared_ptr<Shipment> Link::reserve(const int peer, const std::size_t bytes) {
+std::shared_ptr<RendezvousSend> Link::reserve(const int peer, const std::size_t bytes) {
     static const SlotSet kNone;
     const SlotSet& avoided = _avoided != nullptr ? (*_avoided)[static_cast<std::size_t>(peer)] : kNone;
     auto ticket = _outbox.reserve(avoided);
     if (!ticket) {
-        sweep();
+        release_finished();
         ticket = _outbox.reserve(avoided);
         if (!ticket) {
             note_once("more than " + std::to_string(kSlots) +
@@ -221,72 +221,72 @@ std::shared_ptr<Shipment> Link::reserve(const int peer, const std::size_t bytes)
             return nullptr;
         }
     }
-    std::shared_ptr<Shipment> shipment(new Shipment(*this), std::default_delete<Shipment>{},
-                                       RecyclingAllocator<Shipment>{});
-    shipment->_ticket = *ticket;
-    shipment->_peer = peer;
-    shipment->_bytes = bytes;
-    return shipment;
+    std::shared_ptr<RendezvousSend> send(new RendezvousSend(*this), std::default_delete<RendezvousSend>{},
+                                         RecyclingAllocator<RendezvousSend>{});
+    send->_ticket = *ticket;
+    send->_peer = peer;
+    send->_bytes = bytes;
+    return send;
 }
 
-void Link::publish(Shipment& shipment, const Location& location, const bool is_copy, const std::uint64_t ready,
+void Link::publish(RendezvousSend& send, const Location& location, const bool is_copy, const std::uint64_t available,
                    const transfer::Strided* const shape) {
-    Header header{};
-    header.secret = _segment.secret();
-    header.sender = static_cast<std::uint32_t>(_own);
-    header.slot = shipment._ticket.slot;
-    header.generation = shipment._ticket.generation;
-    std::memcpy(_headers[header.slot].data(), &header, sizeof header);
-    shipment._is_copy = is_copy;
-    shipment._traced.begin(trace::Kind::background, "message offered", shipment._bytes, -1,
-                           _segment.process(shipment._peer).world_rank);
+    Rts rts{};
+    rts.secret = _segment.secret();
+    rts.sender = static_cast<std::uint32_t>(_own);
+    rts.slot = send._ticket.slot;
+    rts.generation = send._ticket.generation;
+    std::memcpy(_rts[rts.slot].data(), &rts, sizeof rts);
+    send._is_copy = is_copy;
+    send._traced.begin(trace::Kind::background, "message offered", send._bytes, -1,
+                       _segment.process(send._peer).world_rank);
     if (is_copy) {
-        _outbox.offer_copy(shipment._ticket, shipment._peer, shipment._bytes, location, ready);
+        _outbox.offer_copy(send._ticket, send._peer, send._bytes, location, available);
     } else {
-        _outbox.offer(shipment._ticket, shipment._peer, shipment._bytes, location, shape);
+        _outbox.offer(send._ticket, send._peer, send._bytes, location, shape);
     }
 }
 
-std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const gpu::PointerInfo& info,
-                                     const std::size_t bytes, const bool detached,
-                                     std::shared_ptr<const transfer::TypedMemory> typed) {
+std::shared_ptr<RendezvousSend> Link::start_send(const int peer, void* const buffer, const gpu::PointerInfo& info,
+                                                 const std::size_t bytes, const bool detached,
+                                                 std::shared_ptr<const transfer::TypedMemory> typed) {
     if (bytes == 0 || (typed != nullptr && !can_move(*typed, info))) {
         return nullptr;
     }
-    std::shared_ptr<Shipment> shipment = reserve(peer, bytes);
-    if (shipment == nullptr) {
+    std::shared_ptr<RendezvousSend> send = reserve(peer, bytes);
+    if (send == nullptr) {
         return nullptr;
     }
-    shipment->_buffer = static_cast<std::byte*>(buffer);
-    shipment->_info = info;
-    shipment->_typed = std::move(typed);
+    send->_buffer = static_cast<std::byte*>(buffer);
+    send->_info = info;
+    send->_typed = std::move(typed);
     // Nothing that the program's synchronous-looking calls left behind may still write the buffer when another process
-    // reads it; for its work in the default stream see Shipment::settle_source().
+    // reads it; for its work in the default stream see RendezvousSend::wait_until_ready().
     bool offered = false;
     try {
         const int device = info.device >= 0 ? info.device : any_device();
         if (info.host_accessible()) {
-            offered = peer != _own && !detached && shipment->_typed == nullptr && ship_from_host(*shipment);
+            offered = peer != _own && !detached && send->_typed == nullptr && send_from_host(*send);
         } else if (_runtime.order_after_default_stream(buffer, info).ok()) {
-            if (peer == _own && !detached && shipment->_typed != nullptr) {
-                offered = ship_copy(*shipment);
+            if (peer == _own && !detached && send->_typed != nullptr) {
+                offered = send_copy(*send);
             } else if (peer == _own && !detached) {
                 Location location;
                 location.kind = Location::Kind::own;
                 location.address = reinterpret_cast<std::uintptr_t>(buffer);
-                publish(*shipment, location, false, 0);
+                publish(*send, location, false, 0);
                 offered = true;
             } else {
                 // A copy that waits in device memory is the only one there is: it is made only when the receiver is
                 // known to be able to read it. The original may be offered on trial.
-                const bool may_read = _options.path != Path::ring && has_plate(device) && !is_unreadable(peer);
-                offered = ship_by_cpu(*shipment) || (may_read && !detached && ship_directly(*shipment)) ||
-                          (may_read && is_readable(peer) && ship_copy(*shipment)) ||
-                          (_options.path != Path::direct && !detached && ship_through_ring(*shipment));
+                const bool may_read = _options.path != Path::ring && has_probe_buffer(device) && !is_unreadable(peer);
+                offered = send_by_cpu(*send) || (may_read && !detached && send_directly(*send)) ||
+                          (may_read && is_readable(peer) && send_copy(*send)) ||
+                          (_options.path != Path::direct && !detached && send_through_ring(*send));
             }
         }
     } catch (const BeyondAllocation&) {
-        shipment->withdraw();
+        send->withdraw();
         throw;
     } catch (const Error& error) {
         // A copy that could not even be started: the plain way may do better, and says why when it does not.
@@ -294,44 +294,44 @@ std::shared_ptr<Shipment> Link::ship(const int peer, void* const buffer, const g
         offered = false;
     }
     if (!offered) {
-        shipment->withdraw();
+        send->withdraw();
         return nullptr;
     }
-    return shipment;
+    return send;
 }
 
-std::shared_ptr<Shipment> Link::wrap(const int peer, const void* const buffer, const std::size_t bytes) {
+std::shared_ptr<RendezvousSend> Link::wrap(const int peer, const void* const buffer, const std::size_t bytes) {
     if (bytes > _tuning.small_bytes || !small_space()) {
         return nullptr;
     }
-    std::shared_ptr<Shipment> shipment = reserve(peer, bytes);
-    if (shipment == nullptr) {
+    std::shared_ptr<RendezvousSend> send = reserve(peer, bytes);
+    if (send == nullptr) {
         return nullptr;
     }
-    std::memcpy(small_place(shipment->_ticket), buffer, bytes);
-    shipment->_route = Route::by_cpu;
-    publish(*shipment, small_location(shipment->_ticket), true, bytes);
-    shipment->_free = true;
-    shipment->_traced.end();
-    return shipment;
+    std::memcpy(small_place(send->_ticket), buffer, bytes);
+    send->_route = Route::by_cpu;
+    publish(*send, small_location(send->_ticket), true, bytes);
+    send->_free = true;
+    send->_traced.end();
+    return send;
 }
 
-bool Link::ship_by_cpu(Shipment& shipment) {
-    if (shipment._typed != nullptr || shipment._bytes > _tuning.cpu_copy_bytes ||
-        shipment._bytes > _tuning.small_bytes || shipment._info.kind != gpu::MemoryKind::device || !_window.usable() ||
-        !small_space() || !_runtime.finish_default_stream(shipment._info.device).ok() ||
-        !_window.to_host(small_place(shipment._ticket), shipment._buffer, shipment._info, shipment._bytes)) {
+bool Link::send_by_cpu(RendezvousSend& send) {
+    if (send._typed != nullptr || send._bytes > _tuning.cpu_copy_bytes || send._bytes > _tuning.small_bytes ||
+        send._info.kind != gpu::MemoryKind::device || !_window.usable() || !small_space() ||
+        !_runtime.finish_default_stream(send._info.device).ok() ||
+        !_window.to_host(small_place(send._ticket), send._buffer, send._info, send._bytes)) {
         return false;
     }
-    shipment._route = Route::by_cpu;
-    publish(shipment, small_location(shipment._ticket), true, shipment._bytes);
-    shipment._free = true;
-    shipment._traced.end();
+    send._route = Route::by_cpu;
+    publish(send, small_location(send._ticket), true, send._bytes);
+    send._free = true;
+    send._traced.end();
     return true;
 }
 
-bool Link::ship_directly(Shipment& shipment) {
-    if (!shipment._info.ipc_capable) {
+bool Link::send_directly(RendezvousSend& send) {
+    if (!send._info.ipc_capable) {
         return false;
     }
     if (!small_space()) {
@@ -340,92 +340,91 @@ bool Link::ship_directly(Shipment& shipment) {
         return false;
     }
     std::optional<transfer::Strided> shape;
-    if (shipment._typed != nullptr) {
-        shape = shipment._typed->strided;
-        if (!shape || (shape->width < kLinkTransferBytes && shipment._bytes > _tuning.strided_pull_bytes)) {
+    if (send._typed != nullptr) {
+        shape = send._typed->strided;
+        if (!shape || (shape->width < kLinkTransferBytes && send._bytes > _tuning.strided_pull_bytes)) {
             return false;
         }
         // Counted from the lowest byte, which is what the location describes.
         shape->offset +=
-            static_cast<std::int64_t>(shipment._typed->origin - reinterpret_cast<std::uintptr_t>(shipment._buffer));
+            static_cast<std::int64_t>(send._typed->origin - reinterpret_cast<std::uintptr_t>(send._buffer));
     }
     Location location;
-    const gpu::Status status = _exports.describe(shipment._buffer, shipment._info, location);
+    const gpu::Status status = _exports.describe(send._buffer, send._info, location);
     if (!status.ok()) {
         note_once("memory that IPC cannot export: " + status.message());
         return false;
     }
-    if (!lies_within(location, shape ? &*shape : nullptr, shipment._bytes)) {
-        throw BeyondAllocation(
-            "a message of " + std::to_string(shipment._bytes) + " bytes leaves the allocation of " +
-                std::to_string(shipment._info.size) + " bytes in which its buffer begins at byte " +
-                std::to_string(reinterpret_cast<std::uintptr_t>(shipment._buffer) - shipment._info.base),
-            "pass a count that fits, or allocate more");
+    if (!lies_within(location, shape ? &*shape : nullptr, send._bytes)) {
+        throw BeyondAllocation("a message of " + std::to_string(send._bytes) + " bytes leaves the allocation of " +
+                                   std::to_string(send._info.size) + " bytes in which its buffer begins at byte " +
+                                   std::to_string(reinterpret_cast<std::uintptr_t>(send._buffer) - send._info.base),
+                               "pass a count that fits, or allocate more");
     }
-    shipment._route = Route::pull;
-    publish(shipment, location, false, 0, shape ? &*shape : nullptr);
+    send._route = Route::pull;
+    publish(send, location, false, 0, shape ? &*shape : nullptr);
     return true;
 }
 
-bool Link::ship_copy(Shipment& shipment) {
-    if (shipment._bytes <= _tuning.small_bytes && small_space()) {
-        shipment._copy_info = {};
-        publish(shipment, small_location(shipment._ticket), true, 0);
-        shipment.start_parts(small_place(shipment._ticket), _small.registered ? nullptr : &shipment._copy_info);
+bool Link::send_copy(RendezvousSend& send) {
+    if (send._bytes <= _tuning.small_bytes && small_space()) {
+        send._copy_info = {};
+        publish(send, small_location(send._ticket), true, 0);
+        send.start_parts(small_place(send._ticket), _small.registered ? nullptr : &send._copy_info);
     } else {
-        const int device = shipment._info.device >= 0 ? shipment._info.device : any_device();
-        sweep();  // the block of the message before may be free again
-        shipment._block = _exported.acquire(device, shipment._bytes);
-        if (!shipment._block) {
+        const int device = send._info.device >= 0 ? send._info.device : any_device();
+        release_finished();  // the block of the message before may be free again
+        send._block = _exported.acquire(device, send._bytes);
+        if (!send._block) {
             note_once("no exported device memory left for a copy of a message");
             return false;
         }
-        watch_copy(shipment);
-        Location location = shipment._block.location();
-        if (shipment._peer == _own) {
+        watch_copy(send);
+        Location location = send._block.location();
+        if (send._peer == _own) {
             location.kind = Location::Kind::own;
-            location.address = reinterpret_cast<std::uintptr_t>(shipment._block.data());
+            location.address = reinterpret_cast<std::uintptr_t>(send._block.data());
         }
-        publish(shipment, location, true, 0);
-        shipment.start_parts(shipment._block.data(), nullptr);
+        publish(send, location, true, 0);
+        send.start_parts(send._block.data(), nullptr);
     }
-    shipment._route = Route::copy;
+    send._route = Route::copy;
     return true;
 }
 
-bool Link::ship_through_ring(Shipment& shipment) {
-    if (shipment._bytes <= _tuning.small_bytes && small_space()) {
-        shipment._copy_info = {};
-        publish(shipment, small_location(shipment._ticket), true, 0);
-        shipment.start_parts(small_place(shipment._ticket), _small.registered ? nullptr : &shipment._copy_info);
-        shipment._route = Route::copy;
+bool Link::send_through_ring(RendezvousSend& send) {
+    if (send._bytes <= _tuning.small_bytes && small_space()) {
+        send._copy_info = {};
+        publish(send, small_location(send._ticket), true, 0);
+        send.start_parts(small_place(send._ticket), _small.registered ? nullptr : &send._copy_info);
+        send._route = Route::copy;
         return true;
     }
     Location location;
     transfer::RingMemory memory;
-    if (!find_ring(shipment, location, memory)) {
+    if (!find_ring(send, location, memory)) {
         // Those of messages that were fetched meanwhile are free.
-        sweep();
-        if (!find_ring(shipment, location, memory)) {
+        release_finished();
+        if (!find_ring(send, location, memory)) {
             note_once("no ring free, and no shared memory for another: messages were staged");
             return false;
         }
     }
-    shipment._route = Route::ring;
-    publish(shipment, location, false, 0);
-    shipment.start_ring(memory, shipment.source());
+    send._route = Route::ring;
+    publish(send, location, false, 0);
+    send.start_ring(memory, send.source());
     return true;
 }
 
-bool Link::find_ring(Shipment& shipment, Location& location, transfer::RingMemory& memory) {
-    if (shipment._ring_index < 0) {
-        shipment._ring_index = take_ring();
-        if (shipment._ring_index < 0) {
+bool Link::find_ring(RendezvousSend& send, Location& location, transfer::RingMemory& memory) {
+    if (send._ring_index < 0) {
+        send._ring_index = take_ring();
+        if (send._ring_index < 0) {
             return false;
         }
     }
     const std::scoped_lock lock(_mutex);
-    const SharedMapping& ring = _rings[static_cast<std::size_t>(shipment._ring_index)].memory;
+    const SharedMapping& ring = _rings[static_cast<std::size_t>(send._ring_index)].memory;
     location.kind = Location::Kind::ring;
     location.offset = ring.offset;
     location.allocation_bytes = ring.bytes;
@@ -449,16 +448,16 @@ bool Link::find_small_ring(const Ticket ticket, Location& location, transfer::Ri
 /// Page-locked memory is copied by this process's GPU into exported memory of its, from where the receiver's follows,
 /// and no CPU touches it. Of ordinary memory the CPU makes one copy in any case: into the ring, from where the
 /// receiver's GPU takes it without a way through the sender's.
-bool Link::ship_from_host(Shipment& shipment) {
+bool Link::send_from_host(RendezvousSend& send) {
     int device = -1;
     if (!_runtime.current_device(device).ok() || device < 0) {
         return false;  // a thread that uses no GPU is not given a context for this
     }
     const auto by_copy = [&] {
-        return _options.path != Path::ring && has_plate(device) && is_readable(shipment._peer) && ship_copy(shipment);
+        return _options.path != Path::ring && has_probe_buffer(device) && is_readable(send._peer) && send_copy(send);
     };
-    const auto by_ring = [&] { return _options.path != Path::direct && ship_through_ring(shipment); };
-    return shipment._info.kind == gpu::MemoryKind::pinned ? by_copy() || by_ring() : by_ring() || by_copy();
+    const auto by_ring = [&] { return _options.path != Path::direct && send_through_ring(send); };
+    return send._info.kind == gpu::MemoryKind::pinned ? by_copy() || by_ring() : by_ring() || by_copy();
 }
 
 /// Shared memory that is to stay mapped: registered with the GPU runtime when that agrees.
@@ -542,62 +541,62 @@ void Link::give_back_ring(const int index) noexcept {
     ring.memory.used = std::chrono::steady_clock::now();
 }
 
-void Link::settle_in_turn(const std::shared_ptr<Shipment>& shipment) {
-    const Settling::Clock::time_point now = Settling::Clock::now();
-    if (!shipment->is_read_by_its_receiver() || !_settling->in_burst(now)) {
-        shipment->settle_source();
+void Link::wait_in_turn(const std::shared_ptr<RendezvousSend>& send) {
+    const Readiness::Clock::time_point now = Readiness::Clock::now();
+    if (!send->is_read_by_its_receiver() || !_readiness->in_burst(now)) {
+        send->wait_until_ready();
         return;
     }
     gpu::EventHandle mark;
-    const int device = shipment->_info.device >= 0 ? shipment->_info.device : any_device();
+    const int device = send->_info.device >= 0 ? send->_info.device : any_device();
     const gpu::Status status = _runtime.mark_default_stream(device, mark);
     if (!status.ok() || mark.value == nullptr) {
-        shipment->settled(status);
+        send->became_ready(status);
         return;
     }
-    shipment->_unsettled.store(true, std::memory_order_release);
+    send->_not_ready.store(true, std::memory_order_release);
     try {
-        if (_settling->add(shipment, mark, now)) {
-            _background.take(_settling);
+        if (_readiness->add(send, mark, now)) {
+            _background.take(_readiness);
         }
     } catch (const std::bad_alloc&) {
-        // The header has left, and its receiver must not wait for ever.
-        _settling->forget(*shipment);
-        shipment->_unsettled.store(false, std::memory_order_release);
-        shipment->settle_source();
+        // The RTS has left, and its receiver must not wait for ever.
+        _readiness->forget(*send);
+        send->_not_ready.store(false, std::memory_order_release);
+        send->wait_until_ready();
     }
 }
 
-void Link::retire(std::shared_ptr<Shipment> shipment) {
-    if (shipment->_withdrawn) {
+void Link::retire(std::shared_ptr<RendezvousSend> send) {
+    if (send->_withdrawn) {
         return;
     }
-    if (shipment->is_over()) {
-        shipment->give_back();
+    if (send->is_over()) {
+        send->give_back();
         return;
     }
     bool look_through = false;
     {
         const std::scoped_lock lock(_mutex);
-        _lingering.push_back(std::move(shipment));
+        _lingering.push_back(std::move(send));
         look_through = ++_retired % kSweepEvery == 0;
     }
     if (look_through) {
-        sweep();
+        release_finished();
     }
 }
 
-void Link::leave(const std::shared_ptr<Shipment>& shipment) {
-    if (shipment->_free.load(std::memory_order_acquire)) {
+void Link::leave(const std::shared_ptr<RendezvousSend>& send) {
+    if (send->_free.load(std::memory_order_acquire)) {
         return;
     }
-    if (shipment->wants_background() || !is_readable(shipment->_peer)) {
-        _background.take(shipment);
+    if (send->wants_background() || !is_readable(send->_peer)) {
+        _background.take(send);
         return;
     }
     // Nothing to be done but in the rare case that this one cannot be mapped: a look now and then is enough. Until then
     // there may be thousands, most of which are over.
-    std::vector<std::shared_ptr<Shipment>> over;
+    std::vector<std::shared_ptr<RendezvousSend>> over;
     {
         const std::scoped_lock lock(_mutex);
         if (_left.size() >= _left_enough) {
@@ -607,26 +606,26 @@ void Link::leave(const std::shared_ptr<Shipment>& shipment) {
             _left.erase(first_over, _left.end());
             _left_enough = std::max(kLeftEnough, 2 * _left.size());
         }
-        _left.push_back(shipment);
+        _left.push_back(send);
     }
-    keep_house();
+    reclaim_idle();
 }
 
 bool Link::pump_left() noexcept {
-    std::vector<std::shared_ptr<Shipment>> left;
+    std::vector<std::shared_ptr<RendezvousSend>> left;
     {
         const std::scoped_lock lock(_mutex);
         left.swap(_left);
     }
     left.erase(std::remove_if(left.begin(), left.end(),
-                              [this](const auto& shipment) {
-                                  if (shipment->pump()) {
+                              [this](const auto& send) {
+                                  if (send->pump()) {
                                       return true;
                                   }
-                                  if (!shipment->wants_background()) {
+                                  if (!send->wants_background()) {
                                       return false;
                                   }
-                                  _background.take(shipment);  // was refused: a look now and then is too little
+                                  _background.take(send);  // was refused: a look now and then is too little
                                   return true;
                               }),
                left.end());
@@ -635,23 +634,23 @@ bool Link::pump_left() noexcept {
     return !_left.empty();
 }
 
-void Link::watch_copy(Shipment& shipment) {
+void Link::watch_copy(RendezvousSend& send) {
     {
         const std::scoped_lock lock(_mutex);
-        _exported_copies.push_back(shipment.weak_from_this());
+        _exported_copies.push_back(send.weak_from_this());
     }
-    keep_house();
+    reclaim_idle();
 }
 
-void Link::sweep() noexcept {
-    std::vector<std::shared_ptr<Shipment>> over, copies;
+void Link::release_finished() noexcept {
+    std::vector<std::shared_ptr<RendezvousSend>> over, copies;
     {
         const std::scoped_lock lock(_mutex);
-        std::erase_if(_exported_copies, [&](const std::weak_ptr<Shipment>& copy) {
-            std::shared_ptr<Shipment> shipment = copy.lock();
-            const bool gone = shipment == nullptr || shipment->is_over();
-            if (shipment != nullptr) {
-                copies.push_back(std::move(shipment));  // the last one to hold it lets go without the lock
+        std::erase_if(_exported_copies, [&](const std::weak_ptr<RendezvousSend>& copy) {
+            std::shared_ptr<RendezvousSend> send = copy.lock();
+            const bool gone = send == nullptr || send->is_over();
+            if (send != nullptr) {
+                copies.push_back(std::move(send));  // the last one to hold it lets go without the lock
             }
             return gone;
         });
@@ -665,31 +664,30 @@ void Link::sweep() noexcept {
             }
         }
     }
-    for (const std::shared_ptr<Shipment>& shipment : over) {
-        shipment->give_back();
+    for (const std::shared_ptr<RendezvousSend>& send : over) {
+        send->give_back();
     }
-    for (const std::shared_ptr<Shipment>& shipment : copies) {
-        shipment->serve_refused_copy();
+    for (const std::shared_ptr<RendezvousSend>& send : copies) {
+        send->serve_refused_copy();
     }
 }
 
-void Link::settle() noexcept {
-    // Whoever says that it takes no headers any more has received what it wanted to.
-    area(_own).takes_headers.store(0, std::memory_order_release);
+void Link::finish_sends() noexcept {
+    // Whoever says that it takes no RTS messages any more has received what it wanted to.
+    area(_own).takes_rts.store(0, std::memory_order_release);
     for (;;) {
-        settle_sources();
-        sweep();
-        std::vector<std::shared_ptr<Shipment>> rest;
+        ask_readiness();
+        release_finished();
+        std::vector<std::shared_ptr<RendezvousSend>> rest;
         {
             const std::scoped_lock lock(_mutex);
             rest = _lingering;
         }
-        for (const std::shared_ptr<Shipment>& shipment : rest) {
-            shipment->pump();  // where there is no thread for it
+        for (const std::shared_ptr<RendezvousSend>& send : rest) {
+            send->pump();  // where there is no thread for it
         }
-        const bool any = std::any_of(rest.begin(), rest.end(), [this](const auto& shipment) {
-            return !shipment->is_over() && shipment->_peer != _own && takes_headers(shipment->_peer) &&
-                   is_alive(shipment->_peer);
+        const bool any = std::any_of(rest.begin(), rest.end(), [this](const auto& send) {
+            return !send->is_over() && send->_peer != _own && takes_rts(send->_peer) && is_alive(send->_peer);
         });
         if (!any) {
             return;
@@ -700,105 +698,109 @@ void Link::settle() noexcept {
 
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
-bool Link::begins_like_header(const std::byte* const message) const noexcept {
+bool Link::begins_like_rts(const std::byte* const message) const noexcept {
     std::uint64_t first = 0;
     std::memcpy(&first, message, sizeof first);
     return first == _segment.secret()[0];
 }
 
-bool Link::is_header(const std::byte* const message, const std::size_t length) const noexcept {
-    if (length < sizeof(Header) || length > kLongestHeader) {
+bool Link::is_rts(const std::byte* const message, const std::size_t length) const noexcept {
+    if (length < sizeof(Rts) || length > kLongestRts) {
         return false;
     }
-    Header header;
-    std::memcpy(&header, message, sizeof header);
-    return header.secret == _segment.secret();
+    Rts rts;
+    std::memcpy(&rts, message, sizeof rts);
+    return rts.secret == _segment.secret();
 }
 
 TrueSize Link::size_of(const int peer, const std::size_t length) const noexcept {
     return inbox(peer).size_of(length);
 }
 
-std::shared_ptr<Fetch> Link::fetch(const std::byte* const message, const std::size_t length, void* const buffer,
-                                   const gpu::PointerInfo& info, const std::size_t capacity,
-                                   std::shared_ptr<const transfer::TypedMemory> typed) {
-    if (!is_header(message, length)) {
+std::shared_ptr<RendezvousGet> Link::start_get(const std::byte* const message, const std::size_t length,
+                                               void* const buffer, const gpu::PointerInfo& info,
+                                               const std::size_t capacity,
+                                               std::shared_ptr<const transfer::TypedMemory> typed) {
+    if (!is_rts(message, length)) {
         return nullptr;
     }
-    Header header;
-    std::memcpy(&header, message, sizeof header);
-    if (header.sender >= _peers.size() || header.slot >= kSlots || length != header_length(header.slot)) {
+    Rts rts;
+    std::memcpy(&rts, message, sizeof rts);
+    if (rts.sender >= _peers.size() || rts.slot >= kSlots || length != rts_length(rts.slot)) {
         return nullptr;
     }
-    const int peer = static_cast<int>(header.sender);
-    auto claim = inbox(peer).claim(header);
+    const int peer = static_cast<int>(rts.sender);
+    auto claim = inbox(peer).claim(rts);
     if (!claim) {
         return nullptr;
     }
-    std::shared_ptr<Fetch> fetch(new Fetch(*this), std::default_delete<Fetch>{}, RecyclingAllocator<Fetch>{});
-    fetch->_peer = peer;
-    fetch->_claim = *claim;
-    fetch->_buffer = static_cast<std::byte*>(buffer);
-    fetch->_info = info;
-    fetch->_typed = std::move(typed);
-    fetch->_size = claim->bytes;
-    fetch->_wanted = std::min<std::size_t>(claim->bytes, capacity);
-    fetch->_traced.begin(trace::Kind::background, "message fetched", fetch->_wanted, -1,
-                         _segment.process(peer).world_rank);
-    if (peer != _own && _options.path != Path::ring && area(peer).plate.there.load(std::memory_order_acquire) != 0) {
+    std::shared_ptr<RendezvousGet> get(new RendezvousGet(*this), std::default_delete<RendezvousGet>{},
+                                       RecyclingAllocator<RendezvousGet>{});
+    get->_peer = peer;
+    get->_claim = *claim;
+    get->_buffer = static_cast<std::byte*>(buffer);
+    get->_info = info;
+    get->_typed = std::move(typed);
+    get->_size = claim->bytes;
+    get->_wanted = std::min<std::size_t>(claim->bytes, capacity);
+    get->_traced.begin(trace::Kind::background, "message fetched", get->_wanted, -1, _segment.process(peer).world_rank);
+    if (peer != _own && _options.path != Path::ring &&
+        area(peer).probe_buffer.there.load(std::memory_order_acquire) != 0) {
         // At first use, whichever way the message came: what is found decides how the next ones are sent.
         static_cast<void>(can_read(peer, info.device >= 0 ? info.device : any_device()));
     }
     try {
-        if (fetch->_wanted != 0) {
-            fetch->begin();
+        if (get->_wanted != 0) {
+            get->begin();
         }
     } catch (const Error& error) {
-        fetch->_error = error;
-        fetch->finish();
+        get->_error = error;
+        get->finish();
     } catch (const std::bad_alloc&) {
-        fetch->_error =
-            Error("out of host memory while a message was fetched", "free memory, or send smaller messages");
-        fetch->finish();
+        get->_error = Error("out of host memory while a message was fetched", "free memory, or send smaller messages");
+        get->finish();
     }
-    return fetch;
+    return get;
 }
 
-bool Link::has_plate(const int device) {
+bool Link::has_probe_buffer(const int device) {
     const std::scoped_lock lock(_mutex);
-    Plate& plate = area(_own).plate;
-    if (_plate_tried) {
-        return plate.there.load(std::memory_order_relaxed) != 0;
+    ProbeBuffer& probe_buffer = area(_own).probe_buffer;
+    if (_probe_buffer_tried) {
+        return probe_buffer.there.load(std::memory_order_relaxed) != 0;
     }
-    _plate_tried = true;
-    if (getrandom(plate.content.data(), sizeof plate.content, 0) != static_cast<ssize_t>(sizeof plate.content) ||
-        !_runtime.allocate(device, sizeof plate.content, _plate).ok()) {
+    _probe_buffer_tried = true;
+    if (getrandom(probe_buffer.content.data(), sizeof probe_buffer.content, 0) !=
+            static_cast<ssize_t>(sizeof probe_buffer.content) ||
+        !_runtime.allocate(device, sizeof probe_buffer.content, _probe_buffer).ok()) {
         return false;
     }
-    const void* const pointer = _plate;
+    const void* const pointer = _probe_buffer;
     gpu::PointerInfo info;
     _runtime.classify({&pointer, 1}, &info);
     gpu::PointerInfo host;
-    _copies.start(device, 0, {_plate, nullptr}, {plate.content.data(), &host}, sizeof plate.content).wait();
-    if (!_exports.describe(_plate, info, plate.location).ok()) {
+    _copies
+        .start(device, 0, {_probe_buffer, nullptr}, {probe_buffer.content.data(), &host}, sizeof probe_buffer.content)
+        .wait();
+    if (!_exports.describe(_probe_buffer, info, probe_buffer.location).ok()) {
         return false;
     }
-    plate.there.store(1, std::memory_order_release);
+    probe_buffer.there.store(1, std::memory_order_release);
     return true;
 }
 
 bool Link::can_read(const int peer, const int device) {
-    std::atomic<std::uint32_t>& known = verdict(_own, peer);
+    std::atomic<std::uint32_t>& known = reachability(_own, peer);
     if (const std::uint32_t said = known.load(std::memory_order_acquire); said != unknown) {
         return said == works;
     }
-    const Plate& plate = area(peer).plate;
+    const ProbeBuffer& probe_buffer = area(peer).probe_buffer;
     std::string reason;
-    if (plate.there.load(std::memory_order_acquire) == 0) {
+    if (probe_buffer.there.load(std::memory_order_acquire) == 0) {
         reason = "it has no memory to try with";
     } else {
         gpu::Status status;
-        const Location location = plate.location;
+        const Location location = probe_buffer.location;
         std::array<std::uint64_t, 8> read{};
         if (location.offset > location.allocation_bytes || sizeof read > location.allocation_bytes - location.offset) {
             reason = "it describes its memory wrongly";
@@ -811,7 +813,7 @@ bool Link::can_read(const int peer, const int device) {
             gpu::PointerInfo host;
             try {
                 _copies.start(device, 0, {read.data(), &host}, {use.data(), nullptr}, sizeof read).wait();
-                if (read != plate.content) {
+                if (read != probe_buffer.content) {
                     reason = "what was read is not what was written";
                 }
             } catch (const Error& error) {
@@ -866,27 +868,27 @@ void Link::shut_down() noexcept {
             return;
         }
     }
-    area(_own).takes_headers.store(0, std::memory_order_release);
+    area(_own).takes_rts.store(0, std::memory_order_release);
     _ending.store(true, std::memory_order_release);
-    _settling->end();
+    _readiness->end();
     _background.stop();
-    std::vector<std::shared_ptr<Shipment>> lingering;
+    std::vector<std::shared_ptr<RendezvousSend>> lingering;
     {
         const std::scoped_lock lock(_mutex);
         lingering.swap(_lingering);
         lingering.insert(lingering.end(), _left.begin(), _left.end());
         _left.clear();
     }
-    for (const std::shared_ptr<Shipment>& shipment : lingering) {
-        const std::scoped_lock lock(shipment->_mutex);
-        shipment->release_all();
+    for (const std::shared_ptr<RendezvousSend>& send : lingering) {
+        const std::scoped_lock lock(send->_mutex);
+        send->release_all();
     }
     _mappings.shut_down();
     _window.shut_down();
     _copies.shut_down();
     _exported.shut_down();
-    if (_plate != nullptr) {
-        _runtime.free_when_idle(std::exchange(_plate, nullptr), -1);
+    if (_probe_buffer != nullptr) {
+        _runtime.free_when_idle(std::exchange(_probe_buffer, nullptr), -1);
     }
     for (Peer& peer : _peers) {
         for (SharedMapping& mapping : peer.mappings) {
@@ -899,4 +901,4 @@ void Link::shut_down() noexcept {
     forget(_small);
 }
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

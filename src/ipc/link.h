@@ -1,10 +1,12 @@
 // The direct paths from this process to the others of its job on this node.
 //
-// A Shipment is a message on its way out: its bytes stay where they are until the receiver fetches them, or were copied
-// to where they may wait. A Fetch is a message on its way in. Link makes both and owns what they share. None of it
-// knows MPI: the headers that connect a shipment with its fetch are carried by whoever uses this.
+// A RendezvousSend is a message on its way out: its bytes stay where they are until the receiver fetches them, or were
+// copied to where they may wait. A RendezvousGet is a message on its way in. Link makes both and owns what they share.
+// None of it knows MPI: the RTS messages that connect a rendezvous send with its fetch are carried by whoever uses
+// this.
 //
-// Which way a message goes is the sender's choice (see Link::ship); the receiver takes it from where the slot says.
+// Which way a message goes is the sender's choice (see Link::start_send); the receiver takes it from where the slot
+// says.
 #pragma once
 
 #include <array>
@@ -36,7 +38,7 @@
 #include "transfer/ring.h"
 #include "transfer/tuning.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
 class Link;
 
@@ -55,16 +57,16 @@ enum class Route : std::uint8_t {
 };
 
 /// A message on its way to another process.
-class Shipment final : public Job,
-                       public Settling::Source,
-                       public Recycled<Shipment>,
-                       public std::enable_shared_from_this<Shipment> {
+class RendezvousSend final : public Job,
+                             public Readiness::Source,
+                             public Recycled<RendezvousSend>,
+                             public std::enable_shared_from_this<RendezvousSend> {
   public:
-    ~Shipment() override;
+    ~RendezvousSend() override;
 
-    /// The header, to be sent in the message's place.
-    [[nodiscard]] const std::byte* header() const noexcept;
-    [[nodiscard]] std::size_t header_length() const noexcept { return header_length_of(_ticket); }
+    /// The RTS, to be sent in the message's place.
+    [[nodiscard]] const std::byte* rts() const noexcept;
+    [[nodiscard]] std::size_t rts_length() const noexcept { return rts_length_of(_ticket); }
     [[nodiscard]] Route route() const noexcept { return _route; }
 
     /// How long a receiver that does not come for the message is waited for before the message is copied out.
@@ -75,15 +77,15 @@ class Shipment final : public Job,
     };
     /// True when the buffer may be given back. Throws awaken::Error when a copy failed or the receiver died on the way.
     [[nodiscard]] bool advance(Patience patience);
-    /// To be called when the header has been sent: waits until the program's work in the default stream is over, which
+    /// To be called when the RTS has been sent: waits until the program's work in the default stream is over, which
     /// the receiver's streams know nothing of, and lets the receiver read the buffer. Asking the runtime costs a
-    /// microsecond, in which the header travels.
-    void settle_source();
-    /// Whether settle_source() has anything to wait for.
+    /// microsecond, in which the RTS travels.
+    void wait_until_ready();
+    /// Whether wait_until_ready() has anything to wait for.
     [[nodiscard]] bool is_read_by_its_receiver() const noexcept { return !_is_copy && _ring == nullptr && !_withdrawn; }
-    /// The work is over, with that outcome: see Settling.
-    void settled(const gpu::Status& status) noexcept override;
-    /// The header could not be sent: takes the offer back.
+    /// The work is over, with that outcome: see Readiness.
+    void became_ready(const gpu::Status& status) noexcept override;
+    /// The RTS could not be sent: takes the offer back.
     void withdraw() noexcept;
     /// Whether it needs to be asked now and then even when nobody waits for it.
     [[nodiscard]] bool wants_background() noexcept;
@@ -105,8 +107,8 @@ class Shipment final : public Job,
         tried       ///< the receiver came meanwhile
     };
 
-    explicit Shipment(Link& link) : _link(link) {}
-    static std::size_t header_length_of(Ticket ticket) noexcept { return p2p::header_length(ticket.slot); }
+    explicit RendezvousSend(Link& link) : _link(link) {}
+    static std::size_t rts_length_of(Ticket ticket) noexcept { return ipc::rts_length(ticket.slot); }
     [[nodiscard]] bool step(Patience patience);
     [[nodiscard]] bool has_waited(Patience patience);
     void start_copying_out();
@@ -136,7 +138,7 @@ class Shipment final : public Job,
     bool _is_copy = false;   ///< offered as a copy, which `_parts` are making
     trace::Stretch _traced;  ///< from the offer until the buffer is free
     std::atomic<bool> _free{false};
-    std::atomic<bool> _unsettled{false};  ///< in the link's Settling
+    std::atomic<bool> _not_ready{false};  ///< in the link's Readiness
     bool _withdrawn = false;
     std::optional<Error> _error;
     Clock::time_point _asked{};   ///< when somebody first waited
@@ -160,9 +162,9 @@ class Shipment final : public Job,
 };
 
 /// A message on its way from another process.
-class Fetch final : public Job, public Recycled<Fetch> {
+class RendezvousGet final : public Job, public Recycled<RendezvousGet> {
   public:
-    ~Fetch() override;
+    ~RendezvousGet() override;
 
     /// True when it is over, well or not.
     [[nodiscard]] bool advance() noexcept;
@@ -179,7 +181,7 @@ class Fetch final : public Job, public Recycled<Fetch> {
   private:
     friend class Link;
     using Clock = std::chrono::steady_clock;
-    explicit Fetch(Link& link) : _link(link) {}
+    explicit RendezvousGet(Link& link) : _link(link) {}
     void begin();
     [[nodiscard]] bool step();
     void refuse(const std::string& reason);
@@ -242,10 +244,10 @@ class Link {
 
     [[nodiscard]] int own() const noexcept { return _own; }
     [[nodiscard]] int processes() const noexcept { return static_cast<int>(_peers.size()); }
-    /// From now on others may send headers to this process.
-    void take_headers() noexcept;
-    [[nodiscard]] bool takes_headers(const int peer) const noexcept {
-        return area(peer).takes_headers.load(std::memory_order_acquire) != 0;
+    /// From now on others may send RTS messages to this process.
+    void take_rts() noexcept;
+    [[nodiscard]] bool takes_rts(const int peer) const noexcept {
+        return area(peer).takes_rts.load(std::memory_order_acquire) != 0;
     }
 
     /// Whether messages of that size from this process's host memory are worth an offer to `peer`, which received the
@@ -263,52 +265,52 @@ class Link {
     /// sent plain: no slot is free, or no way is faster. Throws BeyondAllocation where the receiver would read
     /// something else than the buffer. `detached`: from a copy, which is made at once. `typed`: the
     /// bytes of a datatype with gaps; `buffer` is then the lowest one.
-    [[nodiscard]] std::shared_ptr<Shipment> ship(int peer, void* buffer, const gpu::PointerInfo& info,
-                                                 std::size_t bytes, bool detached = false,
-                                                 std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
-    /// The same for a small message in host memory, which is copied at once. For messages whose length is a header's.
-    [[nodiscard]] std::shared_ptr<Shipment> wrap(int peer, const void* buffer, std::size_t bytes);
-    /// The same as Shipment::settle_source(), for a send that does not wait: in a burst of these, one answer of the
-    /// runtime's serves several.
-    void settle_in_turn(const std::shared_ptr<Shipment>& shipment);
-    /// Lets receivers read what settle_in_turn() has left, as far as it is ready. Costs a load where nothing is left.
-    void settle_sources() noexcept { _settling->ask(); }
-    /// Called when the header has been sent and the buffer is free, or will never be: keeps the shipment until the
+    [[nodiscard]] std::shared_ptr<RendezvousSend> start_send(
+        int peer, void* buffer, const gpu::PointerInfo& info, std::size_t bytes, bool detached = false,
+        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
+    /// The same for a small message in host memory, which is copied at once. For messages whose length is an RTS's.
+    [[nodiscard]] std::shared_ptr<RendezvousSend> wrap(int peer, const void* buffer, std::size_t bytes);
+    /// The same as RendezvousSend::wait_until_ready(), for a send that does not wait: in a burst of these, one answer
+    /// of the runtime's serves several.
+    void wait_in_turn(const std::shared_ptr<RendezvousSend>& send);
+    /// Lets receivers read what wait_in_turn() has left, as far as it is ready. Costs a load where nothing is left.
+    void ask_readiness() noexcept { _readiness->ask(); }
+    /// Called when the RTS has been sent and the buffer is free, or will never be: keeps the rendezvous send until the
     /// receiver is done with it.
-    void retire(std::shared_ptr<Shipment> shipment);
+    void retire(std::shared_ptr<RendezvousSend> send);
 
     /// A first look at memory that a message may be arriving in meanwhile; what it says has to be confirmed.
-    [[nodiscard]] bool begins_like_header(const std::byte* message) const noexcept;
-    /// Whether a received message is a header, or a forgery of one: it is as short, and begins with the secret, which
-    /// nothing else does. What else is wrong with it, fetch() finds.
-    [[nodiscard]] bool is_header(const std::byte* message, std::size_t length) const noexcept;
-    /// Fetches what the header stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
-    /// (kind host for ordinary memory). The header is one that is_header() knows. Null when it names no offer to this
+    [[nodiscard]] bool begins_like_rts(const std::byte* message) const noexcept;
+    /// Whether a received message is an RTS, or a forgery of one: it is as short, and begins with the secret, which
+    /// nothing else does. What else is wrong with it, start_get() finds.
+    [[nodiscard]] bool is_rts(const std::byte* message, std::size_t length) const noexcept;
+    /// Fetches what the RTS stands for: as much as fits into `capacity` bytes at `buffer`, which `info` describes
+    /// (kind host for ordinary memory). The RTS is one that is_rts() knows. Null when it names no offer to this
     /// process: a forgery, or a message that was received before. `typed`: the place of the bytes is that of a datatype
     /// with gaps, for which can_move() was asked; `buffer` is then the lowest one.
-    [[nodiscard]] std::shared_ptr<Fetch> fetch(const std::byte* message, std::size_t length, void* buffer,
-                                               const gpu::PointerInfo& info, std::size_t capacity,
-                                               std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
+    [[nodiscard]] std::shared_ptr<RendezvousGet> start_get(
+        const std::byte* message, std::size_t length, void* buffer, const gpu::PointerInfo& info, std::size_t capacity,
+        std::shared_ptr<const transfer::TypedMemory> typed = nullptr);
     /// Whether messages can be fetched to such memory, which `info` describes.
     [[nodiscard]] bool can_move(const transfer::TypedMemory& memory, const gpu::PointerInfo& info) {
         return _copies.can_move(info.device >= 0 ? info.device : any_device(), memory);
     }
-    /// True size of a message from `peer` whose header has this length.
-    [[nodiscard]] TrueSize size_of(int peer, std::size_t header_length) const noexcept;
+    /// True size of a message from `peer` whose RTS has this length.
+    [[nodiscard]] TrueSize size_of(int peer, std::size_t rts_length) const noexcept;
 
-    /// The call ends and the shipment does not: whatever it may still need is done in the background. Once for
+    /// The call ends and the rendezvous send does not: whatever it may still need is done in the background. Once for
     /// each.
-    void leave(const std::shared_ptr<Shipment>& shipment);
+    void leave(const std::shared_ptr<RendezvousSend>& send);
     Background& background() noexcept { return _background; }
     /// Gives back what was idle for long, as of that time: rings, and mappings of others' rings.
     void trim_idle(std::chrono::steady_clock::time_point now) noexcept;
     /// Gives back what receivers are done with.
-    void sweep() noexcept;
+    void release_finished() noexcept;
     /// Gives back to the driver what is not needed any more, where that waits for nothing. For calls of the program's
     /// only, see gpu.h. Costs a load or a look at a clock where there is nothing to do.
     void reclaim() noexcept;
-    /// Waits until every shipment was fetched or its receiver is gone; called after MPI_Finalize.
-    void settle() noexcept;
+    /// Waits until every rendezvous send was fetched or its receiver is gone; called after MPI_Finalize.
+    void finish_sends() noexcept;
     /// Ends everything; called while the runtime is still there. Safe to call twice.
     void shut_down() noexcept;
 
@@ -321,24 +323,24 @@ class Link {
     [[nodiscard]] transfer::Mappings& mappings() noexcept { return _mappings; }
 
   private:
-    friend class Shipment;
-    friend class Fetch;
+    friend class RendezvousSend;
+    friend class RendezvousGet;
 
     /// A little exported memory with known contents, for a checked copy at first use.
-    struct Plate {
+    struct ProbeBuffer {
         std::atomic<std::uint32_t> there;
         transfer::Location location;
         std::array<std::uint64_t, 8> content;
     };
-    /// A process's part of the segment. After it come two words for each process: see verdict() and from_host().
+    /// A process's part of the segment. After it come two words for each process: see reachability() and from_host().
     struct Area {
-        alignas(64) std::atomic<std::uint32_t> takes_headers;
+        alignas(64) std::atomic<std::uint32_t> takes_rts;
         std::atomic<std::uint64_t> small_offset;  ///< of kSlots * small_bytes bytes of shared memory
         std::atomic<std::uint64_t> small_bytes;
-        Plate plate;
+        ProbeBuffer probe_buffer;
         OfferTable offers;
     };
-    enum Verdict : std::uint32_t { unknown, works, refused };
+    enum Reachability : std::uint32_t { unknown, works, refused };
 
     struct SharedMapping {
         std::uint64_t offset = 0;
@@ -357,48 +359,49 @@ class Link {
         return *reinterpret_cast<Area*>(_segment.area(process));
     }
     /// What `receiver` found about reading memory of `sender`.
-    [[nodiscard]] std::atomic<std::uint32_t>& verdict(int receiver, int sender) const noexcept;
+    [[nodiscard]] std::atomic<std::uint32_t>& reachability(int receiver, int sender) const noexcept;
     /// Whether `receiver` wants what `sender` has in host memory to be offered.
     [[nodiscard]] std::atomic<std::uint32_t>& from_host(int receiver, int sender) const noexcept;
     [[nodiscard]] bool is_readable(const int receiver) const noexcept {
-        return receiver != _own && verdict(receiver, _own).load(std::memory_order_acquire) == works;
+        return receiver != _own && reachability(receiver, _own).load(std::memory_order_acquire) == works;
     }
     [[nodiscard]] bool is_unreadable(const int receiver) const noexcept {
-        return receiver != _own && verdict(receiver, _own).load(std::memory_order_acquire) == refused;
+        return receiver != _own && reachability(receiver, _own).load(std::memory_order_acquire) == refused;
     }
     [[nodiscard]] Inbox inbox(const int peer) const noexcept { return {area(peer).offers, _own}; }
 
-    [[nodiscard]] std::shared_ptr<Shipment> reserve(int peer, std::size_t bytes);
-    void publish(Shipment& shipment, const transfer::Location& location, bool is_copy, std::uint64_t ready,
+    [[nodiscard]] std::shared_ptr<RendezvousSend> reserve(int peer, std::size_t bytes);
+    void publish(RendezvousSend& send, const transfer::Location& location, bool is_copy, std::uint64_t available,
                  const transfer::Strided* shape = nullptr);
-    [[nodiscard]] bool ship_by_cpu(Shipment& shipment);
-    [[nodiscard]] bool ship_directly(Shipment& shipment);
-    [[nodiscard]] bool ship_copy(Shipment& shipment);
-    [[nodiscard]] bool ship_through_ring(Shipment& shipment);
-    [[nodiscard]] bool ship_from_host(Shipment& shipment);
+    [[nodiscard]] bool send_by_cpu(RendezvousSend& send);
+    [[nodiscard]] bool send_directly(RendezvousSend& send);
+    [[nodiscard]] bool send_copy(RendezvousSend& send);
+    [[nodiscard]] bool send_through_ring(RendezvousSend& send);
+    [[nodiscard]] bool send_from_host(RendezvousSend& send);
     /// Lets go on what calls have left; true when some of it is not over.
     bool pump_left() noexcept;
-    [[nodiscard]] bool has_plate(int device);
+    [[nodiscard]] bool has_probe_buffer(int device);
     [[nodiscard]] bool small_space();
     [[nodiscard]] std::byte* small_place(const Ticket ticket) const noexcept {
         return _small.base + ticket.slot * _tuning.small_bytes;
     }
     [[nodiscard]] transfer::Location small_location(Ticket ticket) const noexcept;
     /// A ring for a message, which then has it; false when none is free and there is no memory for another.
-    [[nodiscard]] bool find_ring(Shipment& shipment, transfer::Location& location, transfer::RingMemory& memory);
+    [[nodiscard]] bool find_ring(RendezvousSend& send, transfer::Location& location, transfer::RingMemory& memory);
     /// The place of the slot's small messages as a ring.
     [[nodiscard]] bool find_small_ring(Ticket ticket, transfer::Location& location, transfer::RingMemory& memory);
     [[nodiscard]] int take_ring();
     void give_back_ring(int index) noexcept;
 
-    /// Tries a real open and a checked copy of the peer's plate, once. False, with the reason noted, when it is no use.
+    /// Tries a real open and a checked copy of the peer's probe buffer, once. False, with the reason noted, when it is
+    /// no use.
     [[nodiscard]] bool can_read(int peer, int device);
     /// Memory of the segment that stays mapped: the peer's small messages and rings.
     [[nodiscard]] SharedMapping lasting_mapping(int peer, std::uint64_t offset, std::size_t bytes, bool is_ring);
-    void keep_house();
-    /// The shipment has a copy in exported memory, which its receiver may refuse when nobody looks at the shipment: it
-    /// may have gone on, or wait for a message of the receiver's.
-    void watch_copy(Shipment& shipment);
+    void reclaim_idle();
+    /// The rendezvous send has a copy in exported memory, which its receiver may refuse when nobody looks at the
+    /// rendezvous send: it may have gone on, or wait for a message of the receiver's.
+    void watch_copy(RendezvousSend& send);
     void forget(SharedMapping& mapping) noexcept;
     void map_registered(std::uint64_t offset, std::size_t bytes, SharedMapping& mapping);
     [[nodiscard]] int any_device() const noexcept;
@@ -415,10 +418,10 @@ class Link {
     const std::vector<SlotSet>* const _avoided;
     const int _own;
     Outbox _outbox;
-    /// What is sent for each slot: a header and nothing after it. Here and not in the shipments, which are made for
-    /// each message and are small enough for the quick ways of the allocator so. A slot is used again only when its
-    /// receiver has the header, or will never have it.
-    std::vector<std::array<std::byte, kLongestHeader>> _headers{kSlots};
+    /// What is sent for each slot: an RTS and nothing after it. Here and not in the rendezvous sends, which are made
+    /// for each message and are small enough for the quick ways of the allocator so. A slot is used again only when its
+    /// receiver has the RTS, or will never have it.
+    std::vector<std::array<std::byte, kLongestRts>> _rts{kSlots};
     transfer::Exports _exports;
     transfer::ExportedPool _exported;
     transfer::Mappings _mappings;
@@ -432,22 +435,22 @@ class Link {
     std::vector<Peer> _peers;
     std::vector<Ring> _rings;
     SharedMapping _small;
-    void* _plate = nullptr;
-    bool _plate_tried = false;
+    void* _probe_buffer = nullptr;
+    bool _probe_buffer_tried = false;
     std::vector<std::string> _noted;
-    std::vector<std::shared_ptr<Shipment>> _lingering;
-    std::vector<std::weak_ptr<Shipment>> _exported_copies;
+    std::vector<std::shared_ptr<RendezvousSend>> _lingering;
+    std::vector<std::weak_ptr<RendezvousSend>> _exported_copies;
     /// Left by their calls, and waiting for nothing but their receivers, which may yet refuse them.
-    std::vector<std::shared_ptr<Shipment>> _left;
+    std::vector<std::shared_ptr<RendezvousSend>> _left;
     static constexpr std::size_t kLeftEnough = 64;
     std::size_t _left_enough = kLeftEnough;  ///< to look for those that are over
     std::uint32_t _retired = 0;
     bool _shut_down = false;
     std::atomic<bool> _ending{false};  ///< what only another process could bring on is given up
-    std::shared_ptr<Settling> _settling;
+    std::shared_ptr<Readiness> _readiness;
     std::atomic<bool> _keeps_rings{false};  ///< trim_idle() has something to look at
     std::atomic<unsigned> _reclaims{0};
     Background _background;
 };
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

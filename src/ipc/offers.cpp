@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
 namespace {
 
@@ -67,11 +67,11 @@ bool lies_within(const Location& location, const Strided* const shape, const std
 
 namespace {
 
-void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, const std::uint64_t ready) noexcept {
+void fill(Slot& slot, const std::int32_t receiver, const std::uint64_t bytes, const std::uint64_t available) noexcept {
     slot.receiver.store(receiver, std::memory_order_relaxed);
     slot.bytes.store(bytes, std::memory_order_relaxed);
-    slot.settled.store(0, std::memory_order_relaxed);
-    slot.ready.store(ready, std::memory_order_relaxed);
+    slot.ready.store(0, std::memory_order_relaxed);
+    slot.available.store(available, std::memory_order_relaxed);
     slot.lost.store(0, std::memory_order_relaxed);
     slot.strided.store(0, std::memory_order_relaxed);
 }
@@ -85,7 +85,7 @@ void start(transfer::RingControl& ring) noexcept {
 }  // namespace
 
 std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
-    // The lowest free one, since its header is the shortest.
+    // The lowest free one, since its RTS is the shortest.
     for (std::uint32_t word = 0; word < _reserved.size(); ++word) {
         std::atomic<std::uint64_t>& bits = _reserved[word];
         const std::uint64_t never = avoided.word(word);
@@ -129,9 +129,9 @@ void Outbox::offer(const Ticket ticket, const std::int32_t receiver, const std::
 }
 
 void Outbox::offer_copy(const Ticket ticket, const std::int32_t receiver, const std::uint64_t bytes,
-                        const Location& copy, const std::uint64_t ready) noexcept {
+                        const Location& copy, const std::uint64_t available) noexcept {
     Slot& where = slot(ticket);
-    fill(where, receiver, bytes, ready);
+    fill(where, receiver, bytes, available);
     where.spill = copy;
     where.word.store(word_of(ticket.generation, OfferState::spilled), std::memory_order_release);
 }
@@ -151,16 +151,16 @@ bool Outbox::spill(const Ticket ticket, const Location& spill) noexcept {
     if (spill.kind == Location::Kind::ring) {
         start(where.ring);
     }
-    where.ready.store(where.bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    where.available.store(where.bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
     // Who has refused memory of a GPU cannot read a copy in such memory either.
     return change(where, ticket.generation, OfferState::offered, OfferState::spilled) ||
            (spill.kind != Location::Kind::device &&
             change(where, ticket.generation, OfferState::refused, OfferState::spilled));
 }
 
-void Outbox::set_ready(const Ticket ticket, const std::uint64_t ready, const bool lost) noexcept {
+void Outbox::set_available(const Ticket ticket, const std::uint64_t available, const bool lost) noexcept {
     Slot& where = slot(ticket);
-    where.ready.store(ready, std::memory_order_release);
+    where.available.store(available, std::memory_order_release);
     if (lost) {
         where.lost.store(1, std::memory_order_release);
     }
@@ -180,27 +180,27 @@ void Outbox::release(const Ticket ticket) noexcept {
     set_free(ticket);
 }
 
-std::optional<Claim> Inbox::claim(const Header& header) noexcept {
-    if (header.slot >= kSlots) {
+std::optional<Claim> Inbox::claim(const Rts& rts) noexcept {
+    if (rts.slot >= kSlots) {
         return std::nullopt;
     }
-    Slot& slot = _table->slots[header.slot];
+    Slot& slot = _table->slots[rts.slot];
     Claim claim;
-    claim.slot = header.slot;
-    claim.generation = header.generation;
+    claim.slot = rts.slot;
+    claim.generation = rts.generation;
     claim.ring = &slot.ring;
-    claim.settled = &slot.settled;
     claim.ready = &slot.ready;
+    claim.available = &slot.available;
     claim.lost = &slot.lost;
     // The receiver's index is looked at before anything is changed, since the slot may be somebody else's by now.
     const std::uint64_t word = slot.word.load(std::memory_order_acquire);
-    if (generation_of(word) != header.generation || slot.receiver.load(std::memory_order_relaxed) != _own) {
+    if (generation_of(word) != rts.generation || slot.receiver.load(std::memory_order_relaxed) != _own) {
         return std::nullopt;
     }
-    if (change(slot, header.generation, OfferState::offered, OfferState::claimed)) {
+    if (change(slot, rts.generation, OfferState::offered, OfferState::claimed)) {
         claim.from = slot.source;
         claim.from.offset = slot.offset.load(std::memory_order_relaxed);
-    } else if (change(slot, header.generation, OfferState::spilled, OfferState::taken)) {
+    } else if (change(slot, rts.generation, OfferState::spilled, OfferState::taken)) {
         claim.from = slot.spill;
         claim.spilled = true;
     } else {
@@ -246,11 +246,11 @@ bool Inbox::holds(const Claim& claim) const noexcept {
     return generation_of(word) == claim.generation && state > OfferState::offered && state < OfferState::done;
 }
 
-TrueSize Inbox::size_of(const std::size_t header_length) const noexcept {
-    if (!is_header_length(header_length)) {
+TrueSize Inbox::size_of(const std::size_t rts_length) const noexcept {
+    if (!is_rts_length(rts_length)) {
         return {};
     }
-    const Slot& slot = _table->slots[slot_of_length(header_length)];
+    const Slot& slot = _table->slots[slot_of_length(rts_length)];
     TrueSize size;
     size.version = slot.word.load(std::memory_order_acquire);
     const OfferState state = state_of(size.version);
@@ -263,4 +263,4 @@ TrueSize Inbox::size_of(const std::size_t header_length) const noexcept {
     return size;
 }
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

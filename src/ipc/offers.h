@@ -1,6 +1,6 @@
 // Offers: messages whose bytes stay where they are until the receiver fetches them.
 //
-// The sender describes the bytes in a slot of its area in the node's shared memory and sends a header, a short message
+// The sender describes the bytes in a slot of its area in the node's shared memory and sends an RTS, a short message
 // that names the slot, in the payload's place. The receiver claims the slot, fetches the bytes from the sender's own
 // memory, and says so in the slot. A sender that must not wait any longer copies the bytes to memory that outlives its
 // call, and spills: claimed and spilled are decided by one compare-and-swap, so exactly one of the two happens.
@@ -16,7 +16,7 @@
 //        +---------------------------+  +--------> taken ------------+
 //
 // offer, spill, withdraw and release are the sender's, claim, refuse and finish the receiver's. Every use of a slot has
-// a generation, which the header repeats: a header that was kept, copied or forged names a generation that is over.
+// a generation, which the RTS repeats: an RTS that was kept, copied or forged names a generation that is over.
 //
 // Knows neither MPI nor GPUs.
 #pragma once
@@ -31,7 +31,7 @@
 #include "transfer/location.h"
 #include "transfer/ring.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
 /// Offers of one process that can be under way at a time. When all are, messages are sent plain.
 inline constexpr std::uint32_t kSlots = 256;
@@ -54,14 +54,14 @@ enum class OfferState : std::uint8_t {
 /// between two cores costs a tenth of a microsecond.
 struct alignas(64) Slot {
     std::atomic<std::uint64_t> word;  ///< generation << 8 | OfferState
-    /// Index in the segment of the process that may claim it. Atomic because a late or forged header makes its
+    /// Index in the segment of the process that may claim it. Atomic because a late or forged RTS makes its
     /// receiver look at a slot that is being filled for somebody else.
     std::atomic<std::int32_t> receiver;
     /// The source may be read: work that the sender's program left behind in the default stream is over.
-    std::atomic<std::uint32_t> settled;
+    std::atomic<std::uint32_t> ready;
     std::atomic<std::uint64_t> bytes;
-    std::atomic<std::uint64_t> ready;  ///< bytes of `spill` that are there already; more will come until all are
-    std::atomic<std::uint32_t> lost;   ///< the sender could not finish the copy
+    std::atomic<std::uint64_t> available;  ///< bytes of `spill` that are there already; more will come until all are
+    std::atomic<std::uint32_t> lost;       ///< the sender could not finish the copy
     /// 1: the source is the blocks of `shape` and not one run of bytes; then `offset` is that of its lowest byte, and
     /// so is what the shape counts from.
     std::atomic<std::uint32_t> strided;
@@ -83,32 +83,32 @@ struct OfferTable {
     std::array<Slot, kSlots> slots;
 };
 
-/// The body of a header. What follows it in the message, to make up a header's length, means nothing.
-struct Header {
+/// The body of an RTS. What follows it in the message, to make up an RTS's length, means nothing.
+struct Rts {
     std::array<std::uint64_t, 2> secret;  ///< of the segment
     std::uint32_t sender;                 ///< index in the segment
     std::uint32_t slot;
     std::uint64_t generation;
 };
 
-/// Lengths of messages that are headers: one for each slot, so that a probe, which sees only the length, can tell the
-/// slot and with it the true size. They are odd, because hardly any message of numbers is; a sender does not send a
-/// plain message of such a length to a receiver that takes headers.
-inline constexpr std::size_t kShortestHeader = 65;
-inline constexpr std::size_t kLongestHeader = kShortestHeader + 2 * (kSlots - 1);
-static_assert(sizeof(Header) <= kShortestHeader);
+/// Lengths of messages that are RTS messages: one for each slot, so that a probe, which sees only the length, can tell
+/// the slot and with it the true size. They are odd, because hardly any message of numbers is; a sender does not send a
+/// plain message of such a length to a receiver that takes RTS messages.
+inline constexpr std::size_t kShortestRts = 65;
+inline constexpr std::size_t kLongestRts = kShortestRts + 2 * (kSlots - 1);
+static_assert(sizeof(Rts) <= kShortestRts);
 
-[[nodiscard]] constexpr std::size_t header_length(const std::uint32_t slot) noexcept {
-    return kShortestHeader + 2 * slot;
+[[nodiscard]] constexpr std::size_t rts_length(const std::uint32_t slot) noexcept {
+    return kShortestRts + 2 * slot;
 }
-[[nodiscard]] constexpr bool is_header_length(const std::size_t bytes) noexcept {
-    return bytes >= kShortestHeader && bytes <= kLongestHeader && (bytes & 1) != 0;
+[[nodiscard]] constexpr bool is_rts_length(const std::size_t bytes) noexcept {
+    return bytes >= kShortestRts && bytes <= kLongestRts && (bytes & 1) != 0;
 }
 [[nodiscard]] constexpr std::uint32_t slot_of_length(const std::size_t bytes) noexcept {
-    return static_cast<std::uint32_t>((bytes - kShortestHeader) / 2);
+    return static_cast<std::uint32_t>((bytes - kShortestRts) / 2);
 }
 
-/// Slots that must not be used towards one receiver, since a plain message of their header's length was sent to it and
+/// Slots that must not be used towards one receiver, since a plain message of their RTS's length was sent to it and
 /// may be waiting there still: a probe could not tell the two. Any thread may call.
 class SlotSet {
   public:
@@ -139,18 +139,18 @@ class Outbox {
     /// A free slot for a new offer, none of those to be avoided; nothing when all others are in use. It stays the
     /// caller's until release() or withdraw().
     [[nodiscard]] std::optional<Ticket> reserve(const SlotSet& avoided = {}) noexcept;
-    /// Publishes the offer; from now on the receiver may claim it, and read it once it is settled. `shape`: of a source
+    /// Publishes the offer; from now on the receiver may claim it, and read it once it is ready. `shape`: of a source
     /// in strided blocks.
     void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source,
                const Strided* shape = nullptr) noexcept;
     /// Whoever claims the offer may read the source from now on.
-    void settle(Ticket ticket) noexcept { slot(ticket).settled.store(1, std::memory_order_release); }
+    void mark_ready(Ticket ticket) noexcept { slot(ticket).ready.store(1, std::memory_order_release); }
     /// Publishes an offer that is spilled from the beginning: a copy of which `ready` bytes are there, and the rest
     /// will be.
     void offer_copy(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& copy,
-                    std::uint64_t ready) noexcept;
+                    std::uint64_t available) noexcept;
     /// More of a copy is there; `lost`: and there will be no more.
-    void set_ready(Ticket ticket, std::uint64_t ready, bool lost = false) noexcept;
+    void set_available(Ticket ticket, std::uint64_t available, bool lost = false) noexcept;
     [[nodiscard]] transfer::RingControl& ring(const Ticket ticket) noexcept { return slot(ticket).ring; }
     [[nodiscard]] OfferState state(Ticket ticket) const noexcept;
     /// Gives the receiver what is at `spill` instead of the source: a copy, or a ring, which the offer must not have
@@ -158,7 +158,7 @@ class Outbox {
     /// claimed the source meanwhile (or is done with it), and the spill is not needed; or when it has refused the
     /// source, and the spill is in device memory.
     [[nodiscard]] bool spill(Ticket ticket, const Location& spill) noexcept;
-    /// Takes back an offer whose header was never sent, or a ticket that was never offered.
+    /// Takes back an offer whose RTS was never sent, or a ticket that was never offered.
     void withdraw(Ticket ticket) noexcept;
     /// Ends an offer that is done.
     void release(Ticket ticket) noexcept;
@@ -173,7 +173,7 @@ class Outbox {
     std::atomic<std::uint32_t> _in_use{0};
 };
 
-/// What the receiver of a header may fetch.
+/// What the receiver of an RTS may fetch.
 struct Claim {
     std::uint32_t slot = 0;
     std::uint64_t generation = 0;
@@ -182,14 +182,14 @@ struct Claim {
     std::optional<Strided> shape;  ///< of what is not spilled and not one run of bytes
     bool spilled = false;
     transfer::RingControl* ring = nullptr;  ///< the slot's
-    const std::atomic<std::uint32_t>* settled = nullptr;
-    const std::atomic<std::uint64_t>* ready = nullptr;
+    const std::atomic<std::uint32_t>* ready = nullptr;
+    const std::atomic<std::uint64_t>* available = nullptr;
     const std::atomic<std::uint32_t>* lost = nullptr;
 };
 
-/// What a probe can learn of the message behind a header's length, at one moment.
+/// What a probe can learn of the message behind an RTS's length, at one moment.
 struct TrueSize {
-    std::optional<std::uint64_t> bytes;  ///< nothing when no header of that length is under way to this process
+    std::optional<std::uint64_t> bytes;  ///< nothing when no RTS of that length is under way to this process
     /// Another one whenever a message has come or gone in between: two looks with the same version speak of the same
     /// message, whatever other threads have received meanwhile.
     std::uint64_t version = 0;
@@ -201,10 +201,10 @@ class Inbox {
   public:
     Inbox(OfferTable& table, const std::int32_t own) noexcept : _table(&table), _own(own) {}
 
-    /// Claims what the header names. Nothing when there is no such offer to this process: the header is forged, or
+    /// Claims what the RTS names. Nothing when there is no such offer to this process: the RTS is forged, or
     /// was used before. Whatever the sender wrote is checked: slot, generation, receiver, and that the bytes lie within
     /// their allocation.
-    [[nodiscard]] std::optional<Claim> claim(const Header& header) noexcept;
+    [[nodiscard]] std::optional<Claim> claim(const Rts& rts) noexcept;
     /// The bytes were fetched.
     void finish(const Claim& claim) noexcept;
     /// The source, or a copy in device memory, cannot be fetched from here: asks the sender for one in host memory.
@@ -213,12 +213,12 @@ class Inbox {
     [[nodiscard]] bool reclaim(Claim& claim) noexcept;
     /// Whether the slot is still this claim's. It always is unless somebody has overwritten it.
     [[nodiscard]] bool holds(const Claim& claim) const noexcept;
-    /// True size of the message whose header has this length.
-    [[nodiscard]] TrueSize size_of(std::size_t header_length) const noexcept;
+    /// True size of the message whose RTS has this length.
+    [[nodiscard]] TrueSize size_of(std::size_t rts_length) const noexcept;
 
   private:
     OfferTable* _table;
     std::int32_t _own;
 };
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
-bool Settling::in_burst(const Clock::time_point now) noexcept {
+bool Readiness::in_burst(const Clock::time_point now) noexcept {
     const Clock::rep then = _last_send.exchange(now.time_since_epoch().count(), std::memory_order_relaxed);
     if (now.time_since_epoch() - Clock::duration(then) > _pace.closely) {
         _run.store(1, std::memory_order_relaxed);
@@ -14,7 +14,7 @@ bool Settling::in_burst(const Clock::time_point now) noexcept {
     return _run.fetch_add(1, std::memory_order_relaxed) >= _pace.before_burst;
 }
 
-bool Settling::add(std::shared_ptr<Source> source, const gpu::EventHandle mark, const Clock::time_point now) {
+bool Readiness::add(std::shared_ptr<Source> source, const gpu::EventHandle mark, const Clock::time_point now) {
     const std::scoped_lock lock(_mutex);
     auto line =
         std::find_if(_lines.begin(), _lines.end(), [&mark](const Line& each) { return each.device == mark.device; });
@@ -30,7 +30,7 @@ bool Settling::add(std::shared_ptr<Source> source, const gpu::EventHandle mark, 
     return any() && !std::exchange(_in_background, true);
 }
 
-void Settling::ask() noexcept {
+void Readiness::ask() noexcept {
     if (!any()) {
         return;
     }
@@ -41,13 +41,13 @@ void Settling::ask() noexcept {
     }
 }
 
-void Settling::ask_all() noexcept {
+void Readiness::ask_all() noexcept {
     for (Line& line : _lines) {
         ask_now(line);
     }
 }
 
-void Settling::ask_now(Line& line) noexcept {
+void Readiness::ask_now(Line& line) noexcept {
     std::deque<Waiting>& waiting = line.waiting;
     gpu::Status status;
     // The youngest, and where that is not reached, older ones in growing steps down to the oldest: a no is cheap.
@@ -72,19 +72,19 @@ void Settling::ask_now(Line& line) noexcept {
     }
 }
 
-bool Settling::is_reached(Waiting& waiting, gpu::Status& status) noexcept {
+bool Readiness::is_reached(Waiting& waiting, gpu::Status& status) noexcept {
     bool over = false;
     status = _runtime.query_default_stream(waiting.mark, over);
     return !status.ok() || over;
 }
 
-void Settling::let_go(Waiting& waiting, const gpu::Status& status) noexcept {
+void Readiness::let_go(Waiting& waiting, const gpu::Status& status) noexcept {
     _runtime.drop_default_stream(waiting.mark);
-    waiting.source->settled(status);
+    waiting.source->became_ready(status);
     _count.fetch_sub(1, std::memory_order_release);
 }
 
-void Settling::forget(const Source& source) noexcept {
+void Readiness::forget(const Source& source) noexcept {
     std::shared_ptr<Source> forgotten;  // let go without the lock
     const std::scoped_lock lock(_mutex);
     for (Line& line : _lines) {
@@ -100,7 +100,7 @@ void Settling::forget(const Source& source) noexcept {
     }
 }
 
-void Settling::end() noexcept {
+void Readiness::end() noexcept {
     std::vector<Line> all;
     {
         const std::scoped_lock lock(_mutex);
@@ -115,7 +115,7 @@ void Settling::end() noexcept {
     }
 }
 
-bool Settling::pump() noexcept {
+bool Readiness::pump() noexcept {
     const std::scoped_lock lock(_mutex);
     const Clock::time_point now = Clock::now();
     bool late = false;
@@ -138,4 +138,4 @@ bool Settling::pump() noexcept {
     return true;
 }
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

@@ -22,18 +22,18 @@
 #include "gpu/gpu.h"
 #include "ipc/background.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
-class Settling final : public Job {
+class Readiness final : public Job {
   public:
     using Clock = std::chrono::steady_clock;
 
-    /// A message that waits for its mark. Called under the lock of Settling.
+    /// A message that waits for its mark. Called under the lock of Readiness.
     class Source {
       public:
         virtual ~Source() = default;
         /// It may be read. `status`: of the question, whose failure is the message's.
-        virtual void settled(const gpu::Status& status) noexcept = 0;
+        virtual void became_ready(const gpu::Status& status) noexcept = 0;
 
       protected:
         Source() = default;
@@ -64,9 +64,9 @@ class Settling final : public Job {
         unsigned looks_for_nothing = 20;
     };
 
-    Settling(gpu::Runtime& runtime, const Pace& pace) noexcept
+    Readiness(gpu::Runtime& runtime, const Pace& pace) noexcept
         : _runtime(runtime), _pace(pace), _pause(pace.between_looks) {}
-    ~Settling() override { end(); }
+    ~Readiness() override { end(); }
 
     /// To be asked once for each nonblocking send: whether it is one of many that follow each other closely, so that it
     /// is worth while to leave the question for later.
@@ -76,7 +76,7 @@ class Settling final : public Job {
     [[nodiscard]] bool any() const noexcept { return _count.load(std::memory_order_acquire) != 0; }
     /// Lets go of all that may be read.
     void ask() noexcept;
-    /// The message needs nothing any more: settled() is not called for it from now on. Never with a lock that settled()
+    /// The message needs nothing any more: ready() is not called for it from now on. Never with a lock that ready()
     /// takes.
     void forget(const Source& source) noexcept;
     /// Gives up all marks, unasked, and what the background does.
@@ -118,4 +118,4 @@ class Settling final : public Job {
     std::atomic<unsigned> _run{0};
 };
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

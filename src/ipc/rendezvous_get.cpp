@@ -3,12 +3,12 @@
 
 #include "ipc/link.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
 using transfer::DeviceCopies;
 using transfer::Location;
 
-Fetch::~Fetch() {
+RendezvousGet::~RendezvousGet() {
     _copy = {};  // waits for what is under way
     _ring.reset();
     if (_mapped != nullptr) {
@@ -16,7 +16,7 @@ Fetch::~Fetch() {
     }
 }
 
-bool Fetch::advance() noexcept {
+bool RendezvousGet::advance() noexcept {
     if (_over.load(std::memory_order_acquire)) {
         return true;
     }
@@ -39,7 +39,7 @@ bool Fetch::advance() noexcept {
 }
 
 /// Lets go of the sender, however it ended.
-void Fetch::finish() noexcept {
+void RendezvousGet::finish() noexcept {
     _traced.end();
     _copy = {};
     if (_ring != nullptr && _error) {
@@ -53,7 +53,7 @@ void Fetch::finish() noexcept {
 }
 
 /// Asks the sender for a copy in host memory.
-void Fetch::refuse(const std::string& reason) {
+void RendezvousGet::refuse(const std::string& reason) {
     _link.note_once(reason);
     if (_claim.spilled && _claim.from.kind != Location::Kind::device) {
         throw Error("a message from rank " + std::to_string(_link._segment.process(_peer).world_rank) +
@@ -65,7 +65,7 @@ void Fetch::refuse(const std::string& reason) {
     _link.inbox(_peer).refuse(_claim);
 }
 
-void Fetch::begin() {
+void RendezvousGet::begin() {
     const Location& from = _claim.from;
     _device = _info.device >= 0 ? _info.device : _link.any_device();
     _from = {};
@@ -129,7 +129,7 @@ void Fetch::begin() {
             }
             if (_typed == nullptr && _info.kind == gpu::MemoryKind::device && _wanted == _claim.bytes &&
                 _wanted <= _link._tuning.cpu_copy_bytes && _link._window.usable() &&
-                _claim.ready->load(std::memory_order_acquire) >= _wanted &&
+                _claim.available->load(std::memory_order_acquire) >= _wanted &&
                 _link._runtime.order_after_default_stream(_buffer, _info).ok() &&
                 _link._runtime.finish_default_stream(_info.device).ok() &&
                 _link._window.to_device(_buffer, _info, _from.address, _wanted)) {
@@ -159,7 +159,7 @@ void Fetch::begin() {
     }
 }
 
-bool Fetch::step() {
+bool RendezvousGet::step() {
     if (_refused) {
         if (!_link.inbox(_peer).reclaim(_claim)) {
             check_alive();
@@ -183,12 +183,12 @@ bool Fetch::step() {
     if (_asked_for == _wanted) {
         return true;
     }
-    if (!_claim.spilled && _claim.settled->load(std::memory_order_acquire) == 0) {
+    if (!_claim.spilled && _claim.ready->load(std::memory_order_acquire) == 0) {
         check_alive();
         return false;  // the sender is about to say so
     }
     const std::size_t there =
-        _claim.spilled ? std::min<std::size_t>(_claim.ready->load(std::memory_order_acquire), _wanted) : _wanted;
+        _claim.spilled ? std::min<std::size_t>(_claim.available->load(std::memory_order_acquire), _wanted) : _wanted;
     if (there > _asked_for) {
         _copy = _link._copies.start(_device, static_cast<unsigned>(_peer), target().from(_asked_for),
                                     _from.from(_asked_for), there - _asked_for, _start);
@@ -205,7 +205,7 @@ bool Fetch::step() {
     return false;
 }
 
-void Fetch::check_alive() {
+void RendezvousGet::check_alive() {
     if (!_link.inbox(_peer).holds(_claim)) {
         throw Error("the shared memory that describes a message was overwritten",
                     "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
@@ -222,4 +222,4 @@ void Fetch::check_alive() {
     }
 }
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

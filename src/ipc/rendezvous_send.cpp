@@ -4,21 +4,21 @@
 
 #include "ipc/link.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 
 using transfer::DeviceCopies;
 using transfer::Location;
 
-const std::byte* Shipment::header() const noexcept {
-    return _link._headers[_ticket.slot].data();
+const std::byte* RendezvousSend::rts() const noexcept {
+    return _link._rts[_ticket.slot].data();
 }
 
-Shipment::~Shipment() {
+RendezvousSend::~RendezvousSend() {
     release_all();
 }
 
 /// Gives back everything but the slot.
-void Shipment::release_all() noexcept {
+void RendezvousSend::release_all() noexcept {
     _parts.clear();  // waits for copies under way
     _ring.reset();
     _serving = false;
@@ -35,9 +35,9 @@ void Shipment::release_all() noexcept {
     }
 }
 
-void Shipment::give_back() noexcept {
-    if (_unsettled.load(std::memory_order_acquire)) {
-        _link._settling->forget(*this);  // the slot is another message's soon
+void RendezvousSend::give_back() noexcept {
+    if (_not_ready.load(std::memory_order_acquire)) {
+        _link._readiness->forget(*this);  // the slot is another message's soon
     }
     const std::scoped_lock lock(_mutex);
     release_all();
@@ -48,16 +48,16 @@ void Shipment::give_back() noexcept {
     _link._outbox.release(_ticket);
 }
 
-void Shipment::settle_source() {
+void RendezvousSend::wait_until_ready() {
     if (is_read_by_its_receiver()) {  // else copied by this process, whose streams are in order
         const int device = _info.device >= 0 ? _info.device : _link.any_device();
-        settled(_link._runtime.finish_default_stream(device));
+        became_ready(_link._runtime.finish_default_stream(device));
     }
 }
 
-void Shipment::settled(const gpu::Status& status) noexcept {
-    _link._outbox.settle(_ticket);
-    _unsettled.store(false, std::memory_order_release);
+void RendezvousSend::became_ready(const gpu::Status& status) noexcept {
+    _link._outbox.mark_ready(_ticket);
+    _not_ready.store(false, std::memory_order_release);
     if (!status.ok()) {
         const std::scoped_lock lock(_mutex);
         _error = Error("waiting for earlier work on a GPU buffer failed (" + status.message() + ")",
@@ -65,9 +65,9 @@ void Shipment::settled(const gpu::Status& status) noexcept {
     }
 }
 
-void Shipment::withdraw() noexcept {
-    if (_unsettled.load(std::memory_order_acquire)) {
-        _link._settling->forget(*this);
+void RendezvousSend::withdraw() noexcept {
+    if (_not_ready.load(std::memory_order_acquire)) {
+        _link._readiness->forget(*this);
     }
     const std::scoped_lock lock(_mutex);
     if (!_withdrawn) {
@@ -79,18 +79,18 @@ void Shipment::withdraw() noexcept {
     }
 }
 
-bool Shipment::is_over() const noexcept {
+bool RendezvousSend::is_over() const noexcept {
     // Of a slot that was overwritten nobody can say anything more.
     const OfferState state = _withdrawn ? OfferState::done : _link._outbox.state(_ticket);
     return state == OfferState::done || state == OfferState::overwritten;
 }
 
-bool Shipment::wants_background() noexcept {
+bool RendezvousSend::wants_background() noexcept {
     const std::scoped_lock lock(_mutex);
     return _serving || (!_free.load(std::memory_order_relaxed) && (_is_copy || _ring != nullptr));
 }
 
-bool Shipment::pump() noexcept {
+bool RendezvousSend::pump() noexcept {
     try {
         if (advance(Patience::endless)) {
             return serve();
@@ -102,12 +102,12 @@ bool Shipment::pump() noexcept {
     return _link._ending.load(std::memory_order_acquire) && !_is_copy;
 }
 
-bool Shipment::advance(const Patience patience) {
+bool RendezvousSend::advance(const Patience patience) {
     if (_free.load(std::memory_order_acquire)) {
         return true;
     }
-    if (_unsettled.load(std::memory_order_relaxed)) {
-        _link.settle_sources();
+    if (_not_ready.load(std::memory_order_relaxed)) {
+        _link.ask_readiness();
     }
     const std::scoped_lock lock(_mutex);
     if (_free.load(std::memory_order_relaxed)) {
@@ -129,7 +129,7 @@ bool Shipment::advance(const Patience patience) {
     } catch (const Error& error) {
         _error = error;
         if (_is_copy) {
-            _link._outbox.set_ready(_ticket, 0, true);
+            _link._outbox.set_available(_ticket, 0, true);
         }
         if (_ring != nullptr) {
             _link._outbox.ring(_ticket).failed.store(1, std::memory_order_release);
@@ -146,7 +146,7 @@ bool Shipment::advance(const Patience patience) {
 
 /// Whether the receiver has had its time, counted from when the program first asked: until then nobody was kept
 /// waiting.
-bool Shipment::has_waited(const Patience patience) {
+bool RendezvousSend::has_waited(const Patience patience) {
     if (patience == Patience::endless) {
         return false;
     }
@@ -163,7 +163,7 @@ bool Shipment::has_waited(const Patience patience) {
 }
 
 /// Goes on with what the receiver takes from this process's own copy. True when nothing remains to be done.
-bool Shipment::serve() noexcept {
+bool RendezvousSend::serve() noexcept {
     const std::scoped_lock lock(_mutex);
     if (!_serving) {
         return true;
@@ -188,7 +188,7 @@ bool Shipment::serve() noexcept {
     return over;
 }
 
-bool Shipment::step(const Patience patience) {
+bool RendezvousSend::step(const Patience patience) {
     if (_withdrawn) {
         return true;
     }
@@ -237,7 +237,7 @@ bool Shipment::step(const Patience patience) {
     }
 }
 
-void Shipment::check_alive() {
+void RendezvousSend::check_alive() {
     if (_link._outbox.state(_ticket) == OfferState::overwritten) {
         throw Error("the shared memory that describes a message was overwritten",
                     "look for a process of this job that writes where it must not, or set AWAKEN_PATH=staged");
@@ -250,7 +250,7 @@ void Shipment::check_alive() {
 }
 
 /// Copies [0, bytes) of the buffer to `target` in parts, so that whoever reads it can follow.
-void Shipment::start_parts(std::byte* const target, const gpu::PointerInfo* const target_info) {
+void RendezvousSend::start_parts(std::byte* const target, const gpu::PointerInfo* const target_info) {
     // Each copy of ordinary host memory takes pinned blocks to go through, and tells itself how far it is.
     const std::size_t most = _info.kind == gpu::MemoryKind::host ? _bytes : _link._tuning.bounce_chunk_bytes;
     const int device = _info.device >= 0 ? _info.device : _link.any_device();
@@ -265,14 +265,14 @@ void Shipment::start_parts(std::byte* const target, const gpu::PointerInfo* cons
     }
 }
 
-bool Shipment::parts_done(const bool publish) {
+bool RendezvousSend::parts_done(const bool publish) {
     while (_parts_done < _parts.size()) {
         const bool over = _parts[_parts_done].poll();
         const std::size_t begin = _parts_done == 0 ? 0 : _part_ends[_parts_done - 1];
         const std::size_t there = over ? _part_ends[_parts_done] : begin + _parts[_parts_done].completed();
         if (publish && there != _told) {
             _told = there;
-            _link._outbox.set_ready(_ticket, there);
+            _link._outbox.set_available(_ticket, there);
         }
         if (!over) {
             return false;
@@ -283,7 +283,7 @@ bool Shipment::parts_done(const bool publish) {
 }
 
 /// Copies to the place that each slot has for a small message. False when the message is none.
-bool Shipment::copy_to_small_place() {
+bool RendezvousSend::copy_to_small_place() {
     if (_bytes > _link._tuning.small_bytes || !_link.small_space()) {
         return false;
     }
@@ -295,7 +295,7 @@ bool Shipment::copy_to_small_place() {
 }
 
 /// The receiver does not come: makes a copy that may wait for it.
-void Shipment::start_copying_out() {
+void RendezvousSend::start_copying_out() {
     _parts.clear();
     _part_ends.clear();
     if (copy_to_small_place()) {
@@ -354,7 +354,7 @@ void Shipment::start_copying_out() {
 
 /// The receiver cannot read the original, and waits for what it can read. It goes on taking that by itself, so little
 /// shared memory is enough.
-void Shipment::answer_refusal() {
+void RendezvousSend::answer_refusal() {
     _parts.clear();
     _part_ends.clear();
     if (!copy_to_small_place()) {
@@ -368,7 +368,7 @@ void Shipment::answer_refusal() {
 
 /// The message is in `_kept`: the buffer is free, and the background gives the receiver what it asks for. False when
 /// the receiver has come for the original meanwhile.
-bool Shipment::start_serving() {
+bool RendezvousSend::start_serving() {
     _copy_info = {};
     const DeviceCopies::End copy{_kept.get(), &_copy_info};
     if (_ring != nullptr) {
@@ -381,7 +381,7 @@ bool Shipment::start_serving() {
     return true;
 }
 
-void Shipment::serve_refused_copy() noexcept {
+void RendezvousSend::serve_refused_copy() noexcept {
     const std::scoped_lock lock(_mutex);
     const bool is_whole = _free.load(std::memory_order_relaxed) && static_cast<bool>(_block);
     if (_serving || !is_whole || _link._outbox.state(_ticket) != OfferState::refused) {
@@ -403,7 +403,7 @@ void Shipment::serve_refused_copy() noexcept {
 
 /// Has the receiver take the message through a ring. Where all are in use, and there is no memory for another one, the
 /// place of the slot's small messages serves as one: it is there since before the offer.
-bool Shipment::spill_through_ring(const DeviceCopies::End& from) {
+bool RendezvousSend::spill_through_ring(const DeviceCopies::End& from) {
     Location location;
     transfer::RingMemory memory;
     if (!_link.find_ring(*this, location, memory) && !_link.find_small_ring(_ticket, location, memory)) {
@@ -417,11 +417,11 @@ bool Shipment::spill_through_ring(const DeviceCopies::End& from) {
     return true;
 }
 
-void Shipment::start_ring(const transfer::RingMemory& memory, const DeviceCopies::End& from) {
+void RendezvousSend::start_ring(const transfer::RingMemory& memory, const DeviceCopies::End& from) {
     const int device = _info.device >= 0 ? _info.device : _link.any_device();
     _ring = std::make_unique<transfer::RingWriter>(_link._copies, _link._outbox.ring(_ticket), memory, device, from,
                                                    _bytes);
     static_cast<void>(_ring->advance());
 }
 
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

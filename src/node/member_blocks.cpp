@@ -17,16 +17,16 @@ static_assert(sizeof(Head) <= kLine);
 
 }  // namespace
 
-Parts::Parts(Segment& segment, const int members, const int own, const std::size_t bytes)
-    : _segment(segment), _own(own), _bytes(kLine + bytes), _parts(static_cast<std::size_t>(members)) {}
+MemberBlocks::MemberBlocks(Segment& segment, const int members, const int own, const std::size_t bytes)
+    : _segment(segment), _own(own), _bytes(kLine + bytes), _blocks(static_cast<std::size_t>(members)) {}
 
-Parts::~Parts() {
-    for (const Part& part : _parts) {
+MemberBlocks::~MemberBlocks() {
+    for (const Block& part : _blocks) {
         if (part.base == nullptr) {
             continue;
         }
         auto& head = *reinterpret_cast<Head*>(part.base);
-        const bool last = head.left.fetch_add(1, std::memory_order_acq_rel) + 1 == _parts.size();
+        const bool last = head.left.fetch_add(1, std::memory_order_acq_rel) + 1 == _blocks.size();
         _segment.unmap(part.base, _bytes);
         if (last) {
             _segment.release(part.offset, _bytes);
@@ -34,8 +34,8 @@ Parts::~Parts() {
     }
 }
 
-bool Parts::make_own() {
-    Part& part = _parts[static_cast<std::size_t>(_own)];
+bool MemberBlocks::make_own() {
+    Block& part = _blocks[static_cast<std::size_t>(_own)];
     const auto offset = _segment.allocate(_bytes);
     if (!offset) {
         return false;
@@ -49,13 +49,13 @@ bool Parts::make_own() {
     return true;
 }
 
-std::uint64_t Parts::own_offset() const noexcept {
-    return _parts[static_cast<std::size_t>(_own)].offset;
+std::uint64_t MemberBlocks::own_offset() const noexcept {
+    return _blocks[static_cast<std::size_t>(_own)].offset;
 }
 
-bool Parts::connect(const std::span<const std::uint64_t> offsets) {
-    for (std::size_t member = 0; member < _parts.size(); ++member) {
-        Part& part = _parts[member];
+bool MemberBlocks::connect(const std::span<const std::uint64_t> offsets) {
+    for (std::size_t member = 0; member < _blocks.size(); ++member) {
+        Block& part = _blocks[member];
         if (part.base == nullptr) {
             part.offset = offsets[member];
             part.base = _segment.map(part.offset, _bytes);
@@ -67,12 +67,12 @@ bool Parts::connect(const std::span<const std::uint64_t> offsets) {
     return true;
 }
 
-std::byte* Parts::at(const int member) const noexcept {
-    return _parts[static_cast<std::size_t>(member)].base + kLine;
+std::byte* MemberBlocks::at(const int member) const noexcept {
+    return _blocks[static_cast<std::size_t>(member)].base + kLine;
 }
 
-std::span<std::byte> Parts::own_memory() const noexcept {
-    return {_parts[static_cast<std::size_t>(_own)].base, _bytes};
+std::span<std::byte> MemberBlocks::own_memory() const noexcept {
+    return {_blocks[static_cast<std::size_t>(_own)].base, _bytes};
 }
 
 }  // namespace awaken::node

@@ -10,14 +10,14 @@
 
 namespace awaken::node {
 
-class Parts {
+class MemberBlocks {
   public:
     /// Parts of `bytes` each for `members`, of whom this process is number `own`. Takes nothing yet.
-    Parts(Segment& segment, int members, int own, std::size_t bytes);
+    MemberBlocks(Segment& segment, int members, int own, std::size_t bytes);
     /// Lets go of all parts; the last member to do so gives their memory back.
-    ~Parts();
-    Parts(const Parts&) = delete;
-    Parts& operator=(const Parts&) = delete;
+    ~MemberBlocks();
+    MemberBlocks(const MemberBlocks&) = delete;
+    MemberBlocks& operator=(const MemberBlocks&) = delete;
 
     /// Takes this member's part, which is filled with zeros. False when there is no room.
     [[nodiscard]] bool make_own();
@@ -27,7 +27,7 @@ class Parts {
     /// member's own part may be used.
     [[nodiscard]] bool connect(std::span<const std::uint64_t> offsets);
 
-    [[nodiscard]] int members() const noexcept { return static_cast<int>(_parts.size()); }
+    [[nodiscard]] int members() const noexcept { return static_cast<int>(_blocks.size()); }
     [[nodiscard]] int own() const noexcept { return _own; }
     /// The bytes of a member's part, at a multiple of 128.
     [[nodiscard]] std::byte* at(int member) const noexcept;
@@ -35,7 +35,7 @@ class Parts {
     [[nodiscard]] std::span<std::byte> own_memory() const noexcept;
 
   private:
-    struct Part {
+    struct Block {
         std::byte* base = nullptr;
         std::uint64_t offset = 0;
     };
@@ -43,7 +43,7 @@ class Parts {
     Segment& _segment;
     const int _own;
     const std::size_t _bytes;  ///< of a part as a whole
-    std::vector<Part> _parts;
+    std::vector<Block> _blocks;
 };
 
 }  // namespace awaken::node

@@ -2,8 +2,8 @@
 //
 // Where none of our operations is under way, these cost one load. Otherwise the MPI completes the native requests that
 // carry our operations in the place of the program's handles, in one call together with all others, and we copy back
-// what has arrived. An operation with an exchange is brought to its end first: as long as bytes of it are under way
-// beside the MPI, its native request is kept from the MPI's completion functions.
+// what has arrived. An operation with a progress operation is brought to its end first: as long as bytes of it are
+// under way beside the MPI, its native request is kept from the MPI's completion functions.
 
 #include <algorithm>
 #include <optional>
@@ -19,7 +19,7 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Notices which receives of the MPI's own, unprepared for headers, a call has completed.
+/// Notices which receives of the MPI's own, unprepared for RTS messages, a call has completed.
 class UnpreparedWatch {
   public:
     UnpreparedWatch(const int count, const MPI_Request* const requests) : _requests(requests) {
@@ -43,29 +43,29 @@ class UnpreparedWatch {
 };
 
 /// The program's requests with ours replaced by the native ones that carry them.
-class Carriers {
+class NativeRequests {
   public:
-    Carriers(const int count, MPI_Request* const requests) : _requests(requests) {
+    NativeRequests(const int count, MPI_Request* const requests) : _requests(requests) {
         const auto n = static_cast<std::size_t>(count > 0 ? count : 0);
-        _carriers.assign(requests, requests + n);
+        _native_requests.assign(requests, requests + n);
         _operations.resize(n);
         for (std::size_t i = 0; i < n; ++i) {
             if (auto operation = layer().requests.find(requests[i])) {
                 // Between its completions a persistent operation is inactive, and so is its native handle.
-                _carriers[i] = operation->active ? operation->carrier : operation->handle;
+                _native_requests[i] = operation->active ? operation->native_request : operation->handle;
                 if (operation->active) {
                     operation->completing.store(operation->kind == Operation::Kind::once, std::memory_order_release);
                     _any = true;
-                    _exchanging = _exchanging || operation->exchanging.load(std::memory_order_acquire);
+                    _exchanging = _exchanging || operation->progressing.load(std::memory_order_acquire);
                 }
                 _operations[i] = std::move(operation);
             }
         }
     }
 
-    Carriers(const Carriers&) = delete;
-    Carriers& operator=(const Carriers&) = delete;
-    ~Carriers() {
+    NativeRequests(const NativeRequests&) = delete;
+    NativeRequests& operator=(const NativeRequests&) = delete;
+    ~NativeRequests() {
         for (const std::shared_ptr<Operation>& operation : _operations) {
             if (operation != nullptr) {
                 operation->completing.store(false, std::memory_order_release);
@@ -74,36 +74,36 @@ class Carriers {
     }
 
     /// False when the program's own array serves as well.
-    [[nodiscard]] bool any() const noexcept { return _any || layer().owes_chunks(); }
-    [[nodiscard]] bool exchanging() const noexcept { return _exchanging; }
+    [[nodiscard]] bool any() const noexcept { return _any || layer().has_pending_fragments(); }
+    [[nodiscard]] bool progressing() const noexcept { return _exchanging; }
     /// Waits until the MPI has nothing more to wait for, if something else must go on meanwhile.
     void await_native() const {
-        for (const MPI_Request carrier : _carriers) {
-            if (!layer().owes_chunks()) {
+        for (const MPI_Request native_request : _native_requests) {
+            if (!layer().has_pending_fragments()) {
                 return;
             }
-            layer().requests.await_native(carrier);
+            layer().requests.await_native(native_request);
         }
     }
-    [[nodiscard]] MPI_Request* data() noexcept { return _carriers.data(); }
+    [[nodiscard]] MPI_Request* data() noexcept { return _native_requests.data(); }
 
     [[nodiscard]] bool ready(const std::size_t i) {
         const std::shared_ptr<Operation>& operation = _operations[i];
         return operation == nullptr || !operation->active || operation->advance(true);
     }
-    /// Advances the exchanges in the order of protocol/polling_order.h; true when all are over.
+    /// Advances the progress operations in the order of protocol/polling_order.h; true when all are over.
     [[nodiscard]] bool advance() {
         if (!_looks) {
             _looks.emplace(_operations.size());
             for (std::size_t i = 0; i < _operations.size(); ++i) {
                 const std::shared_ptr<Operation>& operation = _operations[i];
                 if (operation != nullptr && operation->active &&
-                    operation->exchanging.load(std::memory_order_acquire)) {
+                    operation->progressing.load(std::memory_order_acquire)) {
                     _looks->add(i, operation->has_arrived());
                 }
             }
         }
-        using Found = p2p::Looks::Found;
+        using Found = protocol::PollingOrder::Found;
         return _looks->round([this](const std::size_t i, const bool asks) {
             Operation& operation = *_operations[i];
             const bool over = operation.advance(true, asks ? Operation::Ask::mpi : Operation::Ask::memory);
@@ -111,7 +111,7 @@ class Carriers {
         });
     }
     /// The same until they are.
-    void settle() {
+    void conclude() {
         constexpr unsigned kOthers = 16;
         WaitLoop waiting(kOthers);
         while (_exchanging && !advance()) {
@@ -121,7 +121,7 @@ class Carriers {
     /// Hides what is not ready from the MPI. True when something is left that it may look at.
     [[nodiscard]] bool mask() {
         bool some = false;
-        _masked = _carriers;
+        _masked = _native_requests;
         for (std::size_t i = 0; i < _masked.size(); ++i) {
             if (!ready(i)) {
                 _masked[i] = MPI_REQUEST_NULL;
@@ -132,7 +132,7 @@ class Carriers {
     }
     [[nodiscard]] MPI_Request* masked() noexcept { return _masked.data(); }
     /// The MPI has completed request i of masked().
-    void unmask(const int i) { _carriers[static_cast<std::size_t>(i)] = _masked[static_cast<std::size_t>(i)]; }
+    void unmask(const int i) { _native_requests[static_cast<std::size_t>(i)] = _masked[static_cast<std::size_t>(i)]; }
     /// The call ends and leaves exchanges unfinished.
     void leave() {
         for (const std::shared_ptr<Operation>& operation : _operations) {
@@ -147,7 +147,7 @@ class Carriers {
         const auto at = static_cast<std::size_t>(i);
         const std::shared_ptr<Operation>& operation = _operations[at];
         if (operation == nullptr || !operation->active) {
-            _requests[at] = _carriers[at];
+            _requests[at] = _native_requests[at];
             return;
         }
         const MPI_Request handle = _requests[at];
@@ -160,9 +160,9 @@ class Carriers {
             deliver(*operation, call, status, error);
             return;
         }
-        static_cast<void>(call.take_part());
+        static_cast<void>(call.take_accounted());
         deliver(*operation, call, status, error);
-        if (const Call::Part part = call.take_part(); part.bytes > 0) {
+        if (const Call::Accounted part = call.take_accounted(); part.bytes > 0) {
             layer().trace.operations.learned(handle, part.path, static_cast<std::uint64_t>(part.bytes));
         }
     }
@@ -180,17 +180,17 @@ class Carriers {
     }
 
     MPI_Request* const _requests;
-    std::vector<MPI_Request> _carriers;
+    std::vector<MPI_Request> _native_requests;
     std::vector<MPI_Request> _masked;
     std::vector<std::shared_ptr<Operation>> _operations;
-    std::optional<p2p::Looks> _looks;
+    std::optional<protocol::PollingOrder> _looks;
     bool _any = false;
     bool _exchanging = false;
 };
 
 /// Whether there is more to do while a call waits than to leave it to the MPI.
 [[nodiscard]] bool concerned() noexcept {
-    return layer().requests.any() || layer().owes_chunks();
+    return layer().requests.any() || layer().has_pending_fragments();
 }
 
 struct Wait {
@@ -198,13 +198,13 @@ struct Wait {
     static int run(Call&, MPI_Request* request, MPI_Status* status) {
         const UnpreparedWatch watch(1, request);
         if (concerned() && request != nullptr) {
-            Carriers carriers(1, request);
-            if (carriers.any()) {
-                carriers.settle();
-                carriers.await_native();
+            NativeRequests native_requests(1, request);
+            if (native_requests.any()) {
+                native_requests.conclude();
+                native_requests.await_native();
                 MPI_Status own{};
-                int error = below<function>()(carriers.data(), &own);
-                carriers.complete(0, own, error);
+                int error = below<function>()(native_requests.data(), &own);
+                native_requests.complete(0, own, error);
                 return_status(status, own);
                 return error;
             }
@@ -218,17 +218,17 @@ struct Test {
     static int run(Call&, MPI_Request* request, int* flag, MPI_Status* status) {
         const UnpreparedWatch watch(1, request);
         if (layer().requests.any() && request != nullptr) {
-            Carriers carriers(1, request);
-            if (carriers.any()) {
-                if (!carriers.advance()) {
-                    carriers.leave();
+            NativeRequests native_requests(1, request);
+            if (native_requests.any()) {
+                if (!native_requests.advance()) {
+                    native_requests.leave();
                     *flag = 0;
                     return MPI_SUCCESS;
                 }
                 MPI_Status own{};
-                int error = below<function>()(carriers.data(), flag, &own);
+                int error = below<function>()(native_requests.data(), flag, &own);
                 if (error != MPI_SUCCESS || *flag != 0) {
-                    carriers.complete(0, own, error);
+                    native_requests.complete(0, own, error);
                     return_status(status, own);
                 }
                 return error;
@@ -278,16 +278,16 @@ bool is_pending(const int error) {
     return error_class == MPI_ERR_PENDING;
 }
 
-/// Completes what the MPI has completed of all requests; returns the call's outcome, which an exchange may have made an
-/// error.
-int complete_all(Carriers& carriers, const int count, const int error, MPI_Status* const statuses) {
+/// Completes what the MPI has completed of all requests; returns the call's outcome, which a progress operation may
+/// have made an error.
+int complete_all(NativeRequests& native_requests, const int count, const int error, MPI_Status* const statuses) {
     bool added = false;
     std::vector<int> outcomes;
     for (int i = 0; i < count; ++i) {
         const int native = outcome(error, statuses[i]);
         int one = native;
         if (one == MPI_SUCCESS || !is_pending(one)) {
-            carriers.complete(i, statuses[i], one);
+            native_requests.complete(i, statuses[i], one);
         }
         added = added || one != native;
         outcomes.push_back(one);
@@ -306,13 +306,13 @@ struct WaitAll {
     static int run(Call&, int count, MPI_Request requests[], MPI_Status* statuses) {
         const UnpreparedWatch watch(count, requests);
         if (concerned() && count > 0) {
-            Carriers carriers(count, requests);
-            if (carriers.any()) {
-                carriers.settle();
-                carriers.await_native();
+            NativeRequests native_requests(count, requests);
+            if (native_requests.any()) {
+                native_requests.conclude();
+                native_requests.await_native();
                 Statuses own(count, statuses);
-                const int error = below<function>()(count, carriers.data(), own.data());
-                return complete_all(carriers, count, error, own.data());
+                const int error = below<function>()(count, native_requests.data(), own.data());
+                return complete_all(native_requests, count, error, own.data());
             }
         }
         return below<function>()(count, requests, statuses);
@@ -324,16 +324,17 @@ struct TestAll {
     static int run(Call&, int count, MPI_Request requests[], int* flag, MPI_Status* statuses) {
         const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
-            Carriers carriers(count, requests);
-            if (carriers.any()) {
-                if (carriers.exchanging() && !carriers.advance()) {
-                    carriers.leave();
+            NativeRequests native_requests(count, requests);
+            if (native_requests.any()) {
+                if (native_requests.progressing() && !native_requests.advance()) {
+                    native_requests.leave();
                     *flag = 0;
                     return MPI_SUCCESS;
                 }
                 Statuses own(count, statuses);
-                const int error = below<function>()(count, carriers.data(), flag, own.data());
-                return error != MPI_SUCCESS || *flag != 0 ? complete_all(carriers, count, error, own.data()) : error;
+                const int error = below<function>()(count, native_requests.data(), flag, own.data());
+                return error != MPI_SUCCESS || *flag != 0 ? complete_all(native_requests, count, error, own.data())
+                                                          : error;
             }
         }
         return below<function>()(count, requests, flag, statuses);
@@ -341,16 +342,17 @@ struct TestAll {
 };
 
 /// One round of MPI_Testany over what may be looked at. True when it said something final.
-bool test_any(Carriers& carriers, const int count, int* const index, int* const flag, MPI_Status& status, int& error) {
-    if (!carriers.mask()) {
+bool test_any(NativeRequests& native_requests, const int count, int* const index, int* const flag, MPI_Status& status,
+              int& error) {
+    if (!native_requests.mask()) {
         *flag = 0;
         *index = MPI_UNDEFINED;
         return false;
     }
-    error = layer().below.Testany(count, carriers.masked(), index, flag, &status);
+    error = layer().below.Testany(count, native_requests.masked(), index, flag, &status);
     if (*index != MPI_UNDEFINED && (*flag != 0 || error != MPI_SUCCESS)) {
-        carriers.unmask(*index);
-        carriers.complete(*index, status, error);
+        native_requests.unmask(*index);
+        native_requests.complete(*index, status, error);
         return true;
     }
     if (error != MPI_SUCCESS) {
@@ -362,18 +364,18 @@ bool test_any(Carriers& carriers, const int count, int* const index, int* const 
 
 /// Where nothing of ours is waited for, though something may have to go on meanwhile.
 template <Function function>
-int wait_for_any(Carriers& carriers, const int count, int* const index, MPI_Status& status) {
-    if (!layer().owes_chunks()) {
-        return below<function>()(count, carriers.data(), index, &status);
+int wait_for_any(NativeRequests& native_requests, const int count, int* const index, MPI_Status& status) {
+    if (!layer().has_pending_fragments()) {
+        return below<function>()(count, native_requests.data(), index, &status);
     }
     for (;;) {
         int flag = 0;
         *index = MPI_UNDEFINED;
-        const int error = layer().below.Testany(count, carriers.data(), index, &flag, &status);
+        const int error = layer().below.Testany(count, native_requests.data(), index, &flag, &status);
         if (flag != 0 || error != MPI_SUCCESS) {
             return error;
         }
-        layer().requests.advance_exchanges();
+        layer().requests.advance_progress_ops();
     }
 }
 
@@ -382,20 +384,20 @@ struct WaitAny {
     static int run(Call&, int count, MPI_Request requests[], int* index, MPI_Status* status) {
         const UnpreparedWatch watch(count, requests);
         if (concerned() && count > 0) {
-            Carriers carriers(count, requests);
-            if (carriers.any()) {
+            NativeRequests native_requests(count, requests);
+            if (native_requests.any()) {
                 MPI_Status own{};
                 int error = MPI_SUCCESS;
-                if (carriers.exchanging()) {
-                    // Not all are inactive, since an exchange is under way: something will complete.
-                    for (int flag = 0; !test_any(carriers, count, index, &flag, own, error);) {
-                        layer().requests.advance_exchanges();
+                if (native_requests.progressing()) {
+                    // Not all are inactive, since a progress operation is under way: something will complete.
+                    for (int flag = 0; !test_any(native_requests, count, index, &flag, own, error);) {
+                        layer().requests.advance_progress_ops();
                     }
-                    carriers.leave();
+                    native_requests.leave();
                 } else {
-                    error = wait_for_any<function>(carriers, count, index, own);
+                    error = wait_for_any<function>(native_requests, count, index, own);
                     if (*index != MPI_UNDEFINED) {
-                        carriers.complete(*index, own, error);
+                        native_requests.complete(*index, own, error);
                     }
                 }
                 return_status(status, own);
@@ -411,19 +413,19 @@ struct TestAny {
     static int run(Call&, int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status) {
         const UnpreparedWatch watch(count, requests);
         if (layer().requests.any() && count > 0) {
-            Carriers carriers(count, requests);
-            if (carriers.any()) {
+            NativeRequests native_requests(count, requests);
+            if (native_requests.any()) {
                 MPI_Status own{};
                 int error = MPI_SUCCESS;
-                if (carriers.exchanging()) {
-                    if (!test_any(carriers, count, index, flag, own, error)) {
+                if (native_requests.progressing()) {
+                    if (!test_any(native_requests, count, index, flag, own, error)) {
                         *index = MPI_UNDEFINED;
                     }
-                    carriers.leave();
+                    native_requests.leave();
                 } else {
-                    error = below<function>()(count, carriers.data(), index, flag, &own);
+                    error = below<function>()(count, native_requests.data(), index, flag, &own);
                     if (*index != MPI_UNDEFINED && (*flag != 0 || error != MPI_SUCCESS)) {
-                        carriers.complete(*index, own, error);
+                        native_requests.complete(*index, own, error);
                     }
                 }
                 if (*flag != 0 || error != MPI_SUCCESS) {
@@ -438,16 +440,16 @@ struct TestAny {
 
 /// As wait_for_any().
 template <Function function>
-int complete_some(Carriers& carriers, const int count, int* const completed, int* const indices,
+int complete_some(NativeRequests& native_requests, const int count, int* const completed, int* const indices,
                   MPI_Status* const statuses) {
-    while (function == Function::Waitsome && layer().owes_chunks()) {
-        const int error = layer().below.Testsome(count, carriers.data(), completed, indices, statuses);
+    while (function == Function::Waitsome && layer().has_pending_fragments()) {
+        const int error = layer().below.Testsome(count, native_requests.data(), completed, indices, statuses);
         if (*completed != 0 || error != MPI_SUCCESS) {
             return error;
         }
-        layer().requests.advance_exchanges();
+        layer().requests.advance_progress_ops();
     }
-    return below<function>()(count, carriers.data(), completed, indices, statuses);
+    return below<function>()(count, native_requests.data(), completed, indices, statuses);
 }
 
 /// MPI_Waitsome and MPI_Testsome.
@@ -456,42 +458,43 @@ struct CompleteSome {
     static int run(Call&, int count, MPI_Request requests[], int* completed, int indices[], MPI_Status* statuses) {
         const UnpreparedWatch watch(count, requests);
         if (concerned() && count > 0) {
-            Carriers carriers(count, requests);
-            if (carriers.any()) {
+            NativeRequests native_requests(count, requests);
+            if (native_requests.any()) {
                 Statuses own(count, statuses);
                 int error = MPI_SUCCESS;
-                if (carriers.exchanging()) {
+                if (native_requests.progressing()) {
                     constexpr bool kWaits = function == Function::Waitsome;
                     do {
                         *completed = 0;
-                        if (carriers.mask()) {
-                            error = layer().below.Testsome(count, carriers.masked(), completed, indices, own.data());
+                        if (native_requests.mask()) {
+                            error =
+                                layer().below.Testsome(count, native_requests.masked(), completed, indices, own.data());
                             *completed = *completed == MPI_UNDEFINED ? 0 : *completed;
                         }
                         if (*completed == 0 && error == MPI_SUCCESS) {
-                            layer().requests.advance_exchanges();
+                            layer().requests.advance_progress_ops();
                         }
                     } while (kWaits && *completed == 0 && error == MPI_SUCCESS);
                 } else {
-                    error = complete_some<function>(carriers, count, completed, indices, own.data());
+                    error = complete_some<function>(native_requests, count, completed, indices, own.data());
                 }
                 int result = error;
                 if (*completed != MPI_UNDEFINED) {
                     for (int i = 0; i < *completed; ++i) {
-                        if (carriers.exchanging()) {
-                            carriers.unmask(indices[i]);
+                        if (native_requests.progressing()) {
+                            native_requests.unmask(indices[i]);
                         }
                         const int native = outcome(error, own.data()[i]);
                         int one = native;
-                        carriers.complete(indices[i], own.data()[i], one);
+                        native_requests.complete(indices[i], own.data()[i], one);
                         own.data()[i].MPI_ERROR = one;
                         if (one != native) {
                             result = MPI_ERR_IN_STATUS;
                         }
                     }
                 }
-                if (carriers.exchanging()) {
-                    carriers.leave();
+                if (native_requests.progressing()) {
+                    native_requests.leave();
                 }
                 return result;
             }
@@ -500,7 +503,8 @@ struct CompleteSome {
     }
 };
 
-/// Whether the operation behind a request is complete as far as the exchange goes; the rest is the MPI's answer.
+/// Whether the operation behind a request is complete as far as the progress operation goes; the rest is the MPI's
+/// answer.
 [[nodiscard]] bool is_ready(const MPI_Request request) {
     const auto operation = layer().requests.find(request);
     if (operation == nullptr || !operation->active || operation->advance(true)) {
@@ -517,9 +521,9 @@ void store_early(const MPI_Request request, MPI_Status& status) {
     }
 }
 
-[[nodiscard]] MPI_Request carrier_of(const MPI_Request request) {
+[[nodiscard]] MPI_Request native_request_of(const MPI_Request request) {
     const auto operation = layer().requests.find(request);
-    return operation != nullptr && operation->active ? operation->carrier : request;
+    return operation != nullptr && operation->active ? operation->native_request : request;
 }
 
 struct GetStatus {
@@ -533,7 +537,7 @@ struct GetStatus {
             return MPI_SUCCESS;
         }
         MPI_Status own{};
-        const int error = below<function>()(carrier_of(request), flag, &own);
+        const int error = below<function>()(native_request_of(request), flag, &own);
         if (error == MPI_SUCCESS && *flag != 0) {
             store_early(request, own);
             return_status(status, own);
@@ -542,25 +546,25 @@ struct GetStatus {
     }
 };
 
-/// MPI-4.1's forms for several requests. The MPI answers for the carriers.
+/// MPI-4.1's forms for several requests. The MPI answers for the native requests.
 struct GetStatusAll {
     template <Function function, class Requests_>
     static int run(Call&, int count, Requests_ requests, int* flag, MPI_Status* statuses) {
         if (!layer().requests.any() || count <= 0) {
             return below<function>()(count, requests, flag, statuses);
         }
-        std::vector<MPI_Request> carriers;
+        std::vector<MPI_Request> native_requests;
         bool ready = true;
         for (int i = 0; i < count; ++i) {
             ready = is_ready(requests[i]) && ready;
-            carriers.push_back(carrier_of(requests[i]));
+            native_requests.push_back(native_request_of(requests[i]));
         }
         if (!ready) {
             *flag = 0;
             return MPI_SUCCESS;
         }
         Statuses own(count, statuses);
-        const int error = below<function>()(count, carriers.data(), flag, own.data());
+        const int error = below<function>()(count, native_requests.data(), flag, own.data());
         if (error == MPI_SUCCESS && *flag != 0) {
             for (int i = 0; i < count; ++i) {
                 store_early(requests[i], own.data()[i]);
@@ -570,17 +574,18 @@ struct GetStatusAll {
     }
 };
 
-/// Carriers of those requests whose exchanges are over, REQUEST_NULL for the others. `hidden`: how many those are.
+/// Native requests of those requests whose progress operations are over, REQUEST_NULL for the others. `hidden`: how
+/// many those are.
 template <class Requests_>
-[[nodiscard]] std::vector<MPI_Request> ready_carriers(const int count, Requests_ requests, int& hidden) {
-    std::vector<MPI_Request> carriers;
+[[nodiscard]] std::vector<MPI_Request> ready_native_requests(const int count, Requests_ requests, int& hidden) {
+    std::vector<MPI_Request> native_requests;
     hidden = 0;
     for (int i = 0; i < count; ++i) {
         const bool ready = is_ready(requests[i]);
-        carriers.push_back(ready ? carrier_of(requests[i]) : MPI_REQUEST_NULL);
+        native_requests.push_back(ready ? native_request_of(requests[i]) : MPI_REQUEST_NULL);
         hidden += ready ? 0 : 1;
     }
-    return carriers;
+    return native_requests;
 }
 
 struct GetStatusAny {
@@ -590,9 +595,9 @@ struct GetStatusAny {
             return below<function>()(count, requests, index, flag, status);
         }
         int hidden = 0;
-        const std::vector<MPI_Request> carriers = ready_carriers(count, requests, hidden);
+        const std::vector<MPI_Request> native_requests = ready_native_requests(count, requests, hidden);
         MPI_Status own{};
-        const int error = below<function>()(count, carriers.data(), index, flag, &own);
+        const int error = below<function>()(count, native_requests.data(), index, flag, &own);
         if (error == MPI_SUCCESS && *flag != 0) {
             if (*index != MPI_UNDEFINED) {
                 store_early(requests[*index], own);
@@ -614,9 +619,9 @@ struct GetStatusSome {
             return below<function>()(count, requests, completed, indices, statuses);
         }
         int hidden = 0;
-        const std::vector<MPI_Request> carriers = ready_carriers(count, requests, hidden);
+        const std::vector<MPI_Request> native_requests = ready_native_requests(count, requests, hidden);
         Statuses own(count, statuses);
-        const int error = below<function>()(count, carriers.data(), completed, indices, own.data());
+        const int error = below<function>()(count, native_requests.data(), completed, indices, own.data());
         if (error == MPI_SUCCESS) {
             if (*completed == MPI_UNDEFINED && hidden != 0) {
                 *completed = 0;
@@ -634,14 +639,15 @@ struct Cancel {
     static int run(Call&, MPI_Request* request) {
         if (layer().requests.any() && request != nullptr) {
             if (const auto operation = layer().requests.find(*request); operation != nullptr && operation->active) {
-                return below<function>()(&operation->carrier);
+                return below<function>()(&operation->native_request);
             }
         }
         return below<function>()(request);
     }
 };
 
-/// Freeing an active operation lets it complete by itself: we keep its images and its native request until then.
+/// Freeing an active operation lets it complete by itself: we keep its staging buffers and its native request until
+/// then.
 struct Free {
     template <Function function>
     static int run(Call&, MPI_Request* request) {
@@ -654,48 +660,48 @@ struct Free {
             return below<function>()(request);
         }
         owner.requests.forget(*operation);
-        const bool own_carrier =
-            operation->kind == Operation::Kind::rebinding && operation->carrier != operation->handle;
-        const bool images_in_use =
-            operation->active &&
-            (operation->has_images() || operation->exchanging.load(std::memory_order_acquire) || operation->unprepared);
+        const bool own_native_request =
+            operation->kind == Operation::Kind::rebinding && operation->native_request != operation->handle;
+        const bool staging_buffers_in_use =
+            operation->active && (operation->has_staging_buffers() ||
+                                  operation->progressing.load(std::memory_order_acquire) || operation->unprepared);
         int error = MPI_SUCCESS;
-        if (!images_in_use || own_carrier) {
+        if (!staging_buffers_in_use || own_native_request) {
             error = below<function>()(request);  // the handle itself is native, or idle
         } else {
             *request = MPI_REQUEST_NULL;
         }
-        if (images_in_use) {
-            owner.requests.adopt(operation);
+        if (staging_buffers_in_use) {
+            owner.requests.orphan(operation);
         }
         return error;
     }
 };
 
-/// MPI_Probe and its relatives: a header has the size of the message that it stands for.
+/// MPI_Probe and its relatives: an RTS has the size of the message that it stands for.
 struct Probe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Status* status) {
         return corrected(comm, status, [&](MPI_Status* own) {
-            while (layer().owes_chunks()) {
+            while (layer().has_pending_fragments()) {
                 int found = 0;
                 const int error = layer().below.Iprobe(source, tag, comm, &found, own);
                 if (found != 0 || error != MPI_SUCCESS) {
                     return error;
                 }
-                layer().requests.advance_exchanges();
+                layer().requests.advance_progress_ops();
             }
             return below<function>()(source, tag, comm, own);
         });
     }
 
     /// Until what was found is told truly: another thread may receive the message between the MPI's answer and our look
-    /// at what its header stands for, which then says nothing any more. A message that was matched nobody else takes.
+    /// at what its RTS stands for, which then says nothing any more. A message that was matched nobody else takes.
     template <class Find>
     static int corrected(const MPI_Comm comm, MPI_Status* const status, const Find find, const int* flag = nullptr,
                          const bool matched = false) {
-        layer().requests.advance_exchanges();
-        layer().requests.leave_exchanges();
+        layer().requests.advance_progress_ops();
+        layer().requests.leave_progress_ops();
         while (true) {
             const int error = find(status);
             if (error != MPI_SUCCESS || status == MPI_STATUS_IGNORE || (flag != nullptr && *flag == 0) ||
@@ -725,13 +731,13 @@ struct MatchedProbe {
     template <Function function>
     static int run(Call&, int source, int tag, MPI_Comm comm, MPI_Message* message, MPI_Status* status) {
         const auto find = [&](MPI_Status* own) {
-            while (layer().owes_chunks()) {
+            while (layer().has_pending_fragments()) {
                 int found = 0;
                 const int error = layer().below.Improbe(source, tag, comm, &found, message, own);
                 if (found != 0 || error != MPI_SUCCESS) {
                     return error;
                 }
-                layer().requests.advance_exchanges();
+                layer().requests.advance_progress_ops();
             }
             return below<function>()(source, tag, comm, message, own);
         };

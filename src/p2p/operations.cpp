@@ -9,12 +9,12 @@
 
 namespace awaken::AWAKEN_ABI {
 
-using p2p::Route;
+using ipc::Route;
 
 namespace {
 
-/// Receives up to this size have a landing place in pinned memory, so that a message that comes plain needs no further
-/// copy by the CPU.
+/// Receives up to this size have a bounce buffer place in pinned memory, so that a message that comes plain needs no
+/// further copy by the CPU.
 constexpr std::int64_t kPinnedLanding = 64 << 10;
 /// From another node even larger ones come plain.
 constexpr std::int64_t kPinnedLandingFromElsewhere = 256 << 10;
@@ -24,7 +24,7 @@ constexpr std::int64_t kPinnedLandingFromElsewhere = 256 << 10;
 /// the processor, or from the notices by another one that reads them.
 constexpr std::chrono::milliseconds kTold{50};
 constexpr int kLooks = 1000;
-/// Where a header begins, nothing of an earlier one may be left.
+/// Where an RTS begins, nothing of an earlier one may be left.
 constexpr std::size_t kCleared = 64;
 
 report::Path path_of(const Route route) noexcept {
@@ -72,16 +72,16 @@ bool is_for_the_mpi(const Stage::Located& located, const void* const buffer, con
 BytesType::BytesType(const std::int64_t bytes) {
     const Native& native = layer().real;
     constexpr std::int64_t kChunk = std::int64_t{1} << 30;
-    MPI_Datatype chunk = MPI_DATATYPE_NULL, chunks = MPI_DATATYPE_NULL;
-    native.Type_contiguous(static_cast<int>(kChunk), MPI_BYTE, &chunk);
-    native.Type_contiguous(static_cast<int>(bytes / kChunk), chunk, &chunks);
+    MPI_Datatype fragment = MPI_DATATYPE_NULL, fragments = MPI_DATATYPE_NULL;
+    native.Type_contiguous(static_cast<int>(kChunk), MPI_BYTE, &fragment);
+    native.Type_contiguous(static_cast<int>(bytes / kChunk), fragment, &fragments);
     int lengths[] = {1, static_cast<int>(bytes % kChunk)};
     MPI_Aint places[] = {0, static_cast<MPI_Aint>(bytes / kChunk * kChunk)};
-    MPI_Datatype types[] = {chunks, MPI_BYTE};
+    MPI_Datatype types[] = {fragments, MPI_BYTE};
     native.Type_create_struct(2, lengths, places, types, &_type);
     native.Type_commit(&_type);
-    native.Type_free(&chunk);
-    native.Type_free(&chunks);
+    native.Type_free(&fragment);
+    native.Type_free(&fragments);
 }
 
 BytesType::~BytesType() {
@@ -90,46 +90,46 @@ BytesType::~BytesType() {
 
 // ---- sending --------------------------------------------------------------------------------------------------------
 
-Posted Departure::header() const noexcept {
-    const std::byte* const first = _shipment != nullptr ? _shipment->header() : _remote->header();
-    const std::size_t length = _shipment != nullptr ? _shipment->header_length() : _remote->header_length();
+Posted SendOperation::rts() const noexcept {
+    const std::byte* const first = _rendezvous_send != nullptr ? _rendezvous_send->rts() : _remote->rts();
+    const std::size_t length = _rendezvous_send != nullptr ? _rendezvous_send->rts_length() : _remote->rts_length();
     return {const_cast<std::byte*>(first), static_cast<std::int64_t>(length), MPI_BYTE};
 }
 
-bool Departure::offer(const Mode mode, const void* const buffer, const std::int64_t count,
-                      const Stage::Located& located, const int peer) {
+bool SendOperation::offer(const Mode mode, const void* const buffer, const std::int64_t count,
+                          const Stage::Located& located, const int peer) {
     const transfer::Layout& layout = located.type->layout;
     if (located.mixed) {
         return false;
     }
     auto* const first = static_cast<std::byte*>(const_cast<void*>(buffer)) + layout.span(count).begin;
     try {
-        _shipment =
-            layer().node_peers.link()->ship(peer, first, located.info, static_cast<std::size_t>(count * layout.size()),
-                                            mode == Mode::detached, memory_with_gaps(located, buffer, count));
-    } catch (const p2p::BeyondAllocation& error) {
+        _rendezvous_send = layer().node_peers.link()->start_send(
+            peer, first, located.info, static_cast<std::size_t>(count * layout.size()), mode == Mode::detached,
+            memory_with_gaps(located, buffer, count));
+    } catch (const ipc::BeyondAllocation& error) {
         throw ClassedError(MPI_ERR_BUFFER, error.cause(), error.remedy());
     }
-    if (_shipment != nullptr && mode == Mode::detached) {
+    if (_rendezvous_send != nullptr && mode == Mode::detached) {
         try {
-            while (!_shipment->advance(Shipment::Patience::endless)) {
+            while (!_rendezvous_send->advance(RendezvousSend::Patience::endless)) {
             }
         } catch (const Error&) {
-            _shipment->withdraw();  // its header was not sent yet
-            _shipment.reset();
+            _rendezvous_send->withdraw();  // its RTS was not sent yet
+            _rendezvous_send.reset();
             throw;
         }
     }
-    return _shipment != nullptr;
+    return _rendezvous_send != nullptr;
 }
 
-bool Departure::offer_remote(const Mode mode, const void* const buffer, const std::int64_t count,
-                             const Stage::Located& located, const int remote) {
+bool SendOperation::offer_remote(const Mode mode, const void* const buffer, const std::int64_t count,
+                                 const Stage::Located& located, const int remote) {
     const transfer::Layout& layout = located.type->layout;
     if (located.mixed) {
         return false;
     }
-    _remote = layer().node_peers.network()->ship(
+    _remote = layer().node_peers.network()->start_send(
         remote, static_cast<const std::byte*>(buffer) + layout.span(count).begin, located.info,
         static_cast<std::size_t>(count * layout.size()), memory_with_gaps(located, buffer, count));
     if (_remote != nullptr && mode == Mode::detached) {
@@ -138,65 +138,65 @@ bool Departure::offer_remote(const Mode mode, const void* const buffer, const st
     return _remote != nullptr;
 }
 
-bool Departure::wrap(const int peer, const int remote, const void* const packed, const std::int64_t bytes) {
+bool SendOperation::wrap(const int peer, const int remote, const void* const packed, const std::int64_t bytes) {
     if (peer >= 0) {
-        _shipment = layer().node_peers.link()->wrap(peer, packed, static_cast<std::size_t>(bytes));
-        return _shipment != nullptr;
+        _rendezvous_send = layer().node_peers.link()->wrap(peer, packed, static_cast<std::size_t>(bytes));
+        return _rendezvous_send != nullptr;
     }
     _remote = layer().node_peers.network()->wrap(remote, packed, static_cast<std::size_t>(bytes));
     return _remote != nullptr;
 }
 
-Posted Departure::prepare(const Mode mode, const void* const buffer, const std::int64_t count, const MPI_Datatype type,
-                          const int destination, const MPI_Comm communicator) {
+Posted SendOperation::prepare(const Mode mode, const void* const buffer, const std::int64_t count,
+                              const MPI_Datatype type, const int destination, const MPI_Comm communicator) {
     const Posted unchanged{const_cast<void*>(buffer), count, type};
     if (destination == MPI_PROC_NULL) {
         return unchanged;
     }
     Layer& owner = layer();
     Stage::Located located = _stage.locate(buffer, count, type);
-    p2p::Link* const link = owner.node_peers.link();
+    ipc::Link* const link = owner.node_peers.link();
     Network* const network = owner.node_peers.network();
     int peer = -1, remote = -1;
     std::int64_t bytes = 0;
     if (located.type != nullptr) {
         bytes = count * located.type->layout.size();
     } else if (network != nullptr ||
-               (owner.node_peers.joined() && (count & 1) != 0 && count <= std::int64_t{p2p::kLongestHeader})) {
-        bytes = bytes_of(owner.real, count, type);  // a header's length is odd, and so must the count be
+               (owner.node_peers.joined() && (count & 1) != 0 && count <= std::int64_t{ipc::kLongestRts})) {
+        bytes = bytes_of(owner.real, count, type);  // an RTS's length is odd, and so must the count be
     }
     // A host message is of interest when it is large enough for a receiver in device memory to want to fetch it, or
-    // when its length could be taken for a header's.
+    // when its length could be taken for an RTS's.
     bool offers = located.served && mode != Mode::plain;
     const bool may_offer = !offers && mode == Mode::offered && link != nullptr && located.type != nullptr &&
                            !located.served && bytes >= link->least_from_host() &&
                            located.type->layout.is_contiguous(count);
     if (link != nullptr && located.type != nullptr &&
-        (located.served || may_offer || p2p::is_header_length(static_cast<std::size_t>(bytes)))) {
+        (located.served || may_offer || ipc::is_rts_length(static_cast<std::size_t>(bytes)))) {
         peer = owner.node_peers.index_of(communicator, destination);
-        if (peer >= 0 && !link->takes_headers(peer)) {
+        if (peer >= 0 && !link->takes_rts(peer)) {
             peer = -1;
         }
         offers = offers || (may_offer && peer >= 0 && link->wants_from_host(peer, bytes));
     }
     if (peer >= 0 && offers && offer(mode, buffer, count, located, peer)) {
-        _call->account(path_of(_shipment->route()), bytes);
-        return header();
+        _call->account(path_of(_rendezvous_send->route()), bytes);
+        return rts();
     }
-    bool ambiguous = p2p::is_header_length(static_cast<std::size_t>(bytes));
+    bool ambiguous = ipc::is_rts_length(static_cast<std::size_t>(bytes));
     if (network != nullptr && (located.served || ambiguous)) {
         remote = owner.node_peers.remote_of(communicator, destination);
     }
     if (remote >= 0 && located.served && mode != Mode::plain && offer_remote(mode, buffer, count, located, remote)) {
         _call->account(report::Path::pipelined, bytes);
-        return header();
+        return rts();
     }
-    // To another node also a message that is not looked at counts: a probe may find it when headers have come up.
+    // To another node also a message that is not looked at counts: a probe may find it when RTS messages have come up.
     ambiguous =
         ambiguous && (peer >= 0 || (remote >= 0 && !network->may_go_plain(remote, static_cast<std::size_t>(bytes))));
     // Buffered sends are copied by the MPI's CPU, and a detached one's buffer is about to be overwritten.
     if (!ambiguous && mode == Mode::offered && is_for_the_mpi(located, buffer, count)) {
-        if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+        if (ipc::is_rts_length(static_cast<std::size_t>(bytes))) {
             owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
         }
         owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
@@ -205,14 +205,14 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
     }
     if (!located.served) {
         if (ambiguous && located.type != nullptr) {
-            std::array<std::byte, p2p::kLongestHeader> packed;
+            std::array<std::byte, ipc::kLongestRts> packed;
             transfer::pack(located.type->layout, buffer, count, packed.data(), bytes);
             if (wrap(peer, remote, packed.data(), bytes)) {
                 _call->account(report::Path::native, bytes);
-                return header();
+                return rts();
             }
         }
-        if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+        if (ipc::is_rts_length(static_cast<std::size_t>(bytes))) {
             owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
         }
         _stage.account_native(count, type);
@@ -233,15 +233,15 @@ Posted Departure::prepare(const Mode mode, const void* const buffer, const std::
     _stage.load();
     if (ambiguous && wrap(peer, remote, _stage.packed(), bytes)) {
         _stage.release();
-        return header();
+        return rts();
     }
-    if (p2p::is_header_length(static_cast<std::size_t>(bytes))) {
+    if (ipc::is_rts_length(static_cast<std::size_t>(bytes))) {
         owner.node_peers.sent_plain(communicator, destination, static_cast<std::size_t>(bytes));
     }
     return {staged.address, staged.count, staged.type};
 }
 
-void Departure::posted(const int error, const bool waits) {
+void SendOperation::posted(const int error, const bool waits) {
     _posted = true;
     if (_remote != nullptr) {
         if (error != MPI_SUCCESS) {
@@ -252,79 +252,79 @@ void Departure::posted(const int error, const bool waits) {
         }
         return;
     }
-    if (_shipment == nullptr) {
+    if (_rendezvous_send == nullptr) {
         return;
     }
     if (error != MPI_SUCCESS) {
-        _shipment->withdraw();
-        _shipment.reset();
+        _rendezvous_send->withdraw();
+        _rendezvous_send.reset();
         return;
     }
     if (waits) {
-        _shipment->settle_source();
+        _rendezvous_send->wait_until_ready();
     } else {
-        layer().node_peers.link()->settle_in_turn(_shipment);
+        layer().node_peers.link()->wait_in_turn(_rendezvous_send);
     }
-    if (_shipment->wants_background()) {
+    if (_rendezvous_send->wants_background()) {
         // A ring or a copy that is being made goes on while the native function of a blocking send has returned or a
         // nonblocking one is left to itself.
-        static_cast<void>(_shipment->pump());
+        static_cast<void>(_rendezvous_send->pump());
     }
 }
 
-bool Departure::advance(const Shipment::Patience patience) {
-    if (_carrier != MPI_REQUEST_NULL) {
+bool SendOperation::advance(const RendezvousSend::Patience patience) {
+    if (_native_request != MPI_REQUEST_NULL) {
         int done = 0;
-        if (const int error = layer().real.Test(&_carrier, &done, MPI_STATUS_IGNORE); error != MPI_SUCCESS) {
-            _carrier = MPI_REQUEST_NULL;
+        if (const int error = layer().real.Test(&_native_request, &done, MPI_STATUS_IGNORE); error != MPI_SUCCESS) {
+            _native_request = MPI_REQUEST_NULL;
             throw Error("the send of a combined send and receive failed", "see the error of the MPI before this one");
         }
         if (done == 0) {
             return false;
         }
     }
-    return (_shipment == nullptr || _shipment->advance(patience)) &&
-           (_remote == nullptr || _remote->advance(patience != Shipment::Patience::endless));
+    return (_rendezvous_send == nullptr || _rendezvous_send->advance(patience)) &&
+           (_remote == nullptr || _remote->advance(patience != RendezvousSend::Patience::endless));
 }
 
-void Departure::send_chunks() noexcept {
+void SendOperation::send_fragments() noexcept {
     if (_remote != nullptr) {
         _remote->try_to_advance(true);
     }
 }
 
-void Departure::finish() {
-    if (!exchanging()) {
+void SendOperation::finish() {
+    if (!progressing()) {
         return;
     }
     WaitLoop waiting;
-    while (!advance(Shipment::Patience::short_)) {
+    while (!advance(RendezvousSend::Patience::short_)) {
         waiting.turn();
     }
 }
 
-void Departure::leave() {
-    if (_shipment != nullptr && !_left) {
+void SendOperation::leave() {
+    if (_rendezvous_send != nullptr && !_left) {
         _left = true;
-        layer().node_peers.link()->leave(_shipment);
+        layer().node_peers.link()->leave(_rendezvous_send);
     }
     if (_remote != nullptr) {
         _remote->leave();
     }
 }
 
-bool Departure::hand_over() {
+bool SendOperation::flush_to_native() {
     leave();
-    return _remote == nullptr || _remote->hand_over();
+    return _remote == nullptr || _remote->flush_to_native();
 }
 
-void Departure::end() {
+void SendOperation::end() {
     if (!_posted) {
-        posted(MPI_ERR_OTHER);  // something failed before the header could leave: nobody will ever come for the message
+        posted(MPI_ERR_OTHER);  // something failed before the RTS could leave: nobody will ever come for the message
     }
     _remote.reset();
-    if (_shipment != nullptr) {
-        layer().node_peers.link()->retire(std::move(_shipment));
+    if (_rendezvous_send != nullptr) {
+        layer().node_peers.link()->retire(std::move(_rendezvous_send));
     }
     _stage.release();
 }
@@ -332,7 +332,7 @@ void Departure::end() {
 // ---- receiving ------------------------------------------------------------------------------------------------------
 
 /// More bytes than an int can count go as an element of a type that is made for them.
-Posted Arrival::as_bytes(void* const address, const std::int64_t bytes) {
+Posted RecvOperation::as_bytes(void* const address, const std::int64_t bytes) {
     if (bytes <= std::numeric_limits<int>::max()) {
         return {address, bytes, MPI_BYTE};
     }
@@ -340,64 +340,64 @@ Posted Arrival::as_bytes(void* const address, const std::int64_t bytes) {
     return {address, 1, _bytes_type->get()};
 }
 
-Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64_t count, const MPI_Datatype type,
-                        const int source, const MPI_Comm communicator) {
+Posted RecvOperation::prepare(const bool rts, void* const buffer, const std::int64_t count, const MPI_Datatype type,
+                              const int source, const MPI_Comm communicator) {
     Layer& owner = layer();
     _communicator = communicator;
     _located = _stage.locate(buffer, count, type);
     const Posted unchanged{buffer, count, type};
-    // Headers come from processes of this node; from others only to a process that has said that it takes them, which
-    // one whose MPI takes device memory never does (Network::answer). So where the sender is another node's, the MPI
-    // may have the buffer. A receive from anybody may meet a header.
+    // RTS messages come from processes of this node; from others only to a process that has said that it takes them,
+    // which one whose MPI takes device memory never does (Network::answer). So where the sender is another node's, the
+    // MPI may have the buffer. A receive from anybody may meet an RTS.
     _near = _located.served ? owner.node_peers.index_of(communicator, source) : -1;
     const bool from_elsewhere = source >= 0 && _near < 0;
-    if ((!headers || from_elsewhere) && is_for_the_mpi(_located, buffer, count)) {
+    if ((!rts || from_elsewhere) && is_for_the_mpi(_located, buffer, count)) {
         owner.ledger.add_fallback(_call->name(), "passed through: the MPI takes device memory itself");
         _stage.account_native(count, type);
         return unchanged;
     }
-    if (!headers) {
+    if (!rts) {
         if (!_located.served) {
             _stage.account_native(count, type);
             return unchanged;
         }
-        _form = Form::staged;
+        _receiving = Receiving::staged;
         const Argument<std::int64_t> staged = _stage.buffer(Access::out, buffer, count, type, std::move(_located));
         return {staged.address, staged.count, staged.type};
     }
     _user = static_cast<std::byte*>(buffer);
     _count = count;
     const auto make_head = [this] {
-        _head = std::make_unique_for_overwrite<std::array<std::byte, p2p::kLongestHeader>>();
+        _head = std::make_unique_for_overwrite<std::array<std::byte, ipc::kLongestRts>>();
     };
     if (_located.type == nullptr) {
-        // Nothing fits, or the arguments are wrong; let the MPI judge them. A header for zero bytes is never sent, but
+        // Nothing fits, or the arguments are wrong; let the MPI judge them. An RTS for zero bytes is never sent, but
         // one for more may come, and is a truncated message.
         if (count != 0 || type == MPI_DATATYPE_NULL) {
             return unchanged;
         }
-        _form = Form::small;
+        _receiving = Receiving::small;
         make_head();
         std::memset(_head->data(), 0, kCleared);
-        return as_bytes(_head->data(), p2p::kLongestHeader);
+        return as_bytes(_head->data(), ipc::kLongestRts);
     }
     const transfer::Layout& layout = _located.type->layout;
     _capacity = count * layout.size();
     const bool one_run = !_located.mixed && layout.is_contiguous(count);
     _first = one_run ? _user + layout.true_begin() : nullptr;
-    constexpr auto kHeader = static_cast<std::int64_t>(p2p::kLongestHeader);
+    constexpr auto kHeader = static_cast<std::int64_t>(ipc::kLongestRts);
     if (_located.info.host_accessible() && one_run) {
         make_head();
         if (_capacity < kHeader) {
-            _form = Form::small;
+            _receiving = Receiving::small;
             std::memset(_head->data(), 0, kCleared);
             return as_bytes(_head->data(), kHeader);
         }
-        _form = Form::in_place;
+        _receiving = Receiving::in_place;
         std::memcpy(_head->data(), _first, _head->size());
         return as_bytes(_first, _capacity);
     }
-    _form = Form::landing;
+    _receiving = Receiving::bounce_buffer;
     const std::int64_t bytes = std::max(_capacity, kHeader);
     // Large ones leave half of the pool to what is under way.
     const bool from_afar = from_elsewhere && bytes <= kPinnedLandingFromElsewhere &&
@@ -406,8 +406,8 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
         _block = owner.pool.acquire(owner.gpu(), static_cast<std::size_t>(bytes));
         _landed = _block.data();
     } else {
-        _landing = owner.landings.acquire(static_cast<std::size_t>(bytes));
-        _landed = _landing.data();
+        _bounce_buffer = owner.bounce_buffers.acquire(static_cast<std::size_t>(bytes));
+        _landed = _bounce_buffer.data();
         if (Network* const network = owner.node_peers.network(); network != nullptr) {
             network->poll();  // whoever sends such messages may be waiting for an answer
         }
@@ -416,50 +416,50 @@ Posted Arrival::prepare(const bool headers, void* const buffer, const std::int64
     return as_bytes(_landed, bytes);
 }
 
-bool Arrival::sees_header() const noexcept {
-    if (!exchanging()) {
+bool RecvOperation::sees_rts() const noexcept {
+    if (!progressing()) {
         return true;  // nothing says what has come, but the MPI
     }
-    const p2p::Link* const link = layer().node_peers.link();
+    const ipc::Link* const link = layer().node_peers.link();
     const Network* const network = layer().node_peers.network();
-    return (link != nullptr && link->begins_like_header(received())) ||
-           (network != nullptr && network->begins_like_header(received()));
+    return (link != nullptr && link->begins_like_rts(received())) ||
+           (network != nullptr && network->begins_like_rts(received()));
 }
 
-const std::byte* Arrival::received() const noexcept {
-    switch (_form) {
-        case Form::in_place:
+const std::byte* RecvOperation::received() const noexcept {
+    switch (_receiving) {
+        case Receiving::in_place:
             return _first;
-        case Form::small:
+        case Receiving::small:
             return _head->data();
         default:
             return _landed;
     }
 }
 
-std::array<std::byte, p2p::kLongestHeader> Arrival::received_header(const std::size_t length) const noexcept {
-    std::array<std::byte, p2p::kLongestHeader> message;
+std::array<std::byte, ipc::kLongestRts> RecvOperation::received_rts(const std::size_t length) const noexcept {
+    std::array<std::byte, ipc::kLongestRts> message;
     std::memcpy(message.data(), received(), length);
     return message;
 }
 
-void Arrival::arrived(const MPI_Status& status, const bool others) {
-    if (!exchanging() || fetching() || _restored) {
+void RecvOperation::arrived(const MPI_Status& status, const bool others) {
+    if (!progressing() || fetching() || _restored) {
         return;
     }
     const std::int64_t bytes = received_bytes(status);
     const auto length = static_cast<std::size_t>(bytes);
-    p2p::Link* const link = layer().node_peers.link();
+    ipc::Link* const link = layer().node_peers.link();
     Network* const network = layer().node_peers.network();
-    const bool near = link != nullptr && link->is_header(received(), length);
-    if (!near && (network == nullptr || !network->is_header(received(), length))) {
+    const bool near = link != nullptr && link->is_rts(received(), length);
+    if (!near && (network == nullptr || !network->is_rts(received(), length))) {
         if (others && status.MPI_ERROR == MPI_SUCCESS) {
             deliver_together(std::min(bytes, _capacity));
         }
         return;
     }
-    const std::array<std::byte, p2p::kLongestHeader> message = received_header(length);
-    if (_form == Form::in_place) {
+    const std::array<std::byte, ipc::kLongestRts> message = received_rts(length);
+    if (_receiving == Receiving::in_place) {
         std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
     }
     _restored = true;
@@ -484,13 +484,14 @@ void Arrival::arrived(const MPI_Status& status, const bool others) {
     }
     const gpu::PointerInfo& info = _in_place ? _located.info : kHost;
     if (near) {
-        _fetch = link->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
-        if (_fetch != nullptr && others) {
-            _fetch->join_others();
+        _rendezvous_get =
+            link->start_get(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
+        if (_rendezvous_get != nullptr && others) {
+            _rendezvous_get->join_others();
         }
     } else {
-        _remote =
-            network->fetch(message.data(), length, to, info, static_cast<std::size_t>(_capacity), std::move(typed));
+        _remote = network->start_recv(message.data(), length, to, info, static_cast<std::size_t>(_capacity),
+                                      std::move(typed));
     }
     if (!fetching()) {
         throw Error("a message header came that stands for no message",
@@ -498,14 +499,14 @@ void Arrival::arrived(const MPI_Status& status, const bool others) {
     }
 }
 
-void Arrival::leave() {
-    if (_fetch != nullptr && !_left && !_fetch->advance()) {
+void RecvOperation::leave() {
+    if (_rendezvous_get != nullptr && !_left && !_rendezvous_get->advance()) {
         _left = true;
-        layer().node_peers.link()->background().take(_fetch);
+        layer().node_peers.link()->background().take(_rendezvous_get);
     }
 }
 
-int Arrival::raise(const int error_class, const Error& error) const {
+int RecvOperation::raise(const int error_class, const Error& error) const {
     Layer& owner = layer();
     const int code = owner.error_code(error_class, error);
     owner.real.Comm_call_errhandler(_communicator, code);
@@ -513,33 +514,33 @@ int Arrival::raise(const int error_class, const Error& error) const {
 }
 
 /// The program's mistake and not ours: the MPI's own error, without a word more.
-int Arrival::truncated() const {
+int RecvOperation::truncated() const {
     layer().real.Comm_call_errhandler(_communicator, MPI_ERR_TRUNCATE);
     return MPI_ERR_TRUNCATE;
 }
 
 /// Copies `bytes` bytes that came from where they landed to the program's buffer.
-void Arrival::deliver(const std::int64_t bytes) {
+void RecvOperation::deliver(const std::int64_t bytes) {
     if (bytes <= 0) {
         return;
     }
-    if (_form == Form::small) {
+    if (_receiving == Receiving::small) {
         std::memcpy(_first, _head->data(), static_cast<std::size_t>(bytes));
         return;
     }
-    if (_form != Form::landing) {
+    if (_receiving != Receiving::bounce_buffer) {
         return;
     }
-    _landing.used(static_cast<std::size_t>(bytes));
+    _bounce_buffer.used(static_cast<std::size_t>(bytes));
     const gpu::PointerInfo* const info = _located.mixed ? nullptr : &_located.info;
     layer().copier().scatter(_located.type->flat, _user, _count, bytes, _landed, info);
 }
 
 /// Each copy that is waited for by itself takes the GPU's time to answer; those of messages that are found in the same
 /// round go to it in one call.
-void Arrival::deliver_together(const std::int64_t bytes) {
+void RecvOperation::deliver_together(const std::int64_t bytes) {
     transfer::DeviceCopies* const copies = layer().node_peers.copies();
-    if (_early != 0 || bytes <= 0 || _form != Form::landing || !_block.pinned() || _located.mixed ||
+    if (_early != 0 || bytes <= 0 || _receiving != Receiving::bounce_buffer || !_block.pinned() || _located.mixed ||
         _located.info.kind != gpu::MemoryKind::device || copies == nullptr) {
         return;
     }
@@ -559,30 +560,30 @@ void Arrival::deliver_together(const std::int64_t bytes) {
 
 /// A large message came plain into device memory, or had to be fetched into host memory: where the next one from there
 /// will go is guessed from that. The communicator may be gone by now, and is not asked who sent it.
-void Arrival::tell_link(const int peer, const std::int64_t bytes, const bool to_device) {
-    if (p2p::Link* const link = layer().node_peers.link(); link != nullptr && peer >= 0) {
+void RecvOperation::tell_link(const int peer, const std::int64_t bytes, const bool to_device) {
+    if (ipc::Link* const link = layer().node_peers.link(); link != nullptr && peer >= 0) {
         link->received_from_host(peer, bytes, to_device);
     }
 }
 
-void Arrival::settle(MPI_Status& status, int& error) {
+void RecvOperation::conclude(MPI_Status& status, int& error) {
     const Native& native = layer().real;
     int error_class = error;
     if (error != MPI_SUCCESS) {
         native.Error_class(error, &error_class);
     }
-    if (_form == Form::staged) {
-        if (!_settled && (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE)) {
+    if (_receiving == Receiving::staged) {
+        if (!_concluded && (error == MPI_SUCCESS || error_class == MPI_ERR_TRUNCATE)) {
             _stage.store(received_bytes(status));
         }
-        _settled = true;
+        _concluded = true;
         return;
     }
-    if (_form == Form::native) {
+    if (_receiving == Receiving::native) {
         return;
     }
-    if (!_settled) {
-        _settled = true;
+    if (!_concluded) {
+        _concluded = true;
         if (!fetching() && error == MPI_SUCCESS) {
             // MPICH's MPI_Request_get_status leaves the size out for combined operations: only now is it known.
             arrived(status);
@@ -592,18 +593,21 @@ void Arrival::settle(MPI_Status& status, int& error) {
             }
         }
         if (fetching()) {
-            const std::optional<Error>& failure = _fetch != nullptr ? _fetch->error() : _remote->error();
-            const auto size = static_cast<std::int64_t>(_fetch != nullptr ? _fetch->size() : _remote->size());
+            const std::optional<Error>& failure =
+                _rendezvous_get != nullptr ? _rendezvous_get->error() : _remote->error();
+            const auto size =
+                static_cast<std::int64_t>(_rendezvous_get != nullptr ? _rendezvous_get->size() : _remote->size());
             if (failure) {
                 _error = raise(MPI_ERR_OTHER, *failure);
             } else {
                 _delivered = std::min(size, _capacity);
-                account(_fetch != nullptr ? path_of(_fetch->route()) : report::Path::pipelined, _delivered);
+                account(_rendezvous_get != nullptr ? path_of(_rendezvous_get->route()) : report::Path::pipelined,
+                        _delivered);
                 if (!_in_place) {
                     deliver(_delivered);
                 }
-                if (_fetch != nullptr && _fetch->route() != Route::pull && !_located.served) {
-                    tell_link(_fetch->peer(), size, false);
+                if (_rendezvous_get != nullptr && _rendezvous_get->route() != Route::pull && !_located.served) {
+                    tell_link(_rendezvous_get->peer(), size, false);
                 }
                 if (size > _capacity) {
                     _error = truncated();
@@ -627,8 +631,8 @@ void Arrival::settle(MPI_Status& status, int& error) {
             _delivered = -1;  // the status is the MPI's business
         }
     }
-    // Nor does the program hear of what came into room that is there for headers only.
-    const bool beyond = error_class == MPI_ERR_TRUNCATE && received_bytes(status) == p2p::kLongestHeader;
+    // Nor does the program hear of what came into room that is there for RTS messages only.
+    const bool beyond = error_class == MPI_ERR_TRUNCATE && received_bytes(status) == ipc::kLongestRts;
     if (_delivered >= 0 && (fetching() || _error != MPI_SUCCESS || beyond)) {
         native.Status_set_elements_x(&status, MPI_BYTE, static_cast<MPI_Count>(_delivered));
     }
@@ -639,56 +643,56 @@ void Arrival::settle(MPI_Status& status, int& error) {
 
 // ---- both -----------------------------------------------------------------------------------------------------------
 
-bool WireExchange::advance(const MPI_Status* const arrived, const bool asked) {
+bool MessageOp::advance(const MPI_Status* const arrived, const bool asked) {
     // Whichever half fails, the other goes on to its end: its peer may be reading the program's buffer, or waiting.
     bool fetched = true;
-    if (_arrival && !_arrival_failed) {
+    if (_recv && !_recv_failed) {
         try {
-            if (arrived != nullptr && !_arrival_seen) {
-                _arrival_seen = true;
-                _arrival->arrived(*arrived, true);
+            if (arrived != nullptr && !_recv_seen) {
+                _recv_seen = true;
+                _recv->arrived(*arrived, true);
             }
-            fetched = _arrival_seen && _arrival->advance();
+            fetched = _recv_seen && _recv->advance();
         } catch (const Error& error) {
             fail(error);
-            _arrival_failed = true;
+            _recv_failed = true;
         }
     }
-    if (_departure && !_departed) {
+    if (_send && !_sent) {
         try {
-            _departed = _departure->advance(asked ? Shipment::Patience::long_ : Shipment::Patience::endless);
+            _sent = _send->advance(asked ? RendezvousSend::Patience::long_ : RendezvousSend::Patience::endless);
         } catch (const Error& error) {
-            _departed = true;
+            _sent = true;
             fail(error);
         }
     }
-    return fetched && (!_departure || _departed);
+    return fetched && (!_send || _sent);
 }
 
-void WireExchange::fail(const Error& error) {
+void MessageOp::fail(const Error& error) {
     if (!_failure) {
         _failure = error;
     }
 }
 
-void WireExchange::settle(MPI_Status& status, int& error) {
-    if (_arrival && !_arrival_failed) {
+void MessageOp::conclude(MPI_Status& status, int& error) {
+    if (_recv && !_recv_failed) {
         try {
-            _arrival->settle(status, error);
+            _recv->conclude(status, error);
         } catch (const Error& failure) {
             fail(failure);
-            _arrival_failed = true;
+            _recv_failed = true;
         }
     }
-    if (_arrival_failed) {
-        layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);  // not what the header was long
+    if (_recv_failed) {
+        layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);  // not what the RTS was long
     }
     if (_from_nobody) {
         status.MPI_SOURCE = MPI_PROC_NULL;
         status.MPI_TAG = MPI_ANY_TAG;
         layer().real.Status_set_elements_x(&status, MPI_BYTE, 0);
     }
-    if (_failure && !std::exchange(_settled, true)) {  // the error handler may throw
+    if (_failure && !std::exchange(_concluded, true)) {  // the error handler may throw
         Layer& owner = layer();
         _error = owner.error_code(MPI_ERR_OTHER, *_failure);
         owner.real.Comm_call_errhandler(_communicator, _error);
@@ -698,25 +702,25 @@ void WireExchange::settle(MPI_Status& status, int& error) {
     }
 }
 
-void WireExchange::leave() {
-    if (_arrival) {
-        _arrival->leave();
+void MessageOp::leave() {
+    if (_recv) {
+        _recv->leave();
     }
-    if (_departure && !_departed) {
-        _departure->leave();
+    if (_send && !_sent) {
+        _send->leave();
     }
 }
 
-bool WireExchange::hand_over() {
+bool MessageOp::flush_to_native() {
     leave();
-    return !_departure || _departed || _departure->hand_over();
+    return !_send || _sent || _send->flush_to_native();
 }
 
 bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool matched) {
     Layer& owner = layer();
     const bool others_receive = !matched && owner.several_threads();
-    const bool headers_come = owner.receive_readiness.takes_headers();
-    if (!others_receive && !headers_come) {
+    const bool rts_come = owner.receive_readiness.takes_rts();
+    if (!others_receive && !rts_come) {
         return true;
     }
     MPI_Count found = 0;
@@ -732,22 +736,22 @@ bool correct_probed(const MPI_Comm communicator, MPI_Status& status, const bool 
         }
     }
     const auto length = static_cast<std::size_t>(found);
-    const bool may_be_header = headers_come && p2p::is_header_length(length);
-    if (!may_be_header && !others_receive) {
+    const bool may_be_rts = rts_come && ipc::is_rts_length(length);
+    if (!may_be_rts && !others_receive) {
         return true;
     }
-    p2p::Link* const link = owner.node_peers.link();
+    ipc::Link* const link = owner.node_peers.link();
     Network* const network = owner.node_peers.network();
-    const int peer = may_be_header && link != nullptr ? owner.node_peers.index_of(communicator, status.MPI_SOURCE) : -1;
-    const int remote = may_be_header && peer < 0 ? owner.node_peers.remote_of(communicator, status.MPI_SOURCE) : -1;
+    const int peer = may_be_rts && link != nullptr ? owner.node_peers.index_of(communicator, status.MPI_SOURCE) : -1;
+    const int remote = may_be_rts && peer < 0 ? owner.node_peers.remote_of(communicator, status.MPI_SOURCE) : -1;
     const auto look = [&] {
         return peer >= 0     ? link->size_of(peer, length)
                : remote >= 0 ? network->size_of(remote, length)
-                             : p2p::TrueSize{};
+                             : ipc::TrueSize{};
     };
     const auto start = std::chrono::steady_clock::now();
     for (int looks = 0;;) {
-        const p2p::TrueSize size = look();
+        const ipc::TrueSize size = look();
         if (others_receive) {
             // Whatever is there now is what was there at the first look, or another thread has received meanwhile. To
             // be asked of every message: Open MPI 5 reads the length and the tag after it has let other threads take

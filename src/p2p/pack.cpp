@@ -1,8 +1,8 @@
 // MPI_Pack and its relatives on device memory: typed and packed side may each be on a device.
 //
 // Where the MPI packs plainly, which every one does between equal machines, the GPU packs and the MPI is not asked.
-// What is left (external32, mixed memory, wrong arguments) goes through images, so that results and errors are the
-// MPI's.
+// What is left (external32, mixed memory, wrong arguments) goes through staging buffers, so that results and errors are
+// the MPI's.
 
 #include <array>
 #include <cstring>

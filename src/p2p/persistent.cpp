@@ -3,10 +3,10 @@
 // A persistent operation may be initialised long before its buffer holds anything, and the program may free and
 // reallocate the buffer in between. So the native persistent request is made on the program's own buffer, which the MPI
 // does not touch before the start, and every start looks where the buffer is now: host memory starts the native
-// request, any other is carried by a nonblocking operation of its own, and so is every receive that may meet a header.
+// request, any other is carried by a nonblocking operation of its own, and so is every receive that may meet an RTS.
 // The program holds the native request either way.
 //
-// A partitioned operation is matched when it is initialised, so it is bound to its image from then on.
+// A partitioned operation is matched when it is initialised, so it is bound to its staging buffer from then on.
 
 #include <optional>
 #include <utility>
@@ -32,42 +32,42 @@ struct PersistentInit {
             return error;
         }
         auto operation = make_operation(Operation::Kind::rebinding);
-        operation->handle = operation->carrier = *request;
+        operation->handle = operation->native_request = *request;
         operation->receives = receives;
         operation->active = false;
         const auto held = std::make_shared<const HeldType>(type);
         operation->launch = [=](Call& start, const std::shared_ptr<Operation>& own, int& outcome) {
             start.on(comm);
-            std::optional<Departure> departure;
-            std::optional<Arrival> arrival;
+            std::optional<SendOperation> send_operation;
+            std::optional<RecvOperation> recv_operation;
             std::optional<ReceiveReadiness::Unprepared> unprepared;
             Posted posted{};
             auto* const address = const_cast<void*>(static_cast<const void*>(buffer));
             constexpr bool kBuffered = function == Function::Bsend_init || function == Function::Bsend_init_c;
             if constexpr (receives) {
                 unprepared.emplace(layer().receive_readiness);
-                arrival.emplace(start);
-                posted = arrival->prepare(!unprepared->allowed(), address, count, held->get(), peer, comm);
+                recv_operation.emplace(start);
+                posted = recv_operation->prepare(!unprepared->allowed(), address, count, held->get(), peer, comm);
             } else {
-                departure.emplace(start);
-                posted = departure->prepare(kBuffered ? Departure::Mode::plain : Departure::Mode::offered, address,
-                                            count, held->get(), peer, comm);
+                send_operation.emplace(start);
+                posted = send_operation->prepare(kBuffered ? SendOperation::Mode::plain : SendOperation::Mode::offered,
+                                                 address, count, held->get(), peer, comm);
             }
             own->unprepared = unprepared && unprepared->keep();
-            if (!(arrival && arrival->active()) && !(departure && departure->active())) {
+            if (!(recv_operation && recv_operation->active()) && !(send_operation && send_operation->active())) {
                 return false;
             }
             const auto argument = posted.as<Count>();
-            if (kBuffered && departure->exchanging()) {
-                // The program's attached buffer may have no room for the header, which lies in memory of ours anyway.
+            if (kBuffered && send_operation->progressing()) {
+                // The program's attached buffer may have no room for the RTS, which lies in memory of ours anyway.
                 outcome = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, peer, tag,
-                                              comm, &own->carrier);
+                                              comm, &own->native_request);
             } else {
                 outcome = below<loader::traits_of(function).nonblocking>()(
-                    argument.address, argument.count, argument.type, peer, tag, comm, &own->carrier);
+                    argument.address, argument.count, argument.type, peer, tag, comm, &own->native_request);
             }
-            if (departure) {
-                departure->posted(outcome, false);
+            if (send_operation) {
+                send_operation->posted(outcome, false);
             }
             if (outcome != MPI_SUCCESS) {
                 if (std::exchange(own->unprepared, false)) {
@@ -75,12 +75,13 @@ struct PersistentInit {
                 }
                 return true;
             }
-            if ((arrival && arrival->exchanging()) || (departure && departure->exchanging())) {
-                layer().requests.add_exchange(
-                    own, std::make_unique<WireExchange>(std::move(departure), std::move(arrival), comm));
+            if ((recv_operation && recv_operation->progressing()) ||
+                (send_operation && send_operation->progressing())) {
+                layer().requests.add_progress_op(
+                    own, std::make_unique<MessageOp>(std::move(send_operation), std::move(recv_operation), comm));
                 own->leave();
             } else {
-                own->stage = arrival ? arrival->take_stage() : departure->take_stage();
+                own->stage = recv_operation ? recv_operation->take_stage() : send_operation->take_stage();
             }
             return true;
         };
@@ -101,7 +102,7 @@ int start(Call& call, MPI_Request* const request, const std::shared_ptr<Operatio
             operation.active = error == MPI_SUCCESS;
             return error;
         }
-        operation.carrier = operation.handle;
+        operation.native_request = operation.handle;
     } else {
         operation.stage->restart();
         operation.stage->load();
@@ -162,7 +163,7 @@ struct PartitionedInit {
                                             comm, info, request);
         if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
             auto operation = make_operation(Operation::Kind::partitioned, std::move(stage));
-            operation->handle = operation->carrier = *request;
+            operation->handle = operation->native_request = *request;
             operation->active = false;
             layer().requests.track(std::move(operation));
         }
@@ -170,14 +171,14 @@ struct PartitionedInit {
     }
 };
 
-/// Copies the partitions to their images before the MPI hears that they are ready.
+/// Copies the partitions to their staging buffers before the MPI hears that they are ready.
 template <class ForEach>
 void load_partitions(const MPI_Request request, ForEach for_each) {
     if (!layer().requests.any()) {
         return;
     }
     const auto operation = layer().requests.find(request);
-    if (operation != nullptr && operation->kind == Operation::Kind::partitioned && operation->has_images()) {
+    if (operation != nullptr && operation->kind == Operation::Kind::partitioned && operation->has_staging_buffers()) {
         for_each([&](int partition) { operation->stage->load_partition(partition); });
     }
 }
@@ -220,7 +221,7 @@ struct Arrived {
         const int error = below<function>()(request, partition, flag);
         if (error == MPI_SUCCESS && *flag != 0 && layer().requests.any()) {
             const auto operation = layer().requests.find(request);
-            if (operation != nullptr && operation->active && operation->has_images()) {
+            if (operation != nullptr && operation->active && operation->has_staging_buffers()) {
                 const std::scoped_lock lock(operation->mutex);
                 operation->stage->store_partition(partition);
             }

@@ -1,9 +1,9 @@
 // Sends and receives.
 //
 // What travels for a buffer, and what becomes of what comes, is decided in wire.h: a host buffer goes to the MPI as it
-// is, a device buffer as a header whose receiver fetches the bytes, or as an image in pinned host memory. Either way
-// one native message on the same communicator and tag stands for the program's one, so matching, order and wildcards
-// are the MPI's.
+// is, a device buffer as an RTS whose receiver fetches the bytes, or as a staging buffer in pinned host memory. Either
+// way one native message on the same communicator and tag stands for the program's one, so matching, order and
+// wildcards are the MPI's.
 
 #include <cstring>
 #include <limits>
@@ -19,7 +19,7 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-using Mode = Departure::Mode;
+using Mode = SendOperation::Mode;
 
 /// Buffered sends are local: nothing of theirs may wait for the receiver.
 template <Function function>
@@ -30,42 +30,43 @@ constexpr Mode mode_of() {
 }
 
 /// Starts tracking a nonblocking operation; the program's request is the native one.
-void track(std::optional<Departure> departure, std::optional<Arrival> arrival, MPI_Request* const request,
-           const MPI_Comm comm) {
+void track(std::optional<SendOperation> send_operation, std::optional<RecvOperation> recv_operation,
+           MPI_Request* const request, const MPI_Comm comm) {
     Layer& owner = layer();
-    const bool departs = departure && departure->active();
-    const bool arrives = arrival && arrival->active();
+    const bool departs = send_operation && send_operation->active();
+    const bool arrives = recv_operation && recv_operation->active();
     if (!departs && !arrives) {
         return;
     }
-    const bool exchanging = (departs && departure->exchanging()) || (arrives && arrival->exchanging());
-    if (exchanging || (departs && arrives)) {
+    const bool progressing = (departs && send_operation->progressing()) || (arrives && recv_operation->progressing());
+    if (progressing || (departs && arrives)) {
         auto operation = make_operation(Operation::Kind::once);
-        operation->handle = operation->carrier = *request;
+        operation->handle = operation->native_request = *request;
         operation->receives = arrives;
         if (!arrives) {
             operation->take_own_handle(request);
         }
-        owner.requests.add_exchange(operation,
-                                    std::make_unique<WireExchange>(std::move(departure), std::move(arrival), comm));
+        owner.requests.add_progress_op(
+            operation, std::make_unique<MessageOp>(std::move(send_operation), std::move(recv_operation), comm));
         operation->leave();
         owner.requests.track(std::move(operation));
         return;
     }
     // MPIs hand out one and the same request for all sends that are over when they return. Such a handle tells nothing
-    // of whose it is, and its image has been sent.
+    // of whose it is, and its staging buffer has been sent.
     int done = 0;
     if (!arrives && owner.real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
         return;
     }
-    auto operation = make_operation(Operation::Kind::once, arrives ? arrival->take_stage() : departure->take_stage());
-    operation->handle = operation->carrier = *request;
+    auto operation =
+        make_operation(Operation::Kind::once, arrives ? recv_operation->take_stage() : send_operation->take_stage());
+    operation->handle = operation->native_request = *request;
     operation->receives = arrives;
     owner.requests.track(std::move(operation));
 }
 
-/// Completes a native request of ours while other operations go on. `departure`: of the message that it announces.
-int wait_for(MPI_Request& request, MPI_Status& status, Departure* const departure = nullptr) {
+/// Completes a native request of ours while other operations go on. `send_operation`: of the message that it announces.
+int wait_for(MPI_Request& request, MPI_Status& status, SendOperation* const send_operation = nullptr) {
     Layer& owner = layer();
     WaitLoop waiting;
     for (int done = 0;; waiting.turn()) {
@@ -73,8 +74,8 @@ int wait_for(MPI_Request& request, MPI_Status& status, Departure* const departur
         if (error != MPI_SUCCESS || done != 0) {
             return error;
         }
-        if (departure != nullptr) {
-            departure->send_chunks();
+        if (send_operation != nullptr) {
+            send_operation->send_fragments();
         }
     }
 }
@@ -116,28 +117,28 @@ bool will_be_refused(const Posted& sent, const int destination, const int tag, c
     return comm != MPI_COMM_NULL && destination != MPI_PROC_NULL && !layer().node_peers.has_rank(comm, destination);
 }
 
-/// Both halves of an exchange. Nothing is left of it when that fails.
+/// Both halves of a progress operation. Nothing is left of it when that fails.
 template <class Count>
-int start_halves(Departure& departure, const Posted& sent, const int destination, const int send_tag,
+int start_halves(SendOperation& send_operation, const Posted& sent, const int destination, const int send_tag,
                  const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
                  MPI_Request& receiving, MPI_Request& sending) {
     // The receive comes first, so that its message has a place to go to. But it cannot be taken back once a message has
     // come, so whatever is wrong with the other half has to be found out before.
     if (will_be_refused(sent, destination, send_tag, comm)) {
         if (const int error = start_send<Count>(sent, destination, send_tag, comm, &sending); error != MPI_SUCCESS) {
-            departure.posted(error);  // what it has on offer, nobody will hear of
+            send_operation.posted(error);  // what it has on offer, nobody will hear of
             return error;
         }
-        departure.posted(MPI_SUCCESS);
+        send_operation.posted(MPI_SUCCESS);
         return start_receive<Count>(received, source, receive_tag, comm, &receiving);
     }
     int error = start_receive<Count>(received, source, receive_tag, comm, &receiving);
     if (error != MPI_SUCCESS) {
-        departure.posted(error);
+        send_operation.posted(error);
         return error;
     }
     error = start_send<Count>(sent, destination, send_tag, comm, &sending);
-    departure.posted(error);
+    send_operation.posted(error);
     if (error != MPI_SUCCESS && receiving != MPI_REQUEST_NULL) {
         // It goes to memory of ours, perhaps, which is about to be given back: its end has to be waited for.
         layer().real.Cancel(&receiving);
@@ -147,33 +148,33 @@ int start_halves(Departure& departure, const Posted& sent, const int destination
 }
 
 /// The native receive is over: fetches what it announced and makes the outcome the program's.
-int conclude(Arrival& arrival, MPI_Status& status, int error) {
-    if (arrival.exchanging() && error == MPI_SUCCESS) {
-        arrival.arrived(status);
+int conclude(RecvOperation& recv_operation, MPI_Status& status, int error) {
+    if (recv_operation.progressing() && error == MPI_SUCCESS) {
+        recv_operation.arrived(status);
         WaitLoop waiting;
-        while (!arrival.advance()) {
+        while (!recv_operation.advance()) {
             waiting.turn();
         }
     }
-    arrival.settle(status, error);
+    recv_operation.conclude(status, error);
     return error;
 }
 
-/// The header of a buffered message, whose bytes were copied already, may be longer than what the program attached a
+/// The RTS of a buffered message, whose bytes were copied already, may be longer than what the program attached a
 /// buffer for. It lies in memory of ours, so that a nonblocking send does as well.
-int send_buffered_header(Departure& departure, const Posted& header, const int destination, const int tag,
-                         const MPI_Comm comm) {
+int send_buffered_rts(SendOperation& send_operation, const Posted& rts, const int destination, const int tag,
+                      const MPI_Comm comm) {
     Layer& owner = layer();
     MPI_Request request = MPI_REQUEST_NULL;
-    const int error = owner.below.Isend(header.address, static_cast<int>(header.count), header.type, destination, tag,
-                                        comm, &request);
-    departure.posted(error);
+    const int error =
+        owner.below.Isend(rts.address, static_cast<int>(rts.count), rts.type, destination, tag, comm, &request);
+    send_operation.posted(error);
     if (error == MPI_SUCCESS) {
         auto operation = make_operation(Operation::Kind::once);
-        operation->handle = operation->carrier = request;
-        owner.requests.add_exchange(operation,
-                                    std::make_unique<WireExchange>(std::move(departure), std::nullopt, comm));
-        owner.requests.adopt(std::move(operation));
+        operation->handle = operation->native_request = request;
+        owner.requests.add_progress_op(operation,
+                                       std::make_unique<MessageOp>(std::move(send_operation), std::nullopt, comm));
+        owner.requests.orphan(std::move(operation));
     }
     return error;
 }
@@ -184,10 +185,10 @@ struct BlockingSend {
     static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
                    MPI_Comm comm) {
         call.on(comm, destination);
-        Departure departure(call);
-        const Posted posted = departure.prepare(mode_of<function>(), buffer, count, type, destination, comm);
-        if (mode_of<function>() == Mode::plain && departure.exchanging()) {
-            return send_buffered_header(departure, posted, destination, tag, comm);
+        SendOperation send_operation(call);
+        const Posted posted = send_operation.prepare(mode_of<function>(), buffer, count, type, destination, comm);
+        if (mode_of<function>() == Mode::plain && send_operation.progressing()) {
+            return send_buffered_rts(send_operation, posted, destination, tag, comm);
         }
         const auto sent = posted.as<Count>();
         int error = MPI_SUCCESS;
@@ -195,48 +196,48 @@ struct BlockingSend {
         // call, which comes when the message is fetched, which comes when this process has let go of the buffer.
         constexpr bool kSynchronous = function == Function::Ssend || function == Function::Ssend_c;
         if (mode_of<function>() == Mode::offered &&
-            ((kSynchronous && departure.exchanging()) || layer().owes_chunks())) {
+            ((kSynchronous && send_operation.progressing()) || layer().has_pending_fragments())) {
             // The receiver may be waiting for what this process has started before.
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Status ignored{};
             error = below<loader::traits_of(function).nonblocking>()(sent.address, sent.count, sent.type, destination,
                                                                      tag, comm, &request);
-            departure.posted(error);
+            send_operation.posted(error);
             if (error == MPI_SUCCESS) {
-                // Its own chunks go on meanwhile: those of messages behind it, whose receivers may not be so late,
+                // Its own fragments go on meanwhile: those of messages behind it, whose receivers may not be so late,
                 // wait for theirs.
-                error = wait_for(request, ignored, &departure);
+                error = wait_for(request, ignored, &send_operation);
             }
         } else {
             error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm);
-            departure.posted(error);
+            send_operation.posted(error);
         }
-        departure.finish();
+        send_operation.finish();
         return error;
     }
 };
 
-/// MPI_Isend, MPI_Issend, MPI_Irsend, MPI_Ibsend. A copy to an image ends before the call does, which keeps the order
-/// of messages and lets the program's request be the MPI's own.
+/// MPI_Isend, MPI_Issend, MPI_Irsend, MPI_Ibsend. A copy to a staging buffer ends before the call does, which keeps the
+/// order of messages and lets the program's request be the MPI's own.
 struct NonblockingSend {
     template <Function function, class Count>
     static int run(Call& call, const void* buffer, Count count, MPI_Datatype type, int destination, int tag,
                    MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
-        Departure departure(call);
-        const Posted posted = departure.prepare(mode_of<function>(), buffer, count, type, destination, comm);
+        SendOperation send_operation(call);
+        const Posted posted = send_operation.prepare(mode_of<function>(), buffer, count, type, destination, comm);
         const auto sent = posted.as<Count>();
         int error = MPI_SUCCESS;
-        if (mode_of<function>() == Mode::plain && departure.exchanging()) {
-            // As for a blocking one, see send_buffered_header().
+        if (mode_of<function>() == Mode::plain && send_operation.progressing()) {
+            // As for a blocking one, see send_buffered_rts().
             error = layer().below.Isend(posted.address, static_cast<int>(posted.count), posted.type, destination, tag,
                                         comm, request);
         } else {
             error = below<function>()(sent.address, sent.count, sent.type, destination, tag, comm, request);
         }
-        departure.posted(error, false);
+        send_operation.posted(error, false);
         if (error == MPI_SUCCESS) {
-            track(std::move(departure), std::nullopt, request, comm);
+            track(std::move(send_operation), std::nullopt, request, comm);
         }
         return error;
     }
@@ -252,14 +253,14 @@ struct Receive {
         }
         Layer& owner = layer();
         const ReceiveReadiness::Unprepared unprepared(owner.receive_readiness);
-        Arrival arrival(call);
-        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
-        if (!arrival.active() && !owner.owes_chunks()) {
+        RecvOperation recv_operation(call);
+        const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
+        if (!recv_operation.active() && !owner.has_pending_fragments()) {
             return below<function>()(buffer, count, type, source, tag, comm, status);
         }
         MPI_Status own{};
         int error = MPI_SUCCESS;
-        if (owner.requests.any_exchanges()) {
+        if (owner.requests.any_progress_ops()) {
             // Others may be waiting for what this process has started before.
             MPI_Request request = MPI_REQUEST_NULL;
             error = start_receive<Count>(posted, source, tag, comm, &request);
@@ -270,7 +271,7 @@ struct Receive {
             const auto received = posted.as<Count>();
             error = below<function>()(received.address, received.count, received.type, source, tag, comm, &own);
         }
-        error = conclude(arrival, own, error);
+        error = conclude(recv_operation, own, error);
         return_status(status, own);
         return error;
     }
@@ -285,14 +286,14 @@ struct NonblockingReceive {
             return below<function>()(buffer, count, type, source, tag, comm, request);
         }
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        Arrival arrival(call);
-        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
+        RecvOperation recv_operation(call);
+        const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, source, comm);
         const auto received = posted.as<Count>();
         const int error =
             below<function>()(received.address, received.count, received.type, source, tag, comm, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::nullopt, std::move(arrival), request, comm);
+            track(std::nullopt, std::move(recv_operation), request, comm);
         }
         return error;
     }
@@ -308,11 +309,11 @@ struct MatchedReceive {
         const MPI_Comm comm = layer().matched.take(*message);
         call.on(comm);
         const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        Arrival arrival(call);
-        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
+        RecvOperation recv_operation(call);
+        const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
         const auto received = posted.as<Count>();
-        const bool owes = layer().owes_chunks();
-        if (!arrival.active() && !owes) {
+        const bool owes = layer().has_pending_fragments();
+        if (!recv_operation.active() && !owes) {
             return below<function>()(buffer, count, type, message, status);
         }
         MPI_Status own{};
@@ -327,7 +328,7 @@ struct MatchedReceive {
         } else {
             error = below<function>()(received.address, received.count, received.type, message, &own);
         }
-        error = conclude(arrival, own, error);
+        error = conclude(recv_operation, own, error);
         return_status(status, own);
         return error;
     }
@@ -343,13 +344,13 @@ struct NonblockingMatchedReceive {
         const MPI_Comm comm = layer().matched.take(*message);
         call.on(comm);
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        Arrival arrival(call);
-        const Posted posted = arrival.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
+        RecvOperation recv_operation(call);
+        const Posted posted = recv_operation.prepare(!unprepared.allowed(), buffer, count, type, MPI_ANY_SOURCE, comm);
         const auto received = posted.as<Count>();
         const int error = below<function>()(received.address, received.count, received.type, message, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::nullopt, std::move(arrival), request, comm);
+            track(std::nullopt, std::move(recv_operation), request, comm);
         }
         return error;
     }
@@ -357,18 +358,18 @@ struct NonblockingMatchedReceive {
 
 /// Both halves at once, so that neither waits for the other and each may be fetched.
 template <class Count>
-int exchange_both(Departure& departure, const Posted& sent, const int destination, const int send_tag, Arrival& arrival,
-                  const Posted& received, const int source, const int receive_tag, const MPI_Comm comm,
-                  MPI_Status& status) {
+int send_and_receive(SendOperation& send_operation, const Posted& sent, const int destination, const int send_tag,
+                     RecvOperation& recv_operation, const Posted& received, const int source, const int receive_tag,
+                     const MPI_Comm comm, MPI_Status& status) {
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    const int error = start_halves<Count>(departure, sent, destination, send_tag, received, source, receive_tag, comm,
-                                          receiving, sending);
+    const int error = start_halves<Count>(send_operation, sent, destination, send_tag, received, source, receive_tag,
+                                          comm, receiving, sending);
     Layer& owner = layer();
     MPI_Status ignored{};
     if (error != MPI_SUCCESS) {
         if (sending != MPI_REQUEST_NULL) {
-            static_cast<void>(wait_for(sending, ignored, &departure));
-            departure.finish();
+            static_cast<void>(wait_for(sending, ignored, &send_operation));
+            send_operation.finish();
         }
         return error;
     }
@@ -396,21 +397,21 @@ int exchange_both(Departure& departure, const Posted& sent, const int destinatio
             }
         }
         if (!departed) {
-            departed =
-                attempt([&] { return departure.advance(Shipment::Patience::short_); }) && (sending == MPI_REQUEST_NULL);
+            departed = attempt([&] { return send_operation.advance(RendezvousSend::Patience::short_); }) &&
+                       (sending == MPI_REQUEST_NULL);
         }
         if (!arrived) {
             received_error = owner.real.Test(&receiving, &done, &status);
             arrived = done != 0 || received_error != MPI_SUCCESS;
             if (arrived && received_error == MPI_SUCCESS) {
                 concluded = attempt([&] {
-                    arrival.arrived(status);
+                    recv_operation.arrived(status);
                     return false;
                 });
             }
         }
         if (arrived && !concluded) {
-            concluded = attempt([&] { return arrival.advance(); });
+            concluded = attempt([&] { return recv_operation.advance(); });
         }
         if (!departed || !concluded) {
             waiting.turn();
@@ -419,7 +420,7 @@ int exchange_both(Departure& departure, const Posted& sent, const int destinatio
     if (failure) {
         throw *failure;
     }
-    arrival.settle(status, received_error);
+    recv_operation.conclude(status, received_error);
     return received_error != MPI_SUCCESS ? received_error : sent_error;
 }
 
@@ -431,29 +432,30 @@ struct SendReceive {
                    int receive_tag, MPI_Comm comm, MPI_Status* status) {
         call.on(comm, destination);
         const ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        Departure departure(call);
-        Arrival arrival(call);
-        const Posted sent = departure.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
+        SendOperation send_operation(call);
+        RecvOperation recv_operation(call);
+        const Posted sent =
+            send_operation.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
         Posted received{receive_buffer, receive_count, receive_type};
         if (source != MPI_PROC_NULL) {
-            received =
-                arrival.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type, source, comm);
+            received = recv_operation.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type,
+                                              source, comm);
         }
         MPI_Status own{};
         int error = MPI_SUCCESS;
-        if (arrival.exchanging() || departure.exchanging() || layer().owes_chunks()) {
-            error = exchange_both<Count>(departure, sent, destination, send_tag, arrival, received, source, receive_tag,
-                                         comm, own);
+        if (recv_operation.progressing() || send_operation.progressing() || layer().has_pending_fragments()) {
+            error = send_and_receive<Count>(send_operation, sent, destination, send_tag, recv_operation, received,
+                                            source, receive_tag, comm, own);
         } else {
             const auto out = sent.as<Count>();
             const auto in = received.as<Count>();
-            MPI_Status* const asked = arrival.active() ? &own : status;
+            MPI_Status* const asked = recv_operation.active() ? &own : status;
             error = below<function>()(out.address, out.count, out.type, destination, send_tag, in.address, in.count,
                                       in.type, source, receive_tag, comm, asked);
-            if (!arrival.active()) {
+            if (!recv_operation.active()) {
                 return error;
             }
-            arrival.settle(own, error);
+            recv_operation.conclude(own, error);
         }
         return_status(status, own);
         return error;
@@ -469,19 +471,19 @@ struct SendReceiveReplace {
         MPI_Status own{};
         int error = MPI_SUCCESS;
         if (!unprepared.allowed()) {
-            Departure departure(call);
-            Arrival arrival(call);
-            const Posted sent = departure.prepare(Mode::detached, buffer, count, type, destination, comm);
+            SendOperation send_operation(call);
+            RecvOperation recv_operation(call);
+            const Posted sent = send_operation.prepare(Mode::detached, buffer, count, type, destination, comm);
             Posted received{buffer, count, type};
             if (source != MPI_PROC_NULL) {
-                received = arrival.prepare(true, buffer, count, type, source, comm);
+                received = recv_operation.prepare(true, buffer, count, type, source, comm);
             }
-            error = exchange_both<Count>(departure, sent, destination, send_tag, arrival, received, source, receive_tag,
-                                         comm, own);
+            error = send_and_receive<Count>(send_operation, sent, destination, send_tag, recv_operation, received,
+                                            source, receive_tag, comm, own);
         } else {
             Stage stage(call);
             const Argument<Count> replaced = stage.buffer(Access::inout, buffer, count, type);
-            layer().requests.hand_over_exchanges();
+            layer().requests.flush_progress_ops();
             if (!stage.active()) {
                 return below<function>()(buffer, count, type, destination, send_tag, source, receive_tag, comm, status);
             }
@@ -501,10 +503,10 @@ struct SendReceiveReplace {
 
 /// A nonblocking exchange: one request of the program's stands for both halves.
 template <Function function, class Count>
-int start_both(ReceiveReadiness::Unprepared& unprepared, Departure departure, const Posted& sent, const int destination,
-               const int send_tag, Arrival arrival, const Posted& received, const int source, const int receive_tag,
-               const MPI_Comm comm, MPI_Request* const request) {
-    const bool ours = departure.active() || arrival.active();
+int start_both(ReceiveReadiness::Unprepared& unprepared, SendOperation send_operation, const Posted& sent,
+               const int destination, const int send_tag, RecvOperation recv_operation, const Posted& received,
+               const int source, const int receive_tag, const MPI_Comm comm, MPI_Request* const request) {
+    const bool ours = send_operation.active() || recv_operation.active();
     if (!ours || (source == MPI_PROC_NULL && destination == MPI_PROC_NULL)) {
         const auto out = sent.as<Count>();
         const auto in = received.as<Count>();
@@ -512,20 +514,20 @@ int start_both(ReceiveReadiness::Unprepared& unprepared, Departure departure, co
                                             in.count, in.type, source, receive_tag, comm, request);
         if (error == MPI_SUCCESS) {
             unprepared.continues(*request);
-            track(std::move(departure), std::move(arrival), request, comm);
+            track(std::move(send_operation), std::move(recv_operation), request, comm);
         }
         return error;
     }
     // Two native operations instead of the combined one, whose status does not say in MPICH how much came. The program
     // holds the receive; the send is completed along with it.
     MPI_Request receiving = MPI_REQUEST_NULL, sending = MPI_REQUEST_NULL;
-    const int error = start_halves<Count>(departure, sent, destination, send_tag, received, source, receive_tag, comm,
-                                          receiving, sending);
+    const int error = start_halves<Count>(send_operation, sent, destination, send_tag, received, source, receive_tag,
+                                          comm, receiving, sending);
     if (error != MPI_SUCCESS) {
         if (sending != MPI_REQUEST_NULL) {
             MPI_Status ignored{};
-            static_cast<void>(wait_for(sending, ignored, &departure));
-            departure.finish();
+            static_cast<void>(wait_for(sending, ignored, &send_operation));
+            send_operation.finish();
         }
         return error;
     }
@@ -538,19 +540,20 @@ int start_both(ReceiveReadiness::Unprepared& unprepared, Departure departure, co
         layer().real.Request_free(&receiving);
         std::swap(receiving, sending);
     } else {
-        departure.carry(sending);
+        send_operation.carry(sending);
     }
     *request = receiving;
     auto operation = make_operation(Operation::Kind::once);
-    operation->handle = operation->carrier = receiving;
+    operation->handle = operation->native_request = receiving;
     operation->receives = !nothing_comes;
     if (nothing_comes) {
         operation->take_own_handle(request);
     }
-    layer().requests.add_exchange(
-        operation, std::make_unique<WireExchange>(
-                       std::move(departure), nothing_comes ? std::nullopt : std::optional<Arrival>(std::move(arrival)),
-                       comm, nothing_comes));
+    layer().requests.add_progress_op(
+        operation, std::make_unique<MessageOp>(
+                       std::move(send_operation),
+                       nothing_comes ? std::nullopt : std::optional<RecvOperation>(std::move(recv_operation)), comm,
+                       nothing_comes));
     operation->leave();
     layer().requests.track(std::move(operation));
     return error;
@@ -563,16 +566,17 @@ struct NonblockingSendReceive {
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        Departure departure(call);
-        Arrival arrival(call);
-        const Posted sent = departure.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
+        SendOperation send_operation(call);
+        RecvOperation recv_operation(call);
+        const Posted sent =
+            send_operation.prepare(Mode::offered, send_buffer, send_count, send_type, destination, comm);
         Posted received{receive_buffer, receive_count, receive_type};
         if (source != MPI_PROC_NULL) {
-            received =
-                arrival.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type, source, comm);
+            received = recv_operation.prepare(!unprepared.allowed(), receive_buffer, receive_count, receive_type,
+                                              source, comm);
         }
-        return start_both<function, Count>(unprepared, std::move(departure), sent, destination, send_tag,
-                                           std::move(arrival), received, source, receive_tag, comm, request);
+        return start_both<function, Count>(unprepared, std::move(send_operation), sent, destination, send_tag,
+                                           std::move(recv_operation), received, source, receive_tag, comm, request);
     }
 };
 
@@ -582,20 +586,20 @@ struct NonblockingSendReceiveReplace {
                    int receive_tag, MPI_Comm comm, MPI_Request* request) {
         call.on(comm, destination);
         ReceiveReadiness::Unprepared unprepared(layer().receive_readiness);
-        const bool headers = !unprepared.allowed();
-        if (headers || Stage(call).locate(buffer, static_cast<std::int64_t>(count), type).served) {
-            Departure departure(call);
-            Arrival arrival(call);
-            const Posted sent = departure.prepare(Mode::detached, buffer, count, type, destination, comm);
+        const bool rts = !unprepared.allowed();
+        if (rts || Stage(call).locate(buffer, static_cast<std::int64_t>(count), type).served) {
+            SendOperation send_operation(call);
+            RecvOperation recv_operation(call);
+            const Posted sent = send_operation.prepare(Mode::detached, buffer, count, type, destination, comm);
             Posted received{buffer, count, type};
             if (source != MPI_PROC_NULL) {
-                received = arrival.prepare(headers, buffer, count, type, source, comm);
+                received = recv_operation.prepare(rts, buffer, count, type, source, comm);
             }
             // The two-buffer function of the same ABI, since the halves have different buffers now.
             constexpr Function kBoth =
                 function == Function::Isendrecv_replace ? Function::Isendrecv : Function::Isendrecv_c;
-            return start_both<kBoth, Count>(unprepared, std::move(departure), sent, destination, send_tag,
-                                            std::move(arrival), received, source, receive_tag, comm, request);
+            return start_both<kBoth, Count>(unprepared, std::move(send_operation), sent, destination, send_tag,
+                                            std::move(recv_operation), received, source, receive_tag, comm, request);
         }
         Stage(call).account_native(static_cast<std::int64_t>(count), type);
         const int error =

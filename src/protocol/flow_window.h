@@ -15,37 +15,37 @@
 #include <utility>
 #include <vector>
 
-namespace awaken::p2p {
+namespace awaken::protocol {
 
 /// Thread-safe. Outlives its shares.
-class Lane {
+class FlowWindow {
   public:
     using Clock = std::chrono::steady_clock;
 
-    /// Stands for one chunk that is under way, until it is destroyed.
-    class Share {
+    /// Stands for one fragment that is under way, until it is destroyed.
+    class Credit {
       public:
-        Share() = default;
-        Share(Share&& other) noexcept
-            : _lane(std::exchange(other._lane, nullptr)), _wanted(std::exchange(other._wanted, false)) {}
-        Share& operator=(Share&& other) noexcept {
-            std::swap(_lane, other._lane);
+        Credit() = default;
+        Credit(Credit&& other) noexcept
+            : _flow(std::exchange(other._flow, nullptr)), _wanted(std::exchange(other._wanted, false)) {}
+        Credit& operator=(Credit&& other) noexcept {
+            std::swap(_flow, other._flow);
             std::swap(_wanted, other._wanted);
             return *this;
         }
-        Share(const Share&) = delete;
-        Share& operator=(const Share&) = delete;
-        ~Share() {
-            if (_lane != nullptr) {
-                _lane->ended(_wanted);
+        Credit(const Credit&) = delete;
+        Credit& operator=(const Credit&) = delete;
+        ~Credit() {
+            if (_flow != nullptr) {
+                _flow->ended(_wanted);
             }
         }
-        [[nodiscard]] explicit operator bool() const noexcept { return _lane != nullptr; }
+        [[nodiscard]] explicit operator bool() const noexcept { return _flow != nullptr; }
 
       private:
-        friend class Lane;
-        Share(Lane* const lane, const bool wanted) noexcept : _lane(lane), _wanted(wanted) {}
-        Lane* _lane = nullptr;
+        friend class FlowWindow;
+        Credit(FlowWindow* const flow, const bool wanted) noexcept : _flow(flow), _wanted(wanted) {}
+        FlowWindow* _flow = nullptr;
         bool _wanted = false;
     };
 
@@ -65,7 +65,7 @@ class Lane {
             std::rotate(behind, found, found + 1);
         }
     }
-    /// No chunk of it is still to be started.
+    /// No fragment of it is still to be started.
     void leave(const std::uint32_t id) noexcept {
         const std::scoped_lock lock(_mutex);
         if (const auto found = find(id); found != _line.end()) {
@@ -73,37 +73,37 @@ class Lane {
         }
     }
 
-    /// A share for the next chunk of message `id`, if it is that one's turn and fewer than `window` chunks are under
-    /// way; else an empty one.
-    [[nodiscard]] Share take(const std::uint32_t id, std::size_t window) noexcept {
+    /// A credit for the next fragment of message `id`, if it is that one's turn and fewer than `window` fragments are
+    /// under way; else an empty one.
+    [[nodiscard]] Credit take(const std::uint32_t id, std::size_t window) noexcept {
         const std::scoped_lock lock(_mutex);
         if (_line.empty() || _line.front().id != id) {
             return {};
         }
         window = std::max(window, _grown);
         const bool wanted = _line.front().wanted;
-        return (wanted ? _wanted : _wanted + _ahead) < window ? started(wanted) : Share();
+        return (wanted ? _wanted : _wanted + _ahead) < window ? started(wanted) : Credit();
     }
-    /// A share whatever is under way: the chunk cannot wait.
-    [[nodiscard]] Share force() noexcept {
+    /// A credit whatever is under way: the fragment cannot wait.
+    [[nodiscard]] Credit force() noexcept {
         const std::scoped_lock lock(_mutex);
         return started(false);
     }
 
-    /// Whether for so long no chunk has arrived and no message has joined.
+    /// Whether for so long no fragment has arrived and no message has joined.
     [[nodiscard]] bool stands_still(const Clock::duration time) const noexcept {
         const std::scoped_lock lock(_mutex);
         return Clock::now() - _progress > time;
     }
-    /// When a chunk has last arrived, or a message has last joined.
+    /// When a fragment has last arrived, or a message has last joined.
     [[nodiscard]] Clock::time_point last_progress() const noexcept {
         const std::scoped_lock lock(_mutex);
         return _progress;
     }
     /// Somebody waits, and the receiver has not come for so long: twice the window, after some time twice as much
     /// again, and so on, so that little is copied for a receiver that is only late, or a network that is slow. One that
-    /// has come for the next message, and mostly is still there, is given longer first. As soon as a chunk arrives, the
-    /// window is what it was.
+    /// has come for the next message, and mostly is still there, is given longer first. As soon as a fragment arrives,
+    /// the window is what it was.
     void grow_if_still(const Clock::duration time, const std::size_t window) noexcept {
         constexpr std::size_t kMostPatience = 4;
         const std::scoped_lock lock(_mutex);
@@ -129,7 +129,7 @@ class Lane {
     [[nodiscard]] std::vector<Entry>::iterator find(const std::uint32_t id) noexcept {
         return std::find_if(_line.begin(), _line.end(), [&](const Entry& entry) { return entry.id == id; });
     }
-    [[nodiscard]] Share started(const bool wanted) noexcept {
+    [[nodiscard]] Credit started(const bool wanted) noexcept {
         ++(wanted ? _wanted : _ahead);
         return {this, wanted};
     }
@@ -142,10 +142,10 @@ class Lane {
 
     mutable std::mutex _mutex;
     std::vector<Entry> _line;  ///< the wanted ones come first
-    std::size_t _wanted = 0;   ///< chunks under way of messages that the receiver has come for
+    std::size_t _wanted = 0;   ///< fragments under way of messages that the receiver has come for
     std::size_t _ahead = 0;    ///< and of others, when they were started
     std::size_t _grown = 0;    ///< larger window, 0: as given
     Clock::time_point _progress{}, _last_growth{};
 };
 
-}  // namespace awaken::p2p
+}  // namespace awaken::protocol

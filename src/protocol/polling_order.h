@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace awaken::p2p {
+namespace awaken::protocol {
 
-class Looks {
+class PollingOrder {
   public:
     enum class Found : std::uint8_t {
         awaited,  ///< it has not arrived
@@ -21,7 +21,7 @@ class Looks {
         over
     };
 
-    explicit Looks(const std::size_t most) {
+    explicit PollingOrder(const std::size_t most) {
         _awaited.reserve(most + 1);
         _awaited.push_back({0, kRing, kRing});
     }
@@ -100,4 +100,4 @@ class Looks {
     std::size_t _also = kRing;  ///< to be asked about next beside the first ones
 };
 
-}  // namespace awaken::p2p
+}  // namespace awaken::protocol

@@ -1,8 +1,8 @@
-// Where a receiver is that takes no chunk of what it is sent: in the MPI itself, or only late.
+// Where a receiver is that takes no fragment of what it is sent: in the MPI itself, or only late.
 //
-// One that waits in the MPI takes no chunks and may be waiting for the sender, which must not wait for it in turn. Of
-// one that computes, or makes other calls first, a sender expects that it comes. The sender cannot see which it is, but
-// can ask the receiver's MPI, by synchronous messages of no bytes (pings), one after the other: they are answered
+// One that waits in the MPI takes no fragments and may be waiting for the sender, which must not wait for it in turn.
+// Of one that computes, or makes other calls first, a sender expects that it comes. The sender cannot see which it is,
+// but can ask the receiver's MPI, by synchronous messages of no bytes (pings), one after the other: they are answered
 // whenever the process is in any MPI call. When its layer runs, as it does in all calls that the layer serves, it finds
 // the ping that was answered and says so (looked()), at the latest when such a call ends. A process that answers one
 // ping after the other, and whose layer says nothing between them, waits in the MPI.
@@ -19,10 +19,10 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace awaken::p2p {
+namespace awaken::protocol {
 
 /// Not thread-safe.
-class Whereabouts {
+class Reachability {
   public:
     using Clock = std::chrono::steady_clock;
 
@@ -40,7 +40,7 @@ class Whereabouts {
     /// one of its threads does, while another one makes calls.
     static constexpr std::size_t kMany = 100;
 
-    enum class Verdict : std::uint8_t {
+    enum class Answer : std::uint8_t {
         unknown,  ///< or late: ask again
         ping,     ///< send one, and ask again
         waits     ///< in the MPI
@@ -69,29 +69,29 @@ class Whereabouts {
         ++_unseen;
     }
 
-    /// Whether it waits in the MPI. After Verdict::ping a ping is taken to be under way.
-    /// @param since  when it has last taken a chunk
+    /// Whether it waits in the MPI. After Answer::ping a ping is taken to be under way.
+    /// @param since  when it has last taken a fragment
     /// @param time   how long to expect that it takes the next one, before it is asked, and asked again after its layer
     ///               has spoken
-    [[nodiscard]] Verdict judge(const Clock::time_point since, const Clock::time_point now,
-                                const Clock::duration time) noexcept {
+    [[nodiscard]] Answer judge(const Clock::time_point since, const Clock::time_point now,
+                               const Clock::duration time) noexcept {
         if (since != _since) {
             _since = since;
             _answers = 0;  // that its layer has not run since it answered is as true as before
         }
         if (now - since <= time) {
-            return Verdict::unknown;
+            return Answer::unknown;
         }
         if (_unseen >= kPings || _answers >= kMany || _silent) {
-            return Verdict::waits;
+            return Answer::waits;
         }
         const Clock::duration pause = _unseen == 0 ? std::max<Clock::duration>(time, kBetweenPings) : kBetweenPings;
         if (_asked || _listens == 0 || now - _last_answer <= pause) {
-            return Verdict::unknown;
+            return Answer::unknown;
         }
         --_listens;
         _asked = true;
-        return Verdict::ping;
+        return Answer::ping;
     }
     /// The ping could not be sent.
     void not_sent() noexcept { _asked = false; }
@@ -100,9 +100,9 @@ class Whereabouts {
     std::size_t _listens = 0;
     bool _asked = false;  ///< a ping is under way
     bool _silent = false;
-    std::size_t _answers = 0;  ///< since the last chunk
+    std::size_t _answers = 0;  ///< since the last fragment
     std::size_t _unseen = 0;   ///< of which its layer has said nothing
     Clock::time_point _since{}, _last_answer{};
 };
 
-}  // namespace awaken::p2p
+}  // namespace awaken::protocol

@@ -57,26 +57,38 @@ std::string bytes_text(const std::uint64_t bytes) {
         value /= 1024;
         ++unit;
     }
-    if (value == static_cast<double>(static_cast<std::uint64_t>(value))) return format("%.0f %s", value, kUnits[unit]);
+    if (value == static_cast<double>(static_cast<std::uint64_t>(value))) {
+        return format("%.0f %s", value, kUnits[unit]);
+    }
     return format("%.1f %s", value, kUnits[unit]);
 }
 
 std::string class_text(const int size_class) {
-    if (size_class < 0) return "0 B";
+    if (size_class < 0) {
+        return "0 B";
+    }
     // 2^64 is one more than 64 bits hold.
-    if (size_class == 64) return "<= 16 EiB";
+    if (size_class == 64) {
+        return "<= 16 EiB";
+    }
     return "<= " + bytes_text(std::uint64_t{1} << size_class);
 }
 
 /// Upper end of a size class in bytes, in decimal digits.
 std::string class_bytes(const int size_class) {
-    if (size_class < 0) return "0";
-    if (size_class == 64) return "18446744073709551616";
+    if (size_class < 0) {
+        return "0";
+    }
+    if (size_class == 64) {
+        return "18446744073709551616";
+    }
     return std::to_string(std::uint64_t{1} << size_class);
 }
 
 std::string time_text(const double nanoseconds) {
-    if (nanoseconds < 1e6) return format("%.2f us", nanoseconds / 1e3);
+    if (nanoseconds < 1e6) {
+        return format("%.2f us", nanoseconds / 1e3);
+    }
     return format("%.2f ms", nanoseconds / 1e6);
 }
 
@@ -135,11 +147,15 @@ class Fields {
     explicit Fields(const std::string_view line) : _rest(line) {}
 
     std::string_view next() {
-        if (_at_end) damaged("a field is missing");
+        if (_at_end) {
+            damaged("a field is missing");
+        }
         const std::size_t blank = _rest.find(' ');
         const std::string_view result = _rest.substr(0, blank);
         _at_end = blank == std::string_view::npos;
-        if (!_at_end) _rest.remove_prefix(blank + 1);
+        if (!_at_end) {
+            _rest.remove_prefix(blank + 1);
+        }
         return result;
     }
 
@@ -148,15 +164,18 @@ class Fields {
         const std::string_view text = next();
         Number value{};
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
+        if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high) {
             damaged("a bad number");
+        }
         return value;
     }
     std::uint64_t count() { return number<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max()); }
 
     std::string text() {
         const std::string_view coded = next();
-        if (coded.empty() || coded.front() != '=') damaged("a bad name");
+        if (coded.empty() || coded.front() != '=') {
+            damaged("a bad name");
+        }
         std::string result;
         for (std::size_t i = 1; i < coded.size(); ++i) {
             if (coded[i] != '%') {
@@ -164,9 +183,13 @@ class Fields {
                 continue;
             }
             unsigned value = 0;
-            if (i + 2 >= coded.size()) damaged("a bad name");
+            if (i + 2 >= coded.size()) {
+                damaged("a bad name");
+            }
             const auto [end, error] = std::from_chars(coded.data() + i + 1, coded.data() + i + 3, value, 16);
-            if (error != std::errc{} || end != coded.data() + i + 3) damaged("a bad name");
+            if (error != std::errc{} || end != coded.data() + i + 3) {
+                damaged("a bad name");
+            }
             result += static_cast<char>(static_cast<unsigned char>(value));
             i += 2;
         }
@@ -174,7 +197,9 @@ class Fields {
     }
 
     void end() const {
-        if (!_at_end) damaged("a line is too long");
+        if (!_at_end) {
+            damaged("a line is too long");
+        }
     }
 
   private:
@@ -195,8 +220,9 @@ class TextTable {
     [[nodiscard]] std::string text() const {
         std::vector<std::size_t> widths(_rows.front().size(), 0);
         for (const auto& row : _rows) {
-            for (std::size_t i = 0; i < row.size(); ++i)
+            for (std::size_t i = 0; i < row.size(); ++i) {
                 widths[i] = std::max(widths[i], columns(row[i]));
+            }
         }
         std::string result;
         for (const auto& row : _rows) {
@@ -254,9 +280,13 @@ bool is_collective(std::string_view function) noexcept {
     constexpr std::string_view kPrefix = "MPI_";
     constexpr std::array<std::string_view, 9> kFamilies = {"allreduce", "reduce",   "bcast", "gather", "scatter",
                                                            "allgather", "alltoall", "scan",  "exscan"};
-    if (!function.starts_with(kPrefix)) return false;
+    if (!function.starts_with(kPrefix)) {
+        return false;
+    }
     function.remove_prefix(kPrefix.size());
-    if (function.starts_with('I')) function.remove_prefix(1);  // nonblocking, and begins with a small letter behind it
+    if (function.starts_with('I')) {
+        function.remove_prefix(1);  // nonblocking, and begins with a small letter behind it
+    }
     return std::any_of(kFamilies.begin(), kFamilies.end(), [function](const std::string_view family) {
         return !function.empty() && (function.front() | 0x20) == family.front() &&
                function.substr(1).starts_with(family.substr(1));
@@ -312,17 +342,22 @@ struct Ledger::Function {
 
     explicit Function(const char* const function) : key(function), name(function) {}
     ~Function() {
-        for (const std::atomic<Row*>& row : rows)
+        for (const std::atomic<Row*>& row : rows) {
             delete row.load(std::memory_order_relaxed);
+        }
     }
 
     /// Rows are made when a path is first taken: most functions only ever take one.
     Row& row(const Path path) {
         std::atomic<Row*>& slot = rows[static_cast<std::size_t>(path)];
         Row* found = slot.load(std::memory_order_acquire);
-        if (found != nullptr) return *found;
+        if (found != nullptr) {
+            return *found;
+        }
         auto made = std::make_unique<Row>();
-        if (slot.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) return *made.release();
+        if (slot.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) {
+            return *made.release();
+        }
         return *found;  // another thread was first
     }
 
@@ -344,13 +379,16 @@ struct Ledger::Table {
     [[nodiscard]] Function* find(const char* const key) const noexcept {
         for (std::size_t i = start(key);; i = (i + 1) & (slots.size() - 1)) {
             Function* const function = slots[i].load(std::memory_order_acquire);
-            if (function == nullptr || function->key == key) return function;
+            if (function == nullptr || function->key == key) {
+                return function;
+            }
         }
     }
     void insert(Function* const function) noexcept {
         std::size_t i = start(function->key);
-        while (slots[i].load(std::memory_order_relaxed) != nullptr)
+        while (slots[i].load(std::memory_order_relaxed) != nullptr) {
             i = (i + 1) & (slots.size() - 1);
+        }
         slots[i].store(function, std::memory_order_release);
     }
 
@@ -365,16 +403,21 @@ Ledger::Ledger() {
 Ledger::~Ledger() = default;
 
 Ledger::Function& Ledger::function(const char* const name) {
-    if (Function* const known = _table.load(std::memory_order_acquire)->find(name)) return *known;
+    if (Function* const known = _table.load(std::memory_order_acquire)->find(name)) {
+        return *known;
+    }
     const std::lock_guard lock(_mutex);
     Table* table = _table.load(std::memory_order_relaxed);
-    if (Function* const known = table->find(name)) return *known;
+    if (Function* const known = table->find(name)) {
+        return *known;
+    }
     auto made = std::make_unique<Function>(name);
     _functions.reserve(_functions.size() + 1);
     if (2 * (_functions.size() + 1) > table->slots.size()) {
         auto larger = std::make_unique<Table>(2 * table->slots.size());
-        for (const auto& known : _functions)
+        for (const auto& known : _functions) {
             larger->insert(known.get());
+        }
         _tables.push_back(std::move(larger));
         table = _tables.back().get();
         _table.store(table, std::memory_order_release);
@@ -404,13 +447,16 @@ std::map<Ledger::Key, Entry> Ledger::entries() const {
         for (const Path path : kPaths) {
             const Function::Row* const row =
                 function->rows[static_cast<std::size_t>(path)].load(std::memory_order_acquire);
-            if (row == nullptr) continue;
+            if (row == nullptr) {
+                continue;
+            }
             for (std::size_t i = 0; i < kClasses; ++i) {
                 const Entry entry = {(*row)[i].calls.load(std::memory_order_relaxed),
                                      (*row)[i].bytes.load(std::memory_order_relaxed),
                                      (*row)[i].nanoseconds.load(std::memory_order_relaxed)};
-                if (entry.calls != 0)
+                if (entry.calls != 0) {
                     add_to(result[{function->name, path, static_cast<int>(i) + kSmallestClass}], entry);
+                }
             }
         }
     }
@@ -439,13 +485,17 @@ std::string Ledger::serialise() const {
 
 void Ledger::merge(const std::string& serialised) {
     std::string_view rest = serialised;
-    if (!rest.starts_with(kLedgerHead)) damaged("it does not begin as a report");
+    if (!rest.starts_with(kLedgerHead)) {
+        damaged("it does not begin as a report");
+    }
     rest.remove_prefix(kLedgerHead.size());
     std::map<Key, Entry> entries;
     std::map<std::pair<std::string, std::string>, std::uint64_t> fallbacks;
     for (bool complete = false; !complete;) {
         const std::size_t end = rest.find('\n');
-        if (end == std::string_view::npos) damaged("its end is missing");
+        if (end == std::string_view::npos) {
+            damaged("its end is missing");
+        }
         Fields fields(rest.substr(0, end));
         const std::string_view kind = fields.next();
         if (kind == "entry") {
@@ -464,8 +514,12 @@ void Ledger::merge(const std::string& serialised) {
             count = saturating_sum(count, fields.count());
         } else if (kind == "end") {
             const std::string_view covered(serialised.data(), serialised.size() - rest.size());
-            if (fields.count() != checksum(covered)) damaged("its check sum is wrong");
-            if (end + 1 != rest.size()) damaged("something follows its end");
+            if (fields.count() != checksum(covered)) {
+                damaged("its check sum is wrong");
+            }
+            if (end + 1 != rest.size()) {
+                damaged("something follows its end");
+            }
             complete = true;
         } else {
             damaged("a line of an unknown kind");
@@ -474,8 +528,9 @@ void Ledger::merge(const std::string& serialised) {
         rest.remove_prefix(end + 1);
     }
     const std::lock_guard lock(_mutex);
-    for (const auto& [key, entry] : entries)
+    for (const auto& [key, entry] : entries) {
         add_to(_merged[key], entry);
+    }
     for (const auto& [key, count] : fallbacks) {
         std::uint64_t& sum = _fallbacks[key];
         sum = saturating_sum(sum, count);
@@ -491,7 +546,9 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
     } else if (identity.size > 0) {
         text += ": all ranks of " + std::to_string(identity.size);
     }
-    if (!identity.host.empty()) text += " on " + printable(identity.host);
+    if (!identity.host.empty()) {
+        text += " on " + printable(identity.host);
+    }
     text += "\n  MPI      " + known_or(identity.mpi_version, "unknown") + '\n';
     text += "  ABI      " + known_or(identity.abi, "unknown") + " (" + known_or(identity.mpi_library, "no library") +
             (identity.mpi_was_chosen ? "; the program had loaded none: AWAKEN_MPI names another)\n" : ")\n");
@@ -502,8 +559,9 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
     if (!identity.native_gpu.empty()) {
         text += "  MPI itself takes device memory   " + printable(identity.native_gpu) + '\n';
     }
-    for (const std::string& note : identity.notes)
+    for (const std::string& note : identity.notes) {
         text += "  note     " + printable(note) + '\n';
+    }
 
     const auto entries = ledger.entries();
     if (entries.empty()) {
@@ -529,12 +587,16 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
         }
         for (const Path path : kPaths) {
             const Entry& total = totals[static_cast<std::size_t>(path)];
-            if (total.calls != 0) row("all", path, "all", total);
+            if (total.calls != 0) {
+                row("all", path, "all", total);
+            }
         }
         text += table.text();
         TextTable meanings({"path", "how the bytes travelled"}, 2);
         for (const Path path : kPaths) {
-            if (totals[static_cast<std::size_t>(path)].calls != 0) meanings.add({to_string(path), meaning(path)});
+            if (totals[static_cast<std::size_t>(path)].calls != 0) {
+                meanings.add({to_string(path), meaning(path)});
+            }
         }
         text += '\n' + meanings.text();
     }
@@ -555,8 +617,9 @@ std::string to_text(const Identity& identity, const Ledger& ledger) {
     });
     if (chosen && !identity.collectives.empty()) {
         text += "\n  Collectives: the first row that fits chose how (AWAKEN_COLLECTIVES puts rows before them)\n";
-        for (const std::string& row : identity.collectives)
+        for (const std::string& row : identity.collectives) {
             text += "  " + printable(row) + '\n';
+        }
     }
     return text;
 }
@@ -571,14 +634,18 @@ std::string to_json(const Identity& identity, const Ledger& ledger) {
             (identity.mpi_was_chosen ? ", \"chosen_by_awaken\": true" : "") +
             (identity.native_gpu.empty() ? "" : ", \"takes_device_memory\": " + quoted(identity.native_gpu)) + "},\n";
     json += "  \"gpu\": {\"runtime\": " + quoted(identity.gpu) + ", \"devices\": [";
-    for (std::size_t i = 0; i < identity.devices.size(); ++i)
+    for (std::size_t i = 0; i < identity.devices.size(); ++i) {
         json += (i == 0 ? "" : ", ") + quoted(identity.devices[i]);
+    }
     json += "]},\n";
     const auto add_texts = [&json](const char* const name, const std::vector<std::string>& texts) {
-        if (texts.empty()) return;
+        if (texts.empty()) {
+            return;
+        }
         json += "  \"" + std::string(name) + "\": [";
-        for (std::size_t i = 0; i < texts.size(); ++i)
+        for (std::size_t i = 0; i < texts.size(); ++i) {
             json += (i == 0 ? "" : ", ") + quoted(texts[i]);
+        }
         json += "],\n";
     };
     add_texts("notes", identity.notes);

@@ -81,7 +81,7 @@ bool is_defined(const MPI_Op op, const MPI_Datatype element) {
     Layer& owner = layer();
     const auto bytes = static_cast<std::size_t>(owner.datatypes.find(element)->layout.extent());
     std::vector<std::max_align_t> in(bytes / sizeof(std::max_align_t) + 1), inout(in.size());
-    const Quietly quietly(owner.default_handlers);
+    const ScopedErrorsReturn errors_return(owner.default_handlers);
     const bool answer = owner.real.Reduce_local(in.data(), inout.data(), 1, element, op) == MPI_SUCCESS;
     known.emplace_back(op, element, answer);
     return answer;
@@ -150,7 +150,7 @@ class KernelSource {
             _address = origin.first();
             return true;
         }
-        p2p::Link& link = *owner.node_peers.link();
+        ipc::Link& link = *owner.node_peers.link();
         const auto bytes = static_cast<std::size_t>(origin.bytes());
         _block = link.exported().acquire(device, bytes);
         if (!_block) {
@@ -238,7 +238,8 @@ std::optional<FoundTarget> find_target(const Call& call, Window& window, const T
     const Layout& layout = found.type->layout;
     found.bytes = target.count * layout.size();
     const Layout::Span span = found.bytes > 0 ? layout.span(target.count) : Layout::Span{};
-    std::optional<Reached> reached = window.reach(call, target.rank, target.displacement, span.begin, span.end, device);
+    std::optional<MappedRegion> reached =
+        window.reach(call, target.rank, target.displacement, span.begin, span.end, device);
     if (!reached) {
         return std::nullopt;
     }
@@ -263,7 +264,7 @@ bool accumulate(Call& call, Window& window, const LocalBuffer& origin, const Loc
     const Local from(stage, op == MPI_NO_OP ? LocalBuffer{} : origin);
     const Local to(stage, result != nullptr ? *result : LocalBuffer{});
     const int preferred = from.device() >= 0 ? from.device() : to.device();
-    int device = preferred >= 0 ? preferred : window.made().device;
+    int device = preferred >= 0 ? preferred : window.spec().device;
     const std::optional<FoundTarget> found = find_target(call, window, target, device);
     if (!found) {
         return false;

@@ -34,7 +34,7 @@ struct TargetBuffer {
 /// Finds a target's memory for an operation. Nothing when that is the MPI's.
 struct FoundTarget {
     std::shared_ptr<const Datatype> type;
-    Reached reached;
+    MappedRegion reached;
     std::int64_t bytes = 0;
 };
 [[nodiscard]] std::optional<FoundTarget> find_target(const Call& call, Window& window, const TargetBuffer& target,

@@ -2,7 +2,7 @@
 //
 // Making a window is collective, and so is what becomes of it: where all members are known to run the layer, they tell
 // each other by one small reduction whether somebody passes device memory. Nobody does: the window is the MPI's alone.
-// Otherwise it is the layer's in all of them where all reach all of it, and else the MPI's over shadows.
+// Otherwise it is the layer's in all of them where all reach all of it, and else the MPI's over host mirrors.
 
 #include <cstring>
 #include <span>
@@ -13,12 +13,12 @@
 namespace awaken::AWAKEN_ABI {
 
 using rma::Exposure;
+using rma::HostMirror;
 using rma::Region;
-using rma::Shadow;
 
 void keep_going() {
     progress_mpi();
-    layer().requests.advance_exchanges();
+    layer().requests.advance_progress_ops();
 }
 
 namespace {
@@ -83,8 +83,8 @@ void check_measures(const Call& call, const MPI_Aint bytes, const std::int64_t u
 }
 
 /// What this member brings.
-struct Share {
-    Making made;
+struct WindowProposal {
+    WindowSpec spec;
     std::uint32_t said = obstacles();
     Region region;  ///< of no bytes: host memory
 
@@ -92,11 +92,11 @@ struct Share {
     void show(void* const base, const MPI_Aint bytes, const gpu::PointerInfo& info) {
         Layer& owner = layer();
         said |= has_device_memory;
-        made.is_device_memory = true;
+        spec.is_device_memory = true;
         region.begin = reinterpret_cast<std::uint64_t>(base);
         region.bytes = static_cast<std::uint64_t>(bytes);
-        made.device = info.device;
-        p2p::Link* const link = owner.node_peers.link();
+        spec.device = info.device;
+        ipc::Link* const link = owner.node_peers.link();
         if (!info.ipc_capable || link == nullptr || !link->exports().describe(base, info, region.location).ok()) {
             said |= cannot_export;
             return;
@@ -120,13 +120,14 @@ std::uint32_t all_say(const std::uint32_t own, const MPI_Comm comm) {
 /// Makes a window of ours; `native` makes the MPI's window under it. All members come here alike, and leave alike: with
 /// a window, or with the reason why there is none. An error of the MPI's is returned.
 template <class MakeNative>
-int make_ours(Share share, const MPI_Comm comm, MPI_Win* const window, std::string& why_not, const MakeNative& native) {
+int make_ours(WindowProposal share, const MPI_Comm comm, MPI_Win* const window, std::string& why_not,
+              const MakeNative& native) {
     Layer& owner = layer();
     int own = 0, size = 0;
     owner.real.Comm_rank(comm, &own);
     owner.real.Comm_size(comm, &size);
-    if (share.made.device < 0) {
-        share.made.device = layer().gpu().device_to_use();
+    if (share.spec.device < 0) {
+        share.spec.device = layer().gpu().device_to_use();
     }
     std::unique_ptr<Exposure> exposure =
         Exposure::make(*owner.node_peers.segment(), owner.node_peers.indices_of(comm), own, keep_going);
@@ -137,7 +138,7 @@ int make_ours(Share share, const MPI_Comm comm, MPI_Win* const window, std::stri
     struct Mine {
         std::uint64_t offset, unit;
     };
-    const Mine mine{there ? exposure->own_offset() : kNothing, static_cast<std::uint64_t>(share.made.unit)};
+    const Mine mine{there ? exposure->own_offset() : kNothing, static_cast<std::uint64_t>(share.spec.unit)};
     std::vector<Mine> all(static_cast<std::size_t>(size));
     owner.real.Allgather(&mine, 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, comm);
     std::vector<std::uint64_t> offsets;
@@ -158,10 +159,10 @@ int make_ours(Share share, const MPI_Comm comm, MPI_Win* const window, std::stri
     std::shared_ptr<Window> made;
     std::string own_reason;
     if (error == MPI_SUCCESS && connected) {
-        made = std::make_shared<Window>(handle, std::move(share.made), std::move(exposure), std::move(units));
+        made = std::make_shared<Window>(handle, std::move(share.spec), std::move(exposure), std::move(units));
         try {
             made->map_all();
-            made->settle_own_memory();
+            made->make_own_memory_ready();
         } catch (const Error& failure) {
             own_reason = failure.cause();
             made.reset();
@@ -183,37 +184,37 @@ int make_ours(Share share, const MPI_Comm comm, MPI_Win* const window, std::stri
 }
 
 /// How the MPI's part of a window is made. Each is a call of the MPI's, the same function in all members.
-template <class Plain, class WithoutDevice, class OverShadow>
+template <class Plain, class WithoutDevice, class OverMirror>
 struct Ways {
     Plain plain;                   ///< the program's own call
     WithoutDevice without_device;  ///< makes a window that has host memory only; takes the handle's place
-    OverShadow over_shadow;        ///< makes one with this shadow in the place of device memory; null: as the program's
-    bool memory_comes_later;       ///< over_shadow gives the shadow its memory
+    OverMirror over_mirror;   ///< makes one with this host mirror in the place of device memory; null: as the program's
+    bool memory_comes_later;  ///< over_mirror gives the host mirror its memory
 };
 
-/// A window of the MPI's over shadows; `agreed`: all members come here.
+/// A window of the MPI's over host mirrors; `agreed`: all members come here.
 template <class AllWays>
-int make_shadowed(const Call& call, Share share, const MPI_Comm comm, MPI_Win* const window, const bool agreed,
+int make_mirrored(const Call& call, WindowProposal share, const MPI_Comm comm, MPI_Win* const window, const bool agreed,
                   const std::string& why, const AllWays& ways) {
     Layer& owner = layer();
-    std::unique_ptr<Shadow> shadow;
+    std::unique_ptr<HostMirror> mirror;
     std::optional<Error> failure;
     bool works = true;
     if (share.region.bytes != 0) {
-        const Shadow::Means means{owner.gpu(), owner.copier(), owner.pool};
-        const gpu::PointerInfo info = classified(share.made.base);
+        const HostMirror::Resources resources{owner.gpu(), owner.copier(), owner.pool};
+        const gpu::PointerInfo info = classified(share.spec.base);
         try {
-            shadow = (ways.memory_comes_later ? Shadow::make_for_later : Shadow::make)(
-                means, share.made.base, static_cast<std::size_t>(share.region.bytes), info);
+            mirror = (ways.memory_comes_later ? HostMirror::make_for_later : HostMirror::make)(
+                resources, share.spec.base, static_cast<std::size_t>(share.region.bytes), info);
         } catch (const Error& error) {
             failure = error;
         }
-        works = shadow != nullptr;
+        works = mirror != nullptr;
     }
     struct Mine {
         std::int64_t works, bytes, unit;
     };
-    const Mine mine{works ? 1 : 0, static_cast<std::int64_t>(share.made.bytes), share.made.unit};
+    const Mine mine{works ? 1 : 0, static_cast<std::int64_t>(share.spec.bytes), share.spec.unit};
     int size = 0;
     owner.real.Comm_size(comm, &size);
     std::vector<Window::Extent> extents(static_cast<std::size_t>(size));
@@ -236,18 +237,19 @@ int make_shadowed(const Call& call, Share share, const MPI_Comm comm, MPI_Win* c
         refuse_for_memory(call, "a rank has no host memory left to keep a copy of its device memory in the window");
     }
     MPI_Win handle = MPI_WIN_NULL;
-    if (const int error = ways.over_shadow(&handle, shadow.get()); error != MPI_SUCCESS) {
+    if (const int error = ways.over_mirror(&handle, mirror.get()); error != MPI_SUCCESS) {
         return error;
     }
     owner.ledger.add_fallback(call.name(), "served by the MPI through host memory: " + why);
-    windows().add(std::make_shared<Window>(handle, std::move(share.made), std::move(shadow), std::move(extents)));
+    windows().add(std::make_shared<Window>(handle, std::move(share.spec), std::move(mirror), std::move(extents)));
     *window = handle;
     return MPI_SUCCESS;
 }
 
 /// Makes a window of what the members bring.
 template <class AllWays>
-int make(const Call& call, const Share& share, const MPI_Comm comm, MPI_Win* const window, const AllWays& ways) {
+int make(const Call& call, const WindowProposal& share, const MPI_Comm comm, MPI_Win* const window,
+         const AllWays& ways) {
     using Membership = NodePeers::Membership;
     const Membership membership = layer().node_peers.membership_of(comm);
     if (membership == Membership::unknown) {
@@ -260,11 +262,11 @@ int make(const Call& call, const Share& share, const MPI_Comm comm, MPI_Win* con
             refuse_for_memory(call, "the device memory that was asked for could not be allocated");
         }
         // Nothing can be agreed on with those who run without the layer, and nothing has to be.
-        return make_shadowed(
+        return make_mirrored(
             call, share, comm, window, false,
             "not all of its ranks are known to run with Awaken (" + layer().node_peers.why_no_link() + ")", ways);
     }
-    check_measures(call, share.made.bytes, share.made.unit);
+    check_measures(call, share.spec.bytes, share.spec.unit);
     const std::uint32_t all = all_say(share.said, comm);
     if ((all & has_device_memory) == 0) {
         return ways.plain();
@@ -283,7 +285,7 @@ int make(const Call& call, const Share& share, const MPI_Comm comm, MPI_Win* con
     } else {
         why_not = reason_of(all, same_node);
     }
-    return make_shadowed(call, share, comm, window, true, why_not, ways);
+    return make_mirrored(call, share, comm, window, true, why_not, ways);
 }
 
 std::string value_of(const MPI_Info info, const char* const key) {
@@ -311,16 +313,16 @@ struct CreateWindow {
         if (comm == MPI_COMM_NULL) {
             return plain();
         }
-        Share share;
-        share.made.base = base;
-        share.made.bytes = size;
-        share.made.unit = static_cast<int>(unit);
+        WindowProposal share;
+        share.spec.base = base;
+        share.spec.bytes = size;
+        share.spec.unit = static_cast<int>(unit);
         if (size > 0) {
             if (const gpu::PointerInfo memory = classified(base); memory.kind == gpu::MemoryKind::device) {
                 share.show(base, size, memory);
             }
         }
-        share.made.passive = allows_locks(info);
+        share.spec.passive = allows_locks(info);
         const bool device = share.region.bytes != 0;
         const auto over = [&](void* const memory, const MPI_Aint bytes, MPI_Win* const handle) {
             return below<function>()(memory, bytes, unit, info, comm, handle);
@@ -328,8 +330,8 @@ struct CreateWindow {
         return make(
             call, share, comm, window,
             Ways{plain, [&](MPI_Win* handle) { return over(device ? nullptr : base, device ? 0 : size, handle); },
-                 [&](MPI_Win* handle, Shadow* shadow) {
-                     return over(shadow != nullptr ? shadow->data() : base, size, handle);
+                 [&](MPI_Win* handle, HostMirror* mirror) {
+                     return over(mirror != nullptr ? mirror->data() : base, size, handle);
                  },
                  false});
     }
@@ -388,25 +390,25 @@ struct AllocateWindow {
         if (comm == MPI_COMM_NULL) {
             return plain();
         }
-        Share share;
-        share.made.flavor = MPI_WIN_FLAVOR_ALLOCATE;
-        share.made.bytes = size;
-        share.made.unit = static_cast<int>(unit);
+        WindowProposal share;
+        share.spec.flavor = MPI_WIN_FLAVOR_ALLOCATE;
+        share.spec.bytes = size;
+        share.spec.unit = static_cast<int>(unit);
         const bool device = asks_for_device_memory(info);
         if (device) {
             share.said |= has_device_memory;
             if (size > 0) {
-                share.made.memory = allocate(true, size);
-                if (share.made.memory != nullptr) {
-                    share.show(share.made.memory.get(), size, classified(share.made.memory.get()));
+                share.spec.memory = allocate(true, size);
+                if (share.spec.memory != nullptr) {
+                    share.show(share.spec.memory.get(), size, classified(share.spec.memory.get()));
                 } else {
                     share.said |= cannot_allocate;
                 }
             }
-            share.made.base = share.made.memory.get();
+            share.spec.base = share.spec.memory.get();
         }
-        share.made.passive = allows_locks(info);
-        void* const seen = share.made.base;
+        share.spec.passive = allows_locks(info);
+        void* const seen = share.spec.base;
         const auto allocate_natively = [&](const MPI_Aint bytes, void*& memory, MPI_Win* const handle) {
             const int error = below<function>()(bytes, unit, info, comm, static_cast<void*>(&memory), handle);
             if (error == MPI_SUCCESS) {
@@ -421,12 +423,12 @@ struct AllocateWindow {
                              void* memory = nullptr;
                              return allocate_natively(device ? 0 : size, memory, handle);
                          },
-                         [&](MPI_Win* handle, Shadow* shadow) {
+                         [&](MPI_Win* handle, HostMirror* mirror) {
                              void* memory = nullptr;
                              const int error = allocate_natively(size, memory, handle);
-                             if (error == MPI_SUCCESS && shadow != nullptr) {
-                                 shadow->stand_in(static_cast<std::byte*>(memory));
-                                 static_cast<void>(shadow->reconcile());  // others may have put already
+                             if (error == MPI_SUCCESS && mirror != nullptr) {
+                                 mirror->stand_in(static_cast<std::byte*>(memory));
+                                 static_cast<void>(mirror->reconcile());  // others may have put already
                              }
                              return error;
                          },
@@ -462,7 +464,7 @@ class SharedAllocation {
         } shown;
         if (allocates && total > 0) {
             _memory = allocate(true, total);
-            p2p::Link* const link = layer().node_peers.link();
+            ipc::Link* const link = layer().node_peers.link();
             shown.works =
                 _memory != nullptr && link != nullptr &&
                         link->exports().describe(_memory.get(), classified(_memory.get()), shown.location).ok()
@@ -494,7 +496,7 @@ class SharedAllocation {
   private:
     /// The other member's memory, for as long as the window lives.
     void* map() {
-        p2p::Link* const link = layer().node_peers.link();
+        ipc::Link* const link = layer().node_peers.link();
         gpu::Status status;
         auto use = std::make_shared<transfer::Mappings::Use>(link->mappings().open(
             layer().node_peers.indices_of(_comm).front(), region.location, layer().gpu().device_to_use(), status));
@@ -552,13 +554,13 @@ struct AllocateSharedWindow {
         if (all_say(allocation.works ? 0 : 1, comm) != 0) {
             refuse(call, "a rank could not allocate the device memory that was asked for, or cannot reach it");
         }
-        Share share;
-        share.made.flavor = MPI_WIN_FLAVOR_SHARED;
-        share.made.base = allocation.base;
-        share.made.bytes = size;
-        share.made.unit = static_cast<int>(unit);
-        share.made.memory = allocation.memory();
-        share.made.is_device_memory = true;
+        WindowProposal share;
+        share.spec.flavor = MPI_WIN_FLAVOR_SHARED;
+        share.spec.base = allocation.base;
+        share.spec.bytes = size;
+        share.spec.unit = static_cast<int>(unit);
+        share.spec.memory = allocation.memory();
+        share.spec.is_device_memory = true;
         share.region = allocation.region;
         std::string why_not;
         const int error = make_ours(std::move(share), comm, window, why_not, [&](MPI_Win* handle) {
@@ -580,25 +582,25 @@ struct QueryShared {
     static int run(Call& call, MPI_Win handle, int rank, Size* size, Unit* unit, void* base) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
-        if (window != nullptr && window->has_shadow()) {
-            // MPIs may answer for any window, but what they know is the shadow. Its own memory is all that this process
-            // can load and store.
+        if (window != nullptr && window->has_mirror()) {
+            // MPIs may answer for any window, but what they know is the host mirror. Its own memory is all that this
+            // process can load and store.
             const bool own = rank == window->own();
-            const Making& made = window->made();
-            *size = own ? static_cast<Size>(made.bytes) : Size{0};
-            *unit = static_cast<Unit>(made.unit);
-            void* const there = own ? made.base : nullptr;
+            const WindowSpec& spec = window->spec();
+            *size = own ? static_cast<Size>(spec.bytes) : Size{0};
+            *unit = static_cast<Unit>(spec.unit);
+            void* const there = own ? spec.base : nullptr;
             std::memcpy(base, static_cast<const void*>(&there), sizeof there);
             return MPI_SUCCESS;
         }
-        if (window == nullptr || !window->is_ours() || window->made().flavor != MPI_WIN_FLAVOR_SHARED ||
+        if (window == nullptr || !window->is_ours() || window->spec().flavor != MPI_WIN_FLAVOR_SHARED ||
             (rank != MPI_PROC_NULL && !window->has(rank))) {
             return below<function>()(handle, rank, size, unit, base);
         }
-        const Window::Part part = window->part_of(rank);
-        *size = static_cast<Size>(part.bytes);
-        *unit = static_cast<Unit>(part.unit);
-        std::memcpy(base, static_cast<const void*>(&part.base), sizeof part.base);
+        const Window::Slice slice = window->slice_of(rank);
+        *size = static_cast<Size>(slice.bytes);
+        *unit = static_cast<Unit>(slice.unit);
+        std::memcpy(base, static_cast<const void*>(&slice.base), sizeof slice.base);
         return MPI_SUCCESS;
     }
 };
@@ -615,8 +617,8 @@ struct CreateDynamicWindow {
         if (comm == MPI_COMM_NULL || layer().node_peers.membership_of(comm) != NodePeers::Membership::one_node) {
             return plain(window);
         }
-        Share share;
-        share.made.flavor = MPI_WIN_FLAVOR_DYNAMIC;
+        WindowProposal share;
+        share.spec.flavor = MPI_WIN_FLAVOR_DYNAMIC;
         if (all_say(share.said, comm) != 0) {
             return plain(window);
         }
@@ -709,7 +711,7 @@ struct FreeWindow {
         // Taken out first: the handle's value may be another window's as soon as the MPI has freed it.
         windows().remove(*handle);
         try {
-            const int error = window->settle(-1, [&] {
+            const int error = window->complete_and(-1, [&] {
                 const int code = below<function>()(handle);
                 freed = code == MPI_SUCCESS;
                 return code;
@@ -719,7 +721,7 @@ struct FreeWindow {
                 return error;
             }
             // What the MPI has allocated is gone, and so is the device memory that it stood for.
-            if (window->is_shadowed() && window->made().flavor != MPI_WIN_FLAVOR_ALLOCATE) {
+            if (window->is_mirrored() && window->spec().flavor != MPI_WIN_FLAVOR_ALLOCATE) {
                 window->reconcile(call);
             }
         } catch (const Error& error) {
@@ -735,26 +737,26 @@ struct FreeWindow {
 
 /// What an attribute points at, or is, where the MPI's window is another than the program's. Null: the MPI knows.
 const void* answer_of(const Window& window, const int key) {
-    const Making& made = window.made();
-    if (window.is_shadowed()) {
+    const WindowSpec& spec = window.spec();
+    if (window.is_mirrored()) {
         static const int separate = MPI_WIN_SEPARATE;
         if (key == MPI_WIN_MODEL) {
             return &separate;
         }
-        return key == MPI_WIN_BASE && window.has_shadow() ? made.base : nullptr;
+        return key == MPI_WIN_BASE && window.has_mirror() ? spec.base : nullptr;
     }
-    if (!window.is_ours() || made.flavor == MPI_WIN_FLAVOR_DYNAMIC || !made.is_device_memory) {
+    if (!window.is_ours() || spec.flavor == MPI_WIN_FLAVOR_DYNAMIC || !spec.is_device_memory) {
         return nullptr;
     }
     switch (key) {
         case MPI_WIN_BASE:
-            return made.base;
+            return spec.base;
         case MPI_WIN_SIZE:
-            return &made.bytes;
+            return &spec.bytes;
         case MPI_WIN_DISP_UNIT:
-            return &made.unit;
+            return &spec.unit;
         case MPI_WIN_CREATE_FLAVOR:
-            return &made.flavor;
+            return &spec.flavor;
         default:
             return nullptr;
     }

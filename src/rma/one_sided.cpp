@@ -1,5 +1,5 @@
 // One-sided operations. A target's device memory is reached by this process itself, see window.h; its host memory by
-// the MPI, which is given images of buffers that are device memory here.
+// the MPI, which is given staging buffers of buffers that are device memory here.
 
 #include "call/call.h"
 #include "call/services.h"
@@ -15,9 +15,9 @@ using transfer::Layout;
 namespace {
 
 /// The request of an operation that the layer has done, or is doing, itself.
-class TransferExchange final : public Exchange {
+class TransferProgress final : public ProgressOp {
   public:
-    TransferExchange(std::shared_ptr<Transfer> transfer, const MPI_Win window)
+    TransferProgress(std::shared_ptr<Transfer> transfer, const MPI_Win window)
         : _transfer(std::move(transfer)), _window(window) {}
 
     [[nodiscard]] bool advance(const MPI_Status*, bool) override {
@@ -28,7 +28,7 @@ class TransferExchange final : public Exchange {
             return true;
         }
     }
-    void settle(MPI_Status&, int& error) override {
+    void conclude(MPI_Status&, int& error) override {
         if (_failure && _error == MPI_SUCCESS) {
             Layer& owner = layer();
             _error = owner.error_code(MPI_ERR_OTHER, *_failure);
@@ -62,12 +62,12 @@ int done(Window& window, const int target, std::shared_ptr<Transfer> transfer, M
     if (operation->start_own_handle(request) != MPI_SUCCESS) {
         throw Error("the MPI gives no request", "complete some of the program's requests first");
     }
-    owner.requests.add_exchange(operation, std::make_unique<TransferExchange>(transfer, window.handle()));
+    owner.requests.add_progress_op(operation, std::make_unique<TransferProgress>(transfer, window.handle()));
     owner.requests.track(std::move(operation));
     return done(window, target, std::move(transfer));
 }
 
-/// The MPI was given images, which are kept until it has done the operation.
+/// The MPI was given staging buffers, which are kept until it has done the operation.
 void keep(Window& window, const int target, Stage stage) {
     window.add(target, {nullptr, std::make_shared<Stage>(std::move(stage)), {}});
 }
@@ -80,19 +80,19 @@ void keep(Window& window, const int target, Stage stage, MPI_Request* const requ
         return;
     }
     auto operation = make_operation(Operation::Kind::once, std::move(stage));
-    operation->handle = operation->carrier = *request;
+    operation->handle = operation->native_request = *request;
     window.add(target, {nullptr, nullptr, operation});
     layer().requests.track(std::move(operation));
 }
 
-/// Lets the MPI do the operation: `native` is given the stage's images, which were placed already.
+/// Lets the MPI do the operation: `native` is given the stage's staging buffers, which were placed already.
 template <class Native, class... Request>
 int natively(const Call& call, Stage stage, const TargetBuffer& target, const MPI_Win handle, const Native& native,
              Request... request) {
     std::shared_ptr<Window> window = stage.active() ? windows().find_or_add(handle) : windows().find(handle);
     if (window != nullptr && window->has(target.rank)) {
-        if (window->is_shadowed()) {
-            window->enter_shadowed(call, target.rank, target.displacement, target.count, target.type);
+        if (window->is_mirrored()) {
+            window->enter_mirrored(call, target.rank, target.displacement, target.count, target.type);
         }
         if (const int error = window->enter_natively(call, target.rank); error != MPI_SUCCESS) {
             return error;
@@ -106,16 +106,16 @@ int natively(const Call& call, Stage stage, const TargetBuffer& target, const MP
     return error;
 }
 
-/// Where the MPI is to put a result: the program's buffer, or the shadow of that.
+/// Where the MPI is to put a result: the program's buffer, or the host mirror of that.
 template <class... Request>
 void* result_of(Call& call, const MPI_Win handle, const int target, void* const result, const std::int64_t count,
                 const MPI_Datatype type, Request...) {
     // With a request the program may look at the result before it synchronises.
     if constexpr (sizeof...(Request) == 0) {
         if (const std::shared_ptr<Window> window = windows().find(handle);
-            window != nullptr && window->is_shadowed() && window->has(target)) {
-            if (void* const shadow = window->shadow_of_result(call, target, result, count, type)) {
-                return shadow;
+            window != nullptr && window->is_mirrored() && window->has(target)) {
+            if (void* const mirror = window->mirror_of_result(call, target, result, count, type)) {
+                return mirror;
             }
         }
     }
@@ -159,7 +159,7 @@ std::optional<std::shared_ptr<Transfer>> copy(Call& call, Window& window, const 
         const DeviceCopies::End own{static_cast<std::byte*>(local.address) + own_layout.true_begin(), &here.info};
         const DeviceCopies::End there{found->reached.address + layout.true_begin(),
                                       found->reached.is_own ? &found->reached.info : nullptr};
-        const int device = here.info.device >= 0 ? here.info.device : window.made().device;
+        const int device = here.info.device >= 0 ? here.info.device : window.spec().device;
         call.account(report::Path::direct, sent);
         return std::make_shared<Transfer>(owner.node_peers.link()->copies().start(
             device, static_cast<unsigned>(target.rank), gets ? own : there, gets ? there : own, bytes));
@@ -234,7 +234,7 @@ struct Accumulate {
         }
         Stage stage(call);
         const Count counted = target == MPI_PROC_NULL ? Count{0} : count;
-        Argument<Count> local = stage.buffer(Access::in, origin, counted, type, -1, Form::mirror);
+        Argument<Count> local = stage.buffer(Access::in, origin, counted, type, -1, Packing::mirror);
         local.count = count;
         return natively(
             call, std::move(stage), {target, displacement, target_count, target_type}, handle,
@@ -268,10 +268,10 @@ struct GetAccumulate {
         Stage stage(call);
         const bool nowhere = target == MPI_PROC_NULL;
         Argument<Count> from =
-            stage.buffer(Access::in, origin, nowhere || !has_origin ? Count{0} : count, type, -1, Form::mirror);
+            stage.buffer(Access::in, origin, nowhere || !has_origin ? Count{0} : count, type, -1, Packing::mirror);
         const Count results = nowhere ? Count{0} : result_count;
         void* const place = result_of(call, handle, target, result, results, result_type, request...);
-        Argument<Count> to = stage.buffer(Access::out, place, results, result_type, -1, Form::mirror);
+        Argument<Count> to = stage.buffer(Access::out, place, results, result_type, -1, Packing::mirror);
         from.count = count;
         to.count = result_count;
         return natively(
@@ -301,9 +301,10 @@ struct FetchAndOp {
         }
         Stage stage(call);
         const int one = target == MPI_PROC_NULL ? 0 : 1;
-        const Argument<int> from = stage.buffer(Access::in, origin, op == MPI_NO_OP ? 0 : one, type, -1, Form::mirror);
+        const Argument<int> from =
+            stage.buffer(Access::in, origin, op == MPI_NO_OP ? 0 : one, type, -1, Packing::mirror);
         void* const place = result_of(call, handle, target, result, one, type);
-        const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Form::mirror);
+        const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Packing::mirror);
         return natively(call, std::move(stage), {target, displacement, 1, type}, handle, [&] {
             return below<function>()(from.address, to.address, type, target, displacement, op, handle);
         });
@@ -325,10 +326,10 @@ struct CompareAndSwap {
         }
         Stage stage(call);
         const int one = target == MPI_PROC_NULL ? 0 : 1;
-        const Argument<int> from = stage.buffer(Access::in, origin, one, type, -1, Form::mirror);
-        const Argument<int> expected = stage.buffer(Access::in, compare, one, type, -1, Form::mirror);
+        const Argument<int> from = stage.buffer(Access::in, origin, one, type, -1, Packing::mirror);
+        const Argument<int> expected = stage.buffer(Access::in, compare, one, type, -1, Packing::mirror);
         void* const place = result_of(call, handle, target, result, one, type);
-        const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Form::mirror);
+        const Argument<int> to = stage.buffer(Access::out, place, one, type, -1, Packing::mirror);
         return natively(call, std::move(stage), {target, displacement, 1, type}, handle, [&] {
             return below<function>()(from.address, expected.address, to.address, type, target, displacement, handle);
         });

@@ -14,17 +14,17 @@ namespace {
 /// others wait for it.
 template <class Native>
 int close_epoch(Window& window, const Native& native) {
-    const std::optional<Error> failure = window.is_ours() ? window.try_to_settle_own_memory() : std::nullopt;
-    const int error = window.settle(-1, native);
+    const std::optional<Error> failure = window.is_ours() ? window.try_to_make_own_memory_ready() : std::nullopt;
+    const int error = window.complete_and(-1, native);
     if (failure) {
         throw Error(*failure);
     }
     return error;
 }
 
-/// When a shadow is reconciled: what the program has stored has to be there before others may come, and what others
-/// have put is there when they are known to have gone. `changed` is after, if operations of this process's own have
-/// changed its shadow.
+/// When a host mirror is reconciled: what the program has stored has to be there before others may come, and what
+/// others have put is there when they are known to have gone. `changed` is after, if operations of this process's own
+/// have changed its host mirror.
 enum Reconciling : unsigned { if_changed = 0, before = 1, after = 2 };
 
 /// For targets: whose operations a synchronisation completes.
@@ -35,7 +35,7 @@ constexpr int kNoTarget = -2;
 /// done whatever fails.
 template <class Native>
 int natively(Call& call, Window& window, const unsigned when, const int target, const Native& native) {
-    if (!window.has_shadow()) {
+    if (!window.has_mirror()) {
         return native();
     }
     std::optional<Error> failure;
@@ -89,8 +89,9 @@ struct Fence {
             return below<function>()(assertion, handle);
         }
         if (!window->is_ours()) {
-            return natively(call, *window, before_unless_untouched(assertion) | after, kAllTargets,
-                            [&] { return window->settle(-1, [&] { return below<function>()(assertion, handle); }); });
+            return natively(call, *window, before_unless_untouched(assertion) | after, kAllTargets, [&] {
+                return window->complete_and(-1, [&] { return below<function>()(assertion, handle); });
+            });
         }
         // An MPI that is told that nothing precedes need not wait for anybody; but the layer's accesses to others'
         // memory ask nobody there.
@@ -120,7 +121,7 @@ struct Post {
             return natively(call, *window, before_unless_untouched(assertion), kNoTarget,
                             [&] { return below<function>()(group, assertion, handle); });
         }
-        const std::optional<Error> failure = window->try_to_settle_own_memory();
+        const std::optional<Error> failure = window->try_to_make_own_memory_ready();
         const int error = below<function>()(group, assertion, handle);
         if (error == MPI_SUCCESS) {
             window->post(group);
@@ -155,7 +156,7 @@ struct Complete {
             return below<function>()(handle);
         }
         return natively(call, *window, if_changed, kAllTargets, [&] {
-            return window->settle(-1, [&] {
+            return window->complete_and(-1, [&] {
                 const int error = below<function>()(handle);
                 if (window->is_ours()) {
                     window->complete();
@@ -191,7 +192,7 @@ struct TestOrigins {
         if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_ours()) {
             window->wait();  // they have told the MPI, and are about to say it here
         }
-        if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_shadowed()) {
+        if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_mirrored()) {
             window->reconcile(call);
         }
         return error;
@@ -225,8 +226,9 @@ struct Unlock {
             return below<function>()(target, handle);
         }
         if (!window->is_ours()) {
-            return natively(call, *window, before, target,
-                            [&] { return window->settle(target, [&] { return below<function>()(target, handle); }); });
+            return natively(call, *window, before, target, [&] {
+                return window->complete_and(target, [&] { return below<function>()(target, handle); });
+            });
         }
         keep_going_now_and_then();
         return window->unlock(call, target);
@@ -259,7 +261,7 @@ struct UnlockAll {
         }
         if (!window->is_ours()) {
             return natively(call, *window, before, kAllTargets,
-                            [&] { return window->settle(-1, [&] { return below<function>()(handle); }); });
+                            [&] { return window->complete_and(-1, [&] { return below<function>()(handle); }); });
         }
         return window->unlock_all(call);
     }
@@ -280,9 +282,9 @@ struct Flush {
             keep_going_now_and_then();
         }
         // Of itself: what others have put, and what it has stored.
-        const unsigned when = window->is_shadowed() && window->own() == target ? after : if_changed;
+        const unsigned when = window->is_mirrored() && window->own() == target ? after : if_changed;
         return natively(call, *window, when, target, [&] {
-            return window->settle(target, [&] {
+            return window->complete_and(target, [&] {
                 return !ours || window->is_locked_natively(target) ? below<function>()(target, handle) : MPI_SUCCESS;
             });
         });
@@ -299,10 +301,10 @@ struct FlushAll {
         }
         if (!window->is_ours()) {
             return natively(call, *window, if_changed, kAllTargets,
-                            [&] { return window->settle(-1, [&] { return below<function>()(handle); }); });
+                            [&] { return window->complete_and(-1, [&] { return below<function>()(handle); }); });
         }
         keep_going_now_and_then();
-        return window->settle(-1, [&] {
+        return window->complete_and(-1, [&] {
             // The MPI knows of single targets only, see Window::enter_natively.
             constexpr bool kLocal = function == Function::Win_flush_local_all;
             const Native& native = layer().below;
@@ -327,13 +329,13 @@ struct Synchronise {
             return below<function>()(handle);
         }
         if (!window->is_ours()) {
-            if (window->has_shadow()) {
+            if (window->has_mirror()) {
                 keep_going();  // a program that waits for what others put may call nothing else
             }
             return natively(call, *window, after, kNoTarget, [&] { return below<function>()(handle); });
         }
         keep_going_now_and_then();
-        window->settle_own_memory();
+        window->make_own_memory_ready();
         // The MPI may know of no passive epoch, and then would take it amiss.
         std::atomic_thread_fence(std::memory_order_seq_cst);
         return MPI_SUCCESS;

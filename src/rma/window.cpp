@@ -67,9 +67,9 @@ Window::Window(const MPI_Win handle) : _handle(handle) {
     }
 }
 
-Window::Window(const MPI_Win handle, Making made, std::unique_ptr<rma::Exposure> exposure,
+Window::Window(const MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure,
                std::vector<std::int64_t> units)
-    : _handle(handle), _made(std::move(made)), _exposure(std::move(exposure)) {
+    : _handle(handle), _spec(std::move(spec)), _exposure(std::move(exposure)) {
     layer().real.Win_get_group(handle, &_group);
     for (const std::int64_t unit : units) {
         _targets.push_back(std::make_unique<Target>());
@@ -77,8 +77,9 @@ Window::Window(const MPI_Win handle, Making made, std::unique_ptr<rma::Exposure>
     }
 }
 
-Window::Window(const MPI_Win handle, Making made, std::unique_ptr<rma::Shadow> shadow, std::vector<Extent> extents)
-    : _handle(handle), _made(std::move(made)), _shadow(std::move(shadow)), _shadowed(true) {
+Window::Window(const MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::HostMirror> mirror,
+               std::vector<Extent> extents)
+    : _handle(handle), _spec(std::move(spec)), _mirror(std::move(mirror)), _mirrored(true) {
     const Native& native = layer().real;
     native.Win_get_group(handle, &_group);
     native.Group_rank(_group, &_own);
@@ -112,7 +113,7 @@ void Window::refresh(const int target) {
     });
 }
 
-Reached Window::map(const int target, const Region& region, const int device) {
+MappedRegion Window::map(const int target, const Region& region, const int device) {
     Layer& owner = layer();
     Target& of = at(target);
     const bool is_own = region.exporter == _exposure->own();
@@ -130,7 +131,7 @@ Reached Window::map(const int target, const Region& region, const int device) {
                          ? reinterpret_cast<std::byte*>(region.begin)
                          : reinterpret_cast<std::byte*>(region.location.address + region.location.offset);
     } else {
-        p2p::Link* const link = owner.node_peers.link();
+        ipc::Link* const link = owner.node_peers.link();
         gpu::Status status;
         if (link != nullptr) {
             made->use = link->mappings().open(_exposure->process_of(region.exporter), region.location, device, status);
@@ -154,21 +155,21 @@ void Window::map_all() {
         const std::scoped_lock lock(at(target).mutex);
         refresh(target);
         for (const Region& region : at(target).regions) {
-            static_cast<void>(map(target, region, _made.device));
+            static_cast<void>(map(target, region, _spec.device));
         }
     }
 }
 
-std::optional<Reached> Window::reach(const Call& call, const int target, const MPI_Aint displacement,
-                                     const std::int64_t begin, const std::int64_t end, const int device) {
+std::optional<MappedRegion> Window::reach(const Call& call, const int target, const MPI_Aint displacement,
+                                          const std::int64_t begin, const std::int64_t end, const int device) {
     Target& of = at(target);
     const std::scoped_lock lock(of.mutex);
     refresh(target);
     if (of.regions.empty()) {
         return std::nullopt;
     }
-    const bool dynamic = _made.flavor == MPI_WIN_FLAVOR_DYNAMIC;
-    const int wanted = device >= 0 ? device : _made.device;
+    const bool dynamic = _spec.flavor == MPI_WIN_FLAVOR_DYNAMIC;
+    const int wanted = device >= 0 ? device : _spec.device;
     const auto length = static_cast<std::uint64_t>(end - begin);
     for (const Region& region : of.regions) {
         const std::uint64_t origin =
@@ -176,10 +177,10 @@ std::optional<Reached> Window::reach(const Call& call, const int target, const M
                     : region.begin + static_cast<std::uint64_t>(static_cast<std::int64_t>(displacement) * of.unit);
         const std::uint64_t first = origin + static_cast<std::uint64_t>(begin);
         if (length == 0 && !dynamic) {
-            return Reached{};
+            return MappedRegion{};
         }
         if (region.contains(first, length)) {
-            Reached reached = map(target, region, wanted);
+            MappedRegion reached = map(target, region, wanted);
             reached.address += static_cast<std::ptrdiff_t>(origin - region.begin);
             return reached;
         }
@@ -191,47 +192,47 @@ std::optional<Reached> Window::reach(const Call& call, const int target, const M
     return std::nullopt;
 }
 
-Window::Part Window::part_of(const int target) {
+Window::Slice Window::slice_of(const int target) {
     const int first = target == MPI_PROC_NULL ? 0 : target;
     const int last = target == MPI_PROC_NULL ? members() - 1 : target;
     for (int each = first; each <= last; ++each) {
         const std::scoped_lock lock(at(each).mutex);
         refresh(each);
         for (const Region& region : at(each).regions) {
-            return {map(each, region, _made.device).address, static_cast<std::int64_t>(region.bytes), at(each).unit};
+            return {map(each, region, _spec.device).address, static_cast<std::int64_t>(region.bytes), at(each).unit};
         }
     }
     return {nullptr, 0, at(first).unit};
 }
 
-void Window::settle_own_memory() const {
+void Window::make_own_memory_ready() const {
     gpu::Runtime& runtime = layer().gpu();
-    if (_made.device >= 0) {
-        if (const gpu::Status status = runtime.finish_default_stream(_made.device); !status.ok()) {
+    if (_spec.device >= 0) {
+        if (const gpu::Status status = runtime.finish_default_stream(_spec.device); !status.ok()) {
             throw Error("waiting for earlier work on a window's memory failed (" + status.message() + ")",
                         "an error of an earlier kernel of the program also comes out here");
         }
     }
 }
 
-std::optional<Error> Window::try_to_settle_own_memory() const {
+std::optional<Error> Window::try_to_make_own_memory_ready() const {
     try {
-        settle_own_memory();
+        make_own_memory_ready();
     } catch (const Error& error) {
         return error;
     }
     return std::nullopt;
 }
 
-// ---- shadows --------------------------------------------------------------------------------------------------------
+// ---- host mirrors ---------------------------------------------------------------------------------------------------
 
 void Window::reconcile(Call& call) {
-    if (_shadow != nullptr) {
-        call.account(report::Path::staged, static_cast<std::int64_t>(_shadow->reconcile()));
+    if (_mirror != nullptr) {
+        call.account(report::Path::staged, static_cast<std::int64_t>(_mirror->reconcile()));
     }
 }
 
-void Window::enter_shadowed(const Call& call, const int target, const MPI_Aint displacement, const std::int64_t count,
+void Window::enter_mirrored(const Call& call, const int target, const MPI_Aint displacement, const std::int64_t count,
                             const MPI_Datatype type) {
     if (target == _own) {
         at(target).own_changes.store(true);
@@ -262,22 +263,22 @@ bool Window::take_own_changes(const int target) noexcept {
     return any;
 }
 
-void* Window::shadow_of_result(Call& call, const int target, const void* const address, const std::int64_t count,
+void* Window::mirror_of_result(Call& call, const int target, const void* const address, const std::int64_t count,
                                const MPI_Datatype type) {
-    if (_shadow == nullptr || address == nullptr || count <= 0 || type == MPI_DATATYPE_NULL) {
+    if (_mirror == nullptr || address == nullptr || count <= 0 || type == MPI_DATATYPE_NULL) {
         return nullptr;
     }
     const transfer::Layout& layout = layer().datatypes.find(type)->layout;
     const transfer::Layout::Span span = layout.span(count);
     const auto length = static_cast<std::size_t>(span.end - span.begin);
     std::byte* const first =
-        length != 0 ? _shadow->of(static_cast<const std::byte*>(address) + span.begin, length) : nullptr;
+        length != 0 ? _mirror->of(static_cast<const std::byte*>(address) + span.begin, length) : nullptr;
     if (first == nullptr) {
         return nullptr;
     }
     // What the program has stored there before would pass for newer than the result.
-    const auto begin = static_cast<std::size_t>(first - _shadow->data());
-    call.account(report::Path::staged, static_cast<std::int64_t>(_shadow->reconcile(begin, begin + length)));
+    const auto begin = static_cast<std::size_t>(first - _mirror->data());
+    call.account(report::Path::staged, static_cast<std::int64_t>(_mirror->reconcile(begin, begin + length)));
     at(target).own_changes.store(true);
     return first - span.begin;
 }
@@ -298,7 +299,7 @@ void Window::attach(const Call& call, void* const base, const MPI_Aint bytes, co
     if (!info.ipc_capable) {
         refuse("IPC exports no memory of pools");
     }
-    p2p::Link* const link = owner.node_peers.link();
+    ipc::Link* const link = owner.node_peers.link();
     if (link == nullptr) {
         refuse(owner.node_peers.why_no_link());
     }
@@ -428,8 +429,8 @@ int Window::unlock(const Call& call, const int target) {
     }
     // The lock is given up whatever fails: others wait for it.
     const std::optional<Error> failure =
-        target == _exposure->own() ? try_to_settle_own_memory() : std::optional<Error>();
-    const int error = settle(target, [&] { return leave(target); });
+        target == _exposure->own() ? try_to_make_own_memory_ready() : std::optional<Error>();
+    const int error = complete_and(target, [&] { return leave(target); });
     if (failure) {
         throw Error(*failure);
     }
@@ -448,8 +449,8 @@ int Window::unlock_all(const Call& call) {
     if (!_all.load(std::memory_order_relaxed)) {
         no_epoch(call, "the window is not locked");
     }
-    const std::optional<Error> failure = try_to_settle_own_memory();
-    const int outcome = settle(-1, [&] {
+    const std::optional<Error> failure = try_to_make_own_memory_ready();
+    const int outcome = complete_and(-1, [&] {
         int error = MPI_SUCCESS;
         for (int target = 0; target < members(); ++target) {
             const int one = leave(target);
@@ -466,15 +467,16 @@ int Window::unlock_all(const Call& call) {
 
 void Window::begin_fence() {
     ++_fences;
-    // What comes through the MPI is in images until its fence is over, and others, who are through it as well, may look
-    // for it in this process's memory.
-    bool any_images = false;
+    // What comes through the MPI is in staging buffers until its fence is over, and others, who are through it as well,
+    // may look for it in this process's memory.
+    bool any_staging_buffers = false;
     for (const std::unique_ptr<Target>& of : _targets) {
         const std::scoped_lock lock(of->mutex);
-        any_images = any_images || std::any_of(of->pending.begin(), of->pending.end(),
-                                               [](const Pending& one) { return one.images != nullptr; });
+        any_staging_buffers =
+            any_staging_buffers || std::any_of(of->pending.begin(), of->pending.end(),
+                                               [](const Pending& one) { return one.staging_buffers != nullptr; });
     }
-    if (any_images) {
+    if (any_staging_buffers) {
         _exposure->announce_results(_fences);
     }
 }
@@ -541,7 +543,8 @@ void Window::add(const int target, Pending pending) {
     constexpr std::size_t kMany = 256;
     const auto is_over = [](const Pending& one) {
         try {
-            return one.images == nullptr && one.request.expired() && (one.transfer == nullptr || one.transfer->poll());
+            return one.staging_buffers == nullptr && one.request.expired() &&
+                   (one.transfer == nullptr || one.transfer->poll());
         } catch (const Error&) {
             return false;  // said when the epoch ends
         }
@@ -554,7 +557,7 @@ void Window::add(const int target, Pending pending) {
     of.pending.push_back(std::move(pending));
 }
 
-std::vector<std::unique_lock<std::mutex>> Window::settle_alone(const int target) {
+std::vector<std::unique_lock<std::mutex>> Window::complete_alone(const int target) {
     std::vector<std::unique_lock<std::mutex>> locks;
     if (layer().several_threads()) {
         const int first = target < 0 ? 0 : target;
@@ -596,8 +599,8 @@ std::optional<Error> Window::finish(std::vector<Pending>& pending) {
 void Window::store(std::vector<Pending>& pending, std::optional<Error>& failure) {
     for (Pending& one : pending) {
         try {
-            if (one.images != nullptr) {
-                one.images->store();
+            if (one.staging_buffers != nullptr) {
+                one.staging_buffers->store();
             }
             if (const std::shared_ptr<Operation> request = one.request.lock()) {
                 MPI_Status status{};
@@ -634,8 +637,8 @@ std::shared_ptr<Window> Windows::find_or_add(const MPI_Win handle) {
 void Windows::add(std::shared_ptr<Window> window) {
     const std::unique_lock lock(_mutex);
     const MPI_Win handle = window->handle();
-    if (window->has_shadow() && window->made().passive) {
-        _shadows.fetch_add(1, std::memory_order_relaxed);
+    if (window->has_mirror() && window->spec().passive) {
+        _mirrors.fetch_add(1, std::memory_order_relaxed);
     }
     _windows.insert_or_assign(handle, std::move(window));
     _count.store(_windows.size(), std::memory_order_release);
@@ -646,8 +649,8 @@ void Windows::remove(const MPI_Win handle) {
     const std::unique_lock lock(_mutex);
     if (const auto found = _windows.find(handle); found != _windows.end()) {
         gone = std::move(found->second);
-        if (gone->has_shadow() && gone->made().passive) {
-            _shadows.fetch_sub(1, std::memory_order_relaxed);
+        if (gone->has_mirror() && gone->spec().passive) {
+            _mirrors.fetch_sub(1, std::memory_order_relaxed);
         }
         _windows.erase(found);
         _count.store(_windows.size(), std::memory_order_release);
@@ -656,14 +659,14 @@ void Windows::remove(const MPI_Win handle) {
 
 std::optional<Error> Windows::reconcile_all(Call& call) {
     std::optional<Error> failure;
-    if (_shadows.load(std::memory_order_relaxed) == 0) {
+    if (_mirrors.load(std::memory_order_relaxed) == 0) {
         return failure;
     }
     std::vector<std::shared_ptr<Window>> found;
     {
         const std::shared_lock lock(_mutex);
         for (const auto& [handle, window] : _windows) {
-            if (window->has_shadow() && window->made().passive) {
+            if (window->has_mirror() && window->spec().passive) {
                 found.push_back(window);
             }
         }

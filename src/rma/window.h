@@ -6,8 +6,9 @@
 // Fence, post, start, complete and wait are the MPI's, with the layer's own work finished before; locks are the
 // layer's, and are taken from the MPI in addition when the first operation goes through it.
 //
-// Where members cannot reach each other's device memory, the window is the MPI's altogether, over a shadow in host
-// memory (see shadow.h); what is left to be done here is to reconcile the two when the program synchronises.
+// Where members cannot reach each other's device memory, the window is the MPI's altogether, over a host mirror in host
+// memory (see device/host_mirror.h); what is left to be done here is to reconcile the two when the program
+// synchronises.
 #pragma once
 
 #include <atomic>
@@ -48,20 +49,20 @@ class Transfer {
 
 /// What remains to be done of an operation when an epoch ends, or at a flush.
 struct Pending {
-    std::shared_ptr<Transfer> transfer;  ///< to be finished, by the layer
-    std::shared_ptr<Stage> images;       ///< to be stored, once the MPI has completed the operation
-    std::weak_ptr<Operation> request;    ///< whose images are to be stored then
+    std::shared_ptr<Transfer> transfer;      ///< to be finished, by the layer
+    std::shared_ptr<Stage> staging_buffers;  ///< to be stored, once the MPI has completed the operation
+    std::weak_ptr<Operation> request;        ///< whose staging buffers are to be stored then
 };
 
 /// Device memory of a target, as this process reaches it.
-struct Reached {
+struct MappedRegion {
     std::byte* address = nullptr;
     gpu::PointerInfo info;
     bool is_own = false;  ///< memory of this process: what its program gave to the default stream has to be over
 };
 
 /// How a window of ours was made.
-struct Making {
+struct WindowSpec {
     int flavor = MPI_WIN_FLAVOR_CREATE;
     void* base = nullptr;  ///< what the program sees
     MPI_Aint bytes = 0;
@@ -77,15 +78,15 @@ class Window {
     /// A window of the MPI's, to which operations have device buffers here.
     explicit Window(MPI_Win handle);
     /// A window with device memory somewhere. `units` are the members' displacement units.
-    Window(MPI_Win handle, Making made, std::unique_ptr<rma::Exposure> exposure, std::vector<std::int64_t> units);
+    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure, std::vector<std::int64_t> units);
     /// What the members' memory is, as far as that is known.
     struct Extent {
         std::int64_t bytes = -1;  ///< -1: not known
         std::int64_t unit = 1;
     };
-    /// A window of the MPI's, in the place of one with device memory that others cannot reach. `shadow`: of this
+    /// A window of the MPI's, in the place of one with device memory that others cannot reach. `mirror`: of this
     /// process's device memory; null where it has none. `extents`: by member.
-    Window(MPI_Win handle, Making made, std::unique_ptr<rma::Shadow> shadow, std::vector<Extent> extents);
+    Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::HostMirror> mirror, std::vector<Extent> extents);
     ~Window();
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;
@@ -93,39 +94,39 @@ class Window {
     [[nodiscard]] MPI_Win handle() const noexcept { return _handle; }
     /// False: a window of the MPI's.
     [[nodiscard]] bool is_ours() const noexcept { return _exposure != nullptr; }
-    /// A window of the MPI's over shadows.
-    [[nodiscard]] bool is_shadowed() const noexcept { return _shadowed; }
+    /// A window of the MPI's over host mirrors.
+    [[nodiscard]] bool is_mirrored() const noexcept { return _mirrored; }
     [[nodiscard]] bool has(const int target) const noexcept {
         return target >= 0 && target < static_cast<int>(_targets.size());
     }
     [[nodiscard]] int members() const noexcept { return static_cast<int>(_targets.size()); }
 
-    // ---- only of windows over shadows ---------------------------------------------------------------------------
-    /// Makes this process's shadow and its device memory the same.
+    // ---- only of windows over host mirrors --------------------------------------------------------------------------
+    /// Makes this process's host mirror and its device memory the same.
     void reconcile(Call& call);
-    [[nodiscard]] bool has_shadow() const noexcept { return _shadow != nullptr; }
+    [[nodiscard]] bool has_mirror() const noexcept { return _mirror != nullptr; }
     [[nodiscard]] int own() const noexcept { return _own; }
     /// Before each operation. Throws ClassedError when it leaves the target's memory.
-    void enter_shadowed(const Call& call, int target, MPI_Aint displacement, std::int64_t count, MPI_Datatype type);
-    /// The shadow of a result buffer that lies in this process's own window memory: others may read there as soon as
-    /// the operation is complete. Null for any other buffer.
-    [[nodiscard]] void* shadow_of_result(Call& call, int target, const void* address, std::int64_t count,
+    void enter_mirrored(const Call& call, int target, MPI_Aint displacement, std::int64_t count, MPI_Datatype type);
+    /// The host mirror of a result buffer that lies in this process's own window memory: others may read there as soon
+    /// as the operation is complete. Null for any other buffer.
+    [[nodiscard]] void* mirror_of_result(Call& call, int target, const void* address, std::int64_t count,
                                          MPI_Datatype type);
-    /// Whether operations of this process on this target (-1: on any) may have changed its own shadow since this was
-    /// last asked. To be asked when they are complete.
+    /// Whether operations of this process on this target (-1: on any) may have changed its own host mirror since this
+    /// was last asked. To be asked when they are complete.
     [[nodiscard]] bool take_own_changes(int target) noexcept;
 
-    /// Of windows of ours, and of those over shadows.
-    [[nodiscard]] const Making& made() const noexcept { return _made; }
+    /// Of windows of ours, and of those over host mirrors.
+    [[nodiscard]] const WindowSpec& spec() const noexcept { return _spec; }
 
-    // ---- only of windows of ours --------------------------------------------------------------------------------
+    // ---- only of windows of ours ------------------------------------------------------------------------------------
     [[nodiscard]] rma::Exposure& exposure() const noexcept { return *_exposure; }
     /// Maps what all members show, for this process's own device. Throws Error when some of it cannot be mapped.
     void map_all();
     /// Finds device memory for the bytes [begin, end) from `displacement` on. Nothing when it is not device memory: the
     /// MPI has to do it. Throws ClassedError when they leave the window. An empty range is in any memory.
-    [[nodiscard]] std::optional<Reached> reach(const Call& call, int target, MPI_Aint displacement, std::int64_t begin,
-                                               std::int64_t end, int device);
+    [[nodiscard]] std::optional<MappedRegion> reach(const Call& call, int target, MPI_Aint displacement,
+                                                    std::int64_t begin, std::int64_t end, int device);
     /// Before each operation: the program may access the target now. Takes the lock of an MPI_Win_lock_all, if it was
     /// not yet. Throws ClassedError outside an epoch.
     void enter(const Call& call, int target);
@@ -133,21 +134,21 @@ class Window {
     [[nodiscard]] int enter_natively(const Call& call, int target);
 
     /// A member's part of a shared window, where this process has it; MPI_PROC_NULL: the first that is not empty.
-    struct Part {
+    struct Slice {
         void* base = nullptr;
         std::int64_t bytes = 0, unit = 1;
     };
-    [[nodiscard]] Part part_of(int target);
+    [[nodiscard]] Slice slice_of(int target);
     void attach(const Call& call, void* base, MPI_Aint bytes, const gpu::PointerInfo& info);
     /// False when the memory is not one of the attached device regions.
     [[nodiscard]] bool detach(const void* base);
     /// Waits for what the program gave to the default stream of its window memory's device: others are about to access
     /// that.
-    void settle_own_memory() const;
+    void make_own_memory_ready() const;
     /// The same where something else has to be done whatever fails.
-    [[nodiscard]] std::optional<Error> try_to_settle_own_memory() const;
+    [[nodiscard]] std::optional<Error> try_to_make_own_memory_ready() const;
 
-    // ---- epochs -------------------------------------------------------------------------------------------------
+    // ---- epochs -----------------------------------------------------------------------------------------------------
     void lock(const Call& call, int target, rma::Hold how, int assertion);
     [[nodiscard]] int unlock(const Call& call, int target);
     void lock_all(const Call& call, int assertion);
@@ -165,13 +166,13 @@ class Window {
     [[nodiscard]] bool is_locked_natively(int target);
     void expect_passive(const Call& call, int target);
 
-    // ---- what is under way --------------------------------------------------------------------------------------
+    // ---- what is under way ------------------------------------------------------------------------------------------
     void add(int target, Pending pending);
     /// Finishes what the layer does of the operations to a target (-1: to all) that were started so far, lets `native`
     /// do the MPI's part, and stores what has arrived through the MPI. The MPI's part is done whatever fails before.
     template <class Native>
-    int settle(const int target, const Native& native) {
-        const std::vector<std::unique_lock<std::mutex>> alone = settle_alone(target);
+    int complete_and(const int target, const Native& native) {
+        const std::vector<std::unique_lock<std::mutex>> alone = complete_alone(target);
         std::vector<Pending> pending = take(target);
         std::optional<Error> failure = finish(pending);
         const int error = native();
@@ -199,7 +200,7 @@ class Window {
         std::mutex entering;                   ///< of one thread that waits for the target's lock
         std::atomic<bool> own_changes{false};  ///< see take_own_changes()
         std::mutex mutex;                      ///< of everything below that changes
-        std::int64_t bytes = -1;               ///< of a window over shadows; -1: not known
+        std::int64_t bytes = -1;               ///< of a window over host mirrors; -1: not known
         std::int64_t unit = 1;
         std::uint64_t version = 0;  ///< of the regions
         std::vector<rma::Region> regions;
@@ -212,21 +213,21 @@ class Window {
 
     [[nodiscard]] Target& at(const int target) noexcept { return *_targets[static_cast<std::size_t>(target)]; }
     void refresh(int target);
-    [[nodiscard]] Reached map(int target, const rma::Region& region, int device);
+    [[nodiscard]] MappedRegion map(int target, const rma::Region& region, int device);
     void take_lock(int target, rma::Hold how, int assertion);
     [[nodiscard]] int leave(int target);
     [[nodiscard]] std::vector<int> ranks_of(MPI_Group group) const;
-    [[nodiscard]] std::vector<std::unique_lock<std::mutex>> settle_alone(int target);
+    [[nodiscard]] std::vector<std::unique_lock<std::mutex>> complete_alone(int target);
     [[nodiscard]] std::vector<Pending> take(int target);
     static std::optional<Error> finish(std::vector<Pending>& pending);
     static void store(std::vector<Pending>& pending, std::optional<Error>& failure);
 
     const MPI_Win _handle;
-    const Making _made;
+    const WindowSpec _spec;
     const std::unique_ptr<rma::Exposure> _exposure;
-    const std::unique_ptr<rma::Shadow> _shadow;
-    const bool _shadowed = false;
-    int _own = -1;  ///< this process among the members; only of windows over shadows
+    const std::unique_ptr<rma::HostMirror> _mirror;
+    const bool _mirrored = false;
+    int _own = -1;  ///< this process among the members; only of windows over host mirrors
     MPI_Group _group = MPI_GROUP_NULL;
     std::vector<std::unique_ptr<Target>> _targets;
     std::atomic<bool> _fence{false};
@@ -254,7 +255,7 @@ class Windows {
 
   private:
     std::atomic<std::size_t> _count{0};
-    std::atomic<std::size_t> _shadows{0};  ///< of this process's memory, which others may lock
+    std::atomic<std::size_t> _mirrors{0};  ///< of this process's memory, which others may lock
     mutable std::shared_mutex _mutex;
     std::unordered_map<MPI_Win, std::shared_ptr<Window>> _windows;
 };

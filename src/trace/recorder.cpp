@@ -30,8 +30,8 @@ struct Recorder::Chunk {
     std::atomic<Chunk*> next{nullptr};
 };
 
-struct Recorder::Lane {
-    ~Lane() {
+struct Recorder::Track {
+    ~Track() {
         for (Chunk* chunk = first.load(std::memory_order_relaxed); chunk != nullptr;) {
             Chunk* const next = chunk->next.load(std::memory_order_relaxed);
             delete chunk;
@@ -53,12 +53,12 @@ struct Recorder::Lane {
 
 namespace {
 
-/// Which recorder the calling thread has a lane of.
-struct OwnLane {
+/// Which recorder the calling thread has a track of.
+struct OwnTrack {
     std::uint64_t recorder = 0;
-    void* lane = nullptr;
+    void* track = nullptr;
 };
-thread_local OwnLane own;
+thread_local OwnTrack own;
 
 }  // namespace
 
@@ -77,16 +77,16 @@ bool Recorder::take_budget(const std::size_t bytes) noexcept {
     return false;
 }
 
-Recorder::Lane* Recorder::lane() noexcept {
-    return own.recorder == _number ? static_cast<Lane*>(own.lane) : add_lane();
+Recorder::Track* Recorder::track() noexcept {
+    return own.recorder == _number ? static_cast<Track*>(own.track) : add_track();
 }
 
-Recorder::Lane* Recorder::add_lane() noexcept {
+Recorder::Track* Recorder::add_track() noexcept {
     try {
-        auto lane = std::make_unique<Lane>();
-        Lane* const result = lane.get();
+        auto track = std::make_unique<Track>();
+        Track* const result = track.get();
         const std::scoped_lock lock(_mutex);
-        _lanes.push_back(std::move(lane));
+        _tracks.push_back(std::move(track));
         own = {_number, result};
         return result;
     } catch (const std::bad_alloc&) {
@@ -94,11 +94,11 @@ Recorder::Lane* Recorder::add_lane() noexcept {
     }
 }
 
-bool Recorder::grow(Lane& lane) noexcept {
-    if (lane.full) {
+bool Recorder::grow(Track& track) noexcept {
+    if (track.full) {
         return false;
     }
-    const std::size_t wanted = lane.last == nullptr ? kFirstChunk : std::min(lane.last->capacity * 2, kLargestChunk);
+    const std::size_t wanted = track.last == nullptr ? kFirstChunk : std::min(track.last->capacity * 2, kLargestChunk);
     std::size_t events = wanted;
     // What is left of the budget may do for a smaller one.
     while (events > 0 && !take_budget(events * sizeof(Event))) {
@@ -113,36 +113,36 @@ bool Recorder::grow(Lane& lane) noexcept {
         }
     }
     if (chunk == nullptr) {
-        lane.full = true;
+        track.full = true;
         return false;
     }
-    (lane.last == nullptr ? lane.first : lane.last->next).store(chunk, std::memory_order_release);
-    lane.last = chunk;
+    (track.last == nullptr ? track.first : track.last->next).store(chunk, std::memory_order_release);
+    track.last = chunk;
     return true;
 }
 
-Event* Recorder::place(Lane& lane, const Event& event) noexcept {
-    lane.may_join = false;
-    if ((lane.last == nullptr || lane.last->used.load(std::memory_order_relaxed) == lane.last->capacity) &&
-        !grow(lane)) {
-        lane.dropped.store(lane.dropped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+Event* Recorder::place(Track& track, const Event& event) noexcept {
+    track.may_join = false;
+    if ((track.last == nullptr || track.last->used.load(std::memory_order_relaxed) == track.last->capacity) &&
+        !grow(track)) {
+        track.dropped.store(track.dropped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         return nullptr;
     }
-    Chunk& chunk = *lane.last;
+    Chunk& chunk = *track.last;
     const std::size_t at = chunk.used.load(std::memory_order_relaxed);
     chunk.slots[at] = event;
     chunk.used.store(at + 1, std::memory_order_release);
-    lane.kept.store(lane.kept.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    lane.may_join = event.is_poll;
+    track.kept.store(track.kept.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    track.may_join = event.is_poll;
     return &chunk.slots[at];
 }
 
 /// Adds a poll to the one just before it. Only this thread writes to that, but others may be reading it.
-bool Recorder::joins_last(const Lane& lane, const Event& event) noexcept {
-    if (!lane.may_join) {
+bool Recorder::joins_last(const Track& track, const Event& event) noexcept {
+    if (!track.may_join) {
         return false;
     }
-    Event& last = lane.last->slots[lane.last->used.load(std::memory_order_relaxed) - 1];
+    Event& last = track.last->slots[track.last->used.load(std::memory_order_relaxed) - 1];
     if (last.name != event.name || event.begin_ns - last.end_ns > kPollGap_ns) {
         return false;
     }
@@ -154,14 +154,14 @@ bool Recorder::joins_last(const Lane& lane, const Event& event) noexcept {
 }
 
 void Recorder::add(const Event& event) noexcept {
-    Lane* const mine = event.is_poll ? lane() : nullptr;
+    Track* const mine = event.is_poll ? track() : nullptr;
     if (mine == nullptr || !joins_last(*mine, event)) {
         static_cast<void>(open(event));
     }
 }
 
 Event* Recorder::open(const Event& event) noexcept {
-    Lane* const mine = lane();
+    Track* const mine = track();
     if (mine == nullptr) {
         _dropped_without_lane.fetch_add(1, std::memory_order_relaxed);
         return nullptr;
@@ -170,7 +170,7 @@ Event* Recorder::open(const Event& event) noexcept {
 }
 
 void Recorder::push_range(const std::string_view name) noexcept {
-    Lane* const mine = lane();
+    Track* const mine = track();
     if (mine == nullptr) {
         _dropped_without_lane.fetch_add(1, std::memory_order_relaxed);
         return;
@@ -203,7 +203,7 @@ void Recorder::push_range(const std::string_view name) noexcept {
 }
 
 void Recorder::pop_range() noexcept {
-    Lane* const mine = lane();
+    Track* const mine = track();
     if (mine == nullptr) {
         return;
     }
@@ -219,8 +219,8 @@ void Recorder::pop_range() noexcept {
 std::uint64_t Recorder::dropped() const {
     const std::scoped_lock lock(_mutex);
     std::uint64_t sum = _dropped_without_lane.load(std::memory_order_relaxed);
-    for (const std::unique_ptr<Lane>& lane : _lanes) {
-        sum += lane->dropped.load(std::memory_order_relaxed);
+    for (const std::unique_ptr<Track>& track : _tracks) {
+        sum += track->dropped.load(std::memory_order_relaxed);
     }
     return sum;
 }
@@ -228,22 +228,22 @@ std::uint64_t Recorder::dropped() const {
 std::uint64_t Recorder::kept() const {
     const std::scoped_lock lock(_mutex);
     std::uint64_t sum = 0;
-    for (const std::unique_ptr<Lane>& lane : _lanes) {
-        sum += lane->kept.load(std::memory_order_relaxed);
+    for (const std::unique_ptr<Track>& track : _tracks) {
+        sum += track->kept.load(std::memory_order_relaxed);
     }
     return sum;
 }
 
 void Recorder::for_each(const std::function<void(int thread, const Event& event)>& use) const {
-    std::vector<const Lane*> lanes;
+    std::vector<const Track*> tracks;
     {
         const std::scoped_lock lock(_mutex);
-        for (const std::unique_ptr<Lane>& lane : _lanes) {
-            lanes.push_back(lane.get());
+        for (const std::unique_ptr<Track>& track : _tracks) {
+            tracks.push_back(track.get());
         }
     }
-    for (std::size_t thread = 0; thread < lanes.size(); ++thread) {
-        Chunk* chunk = lanes[thread]->first.load(std::memory_order_acquire);
+    for (std::size_t thread = 0; thread < tracks.size(); ++thread) {
+        Chunk* chunk = tracks[thread]->first.load(std::memory_order_acquire);
         while (chunk != nullptr) {
             const std::size_t used = chunk->used.load(std::memory_order_acquire);
             // Only what was full by then is followed by another: the thread may have filled it meanwhile.

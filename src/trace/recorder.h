@@ -42,19 +42,19 @@ class Recorder final : public Sink {
 
   private:
     struct Chunk;
-    struct Lane;  ///< of one thread
-    [[nodiscard]] Lane* lane() noexcept;
-    [[nodiscard]] Lane* add_lane() noexcept;
-    [[nodiscard]] bool grow(Lane& lane) noexcept;
-    [[nodiscard]] Event* place(Lane& lane, const Event& event) noexcept;
-    [[nodiscard]] static bool joins_last(const Lane& lane, const Event& event) noexcept;
+    struct Track;  ///< of one thread
+    [[nodiscard]] Track* track() noexcept;
+    [[nodiscard]] Track* add_track() noexcept;
+    [[nodiscard]] bool grow(Track& track) noexcept;
+    [[nodiscard]] Event* place(Track& track, const Event& event) noexcept;
+    [[nodiscard]] static bool joins_last(const Track& track, const Event& event) noexcept;
     [[nodiscard]] bool take_budget(std::size_t bytes) noexcept;
 
     const std::uint64_t _number;  ///< tells recorders apart, whose addresses may recur
     std::atomic<std::int64_t> _left_bytes;
     std::atomic<std::uint64_t> _dropped_without_lane{0};
     mutable std::mutex _mutex;  ///< of the list below
-    std::vector<std::unique_ptr<Lane>> _lanes;
+    std::vector<std::unique_ptr<Track>> _tracks;
 };
 
 }  // namespace awaken::trace

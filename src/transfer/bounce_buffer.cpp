@@ -22,13 +22,13 @@ constexpr std::size_t kKeptRegions = 256;
 
 }  // namespace
 
-Landing::Landing(Landing&& other) noexcept
+BounceBuffer::BounceBuffer(BounceBuffer&& other) noexcept
     : _pool(std::exchange(other._pool, nullptr)),
       _data(std::exchange(other._data, nullptr)),
       _capacity(other._capacity),
       _used(other._used) {}
 
-Landing& Landing::operator=(Landing&& other) noexcept {
+BounceBuffer& BounceBuffer::operator=(BounceBuffer&& other) noexcept {
     if (this != &other) {
         release();
         _pool = std::exchange(other._pool, nullptr);
@@ -39,29 +39,29 @@ Landing& Landing::operator=(Landing&& other) noexcept {
     return *this;
 }
 
-void Landing::release() noexcept {
+void BounceBuffer::release() noexcept {
     if (_data != nullptr) {
         std::exchange(_pool, nullptr)->give_back(std::exchange(_data, nullptr), _capacity, _used);
     }
 }
 
-LandingPool::~LandingPool() {
+BounceBufferPool::~BounceBufferPool() {
     trim();
 }
 
-Landing LandingPool::acquire(const std::size_t bytes) {
+BounceBuffer BounceBufferPool::acquire(const std::size_t bytes) {
     // What no power of two holds is refused by the system, like anything else that is too large.
     const std::size_t capacity =
         bytes > kLargestLanding ? bytes : std::bit_ceil(bytes < kSmallestLanding ? kSmallestLanding : bytes);
-    Landing landing;
-    landing._capacity = capacity;
+    BounceBuffer bounce_buffer;
+    bounce_buffer._capacity = capacity;
     {
         const std::scoped_lock lock(_mutex);
         if (const auto found = _free.find(capacity); found != _free.end() && !found->second.empty()) {
-            landing._data = found->second.back();
+            bounce_buffer._data = found->second.back();
             found->second.pop_back();
-            landing._pool = this;
-            return landing;
+            bounce_buffer._pool = this;
+            return bounce_buffer;
         }
     }
     void* const data =
@@ -70,12 +70,12 @@ Landing LandingPool::acquire(const std::size_t bytes) {
         throw Error("no address space for a receive of " + std::to_string(bytes) + " bytes",
                     "raise the limit on address space (ulimit -v)");
     }
-    landing._data = static_cast<std::byte*>(data);
-    landing._pool = this;
-    return landing;
+    bounce_buffer._data = static_cast<std::byte*>(data);
+    bounce_buffer._pool = this;
+    return bounce_buffer;
 }
 
-void LandingPool::give_back(std::byte* const data, const std::size_t capacity, const std::size_t used) noexcept {
+void BounceBufferPool::give_back(std::byte* const data, const std::size_t capacity, const std::size_t used) noexcept {
     if (used > kKept) {
         madvise(data, capacity, MADV_DONTNEED);
     }
@@ -94,7 +94,7 @@ void LandingPool::give_back(std::byte* const data, const std::size_t capacity, c
     munmap(data, capacity);
 }
 
-void LandingPool::trim() noexcept {
+void BounceBufferPool::trim() noexcept {
     const std::scoped_lock lock(_mutex);
     for (const auto& [capacity, regions] : _free) {
         for (std::byte* const data : regions) {

@@ -11,46 +11,46 @@
 
 namespace awaken::transfer {
 
-class LandingPool;
+class BounceBufferPool;
 
-class Landing {
+class BounceBuffer {
   public:
-    Landing() = default;
-    Landing(Landing&& other) noexcept;
-    Landing& operator=(Landing&& other) noexcept;
-    Landing(const Landing&) = delete;
-    Landing& operator=(const Landing&) = delete;
-    ~Landing() { release(); }
+    BounceBuffer() = default;
+    BounceBuffer(BounceBuffer&& other) noexcept;
+    BounceBuffer& operator=(BounceBuffer&& other) noexcept;
+    BounceBuffer(const BounceBuffer&) = delete;
+    BounceBuffer& operator=(const BounceBuffer&) = delete;
+    ~BounceBuffer() { release(); }
 
     [[nodiscard]] std::byte* data() const noexcept { return _data; }
     [[nodiscard]] explicit operator bool() const noexcept { return _data != nullptr; }
-    /// So many bytes from the start were written: their memory goes back to the system with the landing, unless it is
-    /// little.
+    /// So many bytes from the start were written: their memory goes back to the system with the bounce buffer, unless
+    /// it is little.
     void used(std::size_t bytes) noexcept { _used = bytes; }
     void release() noexcept;
 
   private:
-    friend class LandingPool;
-    LandingPool* _pool = nullptr;
+    friend class BounceBufferPool;
+    BounceBufferPool* _pool = nullptr;
     std::byte* _data = nullptr;
     std::size_t _capacity = 0;
     std::size_t _used = 0;
 };
 
 /// Thread-safe. Regions are powers of two and kept for reuse, a few of each size.
-class LandingPool {
+class BounceBufferPool {
   public:
-    LandingPool() = default;
-    ~LandingPool();
-    LandingPool(const LandingPool&) = delete;
-    LandingPool& operator=(const LandingPool&) = delete;
+    BounceBufferPool() = default;
+    ~BounceBufferPool();
+    BounceBufferPool(const BounceBufferPool&) = delete;
+    BounceBufferPool& operator=(const BounceBufferPool&) = delete;
 
     /// Throws awaken::Error when the address space is exhausted.
-    [[nodiscard]] Landing acquire(std::size_t bytes);
+    [[nodiscard]] BounceBuffer acquire(std::size_t bytes);
     void trim() noexcept;
 
   private:
-    friend class Landing;
+    friend class BounceBuffer;
     void give_back(std::byte* data, std::size_t capacity, std::size_t used) noexcept;
 
     std::mutex _mutex;

@@ -46,7 +46,8 @@ constexpr double kPackRowNs = 3;        ///< the CPU picks one row out of the sc
 constexpr double kPackBytesPerNs = 8;   ///< and moves its bytes
 }  // namespace cost
 
-/// Of one stretch of memory. Two such areas make a lane's scratch memory: one is filled while the other is emptied.
+/// Of one stretch of memory. Two such areas make a copy stream's scratch memory: one is filled while the other is
+/// emptied.
 constexpr std::size_t kStretchBytes = std::size_t{512} << 10;
 /// A run of this size is worth a copy of its own whatever lies around it.
 constexpr std::size_t kLargeRunBytes = std::size_t{32} << 10;
@@ -89,7 +90,7 @@ std::uintptr_t moved(const std::uintptr_t address, const std::int64_t by) noexce
 enum class Direction : std::uint8_t { to_host, to_user };
 
 /// Rows of user memory and where they belong in host memory.
-struct Piece {
+struct CopyPiece {
     std::uintptr_t user = 0;
     std::int64_t user_pitch = 0;
     std::uintptr_t host = 0;
@@ -98,16 +99,16 @@ struct Piece {
     std::int64_t rows = 1;
 
     [[nodiscard]] std::size_t bytes() const noexcept { return static_cast<std::size_t>(width * rows); }
-    [[nodiscard]] Piece part(const std::int64_t first_row, const std::int64_t row_count) const noexcept {
-        Piece result = *this;
+    [[nodiscard]] CopyPiece part(const std::int64_t first_row, const std::int64_t row_count) const noexcept {
+        CopyPiece result = *this;
         result.user = moved(user, first_row * user_pitch);
         result.host = moved(host, first_row * host_pitch);
         result.rows = row_count;
         return result;
     }
     /// Bytes [from, to) of the only row.
-    [[nodiscard]] Piece cut(const std::size_t from, const std::size_t to) const noexcept {
-        Piece result = *this;
+    [[nodiscard]] CopyPiece cut(const std::size_t from, const std::size_t to) const noexcept {
+        CopyPiece result = *this;
         result.user += from;
         result.host += from;
         result.width = static_cast<std::int64_t>(to - from);
@@ -137,7 +138,7 @@ bool lies_in(const std::uintptr_t begin, const std::uintptr_t end, const gpu::Po
 }
 
 /// Moves the rows with the CPU; `user_shift` leads from the user's address to where the bytes are (the scratch area).
-void move_rows(const Piece& piece, const Direction direction, const std::uintptr_t user_shift = 0) noexcept {
+void move_rows(const CopyPiece& piece, const Direction direction, const std::uintptr_t user_shift = 0) noexcept {
     const auto width = static_cast<std::size_t>(piece.width);
     std::uintptr_t user = piece.user + user_shift;
     std::uintptr_t host = piece.host;
@@ -162,7 +163,7 @@ void move_rows(const Piece& piece, const Direction direction, const std::uintptr
 }  // namespace
 
 /// A stream of one device with what belongs to it. Used by one thread at a time.
-struct Copier::Lane {
+struct Copier::CopyStream {
     int device = -1;
     gpu::StreamHandle stream;
     std::array<gpu::EventHandle, 2> events;  ///< one for each half of the scratch area
@@ -179,71 +180,80 @@ struct Copier::State {
     class Planner;
     class Sorter;
 
-    /// An idle lane of the device, or a new one.
-    std::unique_ptr<Lane> take(const int device) {
+    /// An idle copy stream of the device, or a new one.
+    std::unique_ptr<CopyStream> take(const int device) {
         {
             const std::lock_guard lock(mutex);
-            const auto lanes = idle.find(device);
-            if (lanes != idle.end() && !lanes->second.empty()) {
-                std::unique_ptr<Lane> lane = std::move(lanes->second.back());
-                lanes->second.pop_back();
-                return lane;
+            const auto copy_streams = idle.find(device);
+            if (copy_streams != idle.end() && !copy_streams->second.empty()) {
+                std::unique_ptr<CopyStream> copy_stream = std::move(copy_streams->second.back());
+                copy_streams->second.pop_back();
+                return copy_stream;
             }
         }
-        auto lane = std::make_unique<Lane>();
-        lane->device = device;
-        gpu::Status status = runtime.create_stream(device, true, lane->stream);
-        if (!status.ok()) fail("making a stream on GPU " + std::to_string(device), status);
-        for (std::size_t i = 0; i < lane->events.size(); ++i) {
-            status = runtime.create_event(device, lane->events[i]);
-            if (status.ok()) continue;
-            while (i > 0)
-                (void)runtime.destroy_event(lane->events[--i]).ok();
-            (void)runtime.destroy_stream(lane->stream).ok();
+        auto copy_stream = std::make_unique<CopyStream>();
+        copy_stream->device = device;
+        gpu::Status status = runtime.create_stream(device, true, copy_stream->stream);
+        if (!status.ok()) {
+            fail("making a stream on GPU " + std::to_string(device), status);
+        }
+        for (std::size_t i = 0; i < copy_stream->events.size(); ++i) {
+            status = runtime.create_event(device, copy_stream->events[i]);
+            if (status.ok()) {
+                continue;
+            }
+            while (i > 0) {
+                (void)runtime.destroy_event(copy_stream->events[--i]).ok();
+            }
+            (void)runtime.destroy_stream(copy_stream->stream).ok();
             fail("making an event on GPU " + std::to_string(device), status);
         }
-        return lane;
+        return copy_stream;
     }
 
-    void give_back(std::unique_ptr<Lane> lane) noexcept {
-        if (!lane->broken) {
+    void give_back(std::unique_ptr<CopyStream> copy_stream) noexcept {
+        if (!copy_stream->broken) {
             const std::lock_guard lock(mutex);
             if (!closed) {
                 try {
-                    idle[lane->device].push_back(std::move(lane));
+                    idle[copy_stream->device].push_back(std::move(copy_stream));
                     return;
                 } catch (const std::bad_alloc&) {
                     // No room to remember it: destroyed below.
                 }
             }
         }
-        destroy(*lane);
+        destroy(*copy_stream);
     }
 
     /// Failures mean that the runtime is shut down and has freed everything itself.
-    void destroy(Lane& lane) noexcept {
-        for (const gpu::EventHandle event : lane.events)
+    void destroy(CopyStream& copy_stream) noexcept {
+        for (const gpu::EventHandle event : copy_stream.events) {
             (void)runtime.destroy_event(event).ok();
-        (void)runtime.destroy_stream(lane.stream).ok();
-        if (lane.scratch == nullptr) return;
-        if (lane.scratch_pinned) {
-            runtime.free_pinned_when_idle(lane.scratch);
-        } else {
-            delete[] lane.scratch;
         }
-        lane.scratch = nullptr;
+        (void)runtime.destroy_stream(copy_stream.stream).ok();
+        if (copy_stream.scratch == nullptr) {
+            return;
+        }
+        if (copy_stream.scratch_pinned) {
+            runtime.free_pinned_when_idle(copy_stream.scratch);
+        } else {
+            delete[] copy_stream.scratch;
+        }
+        copy_stream.scratch = nullptr;
     }
 
     void close() noexcept {
-        std::map<int, std::vector<std::unique_ptr<Lane>>> lanes;
+        std::map<int, std::vector<std::unique_ptr<CopyStream>>> copy_streams;
         {
             const std::lock_guard lock(mutex);
             closed = true;
-            lanes.swap(idle);
+            copy_streams.swap(idle);
         }
-        for (auto& [device, list] : lanes) {
-            for (const std::unique_ptr<Lane>& lane : list)
-                destroy(*lane);
+        for (auto& [device, list] : copy_streams) {
+            for (const std::unique_ptr<CopyStream>& copy_stream : list) {
+                destroy(*copy_stream);
+            }
         }
     }
 
@@ -257,63 +267,76 @@ struct Copier::State {
     gpu::Runtime& runtime;
     Packer* const packer;
     std::mutex mutex;
-    std::map<int, std::vector<std::unique_ptr<Lane>>> idle;
-    bool closed = false;  ///< shut down: lanes are no longer kept
+    std::map<int, std::vector<std::unique_ptr<CopyStream>>> idle;
+    bool closed = false;  ///< shut down: copy streams are no longer kept
 };
 
-/// The lanes that one call uses. Whatever was started is over when a session ends, also by an exception: after that the
-/// host memory may be freed.
+/// The copy streams that one call uses. Whatever was started is over when a session ends, also by an exception: after
+/// that the host memory may be freed.
 class Copier::State::Session {
   public:
     explicit Session(State& state) : _state(state), _runtime(state.runtime) {}
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
     ~Session() {
-        for (std::unique_ptr<Lane>& lane : _lanes) {
-            (void)drain(*lane).ok();
-            _state.give_back(std::move(lane));
+        for (std::unique_ptr<CopyStream>& copy_stream : _copy_streams) {
+            (void)drain(*copy_stream).ok();
+            _state.give_back(std::move(copy_stream));
         }
     }
 
-    Lane& lane(const int wanted) {
+    CopyStream& copy_stream(const int wanted) {
         int device = wanted;
         // Managed memory of some runtimes has no owner; any device can copy it, the caller's own is the likeliest to
         // hold it.
-        if (device < 0) device = _runtime.device_to_use();
-        for (const std::unique_ptr<Lane>& known : _lanes) {
-            if (known->device == device) return *known;
+        if (device < 0) {
+            device = _runtime.device_to_use();
         }
-        _lanes.reserve(_lanes.size() + 1);
-        _lanes.push_back(_state.take(device));
-        return *_lanes.back();
+        for (const std::unique_ptr<CopyStream>& known : _copy_streams) {
+            if (known->device == device) {
+                return *known;
+            }
+        }
+        _copy_streams.reserve(_copy_streams.size() + 1);
+        _copy_streams.push_back(_state.take(device));
+        return *_copy_streams.back();
     }
 
     /// Once per allocation and session: on some runtimes this waits for the device.
     void order(const std::uintptr_t address, const gpu::PointerInfo& info) {
-        if (info.base != 0 && !_ordered.insert(info.base).second) return;
+        if (info.base != 0 && !_ordered.insert(info.base).second) {
+            return;
+        }
         const gpu::Status status = _runtime.order_after_default_stream(at(address), info);
-        if (!status.ok()) fail("waiting for earlier work on a GPU buffer", status);
+        if (!status.ok()) {
+            fail("waiting for earlier work on a GPU buffer", status);
+        }
     }
 
-    void copy(Lane& lane, void* const destination, const void* const source, const std::size_t bytes) {
-        lane.pending = true;
-        const gpu::Status status = _runtime.copy(destination, source, bytes, lane.stream);
-        if (status.ok()) return;
-        lane.broken = true;
-        fail("copying " + std::to_string(bytes) + " bytes between host and GPU " + std::to_string(lane.device), status);
+    void copy(CopyStream& copy_stream, void* const destination, const void* const source, const std::size_t bytes) {
+        copy_stream.pending = true;
+        const gpu::Status status = _runtime.copy(destination, source, bytes, copy_stream.stream);
+        if (status.ok()) {
+            return;
+        }
+        copy_stream.broken = true;
+        fail("copying " + std::to_string(bytes) + " bytes between host and GPU " + std::to_string(copy_stream.device),
+             status);
     }
 
-    /// What `give(stream)` puts into the lane, for typed memory.
+    /// What `give(stream)` puts into the copy stream, for typed memory.
     template <typename Give>
-    void give(Lane& lane, const Give& give) {
-        lane.pending = true;
-        const gpu::Status status = give(lane.stream);
-        if (status.ok()) return;
-        lane.broken = true;
-        fail("packing a datatype on GPU " + std::to_string(lane.device), status);
+    void give(CopyStream& copy_stream, const Give& give) {
+        copy_stream.pending = true;
+        const gpu::Status status = give(copy_stream.stream);
+        if (status.ok()) {
+            return;
+        }
+        copy_stream.broken = true;
+        fail("packing a datatype on GPU " + std::to_string(copy_stream.device), status);
     }
 
-    void copy(Lane& lane, const Piece& piece, const Direction direction) {
+    void copy(CopyStream& copy_stream, const CopyPiece& piece, const Direction direction) {
         const bool to_host = direction == Direction::to_host;
         if (piece.fits_2d()) {
             gpu::Copy2D rows;
@@ -323,101 +346,121 @@ class Copier::State::Session {
             rows.source_pitch = static_cast<std::size_t>(to_host ? piece.user_pitch : piece.host_pitch);
             rows.width = static_cast<std::size_t>(piece.width);
             rows.rows = static_cast<std::size_t>(piece.rows);
-            lane.pending = true;
-            const gpu::Status status = _runtime.copy_2d(rows, lane.stream);
-            if (status.ok()) return;
-            lane.broken = true;
+            copy_stream.pending = true;
+            const gpu::Status status = _runtime.copy_2d(rows, copy_stream.stream);
+            if (status.ok()) {
+                return;
+            }
+            copy_stream.broken = true;
             fail("copying " + std::to_string(piece.rows) + " rows of " + std::to_string(piece.width) +
-                     " bytes between host and GPU " + std::to_string(lane.device),
+                     " bytes between host and GPU " + std::to_string(copy_stream.device),
                  status);
         }
         for (std::int64_t row = 0; row < piece.rows; ++row) {
-            const Piece single = piece.part(row, 1);
-            copy(lane, at(to_host ? single.host : single.user), at(to_host ? single.user : single.host),
+            const CopyPiece single = piece.part(row, 1);
+            copy(copy_stream, at(to_host ? single.host : single.user), at(to_host ? single.user : single.host),
                  single.bytes());
         }
     }
 
-    /// Marks what the lane has been given so far.
-    void mark(Lane& lane, const std::size_t event) {
-        const gpu::Status status = _runtime.record_event(lane.events[event], lane.stream);
-        if (status.ok()) return;
-        lane.broken = true;
-        fail("recording an event on GPU " + std::to_string(lane.device), status);
+    /// Marks what the copy stream has been given so far.
+    void mark(CopyStream& copy_stream, const std::size_t event) {
+        const gpu::Status status = _runtime.record_event(copy_stream.events[event], copy_stream.stream);
+        if (status.ok()) {
+            return;
+        }
+        copy_stream.broken = true;
+        fail("recording an event on GPU " + std::to_string(copy_stream.device), status);
     }
 
     /// Waits for a mark.
-    void wait_for(Lane& lane, const std::size_t event) {
-        const gpu::Status status = poll_event(lane, event);
-        if (!status.ok()) fail("copying between host and GPU " + std::to_string(lane.device), status);
+    void wait_for(CopyStream& copy_stream, const std::size_t event) {
+        const gpu::Status status = poll_event(copy_stream, event);
+        if (!status.ok()) {
+            fail("copying between host and GPU " + std::to_string(copy_stream.device), status);
+        }
     }
 
     /// Everything that was started is over. Throws when any of it failed.
     void wait() {
         gpu::Status first;
         int device = -1;
-        for (const std::unique_ptr<Lane>& lane : _lanes) {
-            const gpu::Status status = drain(*lane);
+        for (const std::unique_ptr<CopyStream>& copy_stream : _copy_streams) {
+            const gpu::Status status = drain(*copy_stream);
             if (!status.ok() && first.ok()) {
                 first = status;
-                device = lane->device;
+                device = copy_stream->device;
             }
         }
-        if (!first.ok()) fail("copying between host and GPU " + std::to_string(device), first);
+        if (!first.ok()) {
+            fail("copying between host and GPU " + std::to_string(device), first);
+        }
     }
 
     /// Two stretches of pinned memory; ordinary memory where the runtime will not pin.
-    std::byte* scratch(Lane& lane) {
-        if (lane.scratch == nullptr) {
+    std::byte* scratch(CopyStream& copy_stream) {
+        if (copy_stream.scratch == nullptr) {
             void* pointer = nullptr;
-            lane.scratch_pinned = _runtime.allocate_pinned(2 * kStretchBytes, pointer).ok() && pointer != nullptr;
-            lane.scratch = lane.scratch_pinned ? static_cast<std::byte*>(pointer) : new std::byte[2 * kStretchBytes];
+            copy_stream.scratch_pinned =
+                _runtime.allocate_pinned(2 * kStretchBytes, pointer).ok() && pointer != nullptr;
+            copy_stream.scratch =
+                copy_stream.scratch_pinned ? static_cast<std::byte*>(pointer) : new std::byte[2 * kStretchBytes];
         }
-        return lane.scratch;
+        return copy_stream.scratch;
     }
 
   private:
-    gpu::Status poll_event(Lane& lane, const std::size_t event) noexcept {
+    gpu::Status poll_event(CopyStream& copy_stream, const std::size_t event) noexcept {
         Backoff backoff;
         for (bool done = false;;) {
-            const gpu::Status status = _runtime.query_event(lane.events[event], done);
+            const gpu::Status status = _runtime.query_event(copy_stream.events[event], done);
             if (!status.ok()) {
-                lane.broken = true;
+                copy_stream.broken = true;
                 return status;
             }
-            if (done) return status;
+            if (done) {
+                return status;
+            }
             backoff.pause();
         }
     }
 
-    gpu::Status drain(Lane& lane) noexcept {
-        if (!lane.pending) return {};
-        gpu::Status status;
-        if (!lane.broken) {
-            status = _runtime.record_event(lane.events[0], lane.stream);
-            if (status.ok()) status = poll_event(lane, 0);
+    gpu::Status drain(CopyStream& copy_stream) noexcept {
+        if (!copy_stream.pending) {
+            return {};
         }
-        if (lane.broken || !status.ok()) {
-            // Events are no guide any more, but copies that were accepted may still be running: ask the stream. When
-            // that fails as well, the device has stopped working on it, or the driver is gone.
-            lane.broken = true;
-            Backoff backoff;
-            for (bool done = false; !done;) {
-                const gpu::Status stream_status = _runtime.query_stream(lane.stream, done);
-                if (!stream_status.ok()) {
-                    if (status.ok()) status = stream_status;
-                    break;
-                }
-                if (!done) backoff.pause();
+        gpu::Status status;
+        if (!copy_stream.broken) {
+            status = _runtime.record_event(copy_stream.events[0], copy_stream.stream);
+            if (status.ok()) {
+                status = poll_event(copy_stream, 0);
             }
         }
-        lane.pending = false;
+        if (copy_stream.broken || !status.ok()) {
+            // Events are no guide any more, but copies that were accepted may still be running: ask the stream. When
+            // that fails as well, the device has stopped working on it, or the driver is gone.
+            copy_stream.broken = true;
+            Backoff backoff;
+            for (bool done = false; !done;) {
+                const gpu::Status stream_status = _runtime.query_stream(copy_stream.stream, done);
+                if (!stream_status.ok()) {
+                    if (status.ok()) {
+                        status = stream_status;
+                    }
+                    break;
+                }
+                if (!done) {
+                    backoff.pause();
+                }
+            }
+        }
+        copy_stream.pending = false;
         return status;
     }
 
     State& _state;
     gpu::Runtime& _runtime;
-    std::vector<std::unique_ptr<Lane>> _lanes;
+    std::vector<std::unique_ptr<CopyStream>> _copy_streams;
     std::unordered_set<std::uintptr_t> _ordered;
 };
 
@@ -426,31 +469,31 @@ class Copier::State::Planner {
   public:
     Planner(Session& session, const Direction direction) : _session(session), _direction(direction) {}
 
-    void add(const Piece& piece, const gpu::PointerInfo& info) {
+    void add(const CopyPiece& piece, const gpu::PointerInfo& info) {
         _session.order(piece.user, info);
-        Lane& lane = _session.lane(info.device);
+        CopyStream& copy_stream = _session.copy_stream(info.device);
         const std::uintptr_t begin = piece.user_begin(), end = piece.user_end();
         const std::size_t span = end - begin;
         const bool large_run = piece.rows == 1 && span >= kLargeRunBytes;
         if (_direction == Direction::to_user || large_run || !lies_in(begin, end, info)) {
-            _session.copy(lane, piece, _direction);
+            _session.copy(copy_stream, piece, _direction);
             return;
         }
         if (span > kStretchBytes) {
-            add_wide(lane, piece, info);
+            add_wide(copy_stream, piece, info);
             return;
         }
         if (!_group.empty()) {
             const std::uintptr_t joint_begin = std::min(_begin, begin), joint_end = std::max(_end, end);
             const auto gap = static_cast<double>(joint_end - joint_begin) - static_cast<double>(_end - _begin);
             const bool far = gap / cost::kLinkBytesPerNs > piece.direct_ns() + cost::kCopyNs + cost::kWaitNs;
-            if (_lane != &lane || _base != info.base || joint_end - joint_begin > kStretchBytes || far ||
+            if (_copy_stream != &copy_stream || _base != info.base || joint_end - joint_begin > kStretchBytes || far ||
                 _group.size() >= kGroupPieces) {
                 close_group();
             }
         }
         if (_group.empty()) {
-            _lane = &lane;
+            _copy_stream = &copy_stream;
             _base = info.base;
             _begin = begin;
             _end = end;
@@ -466,7 +509,9 @@ class Copier::State::Planner {
 
     /// All copies are on their way or done, and every stretch is picked. The session has still to wait.
     void finish() {
-        if (!_group.empty()) close_group();
+        if (!_group.empty()) {
+            close_group();
+        }
         for (std::size_t i = 0; i < _stretches.size(); ++i) {
             // The older first; the order has no meaning beyond using the time well.
             pick(_stretches[(_next + i) % _stretches.size()]);
@@ -475,14 +520,14 @@ class Copier::State::Planner {
 
   private:
     struct Stretch {
-        Lane* lane = nullptr;  ///< null: empty
+        CopyStream* copy_stream = nullptr;  ///< null: empty
         std::size_t half = 0;
         std::uintptr_t begin = 0;  ///< in user memory
-        std::vector<Piece> pieces;
+        std::vector<CopyPiece> pieces;
     };
 
     /// Rows that reach further than a stretch: one 2-D copy, or stretch by stretch.
-    void add_wide(Lane& lane, const Piece& piece, const gpu::PointerInfo& info) {
+    void add_wide(CopyStream& copy_stream, const CopyPiece& piece, const gpu::PointerInfo& info) {
         const auto span = static_cast<double>(piece.user_end() - piece.user_begin());
         const double stretches = span / static_cast<double>(kStretchBytes) + 1;
         const double staged_ns =
@@ -491,7 +536,7 @@ class Copier::State::Planner {
         const bool wide_rows = piece.width >= static_cast<std::int64_t>(kLargeRunBytes);
         const bool sparse = distance > static_cast<std::int64_t>(kStretchBytes) / 2;
         if (wide_rows || sparse || piece.direct_ns() <= staged_ns) {
-            _session.copy(lane, piece, _direction);
+            _session.copy(copy_stream, piece, _direction);
             return;
         }
         const std::int64_t rows =
@@ -505,8 +550,9 @@ class Copier::State::Planner {
         const double staged_ns =
             cost::kCopyNs + cost::kWaitNs + static_cast<double>(_end - _begin) / cost::kLinkBytesPerNs + _pick_ns;
         if (_direct_ns <= staged_ns) {
-            for (const Piece& piece : _group)
-                _session.copy(*_lane, piece, _direction);
+            for (const CopyPiece& piece : _group) {
+                _session.copy(*_copy_stream, piece, _direction);
+            }
             _group.clear();
             return;
         }
@@ -516,26 +562,30 @@ class Copier::State::Planner {
         stretch.begin = _begin;
         stretch.pieces.swap(_group);
         _group.clear();
-        _session.copy(*_lane, _session.scratch(*_lane) + stretch.half * kStretchBytes, at(_begin), _end - _begin);
-        _session.mark(*_lane, stretch.half);
-        stretch.lane = _lane;
+        _session.copy(*_copy_stream, _session.scratch(*_copy_stream) + stretch.half * kStretchBytes, at(_begin),
+                      _end - _begin);
+        _session.mark(*_copy_stream, stretch.half);
+        stretch.copy_stream = _copy_stream;
         _next = (_next + 1) % _stretches.size();
     }
 
     void pick(Stretch& stretch) {
-        if (stretch.lane == nullptr) return;
-        Lane& lane = *std::exchange(stretch.lane, nullptr);
-        _session.wait_for(lane, stretch.half);
-        const std::uintptr_t shift = address_of(lane.scratch + stretch.half * kStretchBytes) - stretch.begin;
-        for (const Piece& piece : stretch.pieces)
+        if (stretch.copy_stream == nullptr) {
+            return;
+        }
+        CopyStream& copy_stream = *std::exchange(stretch.copy_stream, nullptr);
+        _session.wait_for(copy_stream, stretch.half);
+        const std::uintptr_t shift = address_of(copy_stream.scratch + stretch.half * kStretchBytes) - stretch.begin;
+        for (const CopyPiece& piece : stretch.pieces) {
             move_rows(piece, _direction, shift);
+        }
     }
 
     Session& _session;
     const Direction _direction;
     // The group that is being collected: pieces of one allocation, and the memory from the first to the last.
-    std::vector<Piece> _group;
-    Lane* _lane = nullptr;
+    std::vector<CopyPiece> _group;
+    CopyStream* _copy_stream = nullptr;
     std::uintptr_t _base = 0, _begin = 0, _end = 0;
     double _direct_ns = 0, _pick_ns = 0;
     std::array<Stretch, 2> _stretches;
@@ -549,15 +599,17 @@ class Copier::State::Sorter {
     Sorter(State& state, Planner& planner, const Direction direction)
         : _runtime(state.runtime), _planner(planner), _direction(direction) {}
 
-    void add(const Piece& piece) {
+    void add(const CopyPiece& piece) {
         _queue.push_back(piece);
-        if (_queue.size() >= kClassifyBatch) finish();
+        if (_queue.size() >= kClassifyBatch) {
+            finish();
+        }
     }
 
     void finish() {
         classify(_queue, _ends);
         for (std::size_t i = 0; i < _queue.size(); ++i) {
-            const Piece& piece = _queue[i];
+            const CopyPiece& piece = _queue[i];
             if (piece.rows == 1) {
                 run(piece, _ends[i].first, _ends[i].last);
             } else {
@@ -573,9 +625,9 @@ class Copier::State::Sorter {
         gpu::PointerInfo first, last;
     };
 
-    void classify(const std::vector<Piece>& pieces, std::vector<Ends>& ends) {
+    void classify(const std::vector<CopyPiece>& pieces, std::vector<Ends>& ends) {
         _pointers.clear();
-        for (const Piece& piece : pieces) {
+        for (const CopyPiece& piece : pieces) {
             _pointers.push_back(at(piece.user));
             _pointers.push_back(at(moved(piece.user, piece.width - 1)));
         }
@@ -583,24 +635,27 @@ class Copier::State::Sorter {
         _infos.assign(_pointers.size(), gpu::PointerInfo{});
         _runtime.classify(_pointers, _infos.data());
         ends.resize(pieces.size());
-        for (std::size_t i = 0; i < pieces.size(); ++i)
+        for (std::size_t i = 0; i < pieces.size(); ++i) {
             ends[i] = {_infos[2 * i], _infos[2 * i + 1]};
+        }
     }
 
-    void rows(const Piece& piece, const gpu::PointerInfo& first) {
+    void rows(const CopyPiece& piece, const gpu::PointerInfo& first) {
         if (!first.host_accessible() && lies_in(piece.user_begin(), piece.user_end(), first)) {
             _planner.add(piece, first);
             return;
         }
-        std::vector<Piece> batch;
+        std::vector<CopyPiece> batch;
         std::vector<Ends> ends;
         for (std::int64_t row = 0; row < piece.rows;) {
             batch.clear();
-            for (; row < piece.rows && batch.size() < kClassifyBatch; ++row)
+            for (; row < piece.rows && batch.size() < kClassifyBatch; ++row) {
                 batch.push_back(piece.part(row, 1));
+            }
             classify(batch, ends);
-            for (std::size_t i = 0; i < batch.size(); ++i)
+            for (std::size_t i = 0; i < batch.size(); ++i) {
                 run(batch[i], ends[i].first, ends[i].last);
+            }
         }
     }
 
@@ -612,12 +667,15 @@ class Copier::State::Sorter {
         std::vector<gpu::PointerInfo> infos;
         for (std::uintptr_t page = begin / kPageBytes * kPageBytes + kPageBytes; page < end;) {
             pointers.clear();
-            for (; page < end && pointers.size() < kClassifyBatch; page += kPageBytes)
+            for (; page < end && pointers.size() < kClassifyBatch; page += kPageBytes) {
                 pointers.push_back(at(page));
+            }
             infos.assign(pointers.size(), gpu::PointerInfo{});
             _runtime.classify(pointers, infos.data());
             for (std::size_t i = 0; i < infos.size(); ++i) {
-                if (infos[i].host_accessible()) continue;
+                if (infos[i].host_accessible()) {
+                    continue;
+                }
                 info = infos[i];
                 return address_of(pointers[i]);
             }
@@ -628,7 +686,7 @@ class Copier::State::Sorter {
 
     /// One run of bytes, which may leave the memory that it begins in: addresses of different allocations can touch,
     /// and neighbouring blocks were joined. A run with host memory at both ends is taken for host memory.
-    void run(Piece piece, gpu::PointerInfo first, const gpu::PointerInfo& last) {
+    void run(CopyPiece piece, gpu::PointerInfo first, const gpu::PointerInfo& last) {
         for (;;) {
             const std::uintptr_t end = piece.user_end();
             if (first.host_accessible()) {
@@ -658,7 +716,7 @@ class Copier::State::Sorter {
     gpu::Runtime& _runtime;
     Planner& _planner;
     const Direction _direction;
-    std::vector<Piece> _queue;
+    std::vector<CopyPiece> _queue;
     std::vector<Ends> _ends;
     std::vector<const void*> _pointers;
     std::vector<gpu::PointerInfo> _infos;
@@ -670,7 +728,7 @@ void Copier::State::transfer(const Direction direction, const Layout& layout, co
     std::uintptr_t packed = host;
     const auto for_each_piece = [&](const auto& use) {
         layout.for_each_block(count, limit, [&](const StridedBlock& block) {
-            Piece piece;
+            CopyPiece piece;
             piece.user = moved(user, block.offset);
             piece.user_pitch = block.pitch;
             piece.width = block.width;
@@ -682,7 +740,7 @@ void Copier::State::transfer(const Direction direction, const Layout& layout, co
         });
     };
     if (info != nullptr && info->host_accessible()) {
-        for_each_piece([direction](const Piece& piece) { move_rows(piece, direction); });
+        for_each_piece([direction](const CopyPiece& piece) { move_rows(piece, direction); });
         return;
     }
     trace::Stretch traced;
@@ -692,10 +750,10 @@ void Copier::State::transfer(const Direction direction, const Layout& layout, co
     Session session(*this);
     Planner planner(session, direction);
     if (info != nullptr) {
-        for_each_piece([&](const Piece& piece) { planner.add(piece, *info); });
+        for_each_piece([&](const CopyPiece& piece) { planner.add(piece, *info); });
     } else {
         Sorter sorter(*this, planner, direction);
-        for_each_piece([&](const Piece& piece) { sorter.add(piece); });
+        for_each_piece([&](const CopyPiece& piece) { sorter.add(piece); });
         sorter.finish();
     }
     planner.finish();
@@ -712,11 +770,15 @@ bool Copier::State::move_typed(const Direction direction, const std::shared_ptr<
     }
     const TypedMemory memory(type, buffer, count);
     const std::int64_t bytes = std::min(limit, memory.bytes);
-    if (bytes <= 0) return true;
+    if (bytes <= 0) {
+        return true;
+    }
     Packer::Memory scratch;  // outlives the session, whose end waits for the GPU
     Session session(*this);
-    Lane& lane = session.lane(info.device);
-    if (!packer->can_move(lane.device, memory)) return false;
+    CopyStream& copy_stream = session.copy_stream(info.device);
+    if (!packer->can_move(copy_stream.device, memory)) {
+        return false;
+    }
     gpu::PointerInfo other;
     if (packed_info != nullptr) {
         other = *packed_info;
@@ -725,20 +787,24 @@ bool Copier::State::move_typed(const Direction direction, const std::shared_ptr<
         runtime.classify({&pointer, 1}, &other);
     }
     const bool near = other.kind == gpu::MemoryKind::managed ||
-                      (other.kind == gpu::MemoryKind::device && other.device == lane.device) ||
+                      (other.kind == gpu::MemoryKind::device && other.device == copy_stream.device) ||
                       (other.kind == gpu::MemoryKind::pinned &&
                        static_cast<std::size_t>(bytes) <= packer->tuning().pack_direct_bytes);
     if (!near) {
-        scratch = packer->acquire(lane.device, std::min(static_cast<std::size_t>(bytes), Packer::kScratchBytes));
-        if (!scratch) return false;
+        scratch = packer->acquire(copy_stream.device, std::min(static_cast<std::size_t>(bytes), Packer::kScratchBytes));
+        if (!scratch) {
+            return false;
+        }
     }
     const Layout::Span span = type->layout().span(count);
     session.order(moved(address_of(buffer), span.begin), info);
-    if (!other.host_accessible()) session.order(address_of(packed), other);
+    if (!other.host_accessible()) {
+        session.order(address_of(packed), other);
+    }
     const Packer::Side typed{nullptr, &memory, 0}, line{packed, nullptr, 0};
     const Packer::Side& to = direction == Direction::to_host ? line : typed;
     const Packer::Side& from = direction == Direction::to_host ? typed : line;
-    session.give(lane, [&](const gpu::StreamHandle stream) {
+    session.give(copy_stream, [&](const gpu::StreamHandle stream) {
         return near ? packer->move(to, from, bytes, stream) : packer->move_through(scratch, to, from, bytes, stream);
     });
     session.wait();
@@ -843,7 +909,9 @@ void Copier::scatter_mirror(const Layout& layout, void* const buffer, const std:
 
 void Copier::copy(void* const destination, const void* const source, const std::size_t bytes,
                   const void* const device_side, const gpu::PointerInfo& info) {
-    if (bytes == 0) return;
+    if (bytes == 0) {
+        return;
+    }
     if (info.host_accessible()) {
         std::memcpy(destination, source, bytes);
         return;
@@ -852,7 +920,7 @@ void Copier::copy(void* const destination, const void* const source, const std::
     traced.begin(trace::Kind::copy, destination == device_side ? "copy from host" : "copy to host", bytes, info.device);
     State::Session session(*_state);
     session.order(address_of(device_side), info);
-    session.copy(session.lane(info.device), destination, source, bytes);
+    session.copy(session.copy_stream(info.device), destination, source, bytes);
     session.wait();
 }
 

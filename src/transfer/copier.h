@@ -64,7 +64,7 @@ class Copier {
     void shut_down() noexcept;
 
   private:
-    struct Lane;
+    struct CopyStream;
     struct State;
     std::unique_ptr<State> _state;
 };

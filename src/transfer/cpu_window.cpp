@@ -131,7 +131,9 @@ class GdrCopy final : public GpuAccess {
         GdrFunctions table;
         if (library) {
             const gpu::FunctionSlot slots[] = {AWAKEN_GDRCOPY_FUNCTIONS(AWAKEN_BIND_FUNCTION)};
-            if (library.bind(slots, why_not)) why_not.clear();
+            if (library.bind(slots, why_not)) {
+                why_not.clear();
+            }
         }
         if (!why_not.empty()) {
             description = "no GDRCopy: " + why_not;
@@ -187,7 +189,9 @@ class GdrCopy final : public GpuAccess {
     }
     bool write(const Mapping& mapping, std::byte* const at, const void* const host,
                const std::size_t bytes) noexcept override {
-        if (_functions.copy_to({mapping.pin}, at, host, bytes) != 0) return false;
+        if (_functions.copy_to({mapping.pin}, at, host, bytes) != 0) {
+            return false;
+        }
         settle(at + bytes - 1);
         return true;
     }
@@ -273,8 +277,9 @@ std::vector<bool> visible_devices(gpu::Runtime& runtime) {
 /// Bytes that repeat nowhere near a power of two, other ones for each round.
 std::vector<std::byte> pattern(const unsigned round) {
     std::vector<std::byte> bytes(kCheckedBytes);
-    for (std::size_t i = 0; i < bytes.size(); ++i)
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
         bytes[i] = static_cast<std::byte>((i * 31 + i / 251 + round * 89 + 7) & 0xff);
+    }
     return bytes;
 }
 
@@ -288,11 +293,17 @@ class ProbeStream {
     ProbeStream(const ProbeStream&) = delete;
     ProbeStream& operator=(const ProbeStream&) = delete;
     ~ProbeStream() {
-        if (_stream.value != nullptr) static_cast<void>(_runtime.destroy_stream(_stream).ok());
+        if (_stream.value != nullptr) {
+            static_cast<void>(_runtime.destroy_stream(_stream).ok());
+        }
     }
     gpu::Status copy(void* const destination, const void* const source, const std::size_t bytes) {
-        if (_status.ok()) _status = _runtime.copy(destination, source, bytes, _stream);
-        if (!_status.ok()) return _status;
+        if (_status.ok()) {
+            _status = _runtime.copy(destination, source, bytes, _stream);
+        }
+        if (!_status.ok()) {
+            return _status;
+        }
         gpu::poll_until_over(
             [&] {
                 bool done = false;
@@ -317,7 +328,7 @@ struct CpuWindow::State {
     explicit State(gpu::Runtime& gpu_runtime) : runtime(gpu_runtime) {}
 
     /// A mapped piece of an allocation, or one that could not be mapped.
-    struct Piece {
+    struct BarPiece {
         std::uintptr_t base = 0;  ///< of the allocation
         std::uint64_t id = 0;
         std::uintptr_t start = 0;
@@ -325,7 +336,7 @@ struct CpuWindow::State {
         int uses = 0;
         bool stale = false;  ///< unmapped as soon as it is not in use
     };
-    using Pieces = std::list<Piece>;
+    using BarPieces = std::list<BarPiece>;
 
     struct Device {
         bool works = false;
@@ -339,31 +350,36 @@ struct CpuWindow::State {
         Use(const Use&) = delete;
         Use& operator=(const Use&) = delete;
         ~Use() {
-            if (_count == 0) return;
+            if (_count == 0) {
+                return;
+            }
             const std::lock_guard lock(_state.mutex);
             drop();
         }
-        void add(const Pieces::iterator piece) noexcept {
+        void add(const BarPieces::iterator piece) noexcept {
             ++piece->uses;
             _pieces[_count++] = piece;
         }
         /// With the lock.
         void drop() noexcept {
-            while (_count > 0)
+            while (_count > 0) {
                 _state.give_back(_pieces[--_count]);
+            }
         }
-        [[nodiscard]] const Piece& operator[](const std::size_t index) const noexcept { return *_pieces[index]; }
+        [[nodiscard]] const BarPiece& operator[](const std::size_t index) const noexcept { return *_pieces[index]; }
 
       private:
         State& _state;
-        std::array<Pieces::iterator, 2> _pieces = {};  ///< what is copied is not longer than a piece
+        std::array<BarPieces::iterator, 2> _pieces = {};  ///< what is copied is not longer than a piece
         std::size_t _count = 0;
     };
 
     /// The device's memory can be reached, and a checked copy came out right. Probes it at first.
     bool works(const int device) {
         const auto known = devices.find(device);
-        if (known != devices.end()) return known->second.works;
+        if (known != devices.end()) {
+            return known->second.works;
+        }
         Device& entry = devices[device];
         std::string why_not;
         if (access->serves(device)) {
@@ -371,7 +387,9 @@ struct CpuWindow::State {
         } else {
             why_not = "its memory is not visible to the CPU";
         }
-        if (entry.works) return true;
+        if (entry.works) {
+            return true;
+        }
         // A device that fails says nothing of the others, which are tried when their turn comes.
         const int count = std::max(runtime.device_count(), 0);
         bool hope = false;
@@ -405,7 +423,9 @@ struct CpuWindow::State {
         }
         Mapping mapping;
         const auto [start, end] = extent(info);
-        if (!access->map(start, end - start, mapping, why_not)) return false;
+        if (!access->map(start, end - start, mapping, why_not)) {
+            return false;
+        }
         std::byte* const view = mapping.view + (reinterpret_cast<std::uintptr_t>(checked) - start);
         const bool right = copies_come_out_right(device, mapping, view, checked, why_not);
         access->unmap(mapping);
@@ -422,7 +442,9 @@ struct CpuWindow::State {
             std::vector<std::byte> loaded(kCheckedBytes);
             const bool wrote = access->write(mapping, view, stored.data(), kCheckedBytes);
             gpu::Status status = stream.copy(seen.data(), checked, kCheckedBytes);
-            if (status.ok()) status = stream.copy(checked, sent.data(), kCheckedBytes);
+            if (status.ok()) {
+                status = stream.copy(checked, sent.data(), kCheckedBytes);
+            }
             if (!status.ok()) {
                 why_not = status.message();
                 return false;
@@ -452,13 +474,15 @@ struct CpuWindow::State {
     }
 
     /// The piece that holds `address`, mapped if need be. Null view: it cannot be reached.
-    Pieces::iterator piece_of(const std::uintptr_t address, const gpu::PointerInfo& info) {
+    BarPieces::iterator piece_of(const std::uintptr_t address, const gpu::PointerInfo& info) {
         auto [first, end] = extent(info);
         const std::size_t step = access->piece_bytes();
         const std::uintptr_t start = step == 0 ? first : std::max<std::uintptr_t>(first, address / step * step);
         for (auto piece = pieces.begin(); piece != pieces.end();) {
             const auto current = piece++;
-            if (current->base != info.base || current->stale) continue;
+            if (current->base != info.base || current->stale) {
+                continue;
+            }
             if (current->id != info.id) {
                 // Another allocation has taken the address: what was mapped is gone.
                 retire(current);
@@ -468,67 +492,91 @@ struct CpuWindow::State {
             }
         }
         make_room();
-        Piece piece;
+        BarPiece piece;
         piece.base = info.base;
         piece.id = info.id;
         piece.start = start;
-        if (step != 0) end = std::min<std::uintptr_t>(end, start / step * step + step);
+        if (step != 0) {
+            end = std::min<std::uintptr_t>(end, start / step * step + step);
+        }
         pieces.push_front(piece);
         std::string why_not;
         // A refusal is remembered, too: it would be asked for with each message.
-        if (!access->map(start, end - start, pieces.front().mapping, why_not)) pieces.front().mapping = {};
+        if (!access->map(start, end - start, pieces.front().mapping, why_not)) {
+            pieces.front().mapping = {};
+        }
         return pieces.begin();
     }
 
     void make_room() noexcept {
         for (auto piece = pieces.end(); piece != pieces.begin() && pieces.size() >= kKeptPieces;) {
             const auto current = --piece;
-            if (current->uses != 0) continue;
+            if (current->uses != 0) {
+                continue;
+            }
             piece = std::next(current);
             discard(current);
         }
     }
-    void retire(const Pieces::iterator piece) noexcept {
+    void retire(const BarPieces::iterator piece) noexcept {
         if (piece->uses == 0) {
             discard(piece);
         } else {
             piece->stale = true;
         }
     }
-    void discard(const Pieces::iterator piece) noexcept {
-        if (piece->mapping.view != nullptr) access->unmap(piece->mapping);
+    void discard(const BarPieces::iterator piece) noexcept {
+        if (piece->mapping.view != nullptr) {
+            access->unmap(piece->mapping);
+        }
         pieces.erase(piece);
     }
-    void give_back(const Pieces::iterator piece) noexcept {
-        if (--piece->uses != 0 || !piece->stale) return;
+    void give_back(const BarPieces::iterator piece) noexcept {
+        if (--piece->uses != 0 || !piece->stale) {
+            return;
+        }
         discard(piece);
-        if (closed && pieces.empty()) access.reset();
+        if (closed && pieces.empty()) {
+            access.reset();
+        }
     }
 
     /// Calls copy(mapping, view, done, bytes) for the part of each piece under `pointer`.
     template <typename Copy>
     bool transfer(const void* pointer, const gpu::PointerInfo& info, const std::size_t bytes, const Copy& copy) {
-        if (!usable.load(std::memory_order_acquire)) return false;
-        if (bytes == 0) return true;
-        if (!within(pointer, info, bytes)) return false;
+        if (!usable.load(std::memory_order_acquire)) {
+            return false;
+        }
+        if (bytes == 0) {
+            return true;
+        }
+        if (!within(pointer, info, bytes)) {
+            return false;
+        }
         const auto address = reinterpret_cast<std::uintptr_t>(pointer);
         Use use(*this);
         std::size_t in_first = bytes;
         {
             const std::lock_guard lock(mutex);
-            if (closed || !works(info.device)) return false;
+            if (closed || !works(info.device)) {
+                return false;
+            }
             if (info.id == 0) {
                 // Memory without an identity: what was learnt of an address does not hold for the next copy.
                 Mapping mapping;
                 std::string why_not;
-                if (!access->maps_at_once() || !access->map(address, bytes, mapping, why_not)) return false;
+                if (!access->maps_at_once() || !access->map(address, bytes, mapping, why_not)) {
+                    return false;
+                }
                 const bool copied = copy(*access, mapping, mapping.view, std::size_t{0}, bytes);
                 access->unmap(mapping);
                 return copied;
             }
             const std::size_t step = access->piece_bytes();
             if (step != 0) {
-                if (bytes > step) return false;
+                if (bytes > step) {
+                    return false;
+                }
                 in_first = std::min<std::size_t>(bytes, address / step * step + step - address);
             }
             for (std::size_t done = 0; done < bytes; done = done == 0 ? in_first : bytes) {
@@ -541,7 +589,7 @@ struct CpuWindow::State {
             }
         }
         // The access stays while pieces are in use.
-        const auto part = [&](const Piece& piece, const std::size_t done, const std::size_t count) {
+        const auto part = [&](const BarPiece& piece, const std::size_t done, const std::size_t count) {
             std::byte* const view = piece.mapping.view + (address + done - piece.start);
             return copy(*access, piece.mapping, view, done, count);
         };
@@ -556,12 +604,17 @@ struct CpuWindow::State {
 
     void shut_down() noexcept {
         const std::lock_guard lock(mutex);
-        if (closed) return;
+        if (closed) {
+            return;
+        }
         closed = true;
         usable.store(false, std::memory_order_release);
-        for (auto piece = pieces.begin(); piece != pieces.end();)
+        for (auto piece = pieces.begin(); piece != pieces.end();) {
             retire(piece++);
-        if (pieces.empty()) access.reset();
+        }
+        if (pieces.empty()) {
+            access.reset();
+        }
         for (auto& [number, device] : devices) {
             runtime.free_when_idle(device.memory, number);
             device.memory = nullptr;
@@ -577,7 +630,7 @@ struct CpuWindow::State {
     std::mutex mutex;
     std::unique_ptr<GpuAccess> access;
     std::map<int, Device> devices;
-    Pieces pieces;  ///< most recently used first
+    BarPieces pieces;  ///< most recently used first
     bool closed = false;
 };
 

@@ -18,11 +18,11 @@
 
 // How it is known that a copy is over
 // -----------------------------------
-// A lane is a stream that does its copies in order. Copies are counted: the position of a copy is the number of copies
-// that the lane had been given with it. A marker is an event that was recorded when the lane stood at some position, so
-// one query of it answers for all copies up to there. Starting a copy records nothing; only when a copy is asked about
-// that no marker covers yet is one recorded, at the lane's end. Sixty-four messages that are started and then asked
-// about thus cost sixty-four launches and one event.
+// A copy stream is a stream that does its copies in order. Copies are counted: the position of a copy is the number of
+// copies that the copy stream had been given with it. A marker is an event that was recorded when the copy stream stood
+// at some position, so one query of it answers for all copies up to there. Starting a copy records nothing; only when a
+// copy is asked about that no marker covers yet is one recorded, at the copy stream's end. Sixty-four messages that are
+// started and then asked about thus cost sixty-four launches and one event.
 //
 // Copies that are started together are held back until somebody asks about one of them, and then given to the stream in
 // one call. A launch costs as much as 2.7 us, and one of sixty-four in a batch 0.7 us (H200, CUDA 13).
@@ -42,7 +42,7 @@
 namespace awaken::transfer {
 namespace {
 
-/// Copies below this share the small lane. What takes longer would make the small ones wait.
+/// Copies below this share the small copy stream. What takes longer would make the small ones wait.
 constexpr std::size_t kSmallCopyBytes = std::size_t{64} << 10;
 /// A longer copy is worth a launch of its own, and should begin at once.
 constexpr std::size_t kTogetherBytes = std::size_t{1} << 20;
@@ -79,7 +79,7 @@ bool is_pageable(const DeviceCopies::End& end) noexcept {
 }  // namespace
 
 struct DeviceCopies::State {
-    class Lane;
+    class CopyStream;
     struct Device;
 
     State(gpu::Runtime& gpu_runtime, PinnedPool& pinned_pool, const Tuning& figures, const CopyEngine copy_engine,
@@ -90,7 +90,7 @@ struct DeviceCopies::State {
     State& operator=(const State&) = delete;
 
     [[nodiscard]] Device& device(int wanted);
-    [[nodiscard]] Lane& lane(Device& on, std::size_t bytes, unsigned number);
+    [[nodiscard]] CopyStream& copy_stream(Device& on, std::size_t bytes, unsigned number);
     [[nodiscard]] gpu::PointerInfo classify(const void* pointer) noexcept;
     [[nodiscard]] bool cpu_reaches_both(const End& destination, const End& source) noexcept;
     void order(const End& end);
@@ -107,12 +107,12 @@ struct DeviceCopies::State {
     const Tuning tuning;
     const CopyEngine engine;
     Packer* const packer;
-    mutable std::mutex mutex;               ///< for making devices and lanes, and for the reason below
+    mutable std::mutex mutex;               ///< for making devices and copy streams, and for the reason below
     std::atomic<Device*> devices{nullptr};  ///< a list that only grows, so that finding one needs no lock
     std::string kernel_refusal;
 };
 
-/// One copy. Belongs to its lane and is used again, so that starting a copy allocates nothing.
+/// One copy. Belongs to its copy stream and is used again, so that starting a copy allocates nothing.
 struct DeviceCopies::Work {
     /// How the bytes travel.
     enum class Way : std::uint8_t {
@@ -125,7 +125,7 @@ struct DeviceCopies::Work {
     struct Block {
         StagingBlock memory;
         std::size_t bytes = 0;
-        std::uint64_t position = 0;  ///< in the lane
+        std::uint64_t position = 0;  ///< in the copy stream
     };
 
     void start_blocks(State& state);
@@ -145,9 +145,9 @@ struct DeviceCopies::Work {
     Way way = Way::direct;
     bool over = false;
     bool stopped = false;  ///< the GPU refused a part: nothing more is started
-    State::Lane* lane = nullptr;
+    State::CopyStream* copy_stream = nullptr;
     Work* next = nullptr;        ///< while it waits for its next use
-    std::uint64_t position = 0;  ///< of the last of its copies in the lane
+    std::uint64_t position = 0;  ///< of the last of its copies in the copy stream
     std::size_t bytes = 0;
     std::size_t arrived = 0;  ///< bytes
     gpu::Status failure;
@@ -172,15 +172,15 @@ struct DeviceCopies::Work {
 };
 
 /// A stream with its markers.
-class DeviceCopies::State::Lane {
+class DeviceCopies::State::CopyStream {
   public:
-    Lane(gpu::Runtime& runtime, const int device) : _runtime(runtime), _device(device) {}
-    ~Lane() {
+    CopyStream(gpu::Runtime& runtime, const int device) : _runtime(runtime), _device(device) {}
+    ~CopyStream() {
         free_list(_spare_work);
         free_list(_returned_work.load());
     }
-    Lane(const Lane&) = delete;
-    Lane& operator=(const Lane&) = delete;
+    CopyStream(const CopyStream&) = delete;
+    CopyStream& operator=(const CopyStream&) = delete;
 
     [[nodiscard]] int device() const noexcept { return _device; }
     /// A call on it failed: no new copy goes here.
@@ -198,19 +198,23 @@ class DeviceCopies::State::Lane {
         const std::lock_guard lock(_mutex);
         std::unique_ptr<Work> work = take();
         status = submit(give, work->position);
-        if (status.ok()) return work;
+        if (status.ok()) {
+            return work;
+        }
         put_back(std::move(work));
         return nullptr;
     }
 
-    /// Holds a copy back until somebody asks about one of the lane's. Null when it was refused.
+    /// Holds a copy back until somebody asks about one of the copy stream's. Null when it was refused.
     [[nodiscard]] std::unique_ptr<Work> hold(const gpu::Copy1D& copy, gpu::Status& status) {
         const std::lock_guard lock(_mutex);
         _held.reserve(kHeld);
         _refused.reserve(_refused.size() + kHeld);
         std::unique_ptr<Work> work = take();
         status = _failure;
-        if (status.ok() && _held.size() == kHeld) status = give_held();
+        if (status.ok() && _held.size() == kHeld) {
+            status = give_held();
+        }
         if (status.ok()) {
             _held.push_back(copy);
             work->position = ++_given;
@@ -226,23 +230,31 @@ class DeviceCopies::State::Lane {
         const std::lock_guard lock(_mutex);
         const gpu::Status status = submit(give, position);
         // Whatever goes wrong here comes out when somebody asks for the position.
-        if (status.ok() && marked) static_cast<void>(mark());
+        if (status.ok() && marked) {
+            static_cast<void>(mark());
+        }
         return status;
     }
 
     /// How things stand with what was submitted as `position`. When it failed, `why` receives the reason, and the GPU
-    /// no longer works on anything in the lane.
+    /// no longer works on anything in the copy stream.
     [[nodiscard]] Progress ask(const std::uint64_t position, gpu::Status& why) noexcept {
         if (position <= _finished.load(std::memory_order_acquire) && !_any_refused.load(std::memory_order_acquire)) {
             return Progress::arrived;
         }
         // Who asks at the same time asks for us as well.
         const std::unique_lock lock(_mutex, std::try_to_lock);
-        if (!lock.owns_lock()) return Progress::under_way;
-        if (position <= _finished.load(std::memory_order_relaxed)) return outcome(position, why);
+        if (!lock.owns_lock()) {
+            return Progress::under_way;
+        }
+        if (position <= _finished.load(std::memory_order_relaxed)) {
+            return outcome(position, why);
+        }
         if (_failure.ok()) {
             if (_markers.empty() || _markers.back().covers < position) {
-                if (!mark()) return after_failure(why);
+                if (!mark()) {
+                    return after_failure(why);
+                }
             }
             const auto marker = std::lower_bound(
                 _markers.begin(), _markers.end(), position,
@@ -250,7 +262,9 @@ class DeviceCopies::State::Lane {
             bool done = false;
             const gpu::Status status = _runtime.query_event(marker->event, done);
             if (status.ok()) {
-                if (!done) return Progress::under_way;
+                if (!done) {
+                    return Progress::under_way;
+                }
                 retire(static_cast<std::size_t>(marker - _markers.begin()) + 1);
                 return outcome(position, why);
             }
@@ -268,10 +282,12 @@ class DeviceCopies::State::Lane {
         _live.fetch_sub(1, std::memory_order_release);
     }
 
-    /// Makes a broken lane usable again, with another stream. False while copies of it are still alive.
+    /// Makes a broken copy stream usable again, with another stream. False while copies of it are still alive.
     [[nodiscard]] bool renew() noexcept {
         const std::lock_guard lock(_mutex);
-        if (_live.load(std::memory_order_acquire) != 0) return false;
+        if (_live.load(std::memory_order_acquire) != 0) {
+            return false;
+        }
         close();
         _finished.store(_given, std::memory_order_release);
         _failure = {};
@@ -286,14 +302,18 @@ class DeviceCopies::State::Lane {
     void shut_down() noexcept {
         const std::lock_guard lock(_mutex);
         static_cast<void>(give_held());
-        if (_stream.value == nullptr) return;
+        if (_stream.value == nullptr) {
+            return;
+        }
         const int over = 1;
         static_cast<void>(gpu::poll_until_over([this] { return drained() ? over : 0; }, 0));
-        if (_failure.ok()) _finished.store(_given, std::memory_order_release);
+        if (_failure.ok()) {
+            _finished.store(_given, std::memory_order_release);
+        }
         close();
     }
 
-    /// A call for this lane failed at once; what it was given before may be sound.
+    /// A call for this copy stream failed at once; what it was given before may be sound.
     void retire_from_use() noexcept { _broken.store(true, std::memory_order_release); }
 
   private:
@@ -306,17 +326,19 @@ class DeviceCopies::State::Lane {
         std::uint64_t covers = 0;  ///< the last position before it
     };
 
-    // ---- all below need the lock, but for the list of returned work ------------------------------------------------
+    // ---- all below need the lock, but for the list of returned work -------------------------------------------------
 
     [[nodiscard]] std::unique_ptr<Work> take() {
-        if (_spare_work == nullptr) _spare_work = _returned_work.exchange(nullptr, std::memory_order_acquire);
+        if (_spare_work == nullptr) {
+            _spare_work = _returned_work.exchange(nullptr, std::memory_order_acquire);
+        }
         std::unique_ptr<Work> work;
         if (_spare_work != nullptr) {
             work.reset(std::exchange(_spare_work, _spare_work->next));
             work->next = nullptr;
         } else {
             work = std::make_unique<Work>();
-            work->lane = this;
+            work->copy_stream = this;
         }
         _live.fetch_add(1, std::memory_order_relaxed);
         return work;
@@ -327,26 +349,37 @@ class DeviceCopies::State::Lane {
         _live.fetch_sub(1, std::memory_order_relaxed);
     }
     static void free_list(Work* item) noexcept {
-        while (item != nullptr)
+        while (item != nullptr) {
             delete std::exchange(item, item->next);
+        }
     }
 
     [[nodiscard]] gpu::Status need_stream() noexcept {
-        if (_stream.value != nullptr) return {};
+        if (_stream.value != nullptr) {
+            return {};
+        }
         const gpu::Status status = _runtime.create_stream(_device, true, _stream);
-        if (!status.ok()) _stream = {};
+        if (!status.ok()) {
+            _stream = {};
+        }
         return status;
     }
 
     /// Gives the stream what was held back. Positions were given out already, so a copy that is refused is remembered
-    /// by its own; what fails for all of them is the lane's failure.
+    /// by its own; what fails for all of them is the copy stream's failure.
     gpu::Status give_held() noexcept {
-        if (_held.empty()) return _failure;
+        if (_held.empty()) {
+            return _failure;
+        }
         gpu::Status status = _failure;
-        if (status.ok()) status = need_stream();
+        if (status.ok()) {
+            status = need_stream();
+        }
         if (!status.ok()) {
             _held.clear();
-            if (_failure.ok()) break_down(status);
+            if (_failure.ok()) {
+                break_down(status);
+            }
             return status;
         }
         if (_held.size() == 1 || !_runtime.copy_batch(_held, _stream).ok()) {
@@ -354,7 +387,9 @@ class DeviceCopies::State::Lane {
             for (std::size_t i = 0; i < _held.size(); ++i) {
                 const gpu::Copy1D& copy = _held[i];
                 status = _runtime.copy(copy.destination, copy.source, copy.bytes, _stream);
-                if (status.ok()) continue;
+                if (status.ok()) {
+                    continue;
+                }
                 _refused.push_back({_given - (_held.size() - 1 - i), status});
                 _any_refused.store(true, std::memory_order_release);
                 retire_from_use();
@@ -377,8 +412,12 @@ class DeviceCopies::State::Lane {
 
     template <typename Give>
     [[nodiscard]] gpu::Status submit(const Give& give, std::uint64_t& position) noexcept {
-        if (const gpu::Status status = give_held(); !status.ok()) return status;
-        if (const gpu::Status status = need_stream(); !status.ok()) return status;
+        if (const gpu::Status status = give_held(); !status.ok()) {
+            return status;
+        }
+        if (const gpu::Status status = need_stream(); !status.ok()) {
+            return status;
+        }
         const gpu::Status status = give(_runtime, _stream);
         if (status.ok()) {
             position = ++_given;
@@ -390,7 +429,9 @@ class DeviceCopies::State::Lane {
 
     /// Puts a marker after all that was given. False when that failed.
     [[nodiscard]] bool mark() noexcept {
-        if (!give_held().ok()) return false;
+        if (!give_held().ok()) {
+            return false;
+        }
         if (_spare_events.empty()) {
             try {
                 // Room for all events in both lists, so that moving one from here to there never fails.
@@ -420,8 +461,9 @@ class DeviceCopies::State::Lane {
     /// The first `count` markers were reached.
     void retire(const std::size_t count) noexcept {
         _finished.store(_markers[count - 1].covers, std::memory_order_release);
-        for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t i = 0; i < count; ++i) {
             _spare_events.push_back(_markers[i].event);
+        }
         _markers.erase(_markers.begin(), _markers.begin() + static_cast<std::ptrdiff_t>(count));
     }
 
@@ -435,11 +477,17 @@ class DeviceCopies::State::Lane {
 
     /// Whether the stream is idle. When it does not say, the device has stopped working on it, or the driver is gone.
     [[nodiscard]] bool drained() noexcept {
-        if (_drained) return true;
-        if (_stream.value == nullptr) return true;  // it could not be made, and was given nothing
+        if (_drained) {
+            return true;
+        }
+        if (_stream.value == nullptr) {
+            return true;  // it could not be made, and was given nothing
+        }
         bool done = false;
         if (const gpu::Status status = _runtime.query_stream(_stream, done); !status.ok()) {
-            if (_failure.ok()) break_down(status);
+            if (_failure.ok()) {
+                break_down(status);
+            }
             _drained = true;
         } else if (done && !_failure.ok()) {
             _drained = true;
@@ -449,20 +497,26 @@ class DeviceCopies::State::Lane {
 
     /// Copies that were accepted may still be running although a call failed: the caller keeps its memory until not.
     [[nodiscard]] Progress after_failure(gpu::Status& why) noexcept {
-        if (!drained()) return Progress::under_way;
+        if (!drained()) {
+            return Progress::under_way;
+        }
         why = _failure;
         return Progress::failed;
     }
 
     void close() noexcept {
         // Failures mean that the runtime is shut down and has freed everything itself.
-        for (const Marker& marker : _markers)
+        for (const Marker& marker : _markers) {
             (void)_runtime.destroy_event(marker.event).ok();
-        for (const gpu::EventHandle event : _spare_events)
+        }
+        for (const gpu::EventHandle event : _spare_events) {
             (void)_runtime.destroy_event(event).ok();
+        }
         _markers.clear();
         _spare_events.clear();
-        if (_stream.value != nullptr) (void)_runtime.destroy_stream(_stream).ok();
+        if (_stream.value != nullptr) {
+            (void)_runtime.destroy_stream(_stream).ok();
+        }
         _stream = {};
     }
 
@@ -472,7 +526,7 @@ class DeviceCopies::State::Lane {
     gpu::StreamHandle _stream;  ///< made by the first copy
     std::uint64_t _given = 0;   ///< operations that the stream was given, or is to be given
     std::vector<gpu::Copy1D> _held;
-    std::vector<Refused> _refused;  ///< of those that were held; the lane takes no new ones then
+    std::vector<Refused> _refused;  ///< of those that were held; the copy stream takes no new ones then
     std::atomic<bool> _any_refused{false};
     std::atomic<std::uint64_t> _finished{0};
     std::vector<Marker> _markers;  ///< not yet reached as far as we know; oldest first
@@ -493,9 +547,9 @@ struct DeviceCopies::State::Device {
 
     const int number;
     Device* next = nullptr;
-    /// The small lane, and the large ones.
-    std::array<std::atomic<Lane*>, 1 + kLargeLanes> current{};
-    std::vector<std::unique_ptr<Lane>> lanes;  ///< these and broken ones; under State::mutex
+    /// The small copy stream, and the large ones.
+    std::array<std::atomic<CopyStream*>, 1 + kLargeLanes> current{};
+    std::vector<std::unique_ptr<CopyStream>> copy_streams;  ///< these and broken ones; under State::mutex
     std::atomic<Kernel> kernel_state{Kernel::unknown};
     gpu::ModuleHandle module;  ///< these three are valid in state ready
     gpu::KernelHandle kernel;
@@ -506,49 +560,65 @@ struct DeviceCopies::State::Device {
 
 DeviceCopies::State::~State() {
     shut_down();
-    for (Device* item = devices.load(); item != nullptr;)
+    for (Device* item = devices.load(); item != nullptr;) {
         delete std::exchange(item, item->next);
+    }
 }
 
 DeviceCopies::State::Device& DeviceCopies::State::device(const int wanted) {
     int number = wanted;
     // Managed memory of some runtimes has no owner; any device can copy it, the caller's own is the likeliest to hold
     // it.
-    if (number < 0) number = runtime.device_to_use();
+    if (number < 0) {
+        number = runtime.device_to_use();
+    }
     const auto known = [&]() -> Device* {
         for (Device* item = devices.load(std::memory_order_acquire); item != nullptr; item = item->next) {
-            if (item->number == number) return item;
+            if (item->number == number) {
+                return item;
+            }
         }
         return nullptr;
     };
-    if (Device* const item = known()) return *item;
+    if (Device* const item = known()) {
+        return *item;
+    }
     const std::lock_guard lock(mutex);
-    if (Device* const item = known()) return *item;
+    if (Device* const item = known()) {
+        return *item;
+    }
     auto made = std::make_unique<Device>(number);
     made->next = devices.load(std::memory_order_relaxed);
     devices.store(made.get(), std::memory_order_release);
     return *made.release();
 }
 
-DeviceCopies::State::Lane& DeviceCopies::State::lane(Device& on, const std::size_t bytes, const unsigned number) {
-    std::atomic<Lane*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + number % kLargeLanes];
-    Lane* lane = slot.load(std::memory_order_acquire);
-    if (lane != nullptr && !lane->broken()) return *lane;
+DeviceCopies::State::CopyStream& DeviceCopies::State::copy_stream(Device& on, const std::size_t bytes,
+                                                                  const unsigned number) {
+    std::atomic<CopyStream*>& slot = on.current[bytes < kSmallCopyBytes ? 0 : 1 + number % kLargeLanes];
+    CopyStream* copy_stream = slot.load(std::memory_order_acquire);
+    if (copy_stream != nullptr && !copy_stream->broken()) {
+        return *copy_stream;
+    }
 
     const std::lock_guard lock(mutex);
-    lane = slot.load(std::memory_order_relaxed);
-    if (lane != nullptr && (!lane->broken() || lane->renew())) return *lane;
-    // A lane that broke stays until its copies are gone; then it serves where the next one breaks.
-    for (const std::unique_ptr<Lane>& candidate : on.lanes) {
+    copy_stream = slot.load(std::memory_order_relaxed);
+    if (copy_stream != nullptr && (!copy_stream->broken() || copy_stream->renew())) {
+        return *copy_stream;
+    }
+    // A copy stream that broke stays until its copies are gone; then it serves where the next one breaks.
+    for (const std::unique_ptr<CopyStream>& candidate : on.copy_streams) {
         const bool in_use = std::any_of(on.current.begin(), on.current.end(),
                                         [&](const auto& other) { return other.load() == candidate.get(); });
-        if (in_use || !candidate->renew()) continue;
+        if (in_use || !candidate->renew()) {
+            continue;
+        }
         slot.store(candidate.get(), std::memory_order_release);
         return *candidate;
     }
-    on.lanes.push_back(std::make_unique<Lane>(runtime, on.number));
-    slot.store(on.lanes.back().get(), std::memory_order_release);
-    return *on.lanes.back();
+    on.copy_streams.push_back(std::make_unique<CopyStream>(runtime, on.number));
+    slot.store(on.copy_streams.back().get(), std::memory_order_release);
+    return *on.copy_streams.back();
 }
 
 gpu::PointerInfo DeviceCopies::State::classify(const void* const pointer) noexcept {
@@ -563,15 +633,23 @@ bool DeviceCopies::State::cpu_reaches_both(const End& destination, const End& so
     }
     // The layer's own memory may be a GPU's. It matters only where the other side would have to pass through pinned
     // blocks. "host" is no answer: it is what a runtime says of every pointer when it is shut down.
-    if (is_pageable(destination)) return classify(source.address).kind == gpu::MemoryKind::pinned;
-    if (is_pageable(source)) return classify(destination.address).kind == gpu::MemoryKind::pinned;
+    if (is_pageable(destination)) {
+        return classify(source.address).kind == gpu::MemoryKind::pinned;
+    }
+    if (is_pageable(source)) {
+        return classify(destination.address).kind == gpu::MemoryKind::pinned;
+    }
     return false;
 }
 
 void DeviceCopies::State::order(const End& end) {
-    if (end.info == nullptr || end.info->host_accessible()) return;
+    if (end.info == nullptr || end.info->host_accessible()) {
+        return;
+    }
     const gpu::Status status = runtime.order_after_default_stream(end.address, *end.info);
-    if (!status.ok()) fail_on_gpu("waiting for earlier work on a GPU buffer", status);
+    if (!status.ok()) {
+        fail_on_gpu("waiting for earlier work on a GPU buffer", status);
+    }
 }
 
 // A kernel copies with multiprocessors that the program's own kernels could use: where communication and computation
@@ -581,13 +659,19 @@ bool DeviceCopies::State::kernel_may_copy(const Device& on, const End& destinati
                                           const std::size_t bytes) {
     const bool wanted =
         engine == CopyEngine::kernel || (engine == CopyEngine::automatic && bytes <= tuning.kernel_copy_bytes);
-    if (!wanted) return false;
+    if (!wanted) {
+        return false;
+    }
     for (const End* const end : {&destination, &source}) {
         const gpu::PointerInfo info = end->info != nullptr ? *end->info : classify(end->address);
-        if (info.kind != gpu::MemoryKind::device) return false;
+        if (info.kind != gpu::MemoryKind::device) {
+            return false;
+        }
         // Memory of another process was mapped for this device. The program's own on another device can be out of a
         // kernel's reach, and enabling access is the program's business: it would find it enabled, which is an error.
-        if (end->info != nullptr && info.device != on.number) return false;
+        if (end->info != nullptr && info.device != on.number) {
+            return false;
+        }
     }
     return true;
 }
@@ -599,7 +683,9 @@ bool DeviceCopies::State::kernels_reach(const Device& on, const End& end) {
 
 bool DeviceCopies::State::kernel_ready(Device& on) {
     Device::Kernel state = on.kernel_state.load(std::memory_order_acquire);
-    if (state == Device::Kernel::ready) return true;
+    if (state == Device::Kernel::ready) {
+        return true;
+    }
     // Whoever comes while another thread compiles does not wait for it.
     if (state != Device::Kernel::unknown ||
         !on.kernel_state.compare_exchange_strong(state, Device::Kernel::loading, std::memory_order_acquire)) {
@@ -609,7 +695,9 @@ bool DeviceCopies::State::kernel_ready(Device& on) {
     gpu::Status status = runtime.load_kernels(on.number, "copy.h", gpu::kernels::copy_source, on.module, log);
     if (status.ok()) {
         status = runtime.find_kernel(on.module, "awaken_copy", on.kernel);
-        if (!status.ok()) runtime.unload_when_idle(on.module);
+        if (!status.ok()) {
+            runtime.unload_when_idle(on.module);
+        }
     }
     if (status.code == gpu::kBusy) {
         on.kernel_state.store(Device::Kernel::unknown, std::memory_order_release);  // another time
@@ -651,9 +739,12 @@ gpu::Status DeviceCopies::State::launch_kernel(const Device& on, const End& dest
 void DeviceCopies::State::shut_down() noexcept {
     const std::lock_guard lock(mutex);
     for (Device* item = devices.load(); item != nullptr; item = item->next) {
-        for (const std::unique_ptr<Lane>& lane : item->lanes)
-            lane->shut_down();
-        if (item->kernel_state.exchange(Device::Kernel::unknown) != Device::Kernel::ready) continue;
+        for (const std::unique_ptr<CopyStream>& copy_stream : item->copy_streams) {
+            copy_stream->shut_down();
+        }
+        if (item->kernel_state.exchange(Device::Kernel::unknown) != Device::Kernel::ready) {
+            continue;
+        }
         runtime.unload_when_idle(item->module);
         item->module = {};
         item->kernel = {};
@@ -674,19 +765,28 @@ void DeviceCopies::Work::start_blocks(State& state) {
     blocks.reserve(count);
     while (blocks.size() < count) {
         StagingBlock memory = state.pool.acquire(state.runtime, block_bytes);
-        if (packer != nullptr && !memory.pinned()) need_scratch(lane->device(), block_bytes);
+        if (packer != nullptr && !memory.pinned()) {
+            need_scratch(copy_stream->device(), block_bytes);
+        }
         // When nothing is left to pin, ordinary memory has to do; more than one block of it would gain nothing.
-        if (!memory.pinned() && !blocks.empty()) break;
+        if (!memory.pinned() && !blocks.empty()) {
+            break;
+        }
         blocks.push_back({std::move(memory), 0, 0});
     }
     // A short message's first half is done at once; a long one's takes the CPU too long for a call that only starts.
-    if (way == Way::upload && bytes > kSmallestBlockBytes) return;
-    for (std::size_t number = 0; number < blocks.size() && !stopped; ++number)
+    if (way == Way::upload && bytes > kSmallestBlockBytes) {
+        return;
+    }
+    for (std::size_t number = 0; number < blocks.size() && !stopped; ++number) {
         give_block(number);
+    }
 }
 
 void DeviceCopies::Work::need_scratch(const int device, const std::size_t most) {
-    if (scratch) return;
+    if (scratch) {
+        return;
+    }
     scratch = packer->acquire(device, std::min(most, Packer::kScratchBytes));
     if (!scratch) {
         throw Error("no memory left on GPU " + std::to_string(device) + " to pack a datatype in",
@@ -701,7 +801,9 @@ gpu::Status DeviceCopies::Work::move(const End& to, const End& from, const std::
     const gpu::Status status = scratch ? packer->move_through(scratch, target, origin, moved, stream)
                                        : packer->move(target, origin, moved, stream);
     // Some of several operations may have been accepted, and nobody will ask about them.
-    if (!status.ok()) (void)runtime.synchronize_stream(stream).ok();
+    if (!status.ok()) {
+        (void)runtime.synchronize_stream(stream).ok();
+    }
     return status;
 }
 
@@ -715,8 +817,10 @@ void DeviceCopies::Work::give_block(const std::size_t number) noexcept {
     block.bytes = bytes_of_block(number);
     std::byte* const pinned = block.memory.data();
     const End end = way == Way::upload ? destination.from(offset) : source.from(offset);
-    if (way == Way::upload) std::memcpy(pinned, source.from(offset).address, block.bytes);
-    failure = lane->add(
+    if (way == Way::upload) {
+        std::memcpy(pinned, source.from(offset).address, block.bytes);
+    }
+    failure = copy_stream->add(
         [&](gpu::Runtime& runtime, const gpu::StreamHandle stream) {
             const End block_end{pinned, nullptr};
             const End& to = way == Way::upload ? end : block_end;
@@ -735,7 +839,9 @@ void DeviceCopies::Work::give_block(const std::size_t number) noexcept {
 
 void DeviceCopies::Work::finish(const Progress progress) noexcept {
     over = progress != Progress::under_way;
-    if (progress == Progress::arrived) arrived = bytes;
+    if (progress == Progress::arrived) {
+        arrived = bytes;
+    }
 }
 
 void DeviceCopies::Work::copy_slice() noexcept {
@@ -747,7 +853,7 @@ void DeviceCopies::Work::copy_slice() noexcept {
 
 void DeviceCopies::Work::download() noexcept {
     const Block& oldest = blocks[retired % blocks.size()];
-    const Progress progress = lane->ask(oldest.position, failure);
+    const Progress progress = copy_stream->ask(oldest.position, failure);
     if (progress != Progress::arrived) {
         finish(progress);
         return;
@@ -756,32 +862,44 @@ void DeviceCopies::Work::download() noexcept {
     arrived += oldest.bytes;
     ++retired;
     over = arrived == bytes;
-    if (given * block_bytes < bytes) give_block(given);
+    if (given * block_bytes < bytes) {
+        give_block(given);
+    }
 }
 
 void DeviceCopies::Work::upload() noexcept {
     while (retired < given) {
         const Block& oldest = blocks[retired % blocks.size()];
-        const Progress progress = lane->ask(oldest.position, failure);
-        if (progress == Progress::failed) over = true;
-        if (progress != Progress::arrived) break;
+        const Progress progress = copy_stream->ask(oldest.position, failure);
+        if (progress == Progress::failed) {
+            over = true;
+        }
+        if (progress != Progress::arrived) {
+            break;
+        }
         arrived += oldest.bytes;
         ++retired;
     }
-    if (arrived == bytes) over = true;
-    if (!over && given * block_bytes < bytes && given - retired < blocks.size()) give_block(given);
+    if (arrived == bytes) {
+        over = true;
+    }
+    if (!over && given * block_bytes < bytes && given - retired < blocks.size()) {
+        give_block(given);
+    }
 }
 
 bool DeviceCopies::Work::advance() noexcept {
-    if (over) return true;
+    if (over) {
+        return true;
+    }
     if (stopped) {
         gpu::Status later;  // the first failure is the one to tell
-        over = lane->ask(position, later) != Progress::under_way;
+        over = copy_stream->ask(position, later) != Progress::under_way;
         return over;
     }
     switch (way) {
         case Way::direct:
-            finish(lane->ask(position, failure));
+            finish(copy_stream->ask(position, failure));
             break;
         case Way::cpu:
             copy_slice();
@@ -793,13 +911,17 @@ bool DeviceCopies::Work::advance() noexcept {
             upload();
             break;
     }
-    if (over) traced.end();
+    if (over) {
+        traced.end();
+    }
     return over;
 }
 
 void DeviceCopies::Work::settle() noexcept {
-    if (over) return;
-    if (lane == nullptr) {
+    if (over) {
+        return;
+    }
+    if (copy_stream == nullptr) {
         over = true;
         return;
     }
@@ -808,15 +930,21 @@ void DeviceCopies::Work::settle() noexcept {
 }
 
 void DeviceCopies::Work::report() {
-    if (failure.ok()) return;
-    fail_copy(bytes, lane->device(), std::exchange(failure, gpu::Status{}));
+    if (failure.ok()) {
+        return;
+    }
+    fail_copy(bytes, copy_stream->device(), std::exchange(failure, gpu::Status{}));
 }
 
 void DeviceCopies::Work::put_away(std::unique_ptr<Work> work) noexcept {
-    if (work == nullptr) return;
+    if (work == nullptr) {
+        return;
+    }
     work->settle();
-    State::Lane* const lane = work->lane;
-    if (lane == nullptr) return;
+    State::CopyStream* const copy_stream = work->copy_stream;
+    if (copy_stream == nullptr) {
+        return;
+    }
     work->way = Way::direct;
     work->over = work->stopped = false;
     work->position = 0;
@@ -828,7 +956,7 @@ void DeviceCopies::Work::put_away(std::unique_ptr<Work> work) noexcept {
     work->destination = work->source = {};
     work->packer = nullptr;
     work->scratch.release();
-    lane->put_away(std::move(work));
+    copy_stream->put_away(std::move(work));
 }
 
 // ---- DeviceCopies ---------------------------------------------------------------------------------------------------
@@ -847,10 +975,12 @@ bool DeviceCopies::has_kernels(const int device) {
     return _state->packer != nullptr && _state->packer->has_kernels(device);
 }
 
-DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, const End& destination, const End& source,
-                                       const std::size_t bytes, const Start when) {
+DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned copy_stream, const End& destination,
+                                       const End& source, const std::size_t bytes, const Start when) {
     Copy copy;
-    if (bytes == 0) return copy;
+    if (bytes == 0) {
+        return copy;
+    }
     State& state = *_state;
     if (state.cpu_reaches_both(destination, source)) {
         copy._work = std::make_unique<Work>();
@@ -864,7 +994,7 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
     state.order(destination);
     state.order(source);
     State::Device& on = state.device(device);
-    State::Lane& stream = state.lane(on, bytes, lane);
+    State::CopyStream& stream = state.copy_stream(on, bytes, copy_stream);
 
     const bool typed = destination.typed != nullptr || source.typed != nullptr;
     if (typed && state.packer == nullptr) {
@@ -919,20 +1049,25 @@ DeviceCopies::Copy DeviceCopies::start(const int device, const unsigned lane, co
                 return state.launch_kernel(on, destination, source, bytes, to);
             },
             status);
-        if (copy._work == nullptr) state.refuse_kernel(on, status.message());
+        if (copy._work == nullptr) {
+            state.refuse_kernel(on, status.message());
+        }
     }
     if (copy._work == nullptr && when == Start::together && bytes <= kTogetherBytes) {
-        copy._work = state.lane(on, bytes, lane).hold({destination.address, source.address, bytes}, status);
+        copy._work =
+            state.copy_stream(on, bytes, copy_stream).hold({destination.address, source.address, bytes}, status);
     }
     if (copy._work == nullptr) {
-        copy._work = state.lane(on, bytes, lane)
+        copy._work = state.copy_stream(on, bytes, copy_stream)
                          .start(
                              [&](gpu::Runtime& runtime, const gpu::StreamHandle to) {
                                  return runtime.copy(destination.address, source.address, bytes, to);
                              },
                              status);
     }
-    if (copy._work == nullptr) fail_copy(bytes, on.number, status);
+    if (copy._work == nullptr) {
+        fail_copy(bytes, on.number, status);
+    }
     copy._work->bytes = bytes;
     copy._work->traced.begin(trace::Kind::copy, "copy", bytes, on.number);
     return copy;
@@ -948,7 +1083,9 @@ std::string DeviceCopies::kernel_refusal() const {
 }
 
 void request_copy_engine(const CopyEngine engine) noexcept {
-    if (engine == CopyEngine::automatic) return;
+    if (engine == CopyEngine::automatic) {
+        return;
+    }
     // Read by the AMD runtime when it starts; unknown to others.
     static_cast<void>(::setenv("HSA_ENABLE_SDMA", engine == CopyEngine::engine ? "1" : "0", 0));
 }
@@ -971,14 +1108,20 @@ DeviceCopies::Copy::~Copy() {
 }
 
 bool DeviceCopies::Copy::poll() {
-    if (_work == nullptr) return true;
-    if (!_work->advance()) return false;
+    if (_work == nullptr) {
+        return true;
+    }
+    if (!_work->advance()) {
+        return false;
+    }
     _work->report();
     return true;
 }
 
 void DeviceCopies::Copy::wait() {
-    if (_work == nullptr) return;
+    if (_work == nullptr) {
+        return;
+    }
     static_cast<void>(gpu::poll_until_over([this] { return _work->advance() ? 1 : 0; }, 0));
     _work->report();
 }

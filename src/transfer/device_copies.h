@@ -19,8 +19,8 @@ namespace awaken::transfer {
 /// memory) and tells when they are over. Thread-safe; never waits by a blocking call of the runtime.
 ///
 /// Small copies of a device share a stream, so that many of them cost one launch each and one question altogether;
-/// large ones go on streams by `lane`, so that copies from different peers overlap. All streams are ordered after the
-/// legacy default stream of their device.
+/// large ones go on streams by `copy_stream`, so that copies from different peers overlap. All streams are ordered
+/// after the legacy default stream of their device.
 class DeviceCopies {
   public:
     /// @param packer  for typed memory; outlives this. Null: there is none.
@@ -48,7 +48,9 @@ class DeviceCopies {
 
         /// The same memory from `bytes` bytes further on.
         [[nodiscard]] End from(const std::size_t bytes) const {
-            if (typed != nullptr) return {address, info, typed, at + static_cast<std::int64_t>(bytes)};
+            if (typed != nullptr) {
+                return {address, info, typed, at + static_cast<std::int64_t>(bytes)};
+            }
             return {static_cast<std::byte*>(address) + bytes, info};
         }
     };
@@ -64,11 +66,11 @@ class DeviceCopies {
     };
 
     class Copy;
-    /// Starts copying `bytes` bytes on `device`. `lane` keeps large copies of different peers apart (any number).
-    /// Throws awaken::Error when the runtime refuses. At most one end is a list of pieces, and where both are typed the
-    /// device reaches both.
-    [[nodiscard]] Copy start(int device, unsigned lane, const End& destination, const End& source, std::size_t bytes,
-                             Start when = Start::now);
+    /// Starts copying `bytes` bytes on `device`. `copy_stream` keeps large copies of different peers apart (any
+    /// number). Throws awaken::Error when the runtime refuses. At most one end is a list of pieces, and where both are
+    /// typed the device reaches both.
+    [[nodiscard]] Copy start(int device, unsigned copy_stream, const End& destination, const End& source,
+                             std::size_t bytes, Start when = Start::now);
 
     /// Waits for what the GPU was given, and gives streams, events and kernels back; called while the runtime is still
     /// there, and while no copy is being started. Safe to call twice, and with copies alive; these must be gone before

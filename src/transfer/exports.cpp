@@ -51,7 +51,9 @@ struct Exports::State {
             return base == info.base && id == info.id && size == info.size;
         }
         gpu::Status write(const void* pointer, const gpu::PointerInfo& info, Location& location) const noexcept {
-            if (!status.ok()) return status;
+            if (!status.ok()) {
+                return status;
+            }
             location.kind = Location::Kind::device;
             location.device = info.device;
             location.allocation_id = id;
@@ -73,9 +75,13 @@ struct Exports::State {
 
     /// The answer for this allocation, when it is known; null otherwise. With the lock.
     const Export* find(const gpu::PointerInfo& info) {
-        if (!entries.empty() && entries.front().answers(info)) return &entries.front();
+        if (!entries.empty() && entries.front().answers(info)) {
+            return &entries.front();
+        }
         const auto found = by_base.find(info.base);
-        if (found == by_base.end()) return nullptr;
+        if (found == by_base.end()) {
+            return nullptr;
+        }
         const List::iterator entry = found->second;
         if (!entry->answers(info)) {
             // Another allocation has taken the address, so nobody will ask for the old one again.
@@ -125,7 +131,9 @@ gpu::Status Exports::describe(const void* pointer, const gpu::PointerInfo& info,
     }
     if (info.id != 0) {
         const std::lock_guard lock(_state->mutex);
-        if (const State::Export* const known = _state->find(info)) return known->write(pointer, info, location);
+        if (const State::Export* const known = _state->find(info)) {
+            return known->write(pointer, info, location);
+        }
     }
     State::Export answer;
     answer.base = info.base;
@@ -173,7 +181,9 @@ struct ExportedPool::State {
     /// The most recently freed block of this kind: the others get a chance to be idle for long enough.
     bool take_free(const Kind kind, FreeBlock& block) {
         const auto blocks = free_blocks.find(kind);
-        if (blocks == free_blocks.end() || blocks->second.empty()) return false;
+        if (blocks == free_blocks.end() || blocks->second.empty()) {
+            return false;
+        }
         block = blocks->second.back();
         blocks->second.pop_back();
         free_bytes -= kind.capacity;
@@ -185,7 +195,9 @@ struct ExportedPool::State {
     FreeBlocks::iterator oldest(const int device = -1) noexcept {
         auto result = free_blocks.end();
         for (auto blocks = free_blocks.begin(); blocks != free_blocks.end(); ++blocks) {
-            if (blocks->second.empty() || (device != -1 && blocks->first.device != device)) continue;
+            if (blocks->second.empty() || (device != -1 && blocks->first.device != device)) {
+                continue;
+            }
             if (result == free_blocks.end() || blocks->second.front().since < result->second.front().since) {
                 result = blocks;
             }
@@ -209,9 +221,12 @@ struct ExportedPool::State {
 
     /// False when there was nothing to give back, or the device is busy.
     bool give_all_to_gpu(std::unique_lock<std::mutex>& lock, const int device) noexcept {
-        if (oldest(device) == free_blocks.end() || !runtime.is_soon_idle(device)) return false;
-        for (auto blocks = oldest(device); blocks != free_blocks.end(); blocks = oldest(device))
+        if (oldest(device) == free_blocks.end() || !runtime.is_soon_idle(device)) {
+            return false;
+        }
+        for (auto blocks = oldest(device); blocks != free_blocks.end(); blocks = oldest(device)) {
             give_to_gpu(lock, blocks);
+        }
         return true;
     }
 
@@ -224,7 +239,9 @@ struct ExportedPool::State {
                 const Clock::time_point now = Clock::now();
                 free_blocks[kind].push_back({data, location, now});
                 free_bytes += kind.capacity;
-                if (next_due.load(std::memory_order_relaxed) == kNever) set_next_due(now + limits.idle);
+                if (next_due.load(std::memory_order_relaxed) == kNever) {
+                    set_next_due(now + limits.idle);
+                }
                 return;
             } catch (const std::bad_alloc&) {
                 // Without room to remember it, it goes back at once.
@@ -242,7 +259,9 @@ struct ExportedPool::State {
     bool describe(const void* data, Location& location) {
         gpu::PointerInfo info;
         runtime.classify({&data, 1}, &info);
-        if (!exports.describe(data, info, location).ok()) return false;
+        if (!exports.describe(data, info, location).ok()) {
+            return false;
+        }
         // Receivers tell by the identity that an address holds other memory than before. Where the runtime gives none,
         // the pool does: it knows when it allocated the block.
         if (location.allocation_id == 0) {
@@ -283,7 +302,9 @@ ExportedPool::Block::Block(Block&& other) noexcept {
 }
 
 ExportedPool::Block& ExportedPool::Block::operator=(Block&& other) noexcept {
-    if (this == &other) return *this;
+    if (this == &other) {
+        return *this;
+    }
     release();
     _pool = std::exchange(other._pool, nullptr);
     _data = std::exchange(other._data, nullptr);
@@ -294,7 +315,9 @@ ExportedPool::Block& ExportedPool::Block::operator=(Block&& other) noexcept {
 }
 
 void ExportedPool::Block::release() noexcept {
-    if (_pool == nullptr) return;
+    if (_pool == nullptr) {
+        return;
+    }
     _pool->_state->give_back({_device, _capacity}, _data, _location);
     _pool = nullptr;
     _data = nullptr;
@@ -324,13 +347,17 @@ ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t by
             return {};
         }
         State::FreeBlock block;
-        if (state.take_free(kind, block)) return lend(block.data, block.location);
+        if (state.take_free(kind, block)) {
+            return lend(block.data, block.location);
+        }
         const std::size_t taken = state.lent_bytes + state.leaving_bytes;
         if (limit - taken < kind.capacity) {
             ++state.refused;
             return {};
         }
-        if (limit - taken - state.free_bytes >= kind.capacity) break;
+        if (limit - taken - state.free_bytes >= kind.capacity) {
+            break;
+        }
         const auto blocks = state.oldest();
         if (!state.runtime.is_soon_idle(blocks->first.device)) {
             ++state.refused;
@@ -348,7 +375,9 @@ ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t by
         lock.lock();
         const bool made_room = state.give_all_to_gpu(lock, device);
         lock.unlock();
-        if (made_room) status = state.runtime.allocate(device, kind.capacity, memory);
+        if (made_room) {
+            status = state.runtime.allocate(device, kind.capacity, memory);
+        }
     }
     Location location;
     const bool exported = status.ok() && state.describe(memory, location);
@@ -368,17 +397,23 @@ ExportedPool::Block ExportedPool::acquire(const int device, const std::size_t by
     lock.lock();
     state.lent_bytes -= kind.capacity;
     // Allocating once more each time, only to be refused, would slow down every message.
-    if (!exported) state.unexportable.insert(device);
+    if (!exported) {
+        state.unexportable.insert(device);
+    }
     return {};
 }
 
 void ExportedPool::trim_idle() noexcept {
-    if (_state->next_due.load(std::memory_order_relaxed) != State::kNever) trim_idle(State::Clock::now());
+    if (_state->next_due.load(std::memory_order_relaxed) != State::kNever) {
+        trim_idle(State::Clock::now());
+    }
 }
 
 void ExportedPool::trim_idle(const std::chrono::steady_clock::time_point now) noexcept {
     State& state = *_state;
-    if (now.time_since_epoch().count() < state.next_due.load(std::memory_order_relaxed)) return;
+    if (now.time_since_epoch().count() < state.next_due.load(std::memory_order_relaxed)) {
+        return;
+    }
     std::unique_lock lock(state.mutex);
     for (;;) {
         const auto blocks = state.oldest();
@@ -403,8 +438,9 @@ void ExportedPool::shut_down() noexcept {
     std::unique_lock lock(_state->mutex);
     _state->closed = true;
     for (const auto& [kind, blocks] : std::exchange(_state->free_blocks, {})) {
-        for (const State::FreeBlock& block : blocks)
+        for (const State::FreeBlock& block : blocks) {
             _state->runtime.free_when_idle(block.data, kind.device);
+        }
     }
     _state->free_bytes = 0;
 }

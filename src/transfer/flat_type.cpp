@@ -21,12 +21,16 @@ bool normalise(std::vector<Loop>& loops, std::int64_t& width) {
     std::vector<Loop> joined;
     for (const Loop& loop : loops) {
         if (joined.empty() && loop.stride == width) {
-            if (!product(width, loop.count, width)) return false;
+            if (!product(width, loop.count, width)) {
+                return false;
+            }
             continue;
         }
         std::int64_t whole = 0;
         if (!joined.empty() && product(joined.back().count, joined.back().stride, whole) && whole == loop.stride) {
-            if (!product(joined.back().count, loop.count, joined.back().count)) return false;
+            if (!product(joined.back().count, loop.count, joined.back().count)) {
+                return false;
+            }
             continue;
         }
         joined.push_back(loop);
@@ -39,18 +43,23 @@ bool normalise(std::vector<Loop>& loops, std::int64_t& width) {
 
 std::int64_t Strided::bytes() const noexcept {
     std::int64_t total = width;
-    for (const std::int64_t count : counts)
+    for (const std::int64_t count : counts) {
         total *= count;
+    }
     return total;
 }
 
 std::optional<Strided> strided_form(const Layout& layout, const std::int64_t count) {
-    if (layout.size() == 0 || count <= 0) return std::nullopt;
+    if (layout.size() == 0 || count <= 0) {
+        return std::nullopt;
+    }
     Strided form;
     std::vector<Loop> loops;  // the outermost first
     loops.push_back({count, layout.extent()});
     for (const std::vector<LayoutNode>* nodes = &layout.nodes();; nodes = &nodes->front().children) {
-        if (nodes->size() != 1) return std::nullopt;
+        if (nodes->size() != 1) {
+            return std::nullopt;
+        }
         const LayoutNode& node = nodes->front();
         form.offset += node.offset;
         loops.push_back({node.count, node.stride});
@@ -60,12 +69,16 @@ std::optional<Strided> strided_form(const Layout& layout, const std::int64_t cou
         }
     }
     std::reverse(loops.begin(), loops.end());
-    if (!normalise(loops, form.width) || loops.size() > Strided::kLoops) return std::nullopt;
+    if (!normalise(loops, form.width) || loops.size() > Strided::kLoops) {
+        return std::nullopt;
+    }
     std::int64_t total = form.width;
     for (std::size_t i = 0; i < loops.size(); ++i) {
         form.counts[i] = loops[i].count;
         form.strides[i] = loops[i].stride;
-        if (!product(total, loops[i].count, total)) return std::nullopt;
+        if (!product(total, loops[i].count, total)) {
+            return std::nullopt;
+        }
     }
     return form;
 }
@@ -77,7 +90,9 @@ const std::vector<ListEntry>& FlatType::entries() const {
         const auto add = [&](const std::int64_t offset, const std::int64_t width, const std::int64_t rows,
                              const std::int64_t pitch) {
             too_long = too_long || _entries.size() >= kMostEntries;
-            if (too_long) return;
+            if (too_long) {
+                return;
+            }
             _entries.push_back({offset, rows > 1 ? pitch : 0, position, static_cast<std::uint32_t>(width),
                                 static_cast<std::uint32_t>(rows)});
             position += static_cast<std::uint64_t>(width * rows);
@@ -90,11 +105,14 @@ const std::vector<ListEntry>& FlatType::entries() const {
                     add(offset, block.width, std::min(rows, block.rows - row), block.pitch);
                     continue;
                 }
-                for (std::int64_t at = 0; at < block.width && !too_long; at += kEntryBytes)
+                for (std::int64_t at = 0; at < block.width && !too_long; at += kEntryBytes) {
                     add(offset + at, std::min(kEntryBytes, block.width - at), 1, 0);
+                }
             }
         });
-        if (too_long) _entries.clear();
+        if (too_long) {
+            _entries.clear();
+        }
         _entries.shrink_to_fit();
     });
     return _entries;

@@ -79,22 +79,22 @@ class FlatType {
     [[nodiscard]] std::uint64_t mean_entry_bytes() const;
 
     /// A place for what others attach to the type, by a key of their own.
-    struct Place {
+    struct LineAddress {
         const void* owner = nullptr;
         int device = -1;
         std::unique_ptr<Attachment> attached;
     };
-    struct Places {
+    struct LineAddresses {
         std::mutex mutex;
-        std::vector<Place> list;
+        std::vector<LineAddress> list;
     };
-    [[nodiscard]] Places& places() const noexcept { return _places; }
+    [[nodiscard]] LineAddresses& places() const noexcept { return _places; }
 
   private:
     const Layout _layout;
     mutable std::once_flag _once;
     mutable std::vector<ListEntry> _entries;
-    mutable Places _places;
+    mutable LineAddresses _places;
 };
 
 /// Memory seen through a datatype: `count` elements at `origin`, which may be 0 (MPI_BOTTOM). Strided wherever that can
@@ -127,8 +127,9 @@ void Strided::for_each_block(const std::int64_t begin, const std::int64_t end, c
             rest /= counts[loop];
         }
         std::int64_t at = offset + column;
-        for (std::size_t loop = 0; loop < kLoops; ++loop)
+        for (std::size_t loop = 0; loop < kLoops; ++loop) {
             at += index[loop] * strides[loop];
+        }
         StridedBlock rows{at, width, 1, 0};
         const std::int64_t whole = (end - position) / width;
         if (column != 0 || whole == 0) {

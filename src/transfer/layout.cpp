@@ -18,13 +18,17 @@ bool product_equals(const std::int64_t a, const std::int64_t b, const std::int64
 /// Sizes are asked for with counts for which no buffer could exist ("is this contiguous?"): saturate, never wrap.
 std::int64_t saturating_product(const std::int64_t a, const std::int64_t b) noexcept {
     std::int64_t product = 0;
-    if (!__builtin_mul_overflow(a, b, &product)) return product;
+    if (!__builtin_mul_overflow(a, b, &product)) {
+        return product;
+    }
     return (a < 0) == (b < 0) ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int64_t>::min();
 }
 
 std::int64_t saturating_sum(const std::int64_t a, const std::int64_t b) noexcept {
     std::int64_t sum = 0;
-    if (!__builtin_add_overflow(a, b, &sum)) return sum;
+    if (!__builtin_add_overflow(a, b, &sum)) {
+        return sum;
+    }
     return a < 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max();
 }
 
@@ -32,17 +36,27 @@ std::int64_t saturating_sum(const std::int64_t a, const std::int64_t b) noexcept
 ///
 /// Adjacent single runs are joined by the caller first, so that joining rows never hides a longer run.
 bool join_rows(StridedBlock& last, const StridedBlock& block) noexcept {
-    if (last.width != block.width) return false;
+    if (last.width != block.width) {
+        return false;
+    }
     std::int64_t distance = 0;
-    if (__builtin_sub_overflow(block.offset, last.offset, &distance)) return false;
+    if (__builtin_sub_overflow(block.offset, last.offset, &distance)) {
+        return false;
+    }
     if (last.rows == 1 && block.rows == 1) {
         last.pitch = distance;
     } else if (last.rows == 1) {
-        if (distance != block.pitch) return false;
+        if (distance != block.pitch) {
+            return false;
+        }
         last.pitch = block.pitch;
     } else {
-        if (!product_equals(last.rows, last.pitch, distance)) return false;
-        if (block.rows > 1 && block.pitch != last.pitch) return false;
+        if (!product_equals(last.rows, last.pitch, distance)) {
+            return false;
+        }
+        if (block.rows > 1 && block.pitch != last.pitch) {
+            return false;
+        }
     }
     last.rows += block.rows;
     return true;
@@ -67,15 +81,21 @@ class Coalescer {
     }
 
     void finish() {
-        if (_run.width != 0) pass_on();
-        if (_rows.width != 0) _sink(_rows);
+        if (_run.width != 0) {
+            pass_on();
+        }
+        if (_rows.width != 0) {
+            _sink(_rows);
+        }
         _run = _rows = StridedBlock{};
     }
 
   private:
     void pass_on() {
         if (_rows.width != 0) {
-            if (join_rows(_rows, _run)) return;
+            if (join_rows(_rows, _run)) {
+                return;
+            }
             _sink(_rows);
         }
         _rows = _run;
@@ -106,12 +126,16 @@ void make_dense(LayoutNode& leaf) noexcept {
         leaf.length *= leaf.count;
         leaf.count = 1;
     }
-    if (leaf.count == 1) leaf.stride = 0;
+    if (leaf.count == 1) {
+        leaf.stride = 0;
+    }
 }
 
 /// Repeats a leaf `count` times at `stride` when the result is a leaf again.
 bool repeat_leaf(LayoutNode& leaf, const std::int64_t count, const std::int64_t stride) noexcept {
-    if (count == 1) return true;
+    if (count == 1) {
+        return true;
+    }
     if (leaf.count == 1) {
         leaf.count = count;
         leaf.stride = stride;
@@ -119,8 +143,9 @@ bool repeat_leaf(LayoutNode& leaf, const std::int64_t count, const std::int64_t 
         return true;
     }
     std::int64_t rows = 0;
-    if (!product_equals(leaf.count, leaf.stride, stride) || __builtin_mul_overflow(leaf.count, count, &rows))
+    if (!product_equals(leaf.count, leaf.stride, stride) || __builtin_mul_overflow(leaf.count, count, &rows)) {
         return false;
+    }
     leaf.count = rows;
     return true;
 }
@@ -153,16 +178,24 @@ bool same_shape(const LayoutNode& a, const LayoutNode& b) noexcept {
 /// Neighbours of one shape at one distance become a loop: an indexed type whose blocks are regular is a vector. Two of
 /// them have one distance always, so that they count only when there is nothing else.
 std::vector<LayoutNode> fold_repetitions(std::vector<LayoutNode> nodes) {
-    if (nodes.size() < 2) return nodes;
+    if (nodes.size() < 2) {
+        return nodes;
+    }
     std::vector<LayoutNode> folded;
     for (std::size_t first = 0; first < nodes.size();) {
         std::size_t end = first + 1;
         std::int64_t stride = 0;
         for (; end < nodes.size() && same_shape(nodes[first], nodes[end]); ++end) {
             std::int64_t distance = 0;
-            if (__builtin_sub_overflow(nodes[end].offset, nodes[end - 1].offset, &distance)) break;
-            if (end == first + 1) stride = distance;
-            if (distance != stride) break;
+            if (__builtin_sub_overflow(nodes[end].offset, nodes[end - 1].offset, &distance)) {
+                break;
+            }
+            if (end == first + 1) {
+                stride = distance;
+            }
+            if (distance != stride) {
+                break;
+            }
         }
         const std::size_t count = end - first;
         if (count >= 3 || count == nodes.size()) {
@@ -187,16 +220,22 @@ std::vector<LayoutNode> simplify(std::vector<LayoutNode> nodes) {
     std::vector<LayoutNode> result;
     result.reserve(nodes.size());
     for (LayoutNode& node : nodes) {
-        if (node.count <= 0) continue;
+        if (node.count <= 0) {
+            continue;
+        }
         if (node.children.empty()) {
-            if (node.length <= 0) continue;
+            if (node.length <= 0) {
+                continue;
+            }
             make_dense(node);
             result.push_back(std::move(node));
             continue;
         }
         node.length = 0;
         node.children = simplify(std::move(node.children));
-        if (node.children.empty()) continue;
+        if (node.children.empty()) {
+            continue;
+        }
         if (node.count == 1) {
             for (LayoutNode& child : node.children) {
                 child.offset += node.offset;
@@ -279,14 +318,20 @@ class Walker {
             if (node.children.empty()) {
                 StridedBlock block = block_of(node);
                 block.offset += origin;
-                if (!emit(block)) return false;
+                if (!emit(block)) {
+                    return false;
+                }
                 continue;
             }
             std::int64_t position = origin + node.offset;
             for (std::int64_t i = 0; i < node.count; ++i) {
-                if (!nodes(node.children, position)) return false;
+                if (!nodes(node.children, position)) {
+                    return false;
+                }
                 // Not stepped past the last repetition: that address need not be representable.
-                if (i + 1 < node.count) position += node.stride;
+                if (i + 1 < node.count) {
+                    position += node.stride;
+                }
             }
         }
         return true;
@@ -299,7 +344,9 @@ class Walker {
         const std::int64_t tail_offset = cut ? block.offset + whole_rows * block.pitch : 0;
         if (whole_rows > 0) {
             block.rows = whole_rows;
-            if (whole_rows == 1) block.pitch = 0;
+            if (whole_rows == 1) {
+                block.pitch = 0;
+            }
             _output.add(block);
             _remaining -= whole_rows * block.width;
         }
@@ -346,7 +393,9 @@ Layout Layout::contiguous(const std::int64_t length) {
 Layout::Layout(std::vector<LayoutNode> nodes, const std::int64_t lower_bound, const std::int64_t extent)
     : _nodes(simplify(std::move(nodes))), _lower_bound(lower_bound), _extent(extent) {
     _nodes.shrink_to_fit();
-    if (_nodes.empty()) return;
+    if (_nodes.empty()) {
+        return;
+    }
     const Measure measured = measure(_nodes);
     _size = measured.size;
     _block_count = measured.blocks;
@@ -355,13 +404,19 @@ Layout::Layout(std::vector<LayoutNode> nodes, const std::int64_t lower_bound, co
 }
 
 bool Layout::is_contiguous(const std::int64_t count) const noexcept {
-    if (count <= 0 || _size == 0) return true;
-    if (_nodes.size() != 1 || !_nodes.front().children.empty() || _nodes.front().count != 1) return false;
+    if (count <= 0 || _size == 0) {
+        return true;
+    }
+    if (_nodes.size() != 1 || !_nodes.front().children.empty() || _nodes.front().count != 1) {
+        return false;
+    }
     return count == 1 || _extent == _size;
 }
 
 Layout::Span Layout::span(const std::int64_t count) const noexcept {
-    if (count <= 0 || _size == 0) return {};
+    if (count <= 0 || _size == 0) {
+        return {};
+    }
     const std::int64_t shift = saturating_product(count - 1, _extent);
     return {saturating_sum(_true_begin, std::min<std::int64_t>(0, shift)),
             saturating_sum(_true_end, std::max<std::int64_t>(0, shift))};
@@ -369,7 +424,9 @@ Layout::Span Layout::span(const std::int64_t count) const noexcept {
 
 void Layout::for_each_block(const std::int64_t count, const std::int64_t limit,
                             const std::function<void(const StridedBlock&)>& visit) const {
-    if (count <= 0 || limit <= 0 || _size == 0) return;
+    if (count <= 0 || limit <= 0 || _size == 0) {
+        return;
+    }
     Coalescer coalescer([&visit](const StridedBlock& block) { visit(block); });
     Walker walker(coalescer, std::min(limit, saturating_product(_size, count)));
     LayoutNode collapsed;
@@ -383,8 +440,12 @@ void Layout::for_each_block(const std::int64_t count, const std::int64_t limit,
     }
     std::int64_t origin = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-        if (!walker.nodes(_nodes, origin)) break;
-        if (i + 1 < count) origin += _extent;
+        if (!walker.nodes(_nodes, origin)) {
+            break;
+        }
+        if (i + 1 < count) {
+            origin += _extent;
+        }
     }
     coalescer.finish();
 }

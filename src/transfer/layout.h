@@ -3,7 +3,7 @@
 // A Layout is a small tree. Leaves are runs of consecutive bytes, inner nodes repeat their children at a constant
 // stride, so a vector, a subarray or a contiguous type of a million elements is a handful of nodes, and only truly
 // irregular types (indexed with a long list) are long. The order of the leaves is the order of the type map, which is
-// the order in which the bytes travel: the packed image of a buffer is its leaves' bytes one after another.
+// the order in which the bytes travel: the packed staging buffer of a buffer is its leaves' bytes one after another.
 #pragma once
 
 #include <cstddef>

@@ -75,7 +75,9 @@ Shape shape_of(const TypedMemory& memory) {
 
 /// Whether a few 2-D copies do it.
 bool suits_copies(const Strided& form) noexcept {
-    if (form.rows_of_blocks() > kMostCopies) return false;
+    if (form.rows_of_blocks() > kMostCopies) {
+        return false;
+    }
     return form.counts[0] == 1 || (form.strides[0] >= form.width && form.strides[0] <= gpu::kLargestPitch) ||
            form.rows_of_blocks() * form.counts[0] <= kMostCopies;
 }
@@ -85,14 +87,14 @@ bool suits_copies(const Strided& form) noexcept {
 struct Packer::State : std::enable_shared_from_this<Packer::State> {
     /// Of the kernels, each compiled when it is first needed. In the order of AWAKEN_PACK_PART.
     enum class Kind : std::uint8_t { shapes, reshape, lists };
-    struct Part {
+    struct KernelPart {
         enum class Kernels : std::uint8_t { unknown, ready, refused };
         Kernels kernels = Kernels::unknown;
         gpu::ModuleHandle module;
         gpu::KernelHandle pack, unpack;  ///< of reshape, both are the one
     };
     struct Device {
-        std::array<Part, 3> parts;
+        std::array<KernelPart, 3> parts;
         unsigned most_blocks = kBlocksPerMultiprocessor;
         std::multimap<std::size_t, std::byte*> free;  ///< by size
         std::size_t free_bytes = 0;
@@ -110,7 +112,7 @@ struct Packer::State : std::enable_shared_from_this<Packer::State> {
     void load(int which, Device& on, Kind kind, std::string& reason);
     /// Loads them if need be.
     [[nodiscard]] bool ready(int which, Kind kind);
-    [[nodiscard]] gpu::KernelHandle kernel(int which, Kind kind, gpu::KernelHandle Part::* direction,
+    [[nodiscard]] gpu::KernelHandle kernel(int which, Kind kind, gpu::KernelHandle KernelPart::* direction,
                                            std::uint64_t bytes, unsigned& blocks);
     [[nodiscard]] bool upload(int which, const FlatType& type);
     [[nodiscard]] std::uint64_t uploaded(int which, const FlatType& type) const;
@@ -136,15 +138,21 @@ void Packer::State::load(const int which, Device& on, const Kind kind, std::stri
          {"awaken_reshape", "awaken_reshape"},
          {"awaken_pack_list", "awaken_unpack_list"}}};
     const auto index = static_cast<std::size_t>(kind);
-    Part& part = on.parts[index];
+    KernelPart& part = on.parts[index];
     const std::string text = "#define AWAKEN_PACK_PART " + std::to_string(index + 1) + "\n" + gpu::kernels::pack_source;
     std::string log;
     gpu::Status status = runtime.load_kernels(which, "pack.h", text.c_str(), part.module, log);
-    if (status.ok()) status = runtime.find_kernel(part.module, kNames[index].first, part.pack);
-    if (status.ok()) status = runtime.find_kernel(part.module, kNames[index].second, part.unpack);
-    if (status.code == gpu::kBusy) return;  // another time
+    if (status.ok()) {
+        status = runtime.find_kernel(part.module, kNames[index].first, part.pack);
+    }
+    if (status.ok()) {
+        status = runtime.find_kernel(part.module, kNames[index].second, part.unpack);
+    }
+    if (status.code == gpu::kBusy) {
+        return;  // another time
+    }
     if (!status.ok()) {
-        part.kernels = Part::Kernels::refused;
+        part.kernels = KernelPart::Kernels::refused;
         reason = "no kernels for datatypes with gaps on GPU " + std::to_string(which) + ": " + status.message() +
                  (log.empty() ? "" : ": " + log.substr(0, log.find('\n')));
         return;
@@ -153,7 +161,7 @@ void Packer::State::load(const int which, Device& on, const Kind kind, std::stri
     if (runtime.device_info(which, info).ok() && info.multiprocessors > 0) {
         on.most_blocks = static_cast<unsigned>(info.multiprocessors) * kBlocksPerMultiprocessor;
     }
-    part.kernels = Part::Kernels::ready;
+    part.kernels = KernelPart::Kernels::ready;
 }
 
 bool Packer::State::ready(const int which, const Kind kind) {
@@ -161,18 +169,25 @@ bool Packer::State::ready(const int which, const Kind kind) {
     bool usable = false;
     {
         const std::lock_guard lock(mutex);
-        if (closed) return false;
+        if (closed) {
+            return false;
+        }
         Device& on = devices[which];
-        const Part& part = on.parts[static_cast<std::size_t>(kind)];
-        if (part.kernels == Part::Kernels::unknown) load(which, on, kind, reason);
-        usable = part.kernels == Part::Kernels::ready;
+        const KernelPart& part = on.parts[static_cast<std::size_t>(kind)];
+        if (part.kernels == KernelPart::Kernels::unknown) {
+            load(which, on, kind, reason);
+        }
+        usable = part.kernels == KernelPart::Kernels::ready;
     }
-    if (!reason.empty() && note) note(reason);
+    if (!reason.empty() && note) {
+        note(reason);
+    }
     return usable;
 }
 
-gpu::KernelHandle Packer::State::kernel(const int which, const Kind kind, gpu::KernelHandle Part::* const direction,
-                                        const std::uint64_t bytes, unsigned& blocks) {
+gpu::KernelHandle Packer::State::kernel(const int which, const Kind kind,
+                                        gpu::KernelHandle KernelPart::* const direction, const std::uint64_t bytes,
+                                        unsigned& blocks) {
     const std::lock_guard lock(mutex);
     const Device& on = devices[which];
     blocks = static_cast<unsigned>(
@@ -181,9 +196,9 @@ gpu::KernelHandle Packer::State::kernel(const int which, const Kind kind, gpu::K
 }
 
 std::uint64_t Packer::State::uploaded(const int which, const FlatType& type) const {
-    FlatType::Places& places = type.places();
+    FlatType::LineAddresses& places = type.places();
     const std::lock_guard lock(places.mutex);
-    for (const FlatType::Place& place : places.list) {
+    for (const FlatType::LineAddress& place : places.list) {
         if (place.owner == this && place.device == which) {
             return number(static_cast<const Uploaded&>(*place.attached).memory.data());
         }
@@ -192,20 +207,28 @@ std::uint64_t Packer::State::uploaded(const int which, const FlatType& type) con
 }
 
 bool Packer::State::upload(const int which, const FlatType& type) {
-    if (uploaded(which, type) != 0) return true;
+    if (uploaded(which, type) != 0) {
+        return true;
+    }
     const std::vector<ListEntry>& entries = type.entries();
-    if (entries.empty()) return false;
+    if (entries.empty()) {
+        return false;
+    }
     const std::size_t bytes = entries.size() * sizeof(ListEntry);
     Memory memory = acquire(shared_from_this(), which, bytes);
     gpu::StreamHandle stream;
-    if (!memory || !runtime.create_stream(which, false, stream).ok()) return false;
+    if (!memory || !runtime.create_stream(which, false, stream).ok()) {
+        return false;
+    }
     gpu::Status status = runtime.copy(memory.data(), entries.data(), bytes, stream);
     for (bool done = false; status.ok() && !done;) {
         status = runtime.query_stream(stream, done);
     }
     (void)runtime.destroy_stream(stream).ok();
-    if (!status.ok()) return false;
-    FlatType::Places& places = type.places();
+    if (!status.ok()) {
+        return false;
+    }
+    FlatType::LineAddresses& places = type.places();
     const std::lock_guard lock(places.mutex);
     places.list.push_back({this, which, std::make_unique<Uploaded>(std::move(memory))});
     return true;
@@ -225,7 +248,9 @@ gpu::Status Packer::State::move_by_copies(const Side& to, const Side& from, cons
             if (block.rows > 1 && block.pitch >= block.width && block.pitch <= gpu::kLargestPitch) {
                 const auto pitch = static_cast<std::size_t>(block.pitch);
                 const auto rows = static_cast<std::size_t>(block.rows);
-                if (!status.ok()) return;
+                if (!status.ok()) {
+                    return;
+                }
                 status = pack ? runtime.copy_2d({pointer(line_at), width, pointer(user), pitch, width, rows}, stream)
                               : runtime.copy_2d({pointer(user), pitch, pointer(line_at), width, width, rows}, stream);
                 return;
@@ -266,7 +291,7 @@ gpu::Status Packer::State::move_list(const Side& listed, const Side& other, cons
     auto team_bits = static_cast<std::uint32_t>(std::bit_width(wanted) - 1);
     unsigned blocks = 1;
     const gpu::KernelHandle launched =
-        kernel(stream.device, Kind::lists, pack ? &Part::pack : &Part::unpack,
+        kernel(stream.device, Kind::lists, pack ? &KernelPart::pack : &KernelPart::unpack,
                std::max(length, (last - first) * (std::uint64_t{8} << team_bits)), blocks);
     if (pack) {
         std::array<void*, 8> arguments{&shape, &other_start, &list, &first, &last, &start, &length, &team_bits};
@@ -282,7 +307,9 @@ Packer::Memory Packer::State::acquire(const std::shared_ptr<State>& state, const
     std::vector<std::byte*> unwanted;
     {
         const std::lock_guard lock(state->mutex);
-        if (state->closed) return memory;
+        if (state->closed) {
+            return memory;
+        }
         Device& on = state->devices[which];
         if (const auto found = on.free.find(size); found != on.free.end()) {
             memory._data = found->second;
@@ -296,11 +323,14 @@ Packer::Memory Packer::State::acquire(const std::shared_ptr<State>& state, const
             on.free.erase(largest);
         }
     }
-    for (std::byte* const data : unwanted)
+    for (std::byte* const data : unwanted) {
         state->runtime.free_when_idle(data, which);
+    }
     if (memory._data == nullptr) {
         void* fresh = nullptr;
-        if (!state->runtime.allocate(which, size, fresh).ok()) return memory;
+        if (!state->runtime.allocate(which, size, fresh).ok()) {
+            return memory;
+        }
         memory._data = static_cast<std::byte*>(fresh);
     }
     memory._owner = state;
@@ -311,7 +341,9 @@ Packer::Memory Packer::State::acquire(const std::shared_ptr<State>& state, const
 
 void Packer::State::give_back(const int which, std::byte* const data, const std::size_t size) noexcept {
     const std::lock_guard lock(mutex);
-    if (closed) return;  // freed with the rest
+    if (closed) {
+        return;  // freed with the rest
+    }
     try {
         Device& on = devices[which];
         on.free.emplace(size, data);
@@ -323,13 +355,18 @@ void Packer::State::give_back(const int which, std::byte* const data, const std:
 
 void Packer::State::shut_down() noexcept {
     const std::lock_guard lock(mutex);
-    if (std::exchange(closed, true)) return;
+    if (std::exchange(closed, true)) {
+        return;
+    }
     // Failures mean that the runtime is shut down and has freed everything itself.
     for (auto& [which, on] : devices) {
-        for (const auto& [size, data] : on.free)
+        for (const auto& [size, data] : on.free) {
             runtime.free_when_idle(data, which);
-        for (const Part& part : on.parts) {
-            if (part.kernels == Part::Kernels::ready) runtime.unload_when_idle(part.module);
+        }
+        for (const KernelPart& part : on.parts) {
+            if (part.kernels == KernelPart::Kernels::ready) {
+                runtime.unload_when_idle(part.module);
+            }
         }
     }
     devices.clear();
@@ -347,13 +384,17 @@ bool Packer::has_kernels(const int device) {
 }
 
 bool Packer::can_move(const int device, const TypedMemory& memory) {
-    if (memory.strided) return _state->ready(device, State::Kind::shapes) || suits_copies(*memory.strided);
+    if (memory.strided) {
+        return _state->ready(device, State::Kind::shapes) || suits_copies(*memory.strided);
+    }
     return _state->ready(device, State::Kind::lists) && _state->upload(device, *memory.type);
 }
 
 gpu::Status Packer::move(const Side& to, const Side& from, const std::int64_t bytes, const gpu::StreamHandle stream) {
     State& state = *_state;
-    if (bytes <= 0) return {};
+    if (bytes <= 0) {
+        return {};
+    }
     for (const Side* const side : {&to, &from}) {
         if (side->typed != nullptr && !side->typed->strided) {
             return state.move_list(*side, side == &to ? from : to, side == &from, bytes, stream);
@@ -371,19 +412,19 @@ gpu::Status Packer::move(const Side& to, const Side& from, const std::int64_t by
     Shape target = to.typed != nullptr ? shape_of(*to.typed) : line(number(to.address));
     Shape source = from.typed != nullptr ? shape_of(*from.typed) : line(number(from.address));
     unsigned blocks = 1;
-    const auto launch = [&](const State::Kind kind, gpu::KernelHandle State::Part::* const direction,
+    const auto launch = [&](const State::Kind kind, gpu::KernelHandle State::KernelPart::* const direction,
                             auto... arguments) {
         const gpu::KernelHandle kernel = state.kernel(stream.device, kind, direction, length, blocks);
         std::array<void*, sizeof...(arguments)> list{static_cast<void*>(arguments)...};
         return state.runtime.launch(kernel, {blocks, 1, 1}, {kThreads, 1, 1}, 0, stream, list.data());
     };
     if (to.typed == nullptr) {
-        return launch(State::Kind::shapes, &State::Part::pack, &target.base, &source, &from_start, &length);
+        return launch(State::Kind::shapes, &State::KernelPart::pack, &target.base, &source, &from_start, &length);
     }
     if (from.typed == nullptr) {
-        return launch(State::Kind::shapes, &State::Part::unpack, &target, &to_start, &source.base, &length);
+        return launch(State::Kind::shapes, &State::KernelPart::unpack, &target, &to_start, &source.base, &length);
     }
-    return launch(State::Kind::reshape, &State::Part::pack, &target, &to_start, &source, &from_start, &length);
+    return launch(State::Kind::reshape, &State::KernelPart::pack, &target, &to_start, &source, &from_start, &length);
 }
 
 gpu::Status Packer::move_through(const Memory& scratch, const Side& to, const Side& from, const std::int64_t bytes,

@@ -23,7 +23,9 @@ constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 /// The power of two that holds `bytes`; 0 when there is none.
 std::size_t block_capacity(const std::size_t bytes) noexcept {
     constexpr std::size_t kLargest = std::size_t{1} << (std::numeric_limits<std::size_t>::digits - 1);
-    if (bytes > kLargest) return 0;
+    if (bytes > kLargest) {
+        return 0;
+    }
     return std::bit_ceil(std::max(bytes, kSmallestBlock));
 }
 
@@ -36,7 +38,9 @@ std::size_t page_bytes() noexcept {
 std::size_t mapped_capacity(const std::size_t bytes) noexcept {
     const std::size_t page = page_bytes();
     const std::size_t wanted = std::max<std::size_t>(bytes, 1);
-    if (wanted > std::numeric_limits<std::size_t>::max() - (page - 1)) return 0;
+    if (wanted > std::numeric_limits<std::size_t>::max() - (page - 1)) {
+        return 0;
+    }
     return (wanted + page - 1) / page * page;
 }
 
@@ -47,7 +51,9 @@ StagingBlock::StagingBlock(StagingBlock&& other) noexcept {
 }
 
 StagingBlock& StagingBlock::operator=(StagingBlock&& other) noexcept {
-    if (this == &other) return *this;
+    if (this == &other) {
+        return *this;
+    }
     release();
     _pool = std::exchange(other._pool, nullptr);
     _data = std::exchange(other._data, nullptr);
@@ -58,7 +64,9 @@ StagingBlock& StagingBlock::operator=(StagingBlock&& other) noexcept {
 }
 
 void StagingBlock::release() noexcept {
-    if (_pool == nullptr) return;
+    if (_pool == nullptr) {
+        return;
+    }
     _pool->give_back(*this);
     _pool = nullptr;
     _data = nullptr;
@@ -88,7 +96,9 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
                 // Pinned blocks go back to the runtime that made them. While some of another runtime's are on loan (a
                 // program that uses two vendors), this one is served from ordinary memory.
                 free_unused(std::numeric_limits<std::size_t>::max());
-                if (_statistics.pinned_bytes == 0) _runtime = &runtime;
+                if (_statistics.pinned_bytes == 0) {
+                    _runtime = &runtime;
+                }
             }
             if (_runtime == &runtime) {
                 const auto free_blocks = _free.find(capacity);
@@ -98,11 +108,15 @@ StagingBlock PinnedPool::acquire(gpu::Runtime& runtime, const std::size_t bytes)
                     _free_pinned_bytes -= capacity;
                 } else {
                     const std::size_t pinned = static_cast<std::size_t>(_statistics.pinned_bytes);
-                    if (pinned > _limit - capacity) free_unused(pinned - (_limit - capacity));
+                    if (pinned > _limit - capacity) {
+                        free_unused(pinned - (_limit - capacity));
+                    }
                     may_pin = static_cast<std::size_t>(_statistics.pinned_bytes) <= _limit - capacity;
                     // Reserved before the lock is given up: pinning takes milliseconds, and others need not wait for
                     // it.
-                    if (may_pin) _statistics.pinned_bytes += capacity;
+                    if (may_pin) {
+                        _statistics.pinned_bytes += capacity;
+                    }
                 }
             }
         }
@@ -142,7 +156,9 @@ StagingBlock PinnedPool::acquire_ordinary(const std::size_t bytes) {
             "send less at a time, raise the memory limit of the process (ulimit -v, the batch system's), or run "
             "fewer ranks on this node");
     }
-    if (mapped >= kHugePageBytes) (void)madvise(pointer, mapped, MADV_HUGEPAGE);  // a wish; either answer is fine
+    if (mapped >= kHugePageBytes) {
+        (void)madvise(pointer, mapped, MADV_HUGEPAGE);  // a wish; either answer is fine
+    }
     block._pool = this;
     block._data = static_cast<std::byte*>(pointer);
     block._capacity = mapped;
@@ -157,10 +173,14 @@ StagingBlock PinnedPool::acquire_ordinary(const std::size_t bytes) {
 void* PinnedPool::take_ordinary(const std::size_t capacity) noexcept {
     const std::lock_guard lock(_mutex);
     const auto found = _free_ordinary.find(capacity);
-    if (found == _free_ordinary.end() || found->second.empty()) return nullptr;
+    if (found == _free_ordinary.end() || found->second.empty()) {
+        return nullptr;
+    }
     void* const pointer = found->second.back();
     found->second.pop_back();
-    if (found->second.empty()) _free_ordinary.erase(found);
+    if (found->second.empty()) {
+        _free_ordinary.erase(found);
+    }
     _free_ordinary_bytes -= capacity;
     return pointer;
 }
@@ -179,8 +199,9 @@ void PinnedPool::trim() {
     const std::lock_guard lock(_mutex);
     free_unused(std::numeric_limits<std::size_t>::max());
     for (const auto& [capacity, blocks] : std::exchange(_free_ordinary, {})) {
-        for (std::byte* const block : blocks)
+        for (std::byte* const block : blocks) {
             munmap(block, capacity);
+        }
     }
     _free_ordinary_bytes = 0;
 }
@@ -207,14 +228,18 @@ void PinnedPool::free_unused(const std::size_t wanted) noexcept {
             _free_pinned_bytes -= largest->first;
             freed += largest->first;
         }
-        if (largest->second.empty()) _free.erase(largest);
+        if (largest->second.empty()) {
+            _free.erase(largest);
+        }
     }
 }
 
 bool PinnedPool::keep_ordinary(const StagingBlock& block) noexcept {
     const std::lock_guard lock(_mutex);
     _overflow_now -= block._capacity;
-    if (block._capacity > _limit - std::min(_limit, _free_ordinary_bytes)) return false;
+    if (block._capacity > _limit - std::min(_limit, _free_ordinary_bytes)) {
+        return false;
+    }
     try {
         _free_ordinary[block._capacity].push_back(block._data);
     } catch (const std::bad_alloc&) {
@@ -226,7 +251,9 @@ bool PinnedPool::keep_ordinary(const StagingBlock& block) noexcept {
 
 void PinnedPool::give_back(StagingBlock& block) noexcept {
     if (!block._pinned) {
-        if (!keep_ordinary(block)) munmap(block._data, block._capacity);
+        if (!keep_ordinary(block)) {
+            munmap(block._data, block._capacity);
+        }
         return;
     }
     const std::lock_guard lock(_mutex);
@@ -234,7 +261,9 @@ void PinnedPool::give_back(StagingBlock& block) noexcept {
         _free[block._capacity].push_back(block._data);
         _free_pinned_bytes += block._capacity;
     } catch (const std::bad_alloc&) {
-        if (_runtime != nullptr) _runtime->free_pinned_when_idle(block._data);
+        if (_runtime != nullptr) {
+            _runtime->free_pinned_when_idle(block._data);
+        }
         _statistics.pinned_bytes -= block._capacity;
     }
 }

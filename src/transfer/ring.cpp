@@ -68,7 +68,7 @@ class Side {
     }
     void continue_from(const DeviceCopies::End& user) {
         static_cast<void>(guarded([&] {
-            for (Piece& piece : _under_way) {
+            for (RingPiece& piece : _under_way) {
                 piece.copy.wait();
                 piece.over = true;
             }
@@ -81,7 +81,7 @@ class Side {
     [[nodiscard]] std::size_t finished() const noexcept { return _finished; }
 
   private:
-    struct Piece {
+    struct RingPiece {
         DeviceCopies::Copy copy;
         bool over = false;
     };
@@ -122,7 +122,7 @@ class Side {
         return start + std::min(_piece, _bytes - start);
     }
     [[nodiscard]] std::size_t round_bytes() const noexcept { return _piece * _memory.chunks; }
-    [[nodiscard]] Piece& piece_at(const std::size_t start) noexcept {
+    [[nodiscard]] RingPiece& piece_at(const std::size_t start) noexcept {
         return _under_way[start / _piece % _memory.chunks];
     }
 
@@ -168,7 +168,7 @@ class Side {
     void begin() {
         const std::size_t end = end_of_piece(_begun);
         const std::size_t bytes = std::min(end, std::max(_copied, _begun)) - _begun;
-        Piece& piece = piece_at(_begun);
+        RingPiece& piece = piece_at(_begun);
         piece.over = true;
         if (bytes != 0) {
             std::byte* const chunk = _memory.base + _begun / _piece % _memory.chunks * _memory.chunk_bytes;
@@ -190,7 +190,7 @@ class Side {
         const bool ask_all = !_memory.registered;
         std::size_t finished = _finished;
         for (std::size_t start = _finished; start < _begun; start = end_of_piece(start)) {
-            Piece& piece = piece_at(start);
+            RingPiece& piece = piece_at(start);
             piece.over = piece.over || piece.copy.poll();
             if (piece.over && finished == start) {
                 finished = end_of_piece(start);
@@ -225,10 +225,10 @@ class Side {
     bool _by_cpu = false;
     unsigned _lane = 0;
 
-    std::vector<Piece> _under_way;  ///< by chunk
-    std::size_t _begun = 0;         ///< bytes whose copies were started; the end of a piece
-    std::size_t _finished = 0;      ///< of these, what the other side was told of
-    std::uint64_t _seen = 0;        ///< the other side's count
+    std::vector<RingPiece> _under_way;  ///< by chunk
+    std::size_t _begun = 0;             ///< bytes whose copies were started; the end of a piece
+    std::size_t _finished = 0;          ///< of these, what the other side was told of
+    std::uint64_t _seen = 0;            ///< the other side's count
     std::optional<Error> _error;
 };
 

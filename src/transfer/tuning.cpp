@@ -138,10 +138,12 @@ bool is_space(const char letter) {
 }
 
 std::string_view trimmed(std::string_view text) {
-    while (!text.empty() && is_space(text.front()))
+    while (!text.empty() && is_space(text.front())) {
         text.remove_prefix(1);
-    while (!text.empty() && is_space(text.back()))
+    }
+    while (!text.empty() && is_space(text.back())) {
         text.remove_suffix(1);
+    }
     return text;
 }
 
@@ -273,8 +275,9 @@ void apply_text(Tuning& tuning, const std::string& model, const std::string_view
     const Sections sections = read_sections(text, name);
     const auto apply = [&](const std::string& section) {
         if (const auto found = sections.find(section); found != sections.end()) {
-            for (const auto& [figure, value] : found->second)
+            for (const auto& [figure, value] : found->second) {
                 find_figure(figure)->set(tuning, value, name + ": " + std::string(figure));
+            }
         }
     };
     apply("");
@@ -441,8 +444,9 @@ const std::vector<SettingDescription>& Tuning::descriptions() {
     static const auto* const table = [] {
         static const auto* const texts = [] {
             auto* const all = new std::vector<std::string>;
-            for (const TuningFigure& figure : kFigures)
+            for (const TuningFigure& figure : kFigures) {
                 all->push_back(figure.text(Tuning{}));
+            }
             return all;
         }();
         auto* const result = new std::vector<SettingDescription>;

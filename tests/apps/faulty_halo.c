@@ -18,14 +18,18 @@ static int is_faulty_call(void) {
 
 int MPI_Isend(const void* buffer, int count, MPI_Datatype type, int target, int tag, MPI_Comm comm,
               MPI_Request* request) {
-    if (!is_faulty_call()) return PMPI_Isend(buffer, count, type, target, tag, comm, request);
+    if (!is_faulty_call()) {
+        return PMPI_Isend(buffer, count, type, target, tag, comm, request);
+    }
     MPI_Aint lower = 0;
     MPI_Aint extent = 0;
     PMPI_Type_get_extent(type, &lower, &extent);
     const size_t bytes = (size_t)extent * (size_t)count;
     // Never freed: the message may be under way until the end.
     unsigned char* const copy = malloc(bytes);
-    if (copy == NULL) abort();
+    if (copy == NULL) {
+        abort();
+    }
     memcpy(copy, buffer, bytes);
     copy[bytes - 1] ^= 1;
     return PMPI_Isend(copy, count, type, target, tag, comm, request);

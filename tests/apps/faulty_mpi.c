@@ -19,7 +19,9 @@ static int is_faulty_call(long call) {
 
 static unsigned char* save(const void* buffer, size_t bytes) {
     unsigned char* const copy = malloc(bytes);
-    if (copy == NULL) abort();
+    if (copy == NULL) {
+        abort();
+    }
     memcpy(copy, buffer, bytes);
     return copy;
 }
@@ -36,7 +38,9 @@ static void spoil(unsigned char* buffer, size_t bytes, unsigned char* before) {
 
 int MPI_Recv(void* buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm, MPI_Status* status) {
     static long calls = 0;
-    if (!is_faulty_call(calls++)) return PMPI_Recv(buffer, count, type, source, tag, comm, status);
+    if (!is_faulty_call(calls++)) {
+        return PMPI_Recv(buffer, count, type, source, tag, comm, status);
+    }
     int type_bytes = 0;
     PMPI_Type_size(type, &type_bytes);
     const size_t bytes = (size_t)count * (size_t)type_bytes;
@@ -48,7 +52,9 @@ int MPI_Recv(void* buffer, int count, MPI_Datatype type, int source, int tag, MP
 
 int MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
     static long calls = 0;
-    if (!is_faulty_call(calls++)) return PMPI_Reduce(send, receive, count, type, op, root, comm);
+    if (!is_faulty_call(calls++)) {
+        return PMPI_Reduce(send, receive, count, type, op, root, comm);
+    }
     int type_bytes = 0;
     PMPI_Type_size(type, &type_bytes);
     const size_t bytes = (size_t)count * (size_t)type_bytes;
@@ -73,14 +79,18 @@ static int faulty_sum(const void* send, void* receive, int count, MPI_Op op, MPI
 }
 
 int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-    if (!is_faulty_sum(type)) return PMPI_Allreduce(send, receive, count, type, op, comm);
+    if (!is_faulty_sum(type)) {
+        return PMPI_Allreduce(send, receive, count, type, op, comm);
+    }
     return faulty_sum(send, receive, count, op, comm);
 }
 
 int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
                    MPI_Request* request) {
     const int result = PMPI_Iallreduce(send, receive, count, type, op, comm, request);
-    if (result != MPI_SUCCESS || !is_faulty_sum(type)) return result;
+    if (result != MPI_SUCCESS || !is_faulty_sum(type)) {
+        return result;
+    }
     // In place, so what the buffer held is the input: kept before the operation, it would be needed only for "drop".
     PMPI_Wait(request, MPI_STATUS_IGNORE);
     ((unsigned char*)receive)[(size_t)count * sizeof(double) - 1] ^= 1;

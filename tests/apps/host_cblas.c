@@ -10,7 +10,9 @@ enum { column_major = 102, none = 111, transposed = 112, conjugated = 113 };
 
 static int tell(const char* name, int order, int a_form) {
     static const char* told = NULL;
-    if (told != name) fprintf(stderr, "<%s>\n", name);
+    if (told != name) {
+        fprintf(stderr, "<%s>\n", name);
+    }
     told = name;
     return order == column_major && a_form == none;
 }

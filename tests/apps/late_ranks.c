@@ -12,7 +12,9 @@ int MPI_Barrier(MPI_Comm communicator) {
     int rank = 0;
     PMPI_Comm_rank(communicator, &rank);
     const int call = calls++;
-    if (call % 2 == 0 || call / 2 % 2 != rank) return result;
+    if (call % 2 == 0 || call / 2 % 2 != rank) {
+        return result;
+    }
     fprintf(stderr, "<late>\n");
     const long long nanoseconds = atoll(getenv("LATE_MS")) * 1000000;
     const struct timespec pause = {(time_t)(nanoseconds / 1000000000), (long)(nanoseconds % 1000000000)};

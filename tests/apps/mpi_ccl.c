@@ -42,7 +42,9 @@ int ncclCommInitRank(void** communicator, int ranks, UniqueId id, int rank) {
     int own_ranks = -1;
     PMPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &own_ranks);
-    if (fails("init") || ranks != own_ranks || rank != own_rank || id.bytes[127] != 0x5A) return invalid_argument;
+    if (fails("init") || ranks != own_ranks || rank != own_rank || id.bytes[127] != 0x5A) {
+        return invalid_argument;
+    }
     *communicator = malloc(1);
     return success;
 }
@@ -61,8 +63,12 @@ int ncclCommDestroy(void* communicator) {
 
 int ncclAllReduce(const void* send, void* receive, size_t count, int type, int op, void* communicator, void* stream) {
     static long calls = 0;
-    if (fails("call") || communicator == NULL || stream == NULL || type != float64 || op != sum) return internal_error;
-    if (send != receive) return invalid_argument;
+    if (fails("call") || communicator == NULL || stream == NULL || type != float64 || op != sum) {
+        return internal_error;
+    }
+    if (send != receive) {
+        return invalid_argument;
+    }
     PMPI_Allreduce(MPI_IN_PLACE, receive, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     if (fails("flip") && calls == number("CCL_FAULT_CALL", 0)) {
         ((unsigned char*)receive)[count * sizeof(double) - 1] ^= 1;
@@ -82,12 +88,16 @@ int ncclGroupStart(void) {
 }
 
 int ncclSend(const void* buffer, size_t count, int type, int peer, void* communicator, void* stream) {
-    if (communicator == NULL || stream == NULL || type != float64 || under_way == most_requests) return internal_error;
+    if (communicator == NULL || stream == NULL || type != float64 || under_way == most_requests) {
+        return internal_error;
+    }
     return PMPI_Isend(buffer, (int)count, MPI_DOUBLE, peer, 0, MPI_COMM_WORLD, &requests[under_way++]);
 }
 
 int ncclRecv(void* buffer, size_t count, int type, int peer, void* communicator, void* stream) {
-    if (communicator == NULL || stream == NULL || type != float64 || under_way == most_requests) return internal_error;
+    if (communicator == NULL || stream == NULL || type != float64 || under_way == most_requests) {
+        return internal_error;
+    }
     return PMPI_Irecv(buffer, (int)count, MPI_DOUBLE, peer, 0, MPI_COMM_WORLD, &requests[under_way++]);
 }
 

@@ -39,16 +39,28 @@ static int receives;
 int MPI_Recv(void* data, int count, MPI_Datatype type, int source, int tag, MPI_Comm communicator, MPI_Status* status) {
     const int code = PMPI_Recv(data, count, type, source, tag, communicator, status);
     receives += count >= LARGE;
-    if (has("receive", count)) damage(data, count, type);
-    if (has("later receives", count) && receives > SOUND_CALLS) damage(data, count, type);
-    if (has("error", count) && is_rank_1(communicator)) return MPI_ERR_OTHER;
-    if (has("later error", count) && receives > SOUND_CALLS && is_rank_1(communicator)) return MPI_ERR_OTHER;
-    if (has("slow receive", count)) take_long();
+    if (has("receive", count)) {
+        damage(data, count, type);
+    }
+    if (has("later receives", count) && receives > SOUND_CALLS) {
+        damage(data, count, type);
+    }
+    if (has("error", count) && is_rank_1(communicator)) {
+        return MPI_ERR_OTHER;
+    }
+    if (has("later error", count) && receives > SOUND_CALLS && is_rank_1(communicator)) {
+        return MPI_ERR_OTHER;
+    }
+    if (has("slow receive", count)) {
+        take_long();
+    }
     return code;
 }
 
 int MPI_Finalize(void) {
-    if (has("none, but count", LARGE) && is_rank_1(MPI_COMM_WORLD)) printf("receives: %d\n", receives);
+    if (has("none, but count", LARGE) && is_rank_1(MPI_COMM_WORLD)) {
+        printf("receives: %d\n", receives);
+    }
     return PMPI_Finalize();
 }
 
@@ -58,8 +70,12 @@ int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type,
     static int calls;
     const int code = PMPI_Allreduce(send, receive, count, type, operation, communicator);
     calls += count >= LARGE;
-    if (has("uneven reduction", count) && is_rank_1(communicator) && calls % 2 == 1) take_long();
-    if (has("later reduction error", count) && calls > SOUND_CALLS) return MPI_ERR_OTHER;
+    if (has("uneven reduction", count) && is_rank_1(communicator) && calls % 2 == 1) {
+        take_long();
+    }
+    if (has("later reduction error", count) && calls > SOUND_CALLS) {
+        return MPI_ERR_OTHER;
+    }
     return code;
 }
 
@@ -76,7 +92,9 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int source, int tag, MPI
     static char elsewhere[1 << 16];
     static int calls;
     calls += count >= LARGE;
-    if (has("last window error", count) && calls > SOUND_WINDOWS) return MPI_ERR_OTHER;
+    if (has("last window error", count) && calls > SOUND_WINDOWS) {
+        return MPI_ERR_OTHER;
+    }
     const int astray = has("last window", count) && calls > SOUND_WINDOWS;
     return PMPI_Irecv(astray ? elsewhere : data, count, type, source, tag, communicator, request);
 }
@@ -84,7 +102,9 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int source, int tag, MPI
 /* A session that grants less than it is asked for. */
 int MPI_Session_get_info(MPI_Session session, MPI_Info* info) {
     const int code = PMPI_Session_get_info(session, info);
-    if (has("session without threads", LARGE)) PMPI_Info_set(*info, "thread_level", "MPI_THREAD_SERIALIZED");
+    if (has("session without threads", LARGE)) {
+        PMPI_Info_set(*info, "thread_level", "MPI_THREAD_SERIALIZED");
+    }
     return code;
 }
 

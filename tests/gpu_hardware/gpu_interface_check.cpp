@@ -71,8 +71,9 @@ unsigned char pattern_byte(std::uint64_t seed, std::uint64_t position) {
 
 std::vector<unsigned char> pattern(std::uint64_t seed, std::size_t bytes, std::uint64_t first = 0) {
     std::vector<unsigned char> result(bytes);
-    for (std::size_t i = 0; i < bytes; ++i)
+    for (std::size_t i = 0; i < bytes; ++i) {
         result[i] = pattern_byte(seed, first + i);
+    }
     return result;
 }
 
@@ -90,7 +91,9 @@ class Program {
 
     /// Chooses a device for this thread, as a program does at its start.
     bool start(int device) const {
-        if (!_cuda) return call("hipSetDevice", device);
+        if (!_cuda) {
+            return call("hipSetDevice", device);
+        }
         void* context = nullptr;
         return call("cuDevicePrimaryCtxRetain", &context, device) && call("cuCtxSetCurrent", context);
     }
@@ -103,7 +106,9 @@ class Program {
     /// Stream-ordered memory of the device's pool.
     void* allocate_from_pool(std::size_t bytes) const {
         std::uint64_t address = 0;
-        if (!call(_cuda ? "cuMemAllocAsync" : "hipMallocAsync", &address, bytes, kDefaultStream)) return nullptr;
+        if (!call(_cuda ? "cuMemAllocAsync" : "hipMallocAsync", &address, bytes, kDefaultStream)) {
+            return nullptr;
+        }
         return call(_cuda ? "cuStreamSynchronize" : "hipStreamSynchronize", kDefaultStream) ? pointer(address)
                                                                                             : nullptr;
     }
@@ -125,16 +130,22 @@ class Program {
     }
     /// What hipGetLastError would tell the program; 0 with CUDA's driver, which keeps no error.
     int pending_error() const {
-        if (_cuda) return 0;
+        if (_cuda) {
+            return 0;
+        }
         const auto peek = reinterpret_cast<int (*)()>(dlsym(library(), "hipPeekAtLastError"));
         return peek != nullptr ? peek() : 0;
     }
     void* library() const { return handle(_cuda); }
 
     static void* handle(bool cuda) {
-        if (cuda) return dlopen("libcuda.so.1", RTLD_LAZY);
+        if (cuda) {
+            return dlopen("libcuda.so.1", RTLD_LAZY);
+        }
         for (const char* const name : {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"}) {
-            if (void* const loaded = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) return loaded;
+            if (void* const loaded = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
+                return loaded;
+            }
         }
         return nullptr;
     }
@@ -162,7 +173,9 @@ class Checks {
 
     int run() {
         identity();
-        if (!prepare()) return _table.finish();
+        if (!prepare()) {
+            return _table.finish();
+        }
         pointers();
         copies();
         streams_and_events();
@@ -175,7 +188,9 @@ class Checks {
         kernels();
         busy_device();
         release();
-        if (!_emulated) costs();  // the emulated driver's say nothing
+        if (!_emulated) {
+            costs();  // the emulated driver's say nothing
+        }
         return _table.finish();
     }
 
@@ -189,7 +204,9 @@ class Checks {
     }
     std::vector<unsigned char> download(const void* device, std::size_t bytes) {
         std::vector<unsigned char> data(bytes, 0xEE);
-        if (!_gpu.copy(data.data(), device, bytes, _stream).ok() || !waited(_stream)) data.clear();
+        if (!_gpu.copy(data.data(), device, bytes, _stream).ok() || !waited(_stream)) {
+            data.clear();
+        }
         return data;
     }
     static std::string describe(const gpu::PointerInfo& info) {
@@ -415,15 +432,20 @@ class Checks {
         gpu::EventHandle event;
         bool made = _table.check("create_stream, independent", _gpu.create_stream(kDevice, false, independent));
         made = _table.check("create_event", _gpu.create_event(kDevice, event)) && made;
-        if (!made) return;
+        if (!made) {
+            return;
+        }
         bool done = false;
         _table.check("an idle stream is done", _gpu.query_stream(independent, done).ok() && done);
         void* big = nullptr;
-        if (!_table.check("allocate much", _gpu.allocate(kDevice, _much, big))) return;
+        if (!_table.check("allocate much", _gpu.allocate(kDevice, _much, big))) {
+            return;
+        }
         // The device works for a millisecond or so; an answer "done" right away would be wrong, or very late.
         bool ok = true;
-        for (unsigned char value = 1; value <= 4; ++value)
+        for (unsigned char value = 1; value <= 4; ++value) {
             ok = ok && _gpu.fill(big, value, _much, independent).ok();
+        }
         ok = ok && _gpu.record_event(event, independent).ok();
         done = true;
         ok = ok && _gpu.query_event(event, done).ok();
@@ -447,7 +469,9 @@ class Checks {
     void default_stream_order() {
         _table.section("Order after the program's default stream");
         gpu::StreamHandle independent;
-        if (!_gpu.create_stream(kDevice, false, independent).ok()) return;
+        if (!_gpu.create_stream(kDevice, false, independent).ok()) {
+            return;
+        }
         const auto last_byte_after_memset = [&](void* memory, std::size_t bytes, unsigned char value) -> int {
             unsigned char* const seen = static_cast<unsigned char*>(_pinned);
             seen[0] = 0;
@@ -461,7 +485,9 @@ class Checks {
             return seen[0];
         };
         void* memory = nullptr;
-        if (!_table.check("allocate much", _gpu.allocate(kDevice, _much, memory))) return;
+        if (!_table.check("allocate much", _gpu.allocate(kDevice, _much, memory))) {
+            return;
+        }
         // The second and later rounds go the way of an allocation that is known already.
         for (const int value : {10, 20, 30}) {
             const int seen = last_byte_after_memset(memory, _much, static_cast<unsigned char>(value));
@@ -470,7 +496,9 @@ class Checks {
         }
         static_cast<void>(_gpu.free(memory));
         for (const auto& [what, other] : {std::pair<const char*, void*>{"managed", _managed}, {"pool", _pool}}) {
-            if (other == nullptr) continue;
+            if (other == nullptr) {
+                continue;
+            }
             for (const int value : {40, 50}) {
                 const int seen = last_byte_after_memset(other, kBytes, static_cast<unsigned char>(value));
                 _table.check(std::string("the same for ") + what + " memory", seen == value, std::to_string(seen));
@@ -610,8 +638,9 @@ class Checks {
         const gpu::PointerInfo info = classify(small[1]);
         right = right && offset == reinterpret_cast<std::uintptr_t>(small[1]) + 8 - info.base;
         _table.check("offset of a small allocation that shares a block", right, std::to_string(offset));
-        for (void* const memory : small)
+        for (void* const memory : small) {
             static_cast<void>(_gpu.free(memory));
+        }
         if (_managed != nullptr) {
             const gpu::Status refused = _gpu.ipc_export(_managed, handle, offset);
             _table.check("ipc_export refuses managed memory", !refused.ok(), refused.message());
@@ -706,7 +735,9 @@ class Checks {
                            _gpu.find_kernel(pack, "awaken_reshape", reshape).ok() &&
                            _gpu.find_kernel(pack, "awaken_pack_list", pack_list).ok() &&
                            _gpu.find_kernel(pack, "awaken_unpack_list", unpack_list).ok();
-        if (!_table.check("find_kernel", found)) return;
+        if (!_table.check("find_kernel", found)) {
+            return;
+        }
         gpu::KernelHandle missing;
         const gpu::Status absent = _gpu.find_kernel(pack, "awaken_no_such_kernel", missing);
         _table.check("find_kernel of a name that is not there fails", !absent.ok(), absent.message());
@@ -718,7 +749,9 @@ class Checks {
                                          download(_device, kBytes) == pattern(7, kBytes, 5));
 
         void* packed = nullptr;
-        if (!_gpu.allocate(kDevice, kBytes, packed).ok()) return;
+        if (!_gpu.allocate(kDevice, kBytes, packed).ok()) {
+            return;
+        }
         // As in gpu/kernels/pack.h.
         struct Shape {
             unsigned long long base, width, counts[4];
@@ -849,8 +882,12 @@ class Checks {
         _table.section("Release");
         _table.check("unregister_host", _gpu.unregister_host(_registered));
         _table.check("unregistered memory is host memory again", classify(_registered).kind == gpu::MemoryKind::host);
-        if (_managed != nullptr) _table.check("free of managed memory", _gpu.free(_managed));
-        if (_pool != nullptr) _table.check("pool memory given back", _program.free_to_pool(_pool));
+        if (_managed != nullptr) {
+            _table.check("free of managed memory", _gpu.free(_managed));
+        }
+        if (_pool != nullptr) {
+            _table.check("pool memory given back", _program.free_to_pool(_pool));
+        }
         _table.check("free of null", _gpu.free(nullptr));
     }
 
@@ -859,8 +896,9 @@ class Checks {
         std::vector<double> series;
         for (int repeat = 0; repeat < 9; ++repeat) {
             const auto start = std::chrono::steady_clock::now();
-            for (int i = 0; i < calls; ++i)
+            for (int i = 0; i < calls; ++i) {
                 call();
+            }
             const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
             series.push_back(spent.count() / calls);
         }
@@ -890,14 +928,18 @@ class Checks {
             static_cast<void>(_gpu.synchronize_stream(_stream));
         };
         report("copy of 8 bytes, pinned to device, with synchronize_stream", nanoseconds(small_copy, 1000));
-        if (_gpu.vendor() == gpu::Vendor::cuda) attribute_costs(heap.data());
+        if (_gpu.vendor() == gpu::Vendor::cuda) {
+            attribute_costs(heap.data());
+        }
     }
 
     /// What the single attributes cost: the choice of those that classify() asks for rests on this.
     void attribute_costs(const void* heap) {
         const auto query = reinterpret_cast<int (*)(unsigned, const int*, void**, std::uint64_t)>(
             dlsym(_program.library(), "cuPointerGetAttributes"));
-        if (query == nullptr) return;
+        if (query == nullptr) {
+            return;
+        }
         const std::pair<const char*, std::vector<int>> sets[] = {
             {"TYPE", {2}},
             {"TYPE, MANAGED", {2, 8}},
@@ -912,8 +954,9 @@ class Checks {
             const std::vector<int>& attributes = set.second;
             std::vector<std::uint64_t> values(attributes.size());
             std::vector<void*> addresses;
-            for (std::uint64_t& value : values)
+            for (std::uint64_t& value : values) {
                 addresses.push_back(&value);
+            }
             const auto cost = [&](const void* pointer) {
                 return nanoseconds(
                     [&] {
@@ -946,7 +989,9 @@ class Checks {
 int ipc_child(const std::string& vendor, const std::string& hex, const std::string& offset_text) {
     gpu::Runtime& runtime = gpu::find(vendor == "cuda" ? gpu::Choice::cuda : gpu::Choice::hip);
     gpu::IpcMemoryHandle handle;
-    if (hex.size() != 2 * sizeof handle.bytes) return 2;
+    if (hex.size() != 2 * sizeof handle.bytes) {
+        return 2;
+    }
     for (std::size_t i = 0; i < sizeof handle.bytes; ++i) {
         handle.bytes[i] = static_cast<unsigned char>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
     }
@@ -956,36 +1001,51 @@ int ipc_child(const std::string& vendor, const std::string& hex, const std::stri
         return 3;
     };
     gpu::StreamHandle stream;
-    if (const auto status = runtime.create_stream(0, false, stream); !status.ok()) return fail("stream", status);
+    if (const auto status = runtime.create_stream(0, false, stream); !status.ok()) {
+        return fail("stream", status);
+    }
     void* base = nullptr;
-    if (const auto status = runtime.ipc_open(handle, 0, base); !status.ok()) return fail("open", status);
+    if (const auto status = runtime.ipc_open(handle, 0, base); !status.ok()) {
+        return fail("open", status);
+    }
     const void* const mapped = shifted(base, offset);
     gpu::PointerInfo info;
     runtime.classify({&mapped, 1}, &info);
     std::vector<unsigned char> seen(1000);
-    if (const auto status = runtime.copy(seen.data(), mapped, seen.size(), stream); !status.ok())
+    if (const auto status = runtime.copy(seen.data(), mapped, seen.size(), stream); !status.ok()) {
         return fail("copy", status);
-    if (const auto status = runtime.synchronize_stream(stream); !status.ok()) return fail("wait", status);
+    }
+    if (const auto status = runtime.synchronize_stream(stream); !status.ok()) {
+        return fail("wait", status);
+    }
     const bool right = seen == pattern(1, seen.size(), offset) && info.kind == gpu::MemoryKind::device;
     const std::vector<unsigned char> reply = pattern(3, seen.size());
     if (const auto status = runtime.copy(shifted(base, offset), reply.data(), reply.size(), stream); !status.ok()) {
         return fail("write", status);
     }
-    if (const auto status = runtime.synchronize_stream(stream); !status.ok()) return fail("wait", status);
-    if (const auto status = runtime.ipc_close(base); !status.ok()) return fail("close", status);
+    if (const auto status = runtime.synchronize_stream(stream); !status.ok()) {
+        return fail("wait", status);
+    }
+    if (const auto status = runtime.ipc_close(base); !status.ok()) {
+        return fail("close", status);
+    }
     runtime.classify({&mapped, 1}, &info);
     if (info.kind == gpu::MemoryKind::device) {
         std::fprintf(stderr, "child: the mapping is still there after ipc_close\n");
         return 4;
     }
-    if (!right) std::fprintf(stderr, "child: wrong bytes\n");
+    if (!right) {
+        std::fprintf(stderr, "child: wrong bytes\n");
+    }
     return right ? 0 : 5;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc == 5 && std::strcmp(argv[1], "--ipc-child") == 0) return ipc_child(argv[2], argv[3], argv[4]);
+    if (argc == 5 && std::strcmp(argv[1], "--ipc-child") == 0) {
+        return ipc_child(argv[2], argv[3], argv[4]);
+    }
     const std::string wanted = argc > 1 ? argv[1] : "";
     if (argc > 2 || (!wanted.empty() && wanted != "cuda" && wanted != "hip")) {
         std::fprintf(stderr, "usage: %s [cuda|hip]\n", argv[0]);
@@ -993,10 +1053,14 @@ int main(int argc, char** argv) {
     }
     std::string reasons;
     for (const gpu::Choice choice : {gpu::Choice::cuda, gpu::Choice::hip}) {
-        if (!wanted.empty() && (wanted == "cuda") != (choice == gpu::Choice::cuda)) continue;
+        if (!wanted.empty() && (wanted == "cuda") != (choice == gpu::Choice::cuda)) {
+            continue;
+        }
         std::string why_not;
         gpu::Runtime& runtime = gpu::find(choice, &why_not);
-        if (runtime.vendor() != gpu::Vendor::none) return Checks(runtime, argv[0]).run();
+        if (runtime.vendor() != gpu::Vendor::none) {
+            return Checks(runtime, argv[0]).run();
+        }
         reasons += (reasons.empty() ? "" : "\n") + why_not;
     }
     std::fprintf(stderr, "no GPU to test on: %s\n", reasons.c_str());

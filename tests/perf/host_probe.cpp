@@ -29,8 +29,9 @@ double median_ns(int batches, int calls, const std::function<void()>& call) {
     for (int batch = 0; batch < batches; ++batch) {
         MPI_Barrier(MPI_COMM_WORLD);
         const auto start = std::chrono::steady_clock::now();
-        for (int at = 0; at < calls; ++at)
+        for (int at = 0; at < calls; ++at) {
             call();
+        }
         const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
         means.push_back(elapsed.count() / calls);
     }
@@ -43,8 +44,9 @@ int main(int argc, char** argv) {
     int batches = 200, calls = 500;
     bool load_gpu = false;
     for (int at = 1; at < argc; ++at) {
-        if (std::sscanf(argv[at], "--batches=%d", &batches) == 1 || std::sscanf(argv[at], "--calls=%d", &calls) == 1)
+        if (std::sscanf(argv[at], "--batches=%d", &batches) == 1 || std::sscanf(argv[at], "--calls=%d", &calls) == 1) {
             continue;
+        }
         if (std::strcmp(argv[at], "--load-gpu") == 0) {
             load_gpu = true;
             continue;
@@ -57,7 +59,9 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != 2 || batches < 1 || calls < 1) {
-        if (rank == 0) std::fprintf(stderr, "host_probe needs two ranks, and at least one batch and one call\n");
+        if (rank == 0) {
+            std::fprintf(stderr, "host_probe needs two ranks, and at least one batch and one call\n");
+        }
         MPI_Finalize();
         return 2;
     }
@@ -82,7 +86,9 @@ int main(int argc, char** argv) {
     });
     const double reduction =
         median_ns(batches, calls, [&] { MPI_Allreduce(&value, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); });
-    if (rank == 0) std::printf("pingpong_ns %.1f allreduce_ns %.1f\n", round_trip / 2, reduction);
+    if (rank == 0) {
+        std::printf("pingpong_ns %.1f allreduce_ns %.1f\n", round_trip / 2, reduction);
+    }
     MPI_Finalize();
     return 0;
 }

@@ -39,7 +39,9 @@ std::vector<int> sizes() {
 struct Partners {
     explicit Partners(const Run& run)
         : lower((run.rank & distance) == 0), active((run.rank ^ distance) < run.size), peer(MPI_PROC_NULL) {
-        if (active) peer = run.rank ^ distance;
+        if (active) {
+            peer = run.rank ^ distance;
+        }
     }
     bool lower, active;
     int peer;
@@ -64,8 +66,12 @@ void there_and_back(Run& run, const Sender& send) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Status status{};
             if (partners.lower == lower_sends) {
-                if (partners.active) await_token(run, partners.peer, kReadyTag);
-                if (partners.active) send(run, out, bytes, partners.peer);
+                if (partners.active) {
+                    await_token(run, partners.peer, kReadyTag);
+                }
+                if (partners.active) {
+                    send(run, out, bytes, partners.peer);
+                }
                 run.refill(out, to_size(bytes), 5);
             } else if (partners.active) {
                 OK(MPI_Irecv(in, bytes + 9, MPI_BYTE, partners.peer, kTag, run.comm, &request));
@@ -97,12 +103,19 @@ void elsewhere(Run& run, bool blocking_send) {
         const Step step(run, format("%d bytes", bytes));
         MPI_Request request = MPI_REQUEST_NULL;
         if (blocking_send) {
-            if (!partners.lower) OK(MPI_Irecv(buffer, bytes, MPI_BYTE, partners.peer, kTag, run.comm, &request));
-            if (partners.lower) OK(MPI_Send(buffer, bytes, MPI_BYTE, partners.peer, kTag, run.comm));
+            if (!partners.lower) {
+                OK(MPI_Irecv(buffer, bytes, MPI_BYTE, partners.peer, kTag, run.comm, &request));
+            }
+            if (partners.lower) {
+                OK(MPI_Send(buffer, bytes, MPI_BYTE, partners.peer, kTag, run.comm));
+            }
         } else {
-            if (partners.lower) OK(MPI_Isend(buffer, bytes, MPI_BYTE, partners.peer, kTag, run.comm, &request));
-            if (!partners.lower)
+            if (partners.lower) {
+                OK(MPI_Isend(buffer, bytes, MPI_BYTE, partners.peer, kTag, run.comm, &request));
+            }
+            if (!partners.lower) {
                 OK(MPI_Recv(buffer, bytes, MPI_BYTE, partners.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+            }
         }
         OK(MPI_Barrier(run.comm));
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
@@ -124,14 +137,17 @@ void persistent(Run& run) {
         run.note_bytes(format("round %d", round), in, to_size(bytes));
         run.refill(out, to_size(bytes), static_cast<std::uint64_t>(round));
     }
-    for (MPI_Request& request : requests)
+    for (MPI_Request& request : requests) {
         OK(MPI_Request_free(&request));
+    }
 }
 
 /// The program gives the request away before the message has left.
 void freed(Run& run) {
     const Partners partners(run);
-    if (!partners.active) return;
+    if (!partners.active) {
+        return;
+    }
     for (const int bytes : sizes()) {
         std::byte* out = run.input(to_size(bytes));
         std::byte* in = run.input(to_size(bytes));
@@ -202,9 +218,10 @@ void probed(Run& run) {
             } else {
                 MPI_Message message = MPI_MESSAGE_NULL;
                 int found = 0;
-                while (found == 0)
+                while (found == 0) {
                     OK(MPI_Improbe(partners.peer, at % 3 == 1 ? kTag : MPI_ANY_TAG, run.comm, &found, &message,
                                    &status));
+                }
                 OK(MPI_Get_count(&status, MPI_BYTE, &count));
                 OK(MPI_Mrecv(into, count, MPI_BYTE, &message, MPI_STATUS_IGNORE));
             }
@@ -252,7 +269,9 @@ void all_to_all(Run& run, bool any_source) {
 /// More messages at once than a layer may have names for, in one order sent and in another received.
 void very_many(Run& run) {
     const Partners partners(run);
-    if (!partners.active) return;
+    if (!partners.active) {
+        return;
+    }
     constexpr int kMessages = 600;
     const int bytes = chunk_bytes + 3;
     std::vector<MPI_Request> requests;
@@ -284,7 +303,9 @@ void in_order(Run& run) {
         std::byte* device = run.input(to_size(size_of(at)));
         std::byte* host = run.host(to_size(size_of(at)));
         std::byte* buffer = at % 4 == 3 ? host : device;
-        if (partners.lower) OK(MPI_Send(buffer, size_of(at), MPI_BYTE, partners.peer, kTag, run.comm));
+        if (partners.lower) {
+            OK(MPI_Send(buffer, size_of(at), MPI_BYTE, partners.peer, kTag, run.comm));
+        }
         if (!partners.lower && partners.active) {
             MPI_Status status{};
             OK(MPI_Recv(buffer, size_of(at), MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, run.comm, &status));
@@ -327,7 +348,9 @@ void layouts(Run& run) {
         void* buffer = with_gaps ? sparse : packed;
         const int count = with_gaps ? 1 : blocks * 3;
         const MPI_Datatype type = with_gaps ? gaps : MPI_INT;
-        if (partners.lower) OK(MPI_Send(buffer, count, type, partners.peer, kTag, run.comm));
+        if (partners.lower) {
+            OK(MPI_Send(buffer, count, type, partners.peer, kTag, run.comm));
+        }
         if (!partners.lower && partners.active) {
             MPI_Status status{};
             OK(MPI_Recv(buffer, count, type, partners.peer, kTag, run.comm, &status));
@@ -352,7 +375,9 @@ void other_numbers(Run& run) {
 
 /// Each thread has a partner of its own in the other node.
 void by_threads(Run& run) {
-    if (!several_threads) return;
+    if (!several_threads) {
+        return;
+    }
     const Partners partners(run);
     constexpr int kThreads = 3, kRounds = 8;
     const int bytes = 6 * chunk_bytes + 5;
@@ -375,10 +400,12 @@ void by_threads(Run& run) {
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
-    for (const int error : errors)
+    }
+    for (const int error : errors) {
         run.expect(error == MPI_SUCCESS, "no call of a thread fails");
+    }
     run.watch_current(true);
 }
 
@@ -397,8 +424,9 @@ void add_cases(Suite& suite) {
              OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
          }},
     };
-    for (const auto& [name, send] : senders)
+    for (const auto& [name, send] : senders) {
         suite.add("there_and_back_" + name, [send = send](Run& run) { there_and_back(run, send); });
+    }
     suite.add("buffered", buffered);
     suite.add("blocking_send_then_elsewhere", [](Run& run) { elsewhere(run, true); });
     suite.add("nonblocking_send_then_elsewhere", [](Run& run) { elsewhere(run, false); });
@@ -422,8 +450,12 @@ void add_cases(Suite& suite) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (const auto text = take_option(argc, argv, "--chunk-bytes")) chunk_bytes = std::stoi(*text);
-    if (const auto text = take_option(argc, argv, "--distance")) distance = std::stoi(*text);
+    if (const auto text = take_option(argc, argv, "--chunk-bytes")) {
+        chunk_bytes = std::stoi(*text);
+    }
+    if (const auto text = take_option(argc, argv, "--distance")) {
+        distance = std::stoi(*text);
+    }
     const bool threads = take_option(argc, argv, "--threads").has_value();
     Suite suite(argc, argv);
     int provided = MPI_THREAD_SINGLE;
@@ -435,7 +467,9 @@ int main(int argc, char** argv) {
     several_threads = provided == MPI_THREAD_MULTIPLE;
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0 && several_threads) std::printf("# several threads\n");
+    if (rank == 0 && several_threads) {
+        std::printf("# several threads\n");
+    }
     add_cases(suite);
     const int status = suite.run();
     MPI_Finalize();

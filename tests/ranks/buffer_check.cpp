@@ -18,7 +18,9 @@ int failures = 0;
 
 void expect(const std::string& name, bool good, const std::string& why) {
     std::printf(good ? "ok %s\n" : "FAIL %s: %s\n", name.c_str(), why.c_str());
-    if (!good) ++failures;
+    if (!good) {
+        ++failures;
+    }
 }
 
 /// A refused call: the class of its error, and its text.

@@ -21,7 +21,9 @@ constexpr int kRounds = 4;
 class Busy {
   public:
     explicit Busy(Run& run, bool mine = true, bool in_default_stream = false) {
-        if (!run.reference() && run.gpu().present() && mine) _work = run.gpu().keep_busy(in_default_stream);
+        if (!run.reference() && run.gpu().present() && mine) {
+            _work = run.gpu().keep_busy(in_default_stream);
+        }
         OK(MPI_Barrier(run.comm));
     }
     void end() { _work.reset(); }
@@ -44,8 +46,9 @@ int previous(const Run& run) {
 
 void exchanges(Run& run) {
     std::vector<std::pair<std::byte*, std::byte*>> buffers;
-    for (const int count : kCounts)
+    for (const int count : kCounts) {
         buffers.emplace_back(run.input(bytes_of(count)), run.output<std::byte>(bytes_of(count)));
+    }
     const Busy busy(run);
     for (std::size_t i = 0; i < buffers.size(); ++i) {
         const auto& [out, in] = buffers[i];
@@ -56,8 +59,9 @@ void exchanges(Run& run) {
 
 void nonblocking(Run& run) {
     std::vector<std::pair<std::byte*, std::byte*>> buffers;
-    for (const int count : kCounts)
+    for (const int count : kCounts) {
         buffers.emplace_back(run.input(bytes_of(count)), run.output<std::byte>(bytes_of(count)));
+    }
     const Busy busy(run);
     std::vector<MPI_Request> requests;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -104,8 +108,9 @@ void new_memory(Run& run) {
     for (int round = 0; round < kRounds; ++round) {
         if (sends) {
             std::byte* const out = run.input(bytes_of(kLarge));
-            for (int to = 1; to < run.size; ++to)
+            for (int to = 1; to < run.size; ++to) {
                 OK(MPI_Send(out, kLarge, MPI_DOUBLE, to, kTag, run.comm));
+            }
             OK(MPI_Barrier(run.comm));
             run.release(out);
         } else {
@@ -126,16 +131,18 @@ void other_messages_go_on(Run& run) {
     std::byte* const words = run.host(kOthers * sizeof(int));
     std::vector<MPI_Request> requests;
     if (run.rank == 1) {
-        for (int i = 0; i < kOthers; ++i)
+        for (int i = 0; i < kOthers; ++i) {
             OK(MPI_Irecv(words + static_cast<std::size_t>(i) * sizeof(int), 1, MPI_INT, 0, kGoTag, run.comm,
                          &requests.emplace_back()));
+        }
     }
     Busy busy(run, run.rank == 0, true);
     if (run.rank == 0) {
         OK(MPI_Isend(large, kLarge, MPI_DOUBLE, 1, kTag, run.comm, &requests.emplace_back()));
         // Each of them needs a call of the receiver's MPI.
-        for (int i = 0; i < kOthers; ++i)
+        for (int i = 0; i < kOthers; ++i) {
             OK(MPI_Ssend(words, 1, MPI_INT, 1, kGoTag, run.comm));
+        }
         busy.end();
     } else if (run.rank == 1) {
         OK(MPI_Recv(large, kLarge, MPI_DOUBLE, 0, kTag, run.comm, MPI_STATUS_IGNORE));
@@ -208,8 +215,9 @@ void collective(Run& run, const Named& named) {
                              run.values<double>(static_cast<std::size_t>(count) * part(named.in_for_all)));
     }
     const Busy busy(run);
-    for (std::size_t i = 0; i < buffers.size(); ++i)
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
         named.call(run, buffers[i].first, buffers[i].second, kCounts[i], run.comm);
+    }
 }
 
 /// The root's buffer is new in each round, and lies where the last one was. A nonblocking collective that the ranks
@@ -233,7 +241,9 @@ void new_memory_in_collectives(Run& run) {
             OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         }
         OK(MPI_Barrier(run.comm));
-        if (root) run.release(mine);
+        if (root) {
+            run.release(mine);
+        }
     }
 }
 
@@ -314,7 +324,9 @@ void new_memory_in_windows(Run& run) {
         OK(MPI_Win_create(memory, exposes ? static_cast<MPI_Aint>(bytes_of(kLarge)) : 0, sizeof(double), MPI_INFO_NULL,
                           run.comm, &made));
         OK(MPI_Win_fence(0, made));
-        if (!exposes) OK(MPI_Get(in, kLarge, MPI_DOUBLE, 0, 0, kLarge, MPI_DOUBLE, made));
+        if (!exposes) {
+            OK(MPI_Get(in, kLarge, MPI_DOUBLE, 0, 0, kLarge, MPI_DOUBLE, made));
+        }
         OK(MPI_Win_fence(0, made));
         OK(MPI_Win_free(&made));
         if (exposes) {
@@ -332,8 +344,9 @@ void add_cases(Suite& suite) {
     suite.add("late_receiver", late_receiver);
     suite.add("strided", strided);
     suite.add("new_memory", new_memory, 2);
-    for (const Named& named : kCollectives)
+    for (const Named& named : kCollectives) {
         suite.add(named.name, [named](Run& run) { collective(run, named); });
+    }
     suite.add("new_memory_in_collectives", new_memory_in_collectives, 2);
 #if MPI_VERSION >= 4
     suite.add("persistent", persistent);
@@ -343,7 +356,9 @@ void add_cases(Suite& suite) {
     suite.add("allocated_window", allocated_window);
     suite.add("new_memory_in_windows", new_memory_in_windows, 2);
     const char* const path = std::getenv("AWAKEN_PATH");
-    if (path != nullptr && std::string(path) == "ring") suite.add("other_messages_go_on", other_messages_go_on, 2);
+    if (path != nullptr && std::string(path) == "ring") {
+        suite.add("other_messages_go_on", other_messages_go_on, 2);
+    }
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ class Random {
     bool chance(int percent) { return below(100) < percent; }
     template <class T>
     void shuffle(std::vector<T>& list) {
-        for (std::size_t left = list.size(); left > 1; --left)
+        for (std::size_t left = list.size(); left > 1; --left) {
             std::swap(list[left - 1], list[to_size(below(static_cast<int>(left)))]);
+        }
     }
 
   private:
@@ -49,7 +50,9 @@ class Random {
 
 /// Copies from memory to memory of the same kind. On devices the copy is only begun.
 void copy(Run& run, Kind kind, void* destination, const void* source, std::size_t bytes) {
-    if (bytes == 0) return;
+    if (bytes == 0) {
+        return;
+    }
     if (host_accessible(kind)) {
         std::memcpy(destination, source, bytes);
     } else {
@@ -59,7 +62,9 @@ void copy(Run& run, Kind kind, void* destination, const void* source, std::size_
 
 /// Overwrites what a call has just given back. On devices this is only begun.
 void overwrite(Run& run, Kind kind, void* destination, int value, std::size_t bytes) {
-    if (bytes == 0) return;
+    if (bytes == 0) {
+        return;
+    }
     if (host_accessible(kind)) {
         std::memset(destination, value, bytes);
     } else {
@@ -71,8 +76,9 @@ void overwrite(Run& run, Kind kind, void* destination, int value, std::size_t by
 void write_pattern(Run& run, std::byte* buffer, std::size_t doubles, std::uint64_t seed) {
     std::vector<double> values(doubles);
     const std::uint64_t stream = combine(seed, to_size(run.rank));
-    for (std::size_t at = 0; at < doubles; ++at)
+    for (std::size_t at = 0; at < doubles; ++at) {
         values[at] = static_cast<double>(mix_bits(stream + at) >> 15);
+    }
     run.store(buffer, values.data(), doubles * sizeof(double));
 }
 
@@ -92,7 +98,9 @@ struct Place {
     [[nodiscard]] int largest() const { return std::max(size, remote_size); }
     [[nodiscard]] bool is_root(int root) const { return has_root && rank == root; }
     [[nodiscard]] int root_argument(int root) const {
-        if (!between() || !has_root) return root;
+        if (!between() || !has_root) {
+            return root;
+        }
         return rank == root ? MPI_ROOT : MPI_PROC_NULL;
     }
 };
@@ -107,7 +115,9 @@ class Places {
     };
     explicit Places(const Run& run, Sizes sizes = Sizes::all) {
         MPI_Comm comm = MPI_COMM_NULL;
-        if (sizes != Sizes::several) add(MPI_COMM_SELF, false);
+        if (sizes != Sizes::several) {
+            add(MPI_COMM_SELF, false);
+        }
         if (sizes == Sizes::one) {
             MPI_Comm_split(run.comm, run.rank, 0, &comm);
             add(comm, true);
@@ -118,7 +128,9 @@ class Places {
         add(comm, true);
         MPI_Comm_split(run.comm, 0, run.size - run.rank, &comm);
         add(comm, true);
-        if (run.size < 2) return;
+        if (run.size < 2) {
+            return;
+        }
         const bool even = run.rank % 2 == 0;
         MPI_Comm half = MPI_COMM_NULL, between = MPI_COMM_NULL;
         MPI_Comm_split(run.comm, even ? 0 : 1, run.rank, &half);
@@ -134,7 +146,9 @@ class Places {
     }
     ~Places() {
         for (Place& place : list) {
-            if (place.owned) MPI_Comm_free(&place.comm);
+            if (place.owned) {
+                MPI_Comm_free(&place.comm);
+            }
         }
     }
     Places(const Places&) = delete;
@@ -251,7 +265,9 @@ struct Call {
         const int drawn = kCounts[to_size(random.below(static_cast<int>(kCounts.size())))];
         doubles = std::min(drawn, room / (2 * place.largest()));
         // A whole number of rows on the side that has any.
-        if (strided_out || strided_in) doubles -= doubles % 6;
+        if (strided_out || strided_in) {
+            doubles -= doubles % 6;
+        }
     }
 
     /// Doubles that either buffer must have room for.
@@ -317,8 +333,9 @@ struct Call {
             case Operation::reduce_scatter_block:
                 return MAKE(Reduce_scatter_block, MPI_Ireduce_scatter_block, out, in, count, type, op, comm);
             case Operation::reduce_scatter:
-                for (int rank = 0; rank < place.size; ++rank)
+                for (int rank = 0; rank < place.size; ++rank) {
                     _in_counts.push_back(rank % 3 == 1 ? 0 : count);
+                }
                 return MAKE(Reduce_scatter, MPI_Ireduce_scatter, out, in, _in_counts.data(), type, op, comm);
             case Operation::scan:
                 return MAKE(Scan, MPI_Iscan, out, in, count, type, op, comm);
@@ -373,8 +390,9 @@ void in_a_row(Run& run, int number, int room) {
     write_pattern(run, out_pattern, pattern_doubles, 1);
     write_pattern(run, in_pattern, pattern_doubles, 2);
     std::size_t archive_bytes = 0;
-    for (const Call& call : calls)
+    for (const Call& call : calls) {
         archive_bytes += to_size(call.room()) * sizeof(double);
+    }
     std::byte* archive = run.input_of(in_kind, archive_bytes);
 
     int step = 0;
@@ -422,8 +440,9 @@ void complete(Run& run, std::vector<MPI_Request>& requests, Completion completio
               const std::function<void(std::size_t)>& completed) {
     const int number = static_cast<int>(requests.size());
     std::vector<std::size_t> order;
-    for (std::size_t at = 0; at < requests.size(); ++at)
+    for (std::size_t at = 0; at < requests.size(); ++at) {
         order.push_back(at);
+    }
     random.shuffle(order);
     std::vector<int> indices(requests.size());
     switch (completion) {
@@ -458,7 +477,9 @@ void complete(Run& run, std::vector<MPI_Request>& requests, Completion completio
             for (int done = 0; done < number;) {
                 int index = MPI_UNDEFINED, flag = 0;
                 OK(MPI_Testany(number, requests.data(), &index, &flag, MPI_STATUS_IGNORE));
-                if (flag == 0) continue;
+                if (flag == 0) {
+                    continue;
+                }
                 completed(to_size(index));
                 ++done;
             }
@@ -467,8 +488,9 @@ void complete(Run& run, std::vector<MPI_Request>& requests, Completion completio
             for (int left = number; left > 0;) {
                 int done = 0;
                 OK(MPI_Waitsome(number, requests.data(), &done, indices.data(), MPI_STATUSES_IGNORE));
-                for (int at = 0; at < done; ++at)
+                for (int at = 0; at < done; ++at) {
                     completed(to_size(indices[to_size(at)]));
+                }
                 left -= done;
             }
             break;
@@ -476,11 +498,13 @@ void complete(Run& run, std::vector<MPI_Request>& requests, Completion completio
             // The later half first.
             const int half = number / 2;
             OK(MPI_Waitall(number - half, requests.data() + half, MPI_STATUSES_IGNORE));
-            for (int at = half; at < number; ++at)
+            for (int at = half; at < number; ++at) {
                 completed(to_size(at));
+            }
             OK(MPI_Waitall(half, requests.data(), MPI_STATUSES_IGNORE));
-            for (int at = 0; at < half; ++at)
+            for (int at = 0; at < half; ++at) {
                 completed(to_size(at));
+            }
         }
     }
 }
@@ -505,8 +529,9 @@ void outstanding(Run& run, Completion first, Places::Sizes sizes) {
         write_pattern(run, outs.back(), doubles, 20 + at);
         write_pattern(run, ins.back(), doubles, 2000 + at);
     }
-    for (std::size_t at = 0; at < calls.size(); ++at)
+    for (std::size_t at = 0; at < calls.size(); ++at) {
         OK(calls[at].make(types, outs[at], ins[at], &requests[at]));
+    }
     Random random = own_random(run, kind_of_completion);
     const int own = (static_cast<int>(first) + run.rank) % static_cast<int>(Completion::count);
     complete(run, requests, static_cast<Completion>(own), random, [&](std::size_t at) {
@@ -523,8 +548,9 @@ void shared_operand(Run& run) {
     std::byte* const out = run.input(bytes * size);
     write_pattern(run, out, to_size(count) * size, 3);
     std::vector<std::byte*> ins;
-    for (int at = 0; at < 7; ++at)
+    for (int at = 0; at < 7; ++at) {
         ins.push_back(run.input(bytes * size));
+    }
     std::vector<MPI_Request> requests(7, MPI_REQUEST_NULL);
     const int last = run.size - 1;
     OK(MPI_Iallreduce(out, ins[0], count, MPI_DOUBLE, MPI_SUM, run.comm, &requests[0]));
@@ -537,7 +563,9 @@ void shared_operand(Run& run) {
     Random random = own_random(run, 40);
     std::size_t done = 0;
     complete(run, requests, Completion::each, random, [&](std::size_t) {
-        if (++done == requests.size()) overwrite(run, run.kind_of(out), out, 9, bytes * size);
+        if (++done == requests.size()) {
+            overwrite(run, run.kind_of(out), out, 9, bytes * size);
+        }
     });
 }
 
@@ -573,7 +601,9 @@ void between_start_and_completion(Run& run) {
         // Freed communicators live until what is outstanding on them is complete.
         OK(MPI_Comm_free(&duplicate));
         OK(MPI_Comm_free(&reversed));
-        if (flag != 0) continue;
+        if (flag != 0) {
+            continue;
+        }
         Random random = own_random(run, 60);
         complete(run, requests, Completion::each, random, [](std::size_t) {});
     }
@@ -609,9 +639,13 @@ void starts_wait_for_nobody(Run& run) {
         };
         std::vector<MPI_Request> requests(starts.size(), MPI_REQUEST_NULL);
         for (std::size_t at = 0; at < starts.size(); ++at) {
-            if (run.rank > 0) await_token(run, ring.previous, kTag);
+            if (run.rank > 0) {
+                await_token(run, ring.previous, kTag);
+            }
             OK(starts[at](&requests[at]));
-            if (run.rank < run.size - 1) send_token(run, ring.next, kTag);
+            if (run.rank < run.size - 1) {
+                send_token(run, ring.next, kTag);
+            }
         }
         Random random = own_random(run, 80);
         complete(run, requests, Completion::test_each, random, [](std::size_t) {});
@@ -627,11 +661,13 @@ void synchronised_in_between(Run& run) {
         std::byte* const out = run.input(bytes);
         std::byte* const in = run.input(bytes);
         std::byte* const message = run.input(bytes);
-        for (std::byte* const each : {out, in, message})
+        for (std::byte* const each : {out, in, message}) {
             write_pattern(run, each, to_size(count), 75);
+        }
         // Agreed on beforehand: the nonblocking ones may then be the GPUs' own.
-        for (int round = 0; round < 3; ++round)
+        for (int round = 0; round < 3; ++round) {
             OK(MPI_Allreduce(out, in, count, MPI_DOUBLE, MPI_SUM, run.comm));
+        }
         for (int round = 0; round < 4; ++round) {
             MPI_Request request = MPI_REQUEST_NULL;
             const int first = round % run.size;
@@ -640,7 +676,9 @@ void synchronised_in_between(Run& run) {
             }
             OK(MPI_Iallreduce(out, in, count, MPI_DOUBLE, MPI_SUM, run.comm, &request));
             run.gpu().synchronize();
-            if (ring.next != first) OK(MPI_Send(message, count, MPI_DOUBLE, ring.next, kTag, run.comm));
+            if (ring.next != first) {
+                OK(MPI_Send(message, count, MPI_DOUBLE, ring.next, kTag, run.comm));
+            }
             OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         }
     }
@@ -661,7 +699,9 @@ void ranks_far_apart(Run& run) {
         write_pattern(run, ins.back(), doubles, 9000 + at);
     }
     for (std::size_t at = 0; at < calls.size(); ++at) {
-        if ((at + to_size(run.rank)) % 3 == 0) compute(3);
+        if ((at + to_size(run.rank)) % 3 == 0) {
+            compute(3);
+        }
         OK(calls[at].make(types, outs[at], ins[at], nullptr));
         overwrite(run, run.kind_of(outs[at]), outs[at], 5, to_size(calls[at].room()) * sizeof(double));
     }
@@ -727,8 +767,9 @@ void persistent(Run& run) {
             write_pattern(run, ins[at], lengths[at], combine(to_size(round), 100 + at));
         }
         if (round == 1) {
-            for (MPI_Request& request : requests)
+            for (MPI_Request& request : requests) {
                 OK(MPI_Start(&request));
+            }
         } else {
             OK(MPI_Startall(number, requests.data()));
         }
@@ -738,15 +779,18 @@ void persistent(Run& run) {
         });
     }
     // A part of them once more, in an order that the requests were not made in.
-    for (int at = number - 1; at >= 0; at -= 2)
+    for (int at = number - 1; at >= 0; at -= 2) {
         OK(MPI_Start(&requests[to_size(at)]));
+    }
     OK(MPI_Waitall(number, requests.data(), MPI_STATUSES_IGNORE));
     // Matched when they were made: each rank may start them in an order of its own.
-    for (int at = 0; at < number; ++at)
+    for (int at = 0; at < number; ++at) {
         OK(MPI_Start(&requests[to_size((at * 5 + 3 * run.rank) % number)]));
+    }
     OK(MPI_Waitall(number, requests.data(), MPI_STATUSES_IGNORE));
-    for (MPI_Request& request : requests)
+    for (MPI_Request& request : requests) {
         OK(MPI_Request_free(&request));
+    }
 }
 #endif
 
@@ -755,7 +799,9 @@ void threads(Run& run) {
     constexpr int kThreads = 3, kRounds = 5;
     int provided = MPI_THREAD_SINGLE;
     MPI_Query_thread(&provided);
-    if (provided != MPI_THREAD_MULTIPLE) return;
+    if (provided != MPI_THREAD_MULTIPLE) {
+        return;
+    }
     // Threads do not touch the Run, which is not made for that.
     std::array<MPI_Comm, kThreads> comms;
     std::array<std::byte*, kThreads> outs, ins;
@@ -781,26 +827,32 @@ void threads(Run& run) {
             expect(MPI_Wait(&request, MPI_STATUS_IGNORE));
             expect(MPI_Alltoall(in, count, MPI_UNSIGNED, out, count, MPI_UNSIGNED, comm));
             expect(MPI_Iallgather(out, count, MPI_UNSIGNED, in, count, MPI_UNSIGNED, comm, &request));
-            for (int flag = 0; flag == 0;)
+            for (int flag = 0; flag == 0;) {
                 expect(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
+            }
             expect(MPI_Barrier(comm));
             expect(MPI_Scan(in, out, count, MPI_UNSIGNED, MPI_BXOR, comm));
         }
     };
     std::vector<std::thread> workers;
-    for (std::size_t thread = 0; thread < kThreads; ++thread)
+    for (std::size_t thread = 0; thread < kThreads; ++thread) {
         workers.emplace_back(work, thread);
-    for (std::thread& worker : workers)
+    }
+    for (std::thread& worker : workers) {
         worker.join();
+    }
     run.expect(failures == 0, format("%d calls failed in threads", failures.load()));
-    for (MPI_Comm& comm : comms)
+    for (MPI_Comm& comm : comms) {
         OK(MPI_Comm_free(&comm));
+    }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (const std::optional<std::string> text = take_option(argc, argv, "--draw")) drawn_sequences = std::stoull(*text);
+    if (const std::optional<std::string> text = take_option(argc, argv, "--draw")) {
+        drawn_sequences = std::stoull(*text);
+    }
     const bool single = take_option(argc, argv, "--single").has_value();
     Suite suite(argc, argv);
     int provided = MPI_THREAD_SINGLE;

@@ -44,7 +44,9 @@ struct Indexed {
     T value;
     int index;
     static constexpr bool padding(std::size_t byte) {
-        if (byte < sizeof(T)) return is_padding<T>(byte);
+        if (byte < sizeof(T)) {
+            return is_padding<T>(byte);
+        }
         return byte < offsetof(Indexed, index) || byte >= offsetof(Indexed, index) + sizeof(int);
     }
 };
@@ -87,8 +89,9 @@ T make_value(Content content, std::uint64_t bits, bool own_turn) {
             case Content::truth:
                 return bits % 3 == 0 ? T{0} : static_cast<T>(static_cast<std::uint64_t>(1) | (bits >> 8 & 0x7f));
             case Content::summand:
-                if constexpr (std::is_floating_point_v<T>)
+                if constexpr (std::is_floating_point_v<T>) {
                     return static_cast<T>(sign * static_cast<int>(bits % 1000)) / 8;
+                }
                 return static_cast<T>(sign * static_cast<int>(bits % 12));
             case Content::factor:
                 if constexpr (std::is_floating_point_v<T>) {
@@ -131,7 +134,9 @@ template <class T>
 std::vector<std::size_t> padding_of() {
     std::vector<std::size_t> bytes;
     for (std::size_t byte = 0; byte < sizeof(T); ++byte) {
-        if (pads<T>(byte)) bytes.push_back(byte);
+        if (pads<T>(byte)) {
+            bytes.push_back(byte);
+        }
     }
     return bytes;
 }
@@ -157,8 +162,9 @@ struct Element {
 template <class T>
 Element element(const std::string& name, MPI_Datatype type, const std::vector<std::vector<Operation>>& groups) {
     Element result{name, type, sizeof(T), alignof(T), &fill<T>, padding_of<T>(), {}};
-    for (const std::vector<Operation>& group : groups)
+    for (const std::vector<Operation>& group : groups) {
         result.operations.insert(result.operations.end(), group.begin(), group.end());
+    }
     return result;
 }
 
@@ -275,7 +281,9 @@ Family of_other_languages() {
         element<Indexed<std::int32_t>>("2integer", MPI_2INTEGER, {located()}),
     };
     for (const Element& one : elements) {
-        if (exists(one)) family.elements.push_back(one);
+        if (exists(one)) {
+            family.elements.push_back(one);
+        }
     }
     return family;
 }
@@ -289,8 +297,9 @@ struct Affine {
 void compose(void* in, void* inout, int* length, MPI_Datatype*) {
     const auto* left = static_cast<const Affine*>(in);
     auto* right = static_cast<Affine*>(inout);
-    for (int at = 0; at < *length; ++at)
+    for (int at = 0; at < *length; ++at) {
         right[at] = Affine{left[at].a * right[at].a, left[at].a * right[at].b + left[at].b};
+    }
 }
 /// Commutative, on a type of two bytes.
 void larger_magnitude(void* in, void* inout, int* length, MPI_Datatype*) {
@@ -362,7 +371,9 @@ constexpr std::array<const char*, 3> kFormNames = {"blocking", "nonblocking", "p
 
 std::vector<Form> forms() {
     std::vector<Form> list = {Form::blocking, Form::nonblocking};
-    if (RANKS_HAVE_MPI4) list.push_back(Form::persistent);
+    if (RANKS_HAVE_MPI4) {
+        list.push_back(Form::persistent);
+    }
     return list;
 }
 
@@ -417,8 +428,9 @@ struct Call {
 class Operands {
   public:
     Operands(Run& run, const Family& family, int elements) : _run(run) {
-        for (const Element& element : family.elements)
+        for (const Element& element : family.elements) {
             _bytes = std::max(_bytes, to_size(elements) * element.bytes + 2 * kSlots * element.alignment);
+        }
         // What they hold is noted after each call.
         _out = _run.transient(_bytes);
         _in = _run.transient(_bytes);
@@ -434,8 +446,9 @@ class Operands {
                                         operation.name.c_str(), count, kFormNames[static_cast<std::size_t>(form)],
                                         kShapeNames[static_cast<std::size_t>(shape)], out_at, in_at);
         Call call{shape, _out + out_at, _in + in_at, count, element.type, operation.op, number % _run.size};
-        for (int rank = 0; rank < _run.size; ++rank)
+        for (int rank = 0; rank < _run.size; ++rank) {
             call.shares.push_back(count / _run.size + (rank < count % _run.size ? 1 : 0));
+        }
 
         fill(element, operation, count, _out, out_at, hash_text(name));
         fill(element, operation, count, _in, in_at, hash_text(name) + 1);
@@ -459,7 +472,9 @@ class Operands {
         }
         note(name + ": operand", element, count, _out, out_at);
         // MPI leaves the first rank's result of MPI_Exscan undefined.
-        if (shape != Shape::exscan || _run.rank != 0) note(name + ": result", element, count, _in, in_at);
+        if (shape != Shape::exscan || _run.rank != 0) {
+            note(name + ": result", element, count, _in, in_at);
+        }
     }
 
   private:
@@ -482,8 +497,9 @@ class Operands {
     void note(const std::string& name, const Element& element, int count, const std::byte* buffer, std::size_t at) {
         std::vector<std::byte> image = _run.load(buffer, used_bytes(element, count));
         for (std::size_t first = at; first < at + to_size(count) * element.bytes; first += element.bytes) {
-            for (const std::size_t byte : element.padding)
+            for (const std::size_t byte : element.padding) {
                 image[first + byte] = std::byte{0};
+            }
         }
         _run.note(name, format("%016llx", static_cast<unsigned long long>(hash_bytes(image.data(), image.size()))));
     }
@@ -529,8 +545,9 @@ void kinds_of_memory(Run& run) {
     Operands operands(run, family, kSmall);
     for (const Element& element : family.elements) {
         operands.call(element, sum, Shape::allreduce, Form::blocking, kSmall);
-        for (const Shape shape : {Shape::allreduce_in_place, Shape::reduce_in_place, Shape::reduce_scatter_block})
+        for (const Shape shape : {Shape::allreduce_in_place, Shape::reduce_in_place, Shape::reduce_scatter_block}) {
             operands.call(element, sum, shape, Form::nonblocking, kSmall);
+        }
     }
 }
 
@@ -541,7 +558,9 @@ void large_reductions(Run& run, const Family& family) {
         for (const Operation& operation : element.operations) {
             const bool common = operation.op == MPI_SUM && element.type == MPI_DOUBLE;
             for (const Shape shape : {Shape::allreduce, Shape::allreduce_in_place, Shape::reduce_in_place}) {
-                if (common) operands.call(element, operation, shape, Form::blocking, kLarge);
+                if (common) {
+                    operands.call(element, operation, shape, Form::blocking, kLarge);
+                }
             }
             operands.call(element, operation, kShapes[turn++ % kShapes.size()], Form::nonblocking, kLarge);
         }
@@ -554,9 +573,12 @@ void all_reductions(Run& run, const Family& family) {
         for (const Element& element : family.elements) {
             for (const Operation& operation : element.operations) {
                 for (const Shape shape : kShapes) {
-                    if (count > kLarge && shape > Shape::reduce_in_place) break;
-                    for (const Form form : forms())
+                    if (count > kLarge && shape > Shape::reduce_in_place) {
+                        break;
+                    }
+                    for (const Form form : forms()) {
                         operands.call(element, operation, shape, form, count);
+                    }
                 }
             }
         }

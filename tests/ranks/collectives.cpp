@@ -33,13 +33,16 @@ void carry_out(Run& run, Form form, const Forms& forms, const std::function<void
         case Form::persistent:
             OK(forms.persistent(&request));
             for (int round = 0; round < 2; ++round) {
-                if (round > 0 && refresh) refresh(round);
+                if (round > 0 && refresh) {
+                    refresh(round);
+                }
                 OK(MPI_Start(&request));
                 if (round == 0) {
                     OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
                 } else {
-                    for (int flag = 0; flag == 0;)
+                    for (int flag = 0; flag == 0;) {
                         OK(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
+                    }
                 }
             }
             OK(MPI_Request_free(&request));
@@ -87,8 +90,9 @@ const std::vector<int> kCounts = {0, 1, 17, 3000, 60000};
 
 int sum_of(const std::vector<int>& values) {
     int sum = 0;
-    for (const int value : values)
+    for (const int value : values) {
         sum += value;
+    }
     return sum;
 }
 
@@ -115,8 +119,9 @@ void broadcast(Run& run, Form form) {
         for (const int count : kCounts) {
             int* data = run.output<int>(static_cast<std::size_t>(count));
             carry_out(run, form, FORMS(Bcast, data, count, MPI_INT, root, run.comm), [&](int round) {
-                if (count > 0)
+                if (count > 0) {
                     run.refill(data, static_cast<std::size_t>(count) * sizeof(int), static_cast<std::uint64_t>(round));
+                }
             });
         }
     }
@@ -177,8 +182,9 @@ void allgather(Run& run, Form form) {
         int* out = run.values<int>(static_cast<std::size_t>(count));
         int* in = run.output<int>(all);
         carry_out(run, form, FORMS(Allgather, out, count, MPI_INT, in, count, MPI_INT, run.comm), [&](int round) {
-            if (count > 0)
+            if (count > 0) {
                 run.refill(out, static_cast<std::size_t>(count) * sizeof(int), static_cast<std::uint64_t>(round));
+            }
         });
         int* both = run.output<int>(all);
         carry_out(run, form, FORMS(Allgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, both, count, MPI_INT, run.comm));
@@ -205,7 +211,9 @@ void alltoall(Run& run, Form form) {
         int* in = run.output<int>(all);
         carry_out(run, form, FORMS(Alltoall, out, count, MPI_INT, in, count, MPI_INT, run.comm));
 #ifdef OPEN_MPI  // Open MPI 5.0.11 has no nonblocking or persistent in-place form
-        if (form != Form::blocking) continue;
+        if (form != Form::blocking) {
+            continue;
+        }
 #endif
         int* both = run.output<int>(all);
         carry_out(run, form, FORMS(Alltoall, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, both, count, MPI_INT, run.comm));
@@ -252,7 +260,9 @@ void alltoall_varying(Run& run, Form form) {
         carry_out(run, form,
                   FORMS(Alltoallv, out, out_counts, out_at, MPI_INT, in, in_counts, in_at, MPI_INT, run.comm));
 #ifdef OPEN_MPI
-        if (form != Form::blocking) continue;
+        if (form != Form::blocking) {
+            continue;
+        }
 #endif
         const Exchange same(run, base, true);
         int* both = run.output<int>(same.in_total);
@@ -305,7 +315,9 @@ struct Types {
     std::vector<MPI_Datatype> list;
     ~Types() {
         for (MPI_Datatype& type : list) {
-            if (type != MPI_INT && type != MPI_DOUBLE && type != MPI_SHORT) MPI_Type_free(&type);
+            if (type != MPI_INT && type != MPI_DOUBLE && type != MPI_SHORT) {
+                MPI_Type_free(&type);
+            }
         }
     }
 };
@@ -330,7 +342,9 @@ void alltoall_typed(Run& run, Form form) {
         out_counts[index] = spread ? 1 : kBlocks;
         in_types.list.push_back(spread ? MPI_INT : strided(kBlocks, MPI_INT));
         in_counts[index] = spread ? kBlocks : 1;
-        if ((run.rank + peer) % 5 == 4) out_counts[index] = in_counts[index] = 0;
+        if ((run.rank + peer) % 5 == 4) {
+            out_counts[index] = in_counts[index] = 0;
+        }
         out_at[index] = peer * kSpace;
         in_at[index] = (run.size - 1 - peer) * kSpace;
     }
@@ -342,7 +356,9 @@ void alltoall_typed(Run& run, Form form) {
               FORMS(Alltoallw, out, out_counts.data(), out_at.data(), from, in, in_counts.data(), in_at.data(), to,
                     run.comm));
 #ifdef OPEN_MPI
-    if (form != Form::blocking) return;
+    if (form != Form::blocking) {
+        return;
+    }
 #endif
     Types same;
     std::vector<int> counts(size), at(size);
@@ -377,8 +393,9 @@ class Layouts {
             [&](MPI_Datatype* type) { return MPI_Type_indexed(3, eights.data(), backwards.data(), MPI_INT, type); });
     }
     ~Layouts() {
-        for (std::size_t at = 1; at < _list.size(); ++at)
+        for (std::size_t at = 1; at < _list.size(); ++at) {
             MPI_Type_free(&_list[at].type);
+        }
     }
     Layouts(const Layouts&) = delete;
     Layouts& operator=(const Layouts&) = delete;
@@ -484,8 +501,9 @@ void gaps(Run& run, Form form) {
         in = wide();
         // The root's parts, as it sends them; `out_counts` are its own row, so they are taken by rank.
         std::vector<int> parts;
-        for (int rank = 0; rank < size; ++rank)
+        for (int rank = 0; rank < size; ++rank) {
             parts.push_back(from.count(rank % 3 * units));
+        }
         carry_out(
             run, form,
             FORMS(Scatterv, spread, parts.data(), out_at.data(), from.type, in, own_taken, to.type, root, run.comm));
@@ -512,7 +530,9 @@ void gaps(Run& run, Form form) {
                   FORMS(Alltoallw, typed_out, typed_out_counts.data(), out_bytes.data(), out_types.data(), typed_in,
                         typed_in_counts.data(), in_bytes.data(), in_types.data(), run.comm));
 #ifdef OPEN_MPI  // Open MPI 5.0.11 has no nonblocking or persistent in-place form
-        if (form != Form::blocking) continue;
+        if (form != Form::blocking) {
+            continue;
+        }
 #endif
         carry_out(run, form,
                   FORMS(Alltoallw, MPI_IN_PLACE, nullptr, nullptr, nullptr, typed_in, typed_in_counts.data(),
@@ -541,8 +561,9 @@ void compose(void* in, void* inout, int* length, MPI_Datatype*) {
 void larger_magnitude(void* in, void* inout, int* length, MPI_Datatype*) {
     const auto* left = static_cast<const int*>(in);
     auto* right = static_cast<int*>(inout);
-    for (int at = 0; at < *length; ++at)
+    for (int at = 0; at < *length; ++at) {
         right[at] = std::max(std::abs(left[at]), std::abs(right[at]));
+    }
 }
 /// On a type with gaps: adds the two doubles that lie 24 bytes apart, touches nothing else.
 struct Gapped {
@@ -675,7 +696,9 @@ void reduce(Run& run, Form form, const Reduction& test, const std::vector<int>& 
         void* in = test.make(run, length);
         carry_out(run, form, FORMS(Allreduce, out, in, count, type, op, run.comm), [&](int) {
             const std::vector<std::byte> first = run.load(out, length == 0 ? 0 : test.bytes);
-            if (length > 1) run.store(static_cast<std::byte*>(out) + test.bytes, first.data(), test.bytes);
+            if (length > 1) {
+                run.store(static_cast<std::byte*>(out) + test.bytes, first.data(), test.bytes);
+            }
         });
         void* both = test.make(run, length);
         carry_out(run, form, FORMS(Allreduce, MPI_IN_PLACE, both, count, type, op, run.comm));
@@ -715,16 +738,21 @@ void reduce_scatter(Run& run, Form form, const Reduction& test) {
         {
             const std::vector<std::byte> image = run.load(out, length * size * test.bytes);
             std::byte* place = run.transient(length * size * test.bytes);
-            if (!image.empty()) run.store(place, image.data(), image.size());
+            if (!image.empty()) {
+                run.store(place, image.data(), image.size());
+            }
             both = place;
         }
         if (form != Form::persistent) {  // the second start would reduce what the first left undefined
             carry_out(run, form, FORMS(Reduce_scatter_block, MPI_IN_PLACE, both, count, type, op, run.comm));
-            if (count > 0) run.note_bytes(format("own block of %d", count), both, length * test.bytes);
+            if (count > 0) {
+                run.note_bytes(format("own block of %d", count), both, length * test.bytes);
+            }
         }
         std::vector<int> counts(size);
-        for (std::size_t rank = 0; rank < size; ++rank)
+        for (std::size_t rank = 0; rank < size; ++rank) {
             counts[rank] = static_cast<int>(rank % 3) * count;
+        }
         const auto total = static_cast<std::size_t>(sum_of(counts));
         const auto mine = static_cast<std::size_t>(counts[static_cast<std::size_t>(run.rank)]);
         void* varying_out = test.make(run, total);
@@ -838,8 +866,9 @@ void no_such_root(Run& run) {
     constexpr int kCount = 3000;
     const auto size = static_cast<std::size_t>(run.size);
     std::vector<int> counts(size, kCount), at(size);
-    for (std::size_t rank = 0; rank < size; ++rank)
+    for (std::size_t rank = 0; rank < size; ++rank) {
         at[rank] = static_cast<int>(rank) * kCount;
+    }
     int* out = run.values<int>(kCount);
     int* all = run.values<int>(kCount * size);
     int* in = run.output<int>(kCount * size);
@@ -850,7 +879,9 @@ void no_such_root(Run& run) {
                                  MPI_Scatterv(all, counts.data(), at.data(), MPI_INT, out, kCount, MPI_INT, root,
                                               run.comm) != MPI_SUCCESS &&
                                  MPI_Gather(out, kCount, MPI_INT, in, kCount, MPI_INT, root, run.comm) != MPI_SUCCESS;
-            if (!refused) run.problem(format("root %d is taken for one", root));
+            if (!refused) {
+                run.problem(format("root %d is taken for one", root));
+            }
         }
     }
     OK(MPI_Gatherv(out, kCount, MPI_INT, in, counts.data(), at.data(), MPI_INT, 0, run.comm));
@@ -865,14 +896,16 @@ auto refusals_of(Run& run, Form form, int which) {
         // Without a GPU the call is the MPI's own, and MPIs crash or hang here.
         if (run.rank == which && run.gpu().present()) {
             const std::array others{MPI_COMM_WORLD, MPI_COMM_SELF};
-            for (MPI_Comm other : others)
+            for (MPI_Comm other : others) {
                 OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
+            }
             MPI_Request request = MPI_REQUEST_NULL;
             const int code = form == Form::blocking      ? wrong.blocking()
                              : form == Form::nonblocking ? wrong.nonblocking(&request)
                                                          : wrong.persistent(&request);
-            for (MPI_Comm other : others)
+            for (MPI_Comm other : others) {
                 OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_RETURN));
+            }
             run.expect(error_class(code) == wanted, format("%s gives %s", name, error_text(code).c_str()));
         }
         carry_out(run, form, right);
@@ -1035,7 +1068,9 @@ void wrong_arguments(Run& run, Form form) {
              FORMS(Reduce_scatter_block, all, to_one, kCount, none, MPI_SUM, comm), blocks);
     };
     try_each(0);
-    if (run.size > 1) try_each(run.size - 1);
+    if (run.size > 1) {
+        try_each(run.size - 1);
+    }
 }
 
 /// The same of neighbourhoods, where the second of two edges is the wrong one.
@@ -1155,7 +1190,9 @@ void waits_keep_all_going(Run& run) {
         const bool comes_later = run.rank == run.size - 1;
         MPI_Request meeting = MPI_REQUEST_NULL;
         OK(MPI_Ibarrier(run.comm, &meeting));
-        if (comes_later) OK(MPI_Wait(&meeting, MPI_STATUS_IGNORE));
+        if (comes_later) {
+            OK(MPI_Wait(&meeting, MPI_STATUS_IGNORE));
+        }
         MPI_Request request = begin();
         int done = 0, index = 0;
         switch (way) {
@@ -1163,8 +1200,9 @@ void waits_keep_all_going(Run& run) {
                 OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
                 break;
             case 1:
-                while (done == 0)
+                while (done == 0) {
                     OK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+                }
                 break;
             case 2:
                 OK(MPI_Waitany(1, &request, &index, MPI_STATUS_IGNORE));
@@ -1242,8 +1280,12 @@ void neighbours(Run& run, Form form, bool graph) {
     if (graph) {
         std::vector<int> sources, destinations;
         for (int peer = 0; peer < run.size; ++peer) {
-            if ((peer + run.rank) % 3 != 1) destinations.push_back(peer);
-            if ((run.rank + peer) % 3 != 1) sources.push_back(peer);
+            if ((peer + run.rank) % 3 != 1) {
+                destinations.push_back(peer);
+            }
+            if ((run.rank + peer) % 3 != 1) {
+                sources.push_back(peer);
+            }
         }
         in_degree = static_cast<int>(sources.size());
         out_degree = static_cast<int>(destinations.size());
@@ -1264,10 +1306,12 @@ void neighbours(Run& run, Form form, bool graph) {
         carry_out(run, form, FORMS(Neighbor_alltoall, each, count, MPI_INT, received, count, MPI_INT, comm));
 
         std::vector<int> in_counts(ins, count), in_at(ins), out_counts(outs, count), out_at(outs);
-        for (std::size_t at = 0; at < ins; ++at)
+        for (std::size_t at = 0; at < ins; ++at) {
             in_at[at] = static_cast<int>(at) * (count + 3) + 1;
-        for (std::size_t at = 0; at < outs; ++at)
+        }
+        for (std::size_t at = 0; at < outs; ++at) {
             out_at[at] = static_cast<int>(at) * (count + 1);
+        }
         int* gapped = run.output<int>((length + 3) * ins + 4);
         carry_out(
             run, form,
@@ -1344,8 +1388,9 @@ void neighbourhoods(Run& run, Form form) {
     comms.push_back(twice);
     // A star, known to everybody.
     std::vector<int> ends, edges;
-    for (int rank = 1; rank < run.size; ++rank)
+    for (int rank = 1; rank < run.size; ++rank) {
         edges.push_back(rank);
+    }
     ends.push_back(run.size - 1);
     for (int rank = 1; rank < run.size; ++rank) {
         edges.push_back(0);
@@ -1509,8 +1554,9 @@ void large_count_forms(Run& run) {
     OK(MPI_Alltoall_c(all, count, MPI_INT, exchanged, count, MPI_INT, run.comm));
     std::vector<MPI_Count> counts(size, 500);
     std::vector<MPI_Aint> at(size);
-    for (std::size_t rank = 0; rank < size; ++rank)
+    for (std::size_t rank = 0; rank < size; ++rank) {
         at[rank] = static_cast<MPI_Aint>(rank) * 600;
+    }
     OK(MPI_Allgatherv_c(a, 500, MPI_INT, exchanged, counts.data(), at.data(), MPI_INT, run.comm));
     OK(MPI_Alltoallv_c(all, counts.data(), at.data(), MPI_INT, exchanged, counts.data(), at.data(), MPI_INT, run.comm));
     OK(MPI_Reduce_scatter_block_c(all, b, 2001, MPI_INT, MPI_SUM, run.comm));
@@ -1535,11 +1581,15 @@ void sub_communicators(Run& run) {
     int* b = run.output<int>(700);
     int* c = run.output<int>(700);
     for (int round = 0; round < 3; ++round) {
-        if (half != MPI_COMM_NULL) OK(MPI_Allreduce(a, b, 700, MPI_INT, MPI_SUM, half));
+        if (half != MPI_COMM_NULL) {
+            OK(MPI_Allreduce(a, b, 700, MPI_INT, MPI_SUM, half));
+        }
         OK(MPI_Scan(a, c, 700, MPI_INT, MPI_SUM, reversed));
         OK(MPI_Bcast(a, 700, MPI_INT, round % run.size, reversed));
     }
-    if (half != MPI_COMM_NULL) OK(MPI_Comm_free(&half));
+    if (half != MPI_COMM_NULL) {
+        OK(MPI_Comm_free(&half));
+    }
     OK(MPI_Comm_free(&reversed));
 }
 
@@ -1553,7 +1603,9 @@ int main(int argc, char** argv) {
         const UserOperations user;
         const std::vector<Reduction> users = user.list();
         std::vector<std::pair<std::string, Form>> forms = {{"", Form::blocking}, {"_nonblocking", Form::nonblocking}};
-        if (RANKS_HAVE_MPI4) forms.emplace_back("_persistent", Form::persistent);
+        if (RANKS_HAVE_MPI4) {
+            forms.emplace_back("_persistent", Form::persistent);
+        }
 #if RANKS_HAVE_MPI4 && !defined(OPEN_MPI)
         suite.add("alltoallv_of_allocations", alltoall_of_allocations);
 #endif
@@ -1575,7 +1627,9 @@ int main(int argc, char** argv) {
             suite.add("wrong_edges" + ending, [form](Run& run) { wrong_edges(run, form); });
             for (const Reduction& test : predefined()) {
                 const bool common = test.name == "sum_int" || test.name == "sum_double";
-                if (form != Form::blocking && !common && test.name != "maxloc_double_int") continue;
+                if (form != Form::blocking && !common && test.name != "maxloc_double_int") {
+                    continue;
+                }
                 const std::vector<int> counts = common ? kCounts : std::vector<int>{1, 50};
                 suite.add("reduce_" + test.name + ending,
                           [form, test, counts](Run& run) { reduce(run, form, test, counts); });
@@ -1592,7 +1646,9 @@ int main(int argc, char** argv) {
             }
 #ifdef OPEN_MPI
             // Open MPI's nonblocking collectives on intercommunicators are not persistent (coll/libnbc has none).
-            if (form == Form::persistent) continue;
+            if (form == Form::persistent) {
+                continue;
+            }
 #endif
             suite.add("intercommunicators" + ending, [form](Run& run) { intercommunicators(run, form); });
         }

@@ -74,8 +74,9 @@ std::vector<Mode> modes() {
         {"isend_test", false,
          [](Run& run, const void* buffer, int bytes, int to) {
              start_and(run, buffer, bytes, to, [&](MPI_Request* request) {
-                 for (int flag = 0; flag == 0;)
+                 for (int flag = 0; flag == 0;) {
                      OK(MPI_Test(request, &flag, MPI_STATUS_IGNORE));
+                 }
              });
          }},
         {"isend_freed", false,
@@ -102,12 +103,18 @@ std::vector<Place> places() {
          }},
         {"host_receive",
          [](Run& run, const Pair& pair) {
-             if (pair.sender) send_token(run, pair.peer, kNextTag);
-             if (pair.receiver) await_token(run, pair.peer, kNextTag);
+             if (pair.sender) {
+                 send_token(run, pair.peer, kNextTag);
+             }
+             if (pair.receiver) {
+                 await_token(run, pair.peer, kNextTag);
+             }
          }},
         {"host_probe",
          [](Run& run, const Pair& pair) {
-             if (pair.sender) send_token(run, pair.peer, kNextTag);
+             if (pair.sender) {
+                 send_token(run, pair.peer, kNextTag);
+             }
              if (pair.receiver) {
                  OK(MPI_Probe(pair.peer, kNextTag, run.comm, MPI_STATUS_IGNORE));
                  await_token(run, pair.peer, kNextTag);
@@ -128,7 +135,9 @@ void posted_then_elsewhere(Run& run, const Mode& mode, const Place& place) {
     for (const int bytes : kSizes) {
         std::byte* buffer = run.input(to_size(bytes));
         std::unique_ptr<RoomForBufferedSends> room;
-        if (mode.buffered && pair.sender) room = std::make_unique<RoomForBufferedSends>(to_size(bytes), 1);
+        if (mode.buffered && pair.sender) {
+            room = std::make_unique<RoomForBufferedSends>(to_size(bytes), 1);
+        }
         const Step step(run, format("%d bytes", bytes));
         MPI_Request request = MPI_REQUEST_NULL;
         if (pair.receiver) {
@@ -142,8 +151,12 @@ void posted_then_elsewhere(Run& run, const Mode& mode, const Place& place) {
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         if (mode.name == "isend_freed") {
             // The buffer is the sender's again only when the receiver says that it has the message.
-            if (pair.receiver) send_token(run, pair.peer, kLastTag);
-            if (pair.sender) await_token(run, pair.peer, kLastTag);
+            if (pair.receiver) {
+                send_token(run, pair.peer, kLastTag);
+            }
+            if (pair.sender) {
+                await_token(run, pair.peer, kLastTag);
+            }
         }
     }
 }
@@ -155,8 +168,12 @@ void sent_then_elsewhere(Run& run, const Place& place) {
         std::byte* buffer = run.input(to_size(bytes));
         const Step step(run, format("%d bytes", bytes));
         MPI_Request request = MPI_REQUEST_NULL;
-        if (pair.sender) OK(MPI_Isend(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
-        if (pair.receiver) OK(MPI_Recv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+        if (pair.sender) {
+            OK(MPI_Isend(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+        }
+        if (pair.receiver) {
+            OK(MPI_Recv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+        }
         // The sender is the one that waits there.
         Pair swapped = pair;
         std::swap(swapped.sender, swapped.receiver);
@@ -294,7 +311,9 @@ void sender_computes(Run& run) {
                 compute(5);
                 OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
             } else if (pair.receiver) {
-                if (probing) OK(MPI_Probe(pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+                if (probing) {
+                    OK(MPI_Probe(pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+                }
                 OK(MPI_Recv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
             }
         }
@@ -314,10 +333,12 @@ void head_to_head(Run& run) {
             ins.push_back(run.input(to_size(bytes)));
         }
         const Step step(run, format("%d bytes", bytes));
-        for (std::byte* out : outs)
+        for (std::byte* out : outs) {
             OK(MPI_Send(out, bytes, MPI_BYTE, ring.next, kTag, run.comm));
-        for (std::byte* in : ins)
+        }
+        for (std::byte* in : ins) {
             OK(MPI_Recv(in, bytes, MPI_BYTE, ring.previous, kTag, run.comm, MPI_STATUS_IGNORE));
+        }
     }
 }
 
@@ -326,8 +347,9 @@ void small_sends_before_a_barrier(Run& run) {
     const Pair pair(run);
     for (const int bytes : {1, 8, 64, 512, 1024}) {
         std::vector<std::byte*> buffers;
-        for (int at = 0; at < 5; ++at)
+        for (int at = 0; at < 5; ++at) {
             buffers.push_back(run.input(to_size(bytes)));
+        }
         const Step step(run, format("%d bytes", bytes));
         if (pair.sender) {
             for (std::byte* buffer : buffers) {
@@ -337,8 +359,9 @@ void small_sends_before_a_barrier(Run& run) {
         }
         OK(MPI_Barrier(run.comm));
         if (pair.receiver) {
-            for (std::byte* buffer : buffers)
+            for (std::byte* buffer : buffers) {
                 OK(MPI_Recv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+            }
         }
     }
 }
@@ -350,7 +373,9 @@ void buffered_sends_are_local(Run& run) {
         std::byte* first = run.input(to_size(bytes));
         std::byte* second = run.input(to_size(bytes));
         std::unique_ptr<RoomForBufferedSends> room;
-        if (pair.sender) room = std::make_unique<RoomForBufferedSends>(2 * to_size(bytes), 2);
+        if (pair.sender) {
+            room = std::make_unique<RoomForBufferedSends>(2 * to_size(bytes), 2);
+        }
         const Step step(run, format("%d bytes", bytes));
         if (pair.sender) {
             OK(MPI_Bsend(first, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
@@ -441,8 +466,12 @@ void hand_on(Run& run) {
         std::byte* buffer = run.input(to_size(bytes));
         const Step step(run, format("%d bytes", bytes));
         for (int round = 0; round < 3; ++round) {
-            if (run.rank > 0) OK(MPI_Recv(buffer, bytes, MPI_BYTE, run.rank - 1, kTag, run.comm, MPI_STATUS_IGNORE));
-            if (run.rank + 1 < run.size) OK(MPI_Send(buffer, bytes, MPI_BYTE, run.rank + 1, kTag, run.comm));
+            if (run.rank > 0) {
+                OK(MPI_Recv(buffer, bytes, MPI_BYTE, run.rank - 1, kTag, run.comm, MPI_STATUS_IGNORE));
+            }
+            if (run.rank + 1 < run.size) {
+                OK(MPI_Send(buffer, bytes, MPI_BYTE, run.rank + 1, kTag, run.comm));
+            }
         }
     }
 }
@@ -517,10 +546,14 @@ void begun_by_a_test(Run& run, bool host_wait) {
             OK(MPI_Isend(first, bytes, MPI_BYTE, 0, kTag, run.comm, &request));
             send_token(run, 0, kReadyTag);
             OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
-            if (b != a) send_token(run, b, kNextTag);
+            if (b != a) {
+                send_token(run, b, kNextTag);
+            }
         }
         if (run.rank == b) {
-            if (b != a) await_token(run, a, kNextTag);
+            if (b != a) {
+                await_token(run, a, kNextTag);
+            }
             OK(MPI_Send(second, bytes, MPI_BYTE, 0, kTag + 1, run.comm));
         }
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
@@ -533,21 +566,25 @@ void later_messages_first(Run& run) {
     for (const int bytes : kSizes) {
         constexpr int kMessages = 4;
         std::vector<std::byte*> buffers;
-        for (int at = 0; at < kMessages; ++at)
+        for (int at = 0; at < kMessages; ++at) {
             buffers.push_back(run.input(to_size(bytes)));
+        }
         const Step step(run, format("%d bytes", bytes));
         std::vector<MPI_Request> requests(kMessages, MPI_REQUEST_NULL);
         if (pair.sender) {
-            for (int at = 0; at < kMessages; ++at)
+            for (int at = 0; at < kMessages; ++at) {
                 OK(MPI_Isend(buffers[to_size(at)], bytes, MPI_BYTE, pair.peer, kTag + at, run.comm,
                              &requests[to_size(at)]));
+            }
             // In the order in which the receiver does not take them.
-            for (MPI_Request& request : requests)
+            for (MPI_Request& request : requests) {
                 OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+            }
         } else if (pair.receiver) {
             OK(MPI_Irecv(buffers[0], bytes, MPI_BYTE, pair.peer, kTag, run.comm, &requests[0]));
-            for (int at = kMessages; at-- > 1;)
+            for (int at = kMessages; at-- > 1;) {
                 OK(MPI_Recv(buffers[to_size(at)], bytes, MPI_BYTE, pair.peer, kTag + at, run.comm, MPI_STATUS_IGNORE));
+            }
             OK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
         }
         OK(MPI_Barrier(run.comm));
@@ -572,8 +609,12 @@ void reduction_under_way(Run& run) {
             reduce();
         } else {
             reduce();
-            if (!run.reference()) run.gpu().synchronize();
-            if (pair.sender) OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+            if (!run.reference()) {
+                run.gpu().synchronize();
+            }
+            if (pair.sender) {
+                OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+            }
         }
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     }
@@ -596,8 +637,9 @@ void collectives_between_messages(Run& run) {
         OK(MPI_Ibcast(shared, bytes, MPI_BYTE, run.size - 1, run.comm, &requests[3]));
         OK(MPI_Ibarrier(run.comm, &requests[4]));
         const std::array<std::array<std::size_t, 5>, 3> orders = {{{4, 3, 2, 1, 0}, {0, 2, 4, 1, 3}, {1, 3, 0, 4, 2}}};
-        for (const std::size_t at : orders[to_size(run.rank) % orders.size()])
+        for (const std::size_t at : orders[to_size(run.rank) % orders.size()]) {
             OK(MPI_Wait(&requests[at], MPI_STATUS_IGNORE));
+        }
     }
 }
 
@@ -615,11 +657,15 @@ void many(Run& run, Taking taking, int messages, int bytes, bool freed) {
     const Step step(run, format("%d messages", messages));
     std::vector<MPI_Request> requests(to_size(messages), MPI_REQUEST_NULL);
     if (pair.sender) {
-        if (taking == Taking::posted_before) await_token(run, pair.peer, kReadyTag);
+        if (taking == Taking::posted_before) {
+            await_token(run, pair.peer, kReadyTag);
+        }
         for (int message = 0; message < messages; ++message) {
             OK(MPI_Isend(at_message(message), bytes, MPI_BYTE, pair.peer, tag_of(message), run.comm,
                          &requests[to_size(message)]));
-            if (freed) OK(MPI_Request_free(&requests[to_size(message)]));
+            if (freed) {
+                OK(MPI_Request_free(&requests[to_size(message)]));
+            }
         }
     }
     if (pair.receiver && taking == Taking::posted_before) {
@@ -629,7 +675,9 @@ void many(Run& run, Taking taking, int messages, int bytes, bool freed) {
         }
         send_token(run, pair.peer, kReadyTag);
     }
-    if (taking == Taking::after_a_barrier) OK(MPI_Barrier(run.comm));
+    if (taking == Taking::after_a_barrier) {
+        OK(MPI_Barrier(run.comm));
+    }
     if (pair.receiver && taking != Taking::posted_before) {
         for (int index = 0; index < messages; ++index) {
             const int message = taking == Taking::backwards_by_tag ? messages - 1 - index : index;
@@ -644,8 +692,12 @@ void many(Run& run, Taking taking, int messages, int bytes, bool freed) {
         }
     }
     await_all(run, requests);
-    if (pair.receiver) send_token(run, pair.peer, kLastTag);
-    if (pair.sender) await_token(run, pair.peer, kLastTag);
+    if (pair.receiver) {
+        send_token(run, pair.peer, kLastTag);
+    }
+    if (pair.sender) {
+        await_token(run, pair.peer, kLastTag);
+    }
 }
 
 /// Blocking sends of small messages, as many as an MPI takes without a receiver, and the receiver far behind.
@@ -656,9 +708,13 @@ void many_small_sends(Run& run) {
     std::byte* buffer = run.input(kBytes * kRounds);
     const Step step(run, "all of them");
     for (int round = 0; round < kRounds; ++round) {
-        if (pair.sender) OK(MPI_Send(buffer + kBytes * round, kBytes, MPI_BYTE, pair.peer, kTag, run.comm));
+        if (pair.sender) {
+            OK(MPI_Send(buffer + kBytes * round, kBytes, MPI_BYTE, pair.peer, kTag, run.comm));
+        }
         if (pair.receiver) {
-            if (round % 50 == 0) compute(1);
+            if (round % 50 == 0) {
+                compute(1);
+            }
             OK(MPI_Recv(buffer + kBytes * round, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
         }
     }
@@ -689,8 +745,9 @@ void to_myself(Run& run) {
         OK(MPI_Request_free(&request));
         MPI_Status status{};
         int found = 0;
-        while (found == 0)
+        while (found == 0) {
             OK(MPI_Iprobe(run.rank, kTag, run.comm, &found, &status));
+        }
         run.note_status("probed", status, MPI_BYTE);
         OK(MPI_Recv(second, bytes, MPI_BYTE, MPI_ANY_SOURCE, kTag, run.comm, MPI_STATUS_IGNORE));
     }
@@ -703,10 +760,12 @@ void many_to_myself(Run& run) {
     std::byte* in = run.input(kBytes * kMessages);
     const Step step(run, "all of them");
     std::vector<MPI_Request> requests(kMessages);
-    for (int at = 0; at < kMessages; ++at)
+    for (int at = 0; at < kMessages; ++at) {
         OK(MPI_Isend(out + kBytes * at, kBytes, MPI_BYTE, run.rank, at, run.comm, &requests[to_size(at)]));
-    for (int at = kMessages; at-- > 0;)
+    }
+    for (int at = kMessages; at-- > 0;) {
         OK(MPI_Recv(in + kBytes * at, kBytes, MPI_BYTE, run.rank, at, run.comm, MPI_STATUS_IGNORE));
+    }
     await_all(run, requests);
 }
 
@@ -747,12 +806,20 @@ void matched_then_elsewhere(Run& run) {
         std::byte* buffer = run.input(to_size(bytes));
         const Step step(run, format("%d bytes", bytes));
         MPI_Message message = MPI_MESSAGE_NULL;
-        if (pair.sender) OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
-        if (pair.receiver) OK(MPI_Mprobe(pair.peer, kTag, run.comm, &message, MPI_STATUS_IGNORE));
+        if (pair.sender) {
+            OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+        }
+        if (pair.receiver) {
+            OK(MPI_Mprobe(pair.peer, kTag, run.comm, &message, MPI_STATUS_IGNORE));
+        }
         OK(MPI_Barrier(run.comm));
-        if (pair.sender) run.refill(buffer, to_size(bytes), 9);
+        if (pair.sender) {
+            run.refill(buffer, to_size(bytes), 9);
+        }
         OK(MPI_Barrier(run.comm));
-        if (pair.receiver) OK(MPI_Mrecv(buffer, bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE));
+        if (pair.receiver) {
+            OK(MPI_Mrecv(buffer, bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE));
+        }
     }
 }
 
@@ -769,17 +836,21 @@ void in_threads(Run& run, const std::vector<std::function<int()>>& functions) {
     std::atomic<int> failures{0};
     std::vector<std::thread> threads;
     threads.reserve(functions.size());
-    for (const auto& function : functions)
+    for (const auto& function : functions) {
         threads.emplace_back([&failures, &function] { failures += function(); });
-    for (std::thread& thread : threads)
+    }
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     run.expect(failures == 0, format("%d calls failed in threads", failures.load()));
 }
 
 /// Two threads exchange on one communicator, told apart by their tags, in opposite orders.
 void two_threads(Run& run) {
     const Pair pair(run);
-    if (!threads_allowed() || !pair.active) return;
+    if (!threads_allowed() || !pair.active) {
+        return;
+    }
     constexpr int kRounds = 12;
     constexpr int kStride = 70000;
     const std::vector<int> sizes = {8, 1000, kStride};
@@ -796,8 +867,9 @@ void two_threads(Run& run) {
             MPI_Request request;
             failures += MPI_Irecv(ins[0] + round * kStride, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request) != 0;
             failures += MPI_Send(outs[0] + round * kStride, bytes, MPI_BYTE, pair.peer, kTag, run.comm) != 0;
-            for (int flag = 0; flag == 0;)
+            for (int flag = 0; flag == 0;) {
                 failures += MPI_Test(&request, &flag, MPI_STATUS_IGNORE) != 0;
+            }
         }
         return failures;
     };
@@ -823,7 +895,9 @@ void two_threads(Run& run) {
 /// One thread is blocked, and is released only by what another thread of its process does.
 void blocked_thread(Run& run, bool probing) {
     const Pair pair(run);
-    if (!threads_allowed() || !pair.active) return;
+    if (!threads_allowed() || !pair.active) {
+        return;
+    }
     for (const int bytes : kSizes) {
         std::byte* first = run.input(to_size(bytes));
         std::byte* second = run.input(to_size(bytes));
@@ -836,7 +910,9 @@ void blocked_thread(Run& run, bool probing) {
         }
         const auto blocked = [&]() -> int {
             int failures = 0;
-            if (probing) failures += MPI_Probe(pair.peer, kTag, run.comm, MPI_STATUS_IGNORE) != 0;
+            if (probing) {
+                failures += MPI_Probe(pair.peer, kTag, run.comm, MPI_STATUS_IGNORE) != 0;
+            }
             failures += MPI_Recv(first, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE) != 0;
             return failures;
         };
@@ -850,7 +926,9 @@ void blocked_thread(Run& run, bool probing) {
 /// Requests that one thread starts and another completes.
 void completed_by_another_thread(Run& run) {
     const Pair pair(run);
-    if (!threads_allowed() || !pair.active) return;
+    if (!threads_allowed() || !pair.active) {
+        return;
+    }
     for (const int bytes : kSizes) {
         std::byte* out = run.input(to_size(bytes));
         std::byte* in = run.input(to_size(bytes));
@@ -859,8 +937,9 @@ void completed_by_another_thread(Run& run) {
         OK(MPI_Irecv(in, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &requests[0]));
         OK(MPI_Isend(out, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &requests[1]));
         std::vector<std::function<int()>> waits;
-        for (MPI_Request& request : requests)
+        for (MPI_Request& request : requests) {
             waits.emplace_back([&request] { return MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS ? 0 : 1; });
+        }
         in_threads(run, waits);
     }
 }
@@ -868,7 +947,9 @@ void completed_by_another_thread(Run& run) {
 /// Threads that probe for one tag and receive what they find, or something else that came: what a probe tells was so.
 void probing_threads(Run& run) {
     const Pair pair(run);
-    if (!threads_allowed() || !pair.active) return;
+    if (!threads_allowed() || !pair.active) {
+        return;
+    }
     constexpr int kMessages = 60, kThreads = 3;
     // Message k has one of these lengths; no message has another, least of all the length of a header.
     const std::vector<int> sizes = {8, 1000, 70000};
@@ -881,9 +962,12 @@ void probing_threads(Run& run) {
         return;
     }
     std::vector<std::byte*> places;
-    for (int at = 0; at < kThreads; ++at)
+    for (int at = 0; at < kThreads; ++at) {
         places.push_back(run.transient(kLongest));
-    if (!pair.receiver) return;
+    }
+    if (!pair.receiver) {
+        return;
+    }
     std::vector<std::function<int()>> functions;
     for (int thread = 0; thread < kThreads; ++thread) {
         functions.emplace_back([&, thread]() -> int {
@@ -898,7 +982,9 @@ void probing_threads(Run& run) {
                 int found = 0;
                 // The last messages another thread may take: a probe that waits could wait for ever.
                 failures += MPI_Iprobe(pair.peer, kTag, run.comm, &found, &status) != MPI_SUCCESS;
-                if (found != 0) check(status);
+                if (found != 0) {
+                    check(status);
+                }
                 failures += MPI_Recv(places[to_size(thread)], kLongest, MPI_BYTE, pair.peer, kTag, run.comm, &status) !=
                             MPI_SUCCESS;
                 check(status);
@@ -913,14 +999,17 @@ void probing_threads(Run& run) {
 /// message it found is gone, and the next of its kind there, before it can tell.
 void probing_beside_a_receiver(Run& run) {
     const Pair pair(run);
-    if (!threads_allowed() || !pair.active) return;
+    if (!threads_allowed() || !pair.active) {
+        return;
+    }
     constexpr int kMessages = 400;
     const std::vector<int> sizes = {8, 1000, 70000};  // as above
     constexpr int kLongest = 70000;
     if (pair.sender) {
         std::byte* buffer = run.input(kLongest);
-        for (int at = 0; at < kMessages; ++at)
+        for (int at = 0; at < kMessages; ++at) {
             OK(MPI_Send(buffer, sizes[to_size(at) % sizes.size()], MPI_BYTE, pair.peer, kTag, run.comm));
+        }
         return;
     }
     std::byte* place = run.transient(kLongest);
@@ -952,7 +1041,9 @@ void probing_beside_a_receiver(Run& run) {
             MPI_Status status;
             int found = 0, count = MPI_UNDEFINED;
             failures += MPI_Iprobe(pair.peer, kTag, run.comm, &found, &status) != MPI_SUCCESS;
-            if (found == 0) continue;
+            if (found == 0) {
+                continue;
+            }
             MPI_Get_count(&status, MPI_BYTE, &count);
             if (std::find(sizes.begin(), sizes.end(), count) == sizes.end()) {
                 tell(format("a probe found %d bytes, which no message has", count));
@@ -1032,7 +1123,9 @@ int main(int argc, char** argv) {
     }
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0 && threads_allowed()) std::printf("# several threads\n");
+    if (rank == 0 && threads_allowed()) {
+        std::printf("# several threads\n");
+    }
     add_cases(suite);
     const int status = suite.run();
     MPI_Finalize();

@@ -72,7 +72,9 @@ double one_way(void* buffer, int count, MPI_Datatype type, int rounds) {
             MPI_Recv(buffer, count, type, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             MPI_Send(buffer, count, type, 0, kTag, MPI_COMM_WORLD);
         }
-        if (round >= 0) times.push_back(microseconds_since(start) / 2);
+        if (round >= 0) {
+            times.push_back(microseconds_since(start) / 2);
+        }
     }
     return median(times);
 }
@@ -93,8 +95,9 @@ bool measure(Gpu& gpu, const char* name, const Type& type, std::size_t room, con
     const Memory field(gpu, room), together(gpu, static_cast<std::size_t>(size));
     gpu.memset(field.data(), 0, room);
     std::vector<std::byte> content(static_cast<std::size_t>(size));
-    for (std::size_t at = 0; at < content.size(); ++at)
+    for (std::size_t at = 0; at < content.size(); ++at) {
         content[at] = static_cast<std::byte>((at * 2654435761U) >> 11);
+    }
     if (rank == 0) {
         int position = 0;
         MPI_Unpack(content.data(), size, &position, field.data(), 1, type, MPI_COMM_WORLD);
@@ -107,7 +110,9 @@ bool measure(Gpu& gpu, const char* name, const Type& type, std::size_t room, con
     if (rank == 0) {
         std::printf("%s bytes=%d typed_us=%.2f together_us=%.2f ratio=%.3f", name, size, typed_us, together_us,
                     typed_us / together_us);
-        if (block_by_block_us > 0) std::printf(" block_by_block_us=%.2f", block_by_block_us);
+        if (block_by_block_us > 0) {
+            std::printf(" block_by_block_us=%.2f", block_by_block_us);
+        }
         std::printf("%s\n", right != 0 ? "" : " WRONG");
         std::fflush(stdout);
     }
@@ -122,8 +127,9 @@ double block_by_block(Gpu& gpu, long long rows) {
     std::vector<double> times;
     for (int round = 0; round < 3; ++round) {
         const auto start = Clock::now();
-        for (std::size_t row = 0; row < column.size(); ++row)
+        for (std::size_t row = 0; row < column.size(); ++row) {
             gpu.read(&column[row], field.data() + row * pitch, sizeof(double));
+        }
         times.push_back(microseconds_since(start));
     }
     return median(times);
@@ -160,7 +166,9 @@ bool run(Gpu& gpu, const Options& options) {
 
 bool option(const char* argument, const char* name, long long& value) {
     const std::size_t length = std::strlen(name);
-    if (std::strncmp(argument, name, length) != 0 || argument[length] != '=') return false;
+    if (std::strncmp(argument, name, length) != 0 || argument[length] != '=') {
+        return false;
+    }
     char* end = nullptr;
     value = std::strtoll(argument + length + 1, &end, 10);
     return *end == '\0' && value > 0;

@@ -172,7 +172,9 @@ void same_type(Run& run, const Named& named) {
         OK(MPI_Isend(out, count, type, ring.next, kTag, run.comm, &requests[1]));
         OK(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
         std::byte* buffer = typed_buffer(run, type, count + 2);
-        if (pair.sender) OK(MPI_Ssend(buffer, count, type, pair.peer, kTag, run.comm));
+        if (pair.sender) {
+            OK(MPI_Ssend(buffer, count, type, pair.peer, kTag, run.comm));
+        }
         if (pair.receiver) {
             OK(MPI_Recv(buffer, count + 2, type, pair.peer, kTag, run.comm, &status));
             note(run, "fewer than room for", status, type);
@@ -185,7 +187,9 @@ void same_type(Run& run, const Named& named) {
         std::byte* mine = typed_buffer(run, type, count);
         std::byte* gathered = typed_buffer(run, type, count * run.size + 3);
         // A collective must not write anything twice, so no more elements than can interleave.
-        if (count * run.size > named.most_apart) continue;
+        if (count * run.size > named.most_apart) {
+            continue;
+        }
         OK(MPI_Gather(mine, count, type, gathered, count, type, 0, run.comm));
     }
 }
@@ -207,7 +211,9 @@ void other_type(Run& run, const Named& named) {
             const MPI_Datatype mine = typed ? MPI_Datatype(type) : other == 1 ? named.basic : MPI_Datatype(strided);
             const int count = typed ? 3 : other == 1 ? 3 * elements : 1;
             std::byte* buffer = typed_buffer(run, mine, count);
-            if (pair.sender) OK(MPI_Send(buffer, count, mine, pair.peer, kTag, run.comm));
+            if (pair.sender) {
+                OK(MPI_Send(buffer, count, mine, pair.peer, kTag, run.comm));
+            }
             if (pair.receiver) {
                 OK(MPI_Recv(buffer, count, mine, pair.peer, kTag, run.comm, &status));
                 note(run, "other", status, mine);
@@ -225,14 +231,18 @@ void partial(Run& run, const Named& named) {
     MPI_Type_size(named.basic, &basic_size);
     const int elements = size / basic_size;
     for (const int sent : {1, elements - 1, elements, elements + 1, 2 * elements + elements / 2}) {
-        if (sent < 1) continue;
+        if (sent < 1) {
+            continue;
+        }
         MPI_Status status{};
         if (pair.sender) {
             std::byte* buffer = typed_buffer(run, named.basic, sent);
             OK(MPI_Send(buffer, sent, named.basic, pair.peer, kTag, run.comm));
         } else {
             std::byte* buffer = typed_buffer(run, type, 3);
-            if (!pair.receiver) continue;
+            if (!pair.receiver) {
+                continue;
+            }
             OK(MPI_Recv(buffer, 3, type, pair.peer, kTag, run.comm, &status));
             note(run, format("%d basic elements", sent), status, type);
         }
@@ -261,7 +271,9 @@ void packing(Run& run, const Named& named) {
     OK(MPI_Pack(data, kCount, type, fresh, bytes, &position, run.comm));
     OK(MPI_Sendrecv(fresh, position, MPI_PACKED, ring.next, kTag, in, kCount, type, ring.previous, kTag, run.comm,
                     MPI_STATUS_IGNORE));
-    if (named.basic == MPI_DATATYPE_NULL) return;  // MPICH 5.0.2 aborts in Pack_external_size of mixed types
+    if (named.basic == MPI_DATATYPE_NULL) {
+        return;  // MPICH 5.0.2 aborts in Pack_external_size of mixed types
+    }
     MPI_Aint external_bytes = 0, external_position = 0;
     OK(MPI_Pack_external_size("external32", kCount, type, &external_bytes));
     std::byte* external = run.input(static_cast<std::size_t>(external_bytes));
@@ -277,12 +289,16 @@ void bottom(Run& run) {
     const Ring ring(run);
     const auto scattered = [&](bool shuffled) {
         std::array<std::byte*, 4> parts;
-        for (std::byte*& part : parts)
+        for (std::byte*& part : parts) {
             part = run.input(4000);
+        }
         std::array<MPI_Aint, 4> addresses;
-        for (std::size_t at = 0; at < 4; ++at)
+        for (std::size_t at = 0; at < 4; ++at) {
             MPI_Get_address(parts[at] + 8 * at, &addresses[at]);
-        if (shuffled) std::swap(addresses[0], addresses[2]);
+        }
+        if (shuffled) {
+            std::swap(addresses[0], addresses[2]);
+        }
         const std::array<int, 4> lengths = {100, 7, 450, 33};
         const std::array<MPI_Datatype, 4> members = {MPI_DOUBLE, MPI_DOUBLE, MPI_DOUBLE, MPI_DOUBLE};
         return make([&](MPI_Datatype* t) {
@@ -322,12 +338,14 @@ void touching(Run& run) {
     Gpu& gpu = run.gpu();
     const Kind kind = run.reference() || !gpu.present() ? Kind::host : Kind::device;
     std::vector<std::byte*> allocations(kAllocations);
-    for (std::byte*& allocation : allocations)
+    for (std::byte*& allocation : allocations) {
         allocation = static_cast<std::byte*>(gpu.allocate(kind, kBytes));
+    }
     std::sort(allocations.begin(), allocations.end());
     std::size_t at = 0;
-    while (at + 2 < kAllocations && allocations[at] + kBytes != allocations[at + 1])
+    while (at + 2 < kAllocations && allocations[at] + kBytes != allocations[at + 1]) {
         ++at;
+    }
     const std::array<std::byte*, 2> parts = {allocations[at], allocations[at + 1]};
 
     const auto content_of = [](int rank) {
@@ -342,19 +360,22 @@ void touching(Run& run) {
         host_accessible(kind) ? void(std::memcpy(content, part, kBytes)) : gpu.read(content, part, kBytes);
     };
     const auto write = [&](const std::vector<std::byte>& content) {
-        for (std::size_t part = 0; part < 2; ++part)
+        for (std::size_t part = 0; part < 2; ++part) {
             store(parts[part], &content[part * kBytes]);
+        }
     };
     const auto expect = [&](const std::vector<std::byte>& content, const char* what) {
         std::vector<std::byte> found(kBoth);
-        for (std::size_t part = 0; part < 2; ++part)
+        for (std::size_t part = 0; part < 2; ++part) {
             load(&found[part * kBytes], parts[part]);
+        }
         run.expect(found == content, format("%s: the parts are wrong", what));
     };
     const std::vector<std::byte> mine = content_of(run.rank), theirs = content_of(ring.previous);
     std::array<MPI_Aint, 2> addresses;
-    for (std::size_t part = 0; part < 2; ++part)
+    for (std::size_t part = 0; part < 2; ++part) {
         MPI_Get_address(parts[part], &addresses[part]);
+    }
     // Not from MPI_BOTTOM, which MPICH 4.0 refuses in MPI_Pack.
     addresses = {0, MPI_Aint_diff(addresses[1], addresses[0])};
     const std::array<int, 2> lengths = {kBytes, kBytes};
@@ -382,8 +403,9 @@ void touching(Run& run) {
     expect(theirs, "replaced");
     OK(MPI_Bcast(parts[0], 1, both, run.size - 1, run.comm));
     expect(content_of((2 * run.size - 2) % run.size), "broadcast");
-    for (std::byte* allocation : allocations)
+    for (std::byte* allocation : allocations) {
         gpu.free(kind, allocation);
+    }
 }
 
 /// The layer may remember a type's layout, but handles of freed types come back for other types.
@@ -453,7 +475,9 @@ void truncated(Run& run) {
     const Pair pair(run);
     const Type type = make([](MPI_Datatype* t) { return MPI_Type_vector(10, 1, 2, MPI_INT, t); });
     std::byte* buffer = typed_buffer(run, type, 4);
-    if (pair.sender) OK(MPI_Send(buffer, 4, type, pair.peer, kTag, run.comm));
+    if (pair.sender) {
+        OK(MPI_Send(buffer, 4, type, pair.peer, kTag, run.comm));
+    }
     if (pair.receiver) {
         const int code = MPI_Recv(buffer, 2, type, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE);
         run.note("class", error_class(code));

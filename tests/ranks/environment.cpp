@@ -63,7 +63,9 @@ void errors_to_a_handler(Run& run) {
     // An error of a receive that completes later.
     const Pair pair(run);
     std::byte* buffer = run.input(3000);
-    if (pair.sender) OK(MPI_Send(buffer, 3000, MPI_BYTE, pair.peer, kTag, run.comm));
+    if (pair.sender) {
+        OK(MPI_Send(buffer, 3000, MPI_BYTE, pair.peer, kTag, run.comm));
+    }
     if (pair.receiver) {
         MPI_Request request;
         OK(MPI_Irecv(buffer, 100, MPI_BYTE, pair.peer, kTag, run.comm, &request));
@@ -83,7 +85,9 @@ void support_queries(Run& run) {
         const auto function = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, name));
         return function == nullptr ? -1 : function();
     };
-    if (run.reference() || !run.gpu().present()) return;
+    if (run.reference() || !run.gpu().present()) {
+        return;
+    }
     const bool cuda = dynamic_cast<CudaGpu*>(&run.gpu()) != nullptr;
     const int answer = query(cuda ? "MPIX_Query_cuda_support" : "MPIX_Query_rocm_support");
     run.expect(answer == 1, format("MPIX_Query_%s_support gives %d", cuda ? "cuda" : "rocm", answer));
@@ -169,7 +173,9 @@ void other_devices(Run& run) {
     const int mine = devices == 0 ? 0 : run.rank % devices;
     run.watch_current(false);
     std::byte* here = run.input(50000);
-    if (devices > 1) run.gpu().use_device((mine + 1) % devices);
+    if (devices > 1) {
+        run.gpu().use_device((mine + 1) % devices);
+    }
     std::byte* there = run.input(50000);
     run.watch_current(true);
     OK(MPI_Sendrecv(here, 50000, MPI_BYTE, ring.next, kTag, there, 50000, MPI_BYTE, ring.previous, kTag, run.comm,
@@ -183,7 +189,9 @@ void other_devices(Run& run) {
     MPI_Request request;
     OK(MPI_Ibcast(there, 50000, MPI_BYTE, 0, run.comm, &request));
     OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
-    if (devices > 0) run.gpu().use_device(mine);
+    if (devices > 0) {
+        run.gpu().use_device(mine);
+    }
     run.watch_current(true);
 }
 
@@ -197,8 +205,9 @@ int child_main() {
     MPI_Comm_get_parent(&parent);
     std::vector<unsigned char> buffer(kSpawnBytes);
     MPI_Recv(buffer.data(), kSpawnBytes, MPI_BYTE, 0, kTag, parent, MPI_STATUS_IGNORE);
-    for (unsigned char& byte : buffer)
+    for (unsigned char& byte : buffer) {
         byte = static_cast<unsigned char>(byte ^ 0x5a);
+    }
     MPI_Send(buffer.data(), kSpawnBytes, MPI_BYTE, 0, kTag, parent);
     MPI_Bcast(buffer.data(), kSpawnBytes, MPI_BYTE, 0, parent);
     int value = 1;
@@ -224,7 +233,9 @@ void spawned(Run& run) {
     auto* one = run.values<int>(1);
     auto* sum = run.output<int>(1);
     OK(MPI_Comm_spawn(program.c_str(), arguments, 1, MPI_INFO_NULL, 0, run.comm, &children, &code));
-    if (children == MPI_COMM_NULL) return;
+    if (children == MPI_COMM_NULL) {
+        return;
+    }
     OK(MPI_Comm_set_errhandler(children, MPI_ERRORS_RETURN));
     if (run.rank == 0) {
         OK(MPI_Send(buffer, kSpawnBytes, MPI_BYTE, 0, kTag, children));

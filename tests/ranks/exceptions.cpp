@@ -23,7 +23,9 @@ int failures = 0;
 void expect(const std::string& name, bool good, const std::string& why) {
     std::printf(good ? "ok %s\n" : "FAIL %s: %s\n", name.c_str(), why.c_str());
     std::fflush(stdout);
-    if (!good) ++failures;
+    if (!good) {
+        ++failures;
+    }
 }
 
 /// No part of the standard library's hierarchy, as some programs throw.

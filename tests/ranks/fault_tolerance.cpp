@@ -24,7 +24,9 @@ namespace {
 int failures = 0;
 
 void check(bool condition, const std::string& what) {
-    if (condition) return;
+    if (condition) {
+        return;
+    }
     ++failures;
     std::fprintf(stderr, "FAIL fault_tolerance: %s\n", what.c_str());
 }
@@ -41,7 +43,9 @@ constexpr int kProcessFailed = 75, kRevoked = 77;
 template <class... Arguments>
 int extension(const char* name, Arguments... arguments) {
     auto* const found = reinterpret_cast<int (*)(Arguments...)>(dlsym(RTLD_DEFAULT, name));
-    if (found == nullptr) throw std::runtime_error(std::string("the MPI has no ") + name);
+    if (found == nullptr) {
+        throw std::runtime_error(std::string("the MPI has no ") + name);
+    }
     return found(arguments...);
 }
 
@@ -68,15 +72,18 @@ class Operation {
           _in(gpu, Kind::device, bytes()) {
         _counts.assign(static_cast<std::size_t>(_size), kCount);
         _places.resize(_counts.size());
-        for (std::size_t at = 0; at < _places.size(); ++at)
+        for (std::size_t at = 0; at < _places.size(); ++at) {
             _places[at] = static_cast<int>(at) * kCount;
+        }
         std::vector<std::byte> zeros(bytes());
         _out.write(zeros.data(), zeros.size());
     }
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
     ~Operation() {
-        if (_persistent != MPI_REQUEST_NULL) MPI_Request_free(&_persistent);
+        if (_persistent != MPI_REQUEST_NULL) {
+            MPI_Request_free(&_persistent);
+        }
     }
 
     /// Without waiting for others, where it can be.
@@ -99,13 +106,21 @@ class Operation {
         return MPI_SUCCESS;
     }
     int end() {
-        if (_name == "iallreduce" || _name == "ineighbor") return MPI_Wait(&_request, MPI_STATUS_IGNORE);
-        if (_name == "allreduce_init") return MPI_Wait(&_persistent, MPI_STATUS_IGNORE);
-        if (_name == "allreduce") return MPI_Allreduce(_out.data(), _in.data(), kCount, MPI_INT, MPI_SUM, _comm);
+        if (_name == "iallreduce" || _name == "ineighbor") {
+            return MPI_Wait(&_request, MPI_STATUS_IGNORE);
+        }
+        if (_name == "allreduce_init") {
+            return MPI_Wait(&_persistent, MPI_STATUS_IGNORE);
+        }
+        if (_name == "allreduce") {
+            return MPI_Allreduce(_out.data(), _in.data(), kCount, MPI_INT, MPI_SUM, _comm);
+        }
         if (_name == "neighbor") {
             return MPI_Neighbor_alltoall(_out.data(), kCount, MPI_INT, _in.data(), kCount, MPI_INT, _comm);
         }
-        if (_name == "barrier") return MPI_Barrier(_comm);
+        if (_name == "barrier") {
+            return MPI_Barrier(_comm);
+        }
         if (_name == "alltoallv") {
             return MPI_Alltoallv(_out.data(), _counts.data(), _places.data(), MPI_INT, _in.data(), _counts.data(),
                                  _places.data(), MPI_INT, _comm);
@@ -176,8 +191,9 @@ void go_on(Gpu& gpu, MPI_Comm comm, int left) {
     int size = 0;
     MPI_Comm_size(rest, &size);
     check(size == left, format("%d ranks are left instead of %d", size, left));
-    for (int round = 0; round < 3; ++round)
+    for (int round = 0; round < 3; ++round) {
         reduce_and_check(gpu, rest);
+    }
     MPI(MPI_Comm_free(&rest));
 }
 
@@ -196,8 +212,9 @@ void run(const std::string& operation_name, bool dies, Gpu& gpu, int rank, int s
         const int absent = dies ? size - 1 : 0;
         if (rank == absent) {
             for (int other = 0; other < size; ++other) {
-                if (other != rank)
+                if (other != rank) {
                     MPI(MPI_Recv(nullptr, 0, MPI_BYTE, other, kReadyTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+                }
             }
             if (dies) {
                 raise(SIGKILL);
@@ -206,14 +223,18 @@ void run(const std::string& operation_name, bool dies, Gpu& gpu, int rank, int s
         } else {
             int code = operation.begin();
             MPI(MPI_Send(nullptr, 0, MPI_BYTE, absent, kReadyTag, MPI_COMM_WORLD));
-            if (code == MPI_SUCCESS) code = operation.end();
+            if (code == MPI_SUCCESS) {
+                code = operation.end();
+            }
             if (dies && class_of(code) == kRevoked) {
                 // Another survivor has found out before, and revoked it.
                 expect_error(code, kRevoked, operation_name);
             } else {
                 expect_error(code, dies ? kProcessFailed : kRevoked, operation_name);
             }
-            if (dies) MPI(extension("MPIX_Comm_revoke", comm));
+            if (dies) {
+                MPI(extension("MPIX_Comm_revoke", comm));
+            }
         }
         errors_heard = 0;
         expect_error(MPI_Barrier(comm), kRevoked, "a call on the revoked communicator");
@@ -241,14 +262,20 @@ int main(int argc, char** argv) {
     check(dies || mode.rfind("revoked=", 0) == 0, "unknown mode " + mode);
     try {
         const std::unique_ptr<Gpu> gpu = Gpu::open(gpu_name);
-        if (gpu->device_count() > 0) gpu->use_device(rank % gpu->device_count());
-        if (failures == 0) run(mode.substr(mode.find('=') + 1), dies, *gpu, rank, size);
+        if (gpu->device_count() > 0) {
+            gpu->use_device(rank % gpu->device_count());
+        }
+        if (failures == 0) {
+            run(mode.substr(mode.find('=') + 1), dies, *gpu, rank, size);
+        }
     } catch (const std::exception& error) {
         check(false, error.what());
     }
     std::printf("%s %s\n", failures == 0 ? "ok" : "failed", mode.c_str());
     std::fflush(stdout);
-    if (dies) _exit(failures == 0 ? 0 : 1);  // MPI_Finalize would wait for the dead rank
+    if (dies) {
+        _exit(failures == 0 ? 0 : 1);  // MPI_Finalize would wait for the dead rank
+    }
     MPI_Finalize();
     return failures == 0 ? 0 : 1;
 }

@@ -127,14 +127,18 @@ void in_order(Run& run) {
     note(run, "read", status);
     // One rank after the other, since nothing says who comes first.
     for (int turn = 0; turn < run.size; ++turn) {
-        if (turn == run.rank) OK(MPI_File_write_shared(file, in, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+        if (turn == run.rank) {
+            OK(MPI_File_write_shared(file, in, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+        }
         OK(MPI_Barrier(run.comm));
     }
     synchronise(run, file);
     OK(MPI_File_seek_shared(file, static_cast<MPI_Offset>(run.size) * Gaps::kBytes, MPI_SEEK_SET));
     std::byte* shared = run.input(Gaps::kBytes);
     for (int turn = 0; turn < run.size; ++turn) {
-        if (turn == run.rank) OK(MPI_File_read_shared(file, shared, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+        if (turn == run.rank) {
+            OK(MPI_File_read_shared(file, shared, Gaps::kBytes, MPI_BYTE, MPI_STATUS_IGNORE));
+        }
         OK(MPI_Barrier(run.comm));
     }
 }
@@ -197,7 +201,9 @@ void wrongly_ended(Run& run) {
     synchronise(run, file);
     OK(MPI_File_read_at_all_begin(file, mine, in, Gaps::kBytes, MPI_BYTE));
     const int code = MPI_File_write_at_all_end(file, in, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS) OK(MPI_File_read_at_all_end(file, in, MPI_STATUS_IGNORE));
+    if (code != MPI_SUCCESS) {
+        OK(MPI_File_read_at_all_end(file, in, MPI_STATUS_IGNORE));
+    }
     run.note_bytes("read by an access that was ended wrongly", in, Gaps::kBytes);
 }
 

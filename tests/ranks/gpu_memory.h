@@ -99,7 +99,9 @@ class Gpu {
         // Whole pages of its own: a registration covers pages, and must not cover a neighbour's.
         const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
         void* pointer = std::aligned_alloc(4096, rounded == 0 ? 4096 : rounded);
-        if (pointer == nullptr) throw std::runtime_error("out of host memory");
+        if (pointer == nullptr) {
+            throw std::runtime_error("out of host memory");
+        }
         return pointer;
     }
 
@@ -108,10 +110,16 @@ class Gpu {
     /// False when it is too much.
     template <class Copy>
     bool write_staged(const void* source, std::size_t bytes, const Copy& copy) {
-        if (bytes == 0) return true;
-        if (bytes > kStageBytes) return false;
+        if (bytes == 0) {
+            return true;
+        }
+        if (bytes > kStageBytes) {
+            return false;
+        }
         const std::lock_guard lock(_stage_mutex);
-        if (_stage == nullptr) _stage = allocate(Kind::pinned, kStageBytes);
+        if (_stage == nullptr) {
+            _stage = allocate(Kind::pinned, kStageBytes);
+        }
         std::memcpy(_stage, source, bytes);
         copy(static_cast<const void*>(_stage));
         return true;
@@ -119,7 +127,9 @@ class Gpu {
     /// A reset takes all memory with it.
     void drop_stage() {
         const std::lock_guard lock(_stage_mutex);
-        if (_stage != nullptr) free(Kind::pinned, _stage);
+        if (_stage != nullptr) {
+            free(Kind::pinned, _stage);
+        }
         _stage = nullptr;
     }
 
@@ -138,10 +148,14 @@ class NoGpu : public Gpu {
     void* allocate(Kind, std::size_t bytes) override { return host_memory(bytes); }
     void free(Kind, void* pointer) override { std::free(pointer); }
     void write(void* destination, const void* source, std::size_t bytes) override {
-        if (bytes != 0) std::memcpy(destination, source, bytes);
+        if (bytes != 0) {
+            std::memcpy(destination, source, bytes);
+        }
     }
     void read(void* destination, const void* source, std::size_t bytes) override {
-        if (bytes != 0) std::memcpy(destination, source, bytes);
+        if (bytes != 0) {
+            std::memcpy(destination, source, bytes);
+        }
     }
     void memset(void* destination, int value, std::size_t bytes) override { std::memset(destination, value, bytes); }
     void copy_on_device(void* destination, const void* source, std::size_t bytes) override {
@@ -161,7 +175,9 @@ class Library {
         std::string tried;
         for (const char* name : names) {
             _handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-            if (_handle != nullptr) return;
+            if (_handle != nullptr) {
+                return;
+            }
             tried += std::string(tried.empty() ? "" : ", ") + name;
         }
         throw std::runtime_error("no GPU runtime found, tried " + tried);
@@ -169,7 +185,9 @@ class Library {
     template <class Function>
     void find(Function*& function, const char* name) const {
         function = reinterpret_cast<Function*>(dlsym(_handle, name));
-        if (function == nullptr) throw std::runtime_error(std::string("the GPU runtime has no ") + name);
+        if (function == nullptr) {
+            throw std::runtime_error(std::string("the GPU runtime has no ") + name);
+        }
     }
 
   private:
@@ -275,7 +293,9 @@ class CudaGpu : public Gpu {
         check(_synchronize(), "cuCtxSynchronize");  // the copy from pageable memory may return early
     }
     void read(void* destination, const void* source, std::size_t bytes) override {
-        if (bytes == 0) return;
+        if (bytes == 0) {
+            return;
+        }
         check(_to_host(destination, reinterpret_cast<std::uint64_t>(source), bytes), "cuMemcpyDtoH");
     }
     void memset(void* destination, int value, std::size_t bytes) override {
@@ -301,18 +321,24 @@ class CudaGpu : public Gpu {
     }
     std::shared_ptr<void> keep_busy(bool in_default_stream) override {
         void* stream = nullptr;
-        if (!in_default_stream) check(_create_stream(&stream, kNonBlocking), "cuStreamCreate");
+        if (!in_default_stream) {
+            check(_create_stream(&stream, kNonBlocking), "cuStreamCreate");
+        }
         auto over = std::make_unique<std::atomic<int>>(0);
         check(_call_host(stream, &wait_until_over, over.get()), "cuLaunchHostFunc");
         return busy_until_gone(std::move(over), [this, stream] {
             check(_finish_stream(stream), "cuStreamSynchronize");
-            if (stream != nullptr) check(_destroy_stream(stream), "cuStreamDestroy");
+            if (stream != nullptr) {
+                check(_destroy_stream(stream), "cuStreamDestroy");
+            }
         });
     }
 
   private:
     static void check(int code, const char* call) {
-        if (code != 0) throw std::runtime_error(std::string(call) + " failed with code " + std::to_string(code));
+        if (code != 0) {
+            throw std::runtime_error(std::string(call) + " failed with code " + std::to_string(code));
+        }
     }
     Library _library;
     int _devices = 0;
@@ -431,7 +457,9 @@ class HipGpu : public Gpu {
         check(_synchronize(), "hipDeviceSynchronize");  // the copy from pageable memory may return early
     }
     void read(void* destination, const void* source, std::size_t bytes) override {
-        if (bytes != 0) check(_memcpy(destination, source, bytes, kDeviceToHost), "hipMemcpy");
+        if (bytes != 0) {
+            check(_memcpy(destination, source, bytes, kDeviceToHost), "hipMemcpy");
+        }
     }
     void memset(void* destination, int value, std::size_t bytes) override {
         check(_memset(destination, value, bytes), "hipMemset");
@@ -452,19 +480,25 @@ class HipGpu : public Gpu {
     }
     std::shared_ptr<void> keep_busy(bool in_default_stream) override {
         void* stream = nullptr;
-        if (!in_default_stream) check(_create_stream(&stream, kNonBlocking), "hipStreamCreateWithFlags");
+        if (!in_default_stream) {
+            check(_create_stream(&stream, kNonBlocking), "hipStreamCreateWithFlags");
+        }
         auto over = std::make_unique<std::atomic<int>>(0);
         check(_call_host(stream, &wait_until_over, over.get()), "hipLaunchHostFunc");
         return busy_until_gone(std::move(over), [this, stream] {
             check(_finish_stream(stream), "hipStreamSynchronize");
-            if (stream != nullptr) check(_destroy_stream(stream), "hipStreamDestroy");
+            if (stream != nullptr) {
+                check(_destroy_stream(stream), "hipStreamDestroy");
+            }
         });
     }
 
   private:
     static constexpr int kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;
     static void check(int code, const char* call) {
-        if (code != 0) throw std::runtime_error(std::string(call) + " failed with code " + std::to_string(code));
+        if (code != 0) {
+            throw std::runtime_error(std::string(call) + " failed with code " + std::to_string(code));
+        }
     }
     Library _library;
     int _devices = 0;
@@ -494,17 +528,28 @@ class HipGpu : public Gpu {
 inline std::unique_ptr<Gpu> Gpu::open(const std::string& runtime) {
     const char* emulate = std::getenv("AWAKEN_EMULATE");
     const std::string emulated = emulate == nullptr ? "" : std::string(emulate);
-    if (runtime == "none") return std::make_unique<NoGpu>();
-    if (runtime == "cuda") return std::make_unique<CudaGpu>();
+    if (runtime == "none") {
+        return std::make_unique<NoGpu>();
+    }
+    if (runtime == "cuda") {
+        return std::make_unique<CudaGpu>();
+    }
     if (runtime == "hip") {
-        if (emulated.rfind("hip5", 0) == 0)
+        if (emulated.rfind("hip5", 0) == 0) {
             return std::make_unique<HipGpu>(std::initializer_list<const char*>{"libamdhip64.so.5"});
+        }
         return std::make_unique<HipGpu>(
             std::initializer_list<const char*>{"libamdhip64.so.6", "libamdhip64.so.7", "libamdhip64.so.5"});
     }
-    if (runtime != "auto") throw std::runtime_error("--gpu=" + runtime + " is not one of auto, cuda, hip, none");
-    if (emulated.rfind("cuda", 0) == 0) return open("cuda");
-    if (emulated.rfind("hip", 0) == 0) return open("hip");
+    if (runtime != "auto") {
+        throw std::runtime_error("--gpu=" + runtime + " is not one of auto, cuda, hip, none");
+    }
+    if (emulated.rfind("cuda", 0) == 0) {
+        return open("cuda");
+    }
+    if (emulated.rfind("hip", 0) == 0) {
+        return open("hip");
+    }
     try {
         return open("cuda");
     } catch (const std::runtime_error&) {

@@ -42,7 +42,9 @@ namespace {
 std::atomic<int> failures{0};
 
 void check(bool condition, const std::string& what) {
-    if (condition) return;
+    if (condition) {
+        return;
+    }
     ++failures;
     std::fprintf(stderr, "FAIL lifecycle: %s\n", what.c_str());
 }
@@ -52,21 +54,26 @@ void load_only(const std::string& gpu_name) {
     void* library = nullptr;
     for (const char* const name : {"libcuda.so.1", "libamdhip64.so.6", "libamdhip64.so.7", "libamdhip64.so.5"}) {
         const bool cuda = std::strncmp(name, "libcuda", 7) == 0;
-        if (library == nullptr && cuda == (gpu_name == "cuda")) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr && cuda == (gpu_name == "cuda")) {
+            library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+        }
     }
     check(library != nullptr, "the GPU runtime can be loaded");
 }
 
 void check_mpi(int code, const char* call) {
-    if (code != MPI_SUCCESS) check(false, std::string(call) + ": " + error_text(code));
+    if (code != MPI_SUCCESS) {
+        check(false, std::string(call) + ": " + error_text(code));
+    }
 }
 #define MPI(call) check_mpi(call, #call)
 
 std::set<std::string> entries(const char* folder) {
     std::set<std::string> names;
     if (DIR* const directory = opendir(folder)) {
-        while (const dirent* const entry = readdir(directory))
+        while (const dirent* const entry = readdir(directory)) {
             names.insert(entry->d_name);
+        }
         closedir(directory);
     }
     return names;
@@ -116,7 +123,9 @@ void reduction(Gpu& gpu, MPI_Comm comm) {
 
 std::unique_ptr<Gpu> open_gpu(const std::string& name, int rank) {
     std::unique_ptr<Gpu> gpu = Gpu::open(name);
-    if (gpu->device_count() > 0) gpu->use_device(rank % gpu->device_count());
+    if (gpu->device_count() > 0) {
+        gpu->use_device(rank % gpu->device_count());
+    }
     return gpu;
 }
 
@@ -125,31 +134,38 @@ void threads(const std::string& gpu_name, int rank, bool shared) {
     const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, rank);
     std::vector<MPI_Comm> comms(kThreads, MPI_COMM_WORLD);
     if (!shared) {
-        for (MPI_Comm& comm : comms)
+        for (MPI_Comm& comm : comms) {
             MPI(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        }
     }
     std::vector<std::thread> workers;
     for (int index = 0; index < kThreads; ++index) {
         workers.emplace_back([&, index] {
             try {
                 // A new thread has no current context; the buffers' memory belongs to the rank's device.
-                if (gpu->device_count() > 0) gpu->use_device(rank % gpu->device_count());
+                if (gpu->device_count() > 0) {
+                    gpu->use_device(rank % gpu->device_count());
+                }
                 MPI_Comm comm = comms[static_cast<std::size_t>(index)];
                 for (int round = 0; round < 10; ++round) {
                     traffic(*gpu, comm, 4, 10 + index);
                     // Collectives of several threads on one communicator are not legal.
-                    if (!shared) reduction(*gpu, comm);
+                    if (!shared) {
+                        reduction(*gpu, comm);
+                    }
                 }
             } catch (const std::exception& error) {
                 check(false, error.what());
             }
         });
     }
-    for (std::thread& worker : workers)
+    for (std::thread& worker : workers) {
         worker.join();
+    }
     if (!shared) {
-        for (MPI_Comm& comm : comms)
+        for (MPI_Comm& comm : comms) {
             MPI(MPI_Comm_free(&comm));
+        }
     }
 }
 
@@ -161,12 +177,15 @@ class Loading {
               while (!_over) {
                   void* const handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
                   check(handle != nullptr, "the library cannot be loaded");
-                  if (handle != nullptr) dlclose(handle);
+                  if (handle != nullptr) {
+                      dlclose(handle);
+                  }
                   ++_rounds;
               }
           }) {
-        while (_rounds < 20)
+        while (_rounds < 20) {
             std::this_thread::yield();
+        }
     }
     ~Loading() {
         _over = true;
@@ -190,15 +209,20 @@ void call_sites(const std::string& library) {
     constexpr int kCalls = 10000;
     using Probe = int (*)();
     void* const handle = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
-    if (handle == nullptr) throw std::runtime_error(dlerror());
+    if (handle == nullptr) {
+        throw std::runtime_error(dlerror());
+    }
     const auto here = reinterpret_cast<Probe>(dlsym(handle, "probe_here"));
     const auto there = reinterpret_cast<Probe>(dlsym(handle, "probe_there"));
-    if (here == nullptr || there == nullptr) throw std::runtime_error(dlerror());
+    if (here == nullptr || there == nullptr) {
+        throw std::runtime_error(dlerror());
+    }
     const int start = asked_symbols;
     int problems = here() + there();
     const int first = asked_symbols - start;
-    for (int call = 2; call < kCalls; call += 2)
+    for (int call = 2; call < kCalls; call += 2) {
         problems += here() + there();
+    }
     const int later = asked_symbols - start - first;
     check(problems == 0, "a call failed, or found a message that nobody sent");
 #if RANKS_COUNT_SYMBOLS
@@ -293,7 +317,9 @@ int sessions_only(const std::string& gpu_name) {
     }
     MPI(MPI_Comm_free(&comm));
     MPI(MPI_Session_finalize(&session));
-    if (rank == 0 && failures == 0) std::printf("ok sessions-only\n");
+    if (rank == 0 && failures == 0) {
+        std::printf("ok sessions-only\n");
+    }
     return failures == 0 ? 0 : 1;
 }
 #endif
@@ -322,15 +348,23 @@ void little_shared_memory(Gpu& gpu, int rank) {
         const bool sends = round == 0 || rank % 2 == 0, receives = round == 0 || rank % 2 != 0;
         out.write(numbered_content(rank, round, kLarge).data(), kLarge);
         MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-        if (receives) MPI(MPI_Irecv(in.data(), kLarge, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[0]));
-        if (sends && round == 0) MPI(MPI_Isend(out.data(), kLarge, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[1]));
+        if (receives) {
+            MPI(MPI_Irecv(in.data(), kLarge, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[0]));
+        }
+        if (sends && round == 0) {
+            MPI(MPI_Isend(out.data(), kLarge, MPI_BYTE, other, 1, MPI_COMM_WORLD, &requests[1]));
+        }
         if (sends && round == 1) {
             MPI(MPI_Send(out.data(), kLarge, MPI_BYTE, other, 1, MPI_COMM_WORLD));
             out.write(numbered_content(rank, 9, kLarge).data(), kLarge);
         }
-        if (round == 1) MPI(MPI_Barrier(MPI_COMM_WORLD));
+        if (round == 1) {
+            MPI(MPI_Barrier(MPI_COMM_WORLD));
+        }
         MPI(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
-        if (receives) check(in.read() == numbered_content(other, round, kLarge), format("large message %d", round));
+        if (receives) {
+            check(in.read() == numbered_content(other, round, kLarge), format("large message %d", round));
+        }
     }
     std::vector<MPI_Request> requests;
     std::byte* const from = static_cast<std::byte*>(out.data());
@@ -339,16 +373,18 @@ void little_shared_memory(Gpu& gpu, int rank) {
         MPI(MPI_Irecv(static_cast<std::byte*>(in.data()) + at * kEach, kEach, MPI_BYTE, other, at, MPI_COMM_WORLD,
                       &requests.emplace_back()));
     }
-    for (int at = 0; at < kMany; ++at)
+    for (int at = 0; at < kMany; ++at) {
         MPI(MPI_Isend(from + at * kEach, kEach, MPI_BYTE, other, at, MPI_COMM_WORLD, &requests.emplace_back()));
+    }
     MPI(MPI_Waitall(2 * kMany, requests.data(), MPI_STATUSES_IGNORE));
     std::vector<std::byte> all = in.read(), expected = numbered_content(other, 5, kLarge);
     all.resize(kMany * kEach);
     expected.resize(kMany * kEach);
     check(all == expected, "many messages");
     std::vector<std::byte> mine(static_cast<std::size_t>(size) * kHost, std::byte(rank)), theirs(mine.size());
-    for (int round = 0; round < 5; ++round)
+    for (int round = 0; round < 5; ++round) {
         MPI(MPI_Alltoall(mine.data(), kHost, MPI_BYTE, theirs.data(), kHost, MPI_BYTE, MPI_COMM_WORLD));
+    }
     check(theirs[static_cast<std::size_t>(other) * kHost] == std::byte(other), "host memory");
 }
 
@@ -369,8 +405,9 @@ void failing_copies(Gpu& gpu, int rank) {
             ++failed;
             continue;
         }
-        for (int at : {1, 0})
+        for (int at : {1, 0}) {
             codes[at] = MPI_Wait(&requests[at], &statuses[at]);
+        }
         int count = -1;
         MPI(MPI_Get_count(&statuses[0], MPI_BYTE, &count));
         check(count == (codes[0] == MPI_SUCCESS ? kBytes : 0), "a receive with the outcome " + error_text(codes[0]) +
@@ -418,8 +455,9 @@ void failing_library(Gpu& gpu) {
     std::snprintf(detail::running_case, sizeof detail::running_case, "threads of %d communicators that are gone",
                   kCommunicators);
     detail::set_watchdog(kSlowness * kLimitSeconds);
-    while (entries("/proc/self/task").size() > threads.front())
+    while (entries("/proc/self/task").size() > threads.front()) {
         std::this_thread::yield();
+    }
 }
 
 }  // namespace
@@ -432,8 +470,9 @@ extern "C" __attribute__((visibility("default"), optimize("optimize-sibling-call
     using Find = void* (*)(void*, const char*);
     static const auto find = [] {
         void* found = nullptr;
-        for (const char* const version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"})
+        for (const char* const version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
             found = found == nullptr ? dlvsym(RTLD_DEFAULT, "dlsym", version) : found;
+        }
         return reinterpret_cast<Find>(found);
     }();
     ++asked_symbols;
@@ -444,22 +483,32 @@ extern "C" __attribute__((visibility("default"), optimize("optimize-sibling-call
 int main(int argc, char** argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
     std::string gpu_name = "auto";
-    if (argc > 2 && std::strncmp(argv[2], "--gpu=", 6) == 0) gpu_name = argv[2] + 6;
+    if (argc > 2 && std::strncmp(argv[2], "--gpu=", 6) == 0) {
+        gpu_name = argv[2] + 6;
+    }
     std::snprintf(detail::running_case, sizeof detail::running_case, "%s", mode.c_str());
     signal(SIGALRM, detail::say_what_hangs);
     detail::set_watchdog(kSlowness * kLimitSeconds);
 
 #if RANKS_HAVE_MPI4
-    if (mode == "sessions-only") return sessions_only(gpu_name);
+    if (mode == "sessions-only") {
+        return sessions_only(gpu_name);
+    }
 #endif
     const std::set<std::string> threads_before = entries("/proc/self/task");
     const std::set<std::string> descriptors_before = entries("/proc/self/fd");
     std::unique_ptr<Gpu> early;
-    if (mode == "early-load") early = open_gpu(gpu_name, 0);
-    if (mode == "late-visible") load_only(gpu_name);
+    if (mode == "early-load") {
+        early = open_gpu(gpu_name, 0);
+    }
+    if (mode == "late-visible") {
+        load_only(gpu_name);
+    }
     std::unique_ptr<Loading> loading;
     const bool loads = mode.rfind("loading=", 0) == 0;
-    if (loads) loading = std::make_unique<Loading>(mode.substr(std::strlen("loading=")));
+    if (loads) {
+        loading = std::make_unique<Loading>(mode.substr(std::strlen("loading=")));
+    }
     int initialised = -1, finalised = -1;
     MPI(MPI_Initialized(&initialised));
     MPI(MPI_Finalized(&finalised));
@@ -503,9 +552,13 @@ int main(int argc, char** argv) {
         } else if (in_streams && gpu_name == "cuda" && provided == MPI_THREAD_MULTIPLE) {
             host_functions(*open_gpu(gpu_name, rank), rank);
         } else if (in_streams) {
-            if (rank == 0) std::printf("skip %s: needs CUDA and MPI_THREAD_MULTIPLE\n", mode.c_str());
+            if (rank == 0) {
+                std::printf("skip %s: needs CUDA and MPI_THREAD_MULTIPLE\n", mode.c_str());
+            }
         } else if (mode == "early-load") {
-            if (early->device_count() > 0) early->use_device(rank % early->device_count());
+            if (early->device_count() > 0) {
+                early->use_device(rank % early->device_count());
+            }
             traffic(*early, MPI_COMM_WORLD, 3);
             reduction(*early, MPI_COMM_WORLD);
         } else if (mode == "reset") {
@@ -549,7 +602,9 @@ int main(int argc, char** argv) {
             MPI(MPI_Query_thread(&queried));
             MPI(MPI_Is_thread_main(&main_thread));
             check(queried == provided && main_thread != 0, "Query_thread agrees with Init_thread");
-            if (rank == 0) std::printf("wanted %d provided %d\n", wanted, provided);
+            if (rank == 0) {
+                std::printf("wanted %d provided %d\n", wanted, provided);
+            }
         } else if (mode.rfind("call-sites=", 0) == 0) {
             call_sites(mode.substr(std::strlen("call-sites=")));
         } else if (mode == "host" || loads) {
@@ -574,6 +629,8 @@ int main(int argc, char** argv) {
                     entries("/proc/self/task").size() - threads_before.size(),
                     entries("/proc/self/fd").size() - descriptors_before.size());
     }
-    if (rank == 0 && sum == 0 && failures == 0 && known) std::printf("ok %s\n", mode.c_str());
+    if (rank == 0 && sum == 0 && failures == 0 && known) {
+        std::printf("ok %s\n", mode.c_str());
+    }
     return sum == 0 && failures == 0 && known ? 0 : 1;
 }

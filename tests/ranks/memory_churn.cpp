@@ -48,19 +48,25 @@ void expect_content(Run& run, const Buffer& buffer, const std::vector<std::byte>
                            expected.size(), to_string(buffer.kind())));
     }
     const std::string damage = buffer.guard_damage();
-    if (!damage.empty()) run.problem(name + ": guard: " + damage);
+    if (!damage.empty()) {
+        run.problem(name + ": guard: " + damage);
+    }
 }
 
 /// Counts allocations that lie where the one before lay.
 class Addresses {
   public:
     void add(const Buffer& buffer) {
-        if (buffer.data() == _last) ++_repeated;
+        if (buffer.data() == _last) {
+            ++_repeated;
+        }
         _last = buffer.data();
     }
     /// The emulated driver gives freed addresses out again at once; without that a case would test little.
     void expect_repeated(Run& run, Kind kind) const {
-        if (host_accessible(kind) || std::getenv("AWAKEN_EMULATE") == nullptr) return;
+        if (host_accessible(kind) || std::getenv("AWAKEN_EMULATE") == nullptr) {
+            return;
+        }
         run.expect(_repeated > 0, "no allocation came back at its old address");
     }
 
@@ -72,7 +78,9 @@ class Addresses {
 /// New memory on both sides for each message, always of one size.
 void new_memory_each_time(Run& run, std::size_t bytes, bool sender_changes, bool receiver_changes) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     const Kind kind = next_kind(run);
     const bool changes = pair.sender ? sender_changes : receiver_changes;
     std::unique_ptr<Buffer> buffer;
@@ -93,13 +101,17 @@ void new_memory_each_time(Run& run, std::size_t bytes, bool sender_changes, bool
         }
         expect_content(run, *buffer, expected, format("round %d", round));
     }
-    if (changes) addresses.expect_repeated(run, kind);
+    if (changes) {
+        addresses.expect_repeated(run, kind);
+    }
 }
 
 /// Allocations of growing and shrinking sizes over the same addresses.
 void changing_sizes(Run& run) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     const Kind kind = next_kind(run);
     const std::array<int, 9> sizes = {64 << 10, 3000, 2 << 20, 1 << 20, 40, 3 << 20, 100000, (1 << 20) + 4096, 700};
     for (int round = 0; round < rounds; ++round) {
@@ -121,7 +133,9 @@ void changing_sizes(Run& run) {
 /// The same size as another kind of memory each time.
 void changing_kinds(Run& run) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     constexpr std::size_t kBytes = 260000;
     for (int round = 0; round < rounds; ++round) {
         const bool plain = run.reference() || !run.gpu().present();
@@ -141,7 +155,9 @@ void changing_kinds(Run& run) {
 /// Several at a time in both directions, freed in another order than they were allocated in.
 void several_at_a_time(Run& run) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     const Kind out_kind = next_kind(run), in_kind = next_kind(run);
     const std::array<int, 6> sizes = {40000, 200, 40000, 700000, 40000, 9};
     for (int round = 0; round < rounds / 4; ++round) {
@@ -163,14 +179,16 @@ void several_at_a_time(Run& run) {
         }
         OK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
         // The senders' memory first, because it may be gone as soon as the sends are over.
-        for (const std::size_t at : {2, 0, 5, 3, 1, 4})
+        for (const std::size_t at : {2, 0, 5, 3, 1, 4}) {
             outs[at].reset();
+        }
         for (std::size_t at = 0; at < sizes.size(); ++at) {
             expect_content(run, *ins[at], content(to_size(sizes[at]), round, static_cast<int>(at) + 10 * pair.peer),
                            format("round %d message %zu", round, at));
         }
-        for (const std::size_t at : {1, 4, 0, 3, 5, 2})
+        for (const std::size_t at : {1, 4, 0, 3, 5, 2}) {
             ins[at].reset();
+        }
     }
 }
 
@@ -202,7 +220,9 @@ void reused_before_the_receive(Run& run) {
 /// Buffered and freed sends of large messages, whose memory goes as soon as MPI allows.
 void gone_as_soon_as_allowed(Run& run) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     const Kind kind = next_kind(run);
     constexpr int kBytes = 900000;
     for (int round = 0; round < rounds / 4; ++round) {
@@ -225,7 +245,9 @@ void gone_as_soon_as_allowed(Run& run) {
             }
         } else {
             OK(MPI_Recv(buffer->data(), kBytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
-            if (round % 2 == 1) send_token(run, pair.peer, kReadyTag);
+            if (round % 2 == 1) {
+                send_token(run, pair.peer, kReadyTag);
+            }
             expect_content(run, *buffer, expected, format("round %d", round));
         }
     }
@@ -246,7 +268,9 @@ void slices(Run& run) {
         const std::uint64_t bits = combine(311, to_size(at));
         const int limit = bits % 5 == 0 ? 60000 : bits % 5 == 1 ? 5000 : 300;
         const int bytes = 1 + static_cast<int>(bits / 8 % to_size(limit));
-        if (offset + bytes > kBytes) break;
+        if (offset + bytes > kBytes) {
+            break;
+        }
         list.push_back({offset, bytes, kBytes - offset - bytes});
         offset += bytes + static_cast<int>(bits / 4096 % 7);
     }
@@ -265,14 +289,17 @@ void slices(Run& run) {
 /// More live allocations than a cache of mappings would keep, used in drawn orders, some replaced in between.
 void many_allocations(Run& run) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     const Kind kind = next_kind(run);
     constexpr int kCount = 160;
     const auto bytes_of = [](int index) { return index % 20 == 0 ? 1200000 : 2000 + 37 * index; };
     std::vector<std::unique_ptr<Buffer>> buffers;
     buffers.reserve(kCount);
-    for (int index = 0; index < kCount; ++index)
+    for (int index = 0; index < kCount; ++index) {
         buffers.push_back(allocate(run, kind, to_size(bytes_of(index))));
+    }
     for (int round = 0; round < 3 * kCount / 2; ++round) {
         const int index = static_cast<int>(combine(17, to_size(round)) % kCount);
         const int bytes = bytes_of(index);
@@ -295,9 +322,13 @@ void many_allocations(Run& run) {
 /// Memory that was sent from and freed is there for the next allocation: 80 % of the card, twenty times.
 void most_of_the_card(Run& run) {
     const Pair pair(run);
-    if (!pair.active || card_bytes == 0) return;
+    if (!pair.active || card_bytes == 0) {
+        return;
+    }
     const bool plain = run.reference() || !run.gpu().present();
-    if (plain) return;  // nothing to learn from host memory
+    if (plain) {
+        return;  // nothing to learn from host memory
+    }
     const std::size_t bytes = card_bytes / 10 * 8;
     constexpr int kPart = 900000;
     for (int round = 0; round < 20; ++round) {
@@ -325,7 +356,9 @@ void two_gibibytes(Run& run) {
     constexpr std::size_t kChunk = std::size_t{64} << 20;
     constexpr std::size_t kBytes = (std::size_t{2} << 30) + 8;
     const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(getpagesize());
-    if (!pair.active || run.reference()) return;
+    if (!pair.active || run.reference()) {
+        return;
+    }
     if (memory < 8 * kBytes) {
         std::printf("# two_gibibytes: %zu bytes of memory are not enough\n", memory);
         return;
@@ -376,8 +409,12 @@ void two_gibibytes(Run& run) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (const auto text = take_option(argc, argv, "--rounds")) rounds = std::stoi(*text);
-    if (const auto text = take_option(argc, argv, "--card-mib")) card_bytes = std::stoull(*text) << 20;
+    if (const auto text = take_option(argc, argv, "--rounds")) {
+        rounds = std::stoi(*text);
+    }
+    if (const auto text = take_option(argc, argv, "--card-mib")) {
+        card_bytes = std::stoull(*text) << 20;
+    }
     Suite suite(argc, argv);
     MPI_Init(&argc, &argv);
     const std::vector<std::pair<std::string, std::size_t>> sizes = {

@@ -72,8 +72,9 @@ class Field {
     Field(Gpu& gpu, std::size_t bytes, unsigned seed) : _gpu(gpu), _bytes(bytes) {
         _data = static_cast<std::byte*>(gpu.allocate(Kind::device, bytes));
         std::vector<std::byte> image(bytes);
-        for (std::size_t at = 0; at < bytes; ++at)
+        for (std::size_t at = 0; at < bytes; ++at) {
             image[at] = static_cast<std::byte>((at * 2654435761U + seed) >> 13);
+        }
         gpu.write(_data, image.data(), bytes);
     }
     Field(const Field&) = delete;
@@ -102,8 +103,12 @@ std::vector<std::byte> packed(const std::vector<std::byte>& image, MPI_Aint orig
 }
 
 void expect(const std::string& name, bool good, const std::string& why) {
-    if (!good) std::printf("FAIL rank %d %s: %s\n", rank, name.c_str(), why.c_str());
-    if (!good) ++failures;
+    if (!good) {
+        std::printf("FAIL rank %d %s: %s\n", rank, name.c_str(), why.c_str());
+    }
+    if (!good) {
+        ++failures;
+    }
 }
 
 /// Rank 0 sends the type, rank 1 receives it; once to find each other and to compile, once counted.
@@ -116,8 +121,12 @@ void message(Gpu& gpu, const std::string& name, const Type& type, std::uint64_t 
     for (int round = 0; round < 3; ++round) {
         MPI_Barrier(MPI_COMM_WORLD);
         before = operations();
-        if (rank == 0) MPI_Send(out, 1, type, 1, kTag, MPI_COMM_WORLD);
-        if (rank == 1) MPI_Recv(in, 1, type, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank == 0) {
+            MPI_Send(out, 1, type, 1, kTag, MPI_COMM_WORLD);
+        }
+        if (rank == 1) {
+            MPI_Recv(in, 1, type, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
         after = operations();
     }
     const std::uint64_t used = after.copies - before.copies + after.kernels - before.kernels;
@@ -152,29 +161,39 @@ void window(Gpu& gpu) {
         for (int round = 0; round < kRounds; ++round) {
             std::vector<MPI_Request> requests(kMessages);
             std::atomic<int>& word = sent[round + kRounds * static_cast<int>(with_gaps)];
-            for (int i = 0; i < kMessages && rank == 1; ++i)
+            for (int i = 0; i < kMessages && rank == 1; ++i) {
                 MPI_Irecv(target.data() + i * kBytes, 1, type, 0, kTag, MPI_COMM_WORLD, &requests[i]);
+            }
             MPI_Barrier(MPI_COMM_WORLD);
-            for (int i = 0; i < kMessages && rank == 0; ++i)
+            for (int i = 0; i < kMessages && rank == 0; ++i) {
                 MPI_Isend(source.data() + i * kBytes, 1, type, 1, kTag, MPI_COMM_WORLD, &requests[i]);
-            if (rank == 0) word.store(1);
-            while (word.load() == 0)
+            }
+            if (rank == 0) {
+                word.store(1);
+            }
+            while (word.load() == 0) {
                 sched_yield();
+            }
             const std::uint64_t before = operations().events;
             MPI_Waitall(kMessages, requests.data(), MPI_STATUSES_IGNORE);
             // In the first ones they find each other, and compile.
-            if (round >= 2) events = std::min(events, operations().events - before);
+            if (round >= 2) {
+                events = std::min(events, operations().events - before);
+            }
             MPI_Barrier(MPI_COMM_WORLD);
         }
-        if (rank != 1) continue;
+        if (rank != 1) {
+            continue;
+        }
         // ROCm's default stream is waited for with one event each.
         const char* const emulated = std::getenv("AWAKEN_EMULATE");
         const std::uint64_t order = emulated != nullptr && std::strncmp(emulated, "hip", 3) == 0 ? kMessages : 0;
         expect(name, events <= kMessages / 4 + order, std::to_string(events) + " events");
         const std::vector<std::byte> from = source.read(), to = target.read();
-        for (int i = 0; i < kMessages; ++i)
+        for (int i = 0; i < kMessages; ++i) {
             expect(name, packed(to, i * kBytes, type) == packed(from, i * kBytes, type),
                    "other bytes than were sent in message " + std::to_string(i));
+        }
         std::printf("# %s: %llu events for %d messages\nok %s\n", name.c_str(), static_cast<unsigned long long>(events),
                     kMessages, name.c_str());
     }
@@ -188,19 +207,27 @@ void burst(Gpu& gpu) {
     std::uint64_t fewest = std::numeric_limits<std::uint64_t>::max();
     for (int round = 0; round < kRounds; ++round) {
         std::vector<MPI_Request> requests(kMessages);
-        for (int i = 0; i < kMessages && rank == 1; ++i)
+        for (int i = 0; i < kMessages && rank == 1; ++i) {
             MPI_Irecv(target.data() + i * kBytes, kBytes, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &requests[i]);
+        }
         MPI_Barrier(MPI_COMM_WORLD);
         const std::uint64_t before = answers();
-        for (int i = 0; i < kMessages && rank == 0; ++i)
+        for (int i = 0; i < kMessages && rank == 0; ++i) {
             MPI_Isend(source.data() + i * kBytes, kBytes, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &requests[i]);
+        }
         MPI_Waitall(kMessages, requests.data(), MPI_STATUSES_IGNORE);
         // In the first ones they find each other.
-        if (round >= 2) fewest = std::min(fewest, answers() - before);
+        if (round >= 2) {
+            fewest = std::min(fewest, answers() - before);
+        }
         MPI_Barrier(MPI_COMM_WORLD);
     }
-    if (rank == 0) expect("a burst", fewest <= kMessages / 3, std::to_string(fewest) + " answers");
-    if (rank != 1) return;
+    if (rank == 0) {
+        expect("a burst", fewest <= kMessages / 3, std::to_string(fewest) + " answers");
+    }
+    if (rank != 1) {
+        return;
+    }
     expect("a burst", target.read() == source.read(), "other bytes than were sent");
     std::printf("ok a burst\n");
 }
@@ -229,7 +256,9 @@ void pack_and_unpack(Gpu& gpu, const Type& type) {
         const std::vector<std::byte> image = on_device ? device.read() : host;
         expect(name, std::memcmp(image.data() + 8, expected.data(), expected.size()) == 0, "other bytes than MPI's");
         expect(name, packed(target.read(), room.origin, type) == expected, "not what was packed");
-        if (rank == 0) std::printf("ok %s\n", name.c_str());
+        if (rank == 0) {
+            std::printf("ok %s\n", name.c_str());
+        }
     }
 }
 
@@ -271,7 +300,9 @@ int main(int argc, char** argv) {
         return failures == 0 ? 0 : 1;
     }
     run(*gpu);
-    if (argc > 1 && std::strcmp(argv[1], "--windows") == 0) window(*gpu);
+    if (argc > 1 && std::strcmp(argv[1], "--windows") == 0) {
+        window(*gpu);
+    }
     MPI_Finalize();
     return failures == 0 ? 0 : 1;
 }

@@ -60,26 +60,29 @@ class Window {
   public:
     explicit Window(Run& run, const int first_tag = 0, const int messages = kMessages)
         : _run(run), _first_tag(first_tag) {
-        for (int at = 0; at < messages; ++at)
+        for (int at = 0; at < messages; ++at) {
             _buffers.push_back(run.input(to_size(bytes_of(at))));
+        }
     }
     [[nodiscard]] int count() const { return static_cast<int>(_buffers.size()); }
     [[nodiscard]] Kind kind() const { return _run.kind_of(_buffers.front()); }
 
     [[nodiscard]] std::vector<MPI_Request> send(const int to) {
         std::vector<MPI_Request> requests(_buffers.size());
-        for (int at = 0; at < count(); ++at)
+        for (int at = 0; at < count(); ++at) {
             _run.ok(MPI_Isend(_buffers[to_size(at)], bytes_of(at), MPI_BYTE, to, _first_tag + at, _run.comm,
                               &requests[to_size(at)]),
                     "MPI_Isend", __LINE__);
+        }
         return requests;
     }
     [[nodiscard]] std::vector<MPI_Request> receive(const int from) {
         std::vector<MPI_Request> requests(_buffers.size());
-        for (int at = 0; at < count(); ++at)
+        for (int at = 0; at < count(); ++at) {
             _run.ok(MPI_Irecv(_buffers[to_size(at)], bytes_of(at), MPI_BYTE, from, _first_tag + at, _run.comm,
                               &requests[to_size(at)]),
                     "MPI_Irecv", __LINE__);
+        }
         return requests;
     }
     /// One after the other, the last one first or the first.
@@ -94,8 +97,9 @@ class Window {
     }
     /// What was sent may be overwritten.
     void refill() {
-        for (int at = 0; at < count(); ++at)
+        for (int at = 0; at < count(); ++at) {
             _run.refill(_buffers[to_size(at)], to_size(bytes_of(at)), 3);
+        }
     }
 
   private:
@@ -114,49 +118,59 @@ void await_all(Run& run, std::vector<MPI_Request>& requests) {
 using Complete = std::function<void(Run&, std::vector<MPI_Request>&)>;
 
 void by_wait_backwards(Run& run, std::vector<MPI_Request>& requests) {
-    for (std::size_t at = requests.size(); at-- > 0;)
+    for (std::size_t at = requests.size(); at-- > 0;) {
         OK(MPI_Wait(&requests[at], MPI_STATUS_IGNORE));
+    }
 }
 void by_waitany(Run& run, std::vector<MPI_Request>& requests) {
-    for (int index = 0; index != MPI_UNDEFINED;)
+    for (int index = 0; index != MPI_UNDEFINED;) {
         OK(MPI_Waitany(static_cast<int>(requests.size()), requests.data(), &index, MPI_STATUS_IGNORE));
+    }
 }
 void by_testsome(Run& run, std::vector<MPI_Request>& requests) {
     std::vector<int> indices(requests.size());
-    for (int completed = 0; completed != MPI_UNDEFINED;)
+    for (int completed = 0; completed != MPI_UNDEFINED;) {
         OK(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &completed, indices.data(),
                         MPI_STATUSES_IGNORE));
+    }
 }
 void by_waitsome(Run& run, std::vector<MPI_Request>& requests) {
     std::vector<int> indices(requests.size());
-    for (int completed = 0; completed != MPI_UNDEFINED;)
+    for (int completed = 0; completed != MPI_UNDEFINED;) {
         OK(MPI_Waitsome(static_cast<int>(requests.size()), requests.data(), &completed, indices.data(),
                         MPI_STATUSES_IGNORE));
+    }
 }
 /// The last one only, again and again, then the one before it.
 void by_test_backwards(Run& run, std::vector<MPI_Request>& requests) {
     for (std::size_t at = requests.size(); at-- > 0;) {
-        for (int done = 0; done == 0;)
+        for (int done = 0; done == 0;) {
             OK(MPI_Test(&requests[at], &done, MPI_STATUS_IGNORE));
+        }
     }
 }
 
 /// Both directions at once, everything nonblocking.
 void both_ways(Run& run, const Complete& complete) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     Window in(run), out(run);
     const Step step(run, "all");
     std::vector<MPI_Request> requests = in.receive(pair.peer);
-    for (const MPI_Request request : out.send(pair.peer))
+    for (const MPI_Request request : out.send(pair.peer)) {
         requests.push_back(request);
+    }
     complete(run, requests);
 }
 
 /// The receiver comes late, and takes the messages one after the other.
 void one_way(Run& run, const Complete& complete, const bool backwards) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     Window window(run);
     const Step step(run, "all");
     if (pair.lower) {
@@ -202,13 +216,17 @@ class Stopping {
 void then_without_mpi(Run& run, const bool stopped) {
     const Pair pair(run);
     SharedWords words(run.comm);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     constexpr std::chrono::milliseconds kLate{10};
     const int many = stopped ? 4 : 16;
     using Clock = std::chrono::steady_clock;
     std::atomic<int>& told = words[pair.first];
     std::atomic<int>& process = words[SharedWords::kCount / 2 + pair.first];
-    if (!pair.lower) process = static_cast<int>(getpid());
+    if (!pair.lower) {
+        process = static_cast<int>(getpid());
+    }
     for (int round = 1; round <= 3; ++round) {
         Window there(run, 0, many), back(run, many, many);
         Window &out = pair.lower ? there : back, &in = pair.lower ? back : there;
@@ -223,15 +241,19 @@ void then_without_mpi(Run& run, const bool stopped) {
             await_all(run, requests);
             continue;
         }
-        while (process == 0)
+        while (process == 0) {
             sched_yield();
+        }
         std::unique_ptr<Stopping> stopping;
-        if (stopped) stopping = std::make_unique<Stopping>(process);
+        if (stopped) {
+            stopping = std::make_unique<Stopping>(process);
+        }
         requests.insert(requests.end(), arriving.begin(), arriving.end());
         await_all(run, requests);
         const Step step(run, "a message that was complete for its sender reaches its receiver");
-        while (told < round)
+        while (told < round) {
             sched_yield();
+        }
     }
 }
 
@@ -241,7 +263,9 @@ void then_without_mpi(Run& run, const bool stopped) {
 [[maybe_unused]] void then_without_mpi_slow(Run& run, const bool tests) {
     const Pair pair(run);
     SharedWords words(run.comm);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     constexpr int kPauseMs = 5;
     constexpr int kParts = 41;  // of a message of Window
     constexpr int kWindow = 4;  // of the receiver's: so many may have arrived when it has asked about none of them
@@ -256,9 +280,12 @@ void then_without_mpi(Run& run, const bool stopped) {
             await_all(run, requests);
             const int taken_then = taken;
             const Step step(run, "a message that was complete for its sender reaches its receiver");
-            while (told <= round)
+            while (told <= round) {
                 sched_yield();
-            if (!in_parts) continue;
+            }
+            if (!in_parts) {
+                continue;
+            }
             run.expect(taken == round * kParts, format("%d parts of %d messages", taken.load(), round));
             run.expect(taken_then >= round * kParts - kWindow,
                        format("a message was complete when its receiver had taken %d of its %d parts",
@@ -285,7 +312,9 @@ void then_without_mpi(Run& run, const bool stopped) {
 /// Each receives blockingly while its own messages are under way.
 void crossed(Run& run) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     Window in(run), out(run);
     const Step step(run, "all");
     std::vector<MPI_Request> requests = out.send(pair.peer);
@@ -348,8 +377,9 @@ std::vector<Elsewhere> places() {
          [](Run& run, const Pair& pair) {
              MPI_Request request = MPI_REQUEST_NULL;
              OK(MPI_Irecv(nullptr, 0, MPI_BYTE, pair.peer, kTokenTag, run.comm, &request));
-             for (int done = 0; done == 0; compute(0.1))
+             for (int done = 0; done == 0; compute(0.1)) {
                  OK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+             }
          },
          give_token},
         {"probe",
@@ -360,8 +390,9 @@ std::vector<Elsewhere> places() {
          give_token},
         {"iprobe",
          [](Run& run, const Pair& pair) {
-             for (int found = 0; found == 0;)
+             for (int found = 0; found == 0;) {
                  OK(MPI_Iprobe(pair.peer, kTokenTag, run.comm, &found, MPI_STATUS_IGNORE));
+             }
              await_token(run, pair.peer, kTokenTag);
          },
          give_token},
@@ -496,8 +527,12 @@ void both_elsewhere(Run& run, const bool wait_first) {
     Window window(run);
     const Step step(run, "all");
     std::vector<MPI_Request> requests;
-    if (pair.active) requests = pair.lower ? window.send(pair.peer) : window.receive(pair.peer);
-    if (wait_first && pair.lower) await_all(run, requests);
+    if (pair.active) {
+        requests = pair.lower ? window.send(pair.peer) : window.receive(pair.peer);
+    }
+    if (wait_first && pair.lower) {
+        await_all(run, requests);
+    }
     OK(MPI_Barrier(run.comm));
     await_all(run, requests);
 }
@@ -508,8 +543,9 @@ void given_away(Run& run) {
     Window window(run);
     const Step step(run, "all");
     if (pair.lower && pair.active) {
-        for (MPI_Request& request : window.send(pair.peer))
+        for (MPI_Request& request : window.send(pair.peer)) {
             OK(MPI_Request_free(&request));
+        }
     } else if (pair.active) {
         window.receive_each(pair.peer, true);
     }
@@ -518,9 +554,13 @@ void given_away(Run& run) {
 
 /// One thread is in the MPI already, and comes back only when the receiver has what the other thread sends.
 void while_another_waits(Run& run, const bool in_barrier) {
-    if (!several_threads) return;
+    if (!several_threads) {
+        return;
+    }
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     Window window(run);
     MPI_Comm other = MPI_COMM_NULL;
     OK(MPI_Comm_split(run.comm, pair.first, run.rank, &other));
@@ -555,21 +595,27 @@ void while_another_waits(Run& run, const bool in_barrier) {
 /// One for each of two threads.
 std::array<MPI_Comm, 2> comms_of_pairs(Run& run) {
     std::array<MPI_Comm, 2> comms{};
-    for (MPI_Comm& comm : comms)
+    for (MPI_Comm& comm : comms) {
         OK(MPI_Comm_split(run.comm, Pair(run).first, run.rank, &comm));
+    }
     return comms;
 }
 void free_all(Run& run, std::array<MPI_Comm, 2>& comms) {
-    for (MPI_Comm& comm : comms)
+    for (MPI_Comm& comm : comms) {
         OK(MPI_Comm_free(&comm));
+    }
 }
 
 /// MPIs give a request's handle out again as soon as the request is complete: to another thread, whose operation must
 /// not be taken for the one before.
 void handles_of_another_thread(Run& run) {
-    if (!several_threads) return;
+    if (!several_threads) {
+        return;
+    }
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     constexpr int kRounds = 20;
     Window window(run, 0, 32);
     std::array<MPI_Comm, 2> comms = comms_of_pairs(run);
@@ -598,7 +644,9 @@ void handles_of_another_thread(Run& run) {
     for (int round = 0; round < kRounds; ++round) {
         std::vector<MPI_Request> requests = pair.lower ? window.send(pair.peer) : window.receive(pair.peer);
         await_all(run, requests);
-        if (pair.lower && round + 1 < kRounds) window.refill();
+        if (pair.lower && round + 1 < kRounds) {
+            window.refill();
+        }
         OK(MPI_Barrier(comms[0]));
     }
     last = true;
@@ -610,9 +658,13 @@ void handles_of_another_thread(Run& run) {
 
 /// A synchronous send whose receiver does not come yet keeps back no message of another thread that is expected.
 void behind_a_synchronous_send(Run& run) {
-    if (!several_threads) return;
+    if (!several_threads) {
+        return;
+    }
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     const int bytes = 300 * chunk_bytes;
     std::array<std::byte*, 2> buffers{run.input(to_size(bytes)), run.input(to_size(bytes))};
     std::array<MPI_Comm, 2> comms = comms_of_pairs(run);
@@ -677,7 +729,9 @@ bool given_away_at_the_end(Gpu& gpu) {
     const Pair pair(rank, size);
     const int bytes = 77 * chunk_bytes + 3;
     bool right = true;
-    if (!pair.active) return right;
+    if (!pair.active) {
+        return right;
+    }
     for (int at = 0; at < kMessages; ++at) {
         std::vector<std::byte> content(to_size(bytes)), found(to_size(bytes));
         fill_random(content.data(), content.size(), to_size(at));
@@ -699,8 +753,12 @@ bool given_away_at_the_end(Gpu& gpu) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (const auto text = take_option(argc, argv, "--distance")) distance = std::stoi(*text);
-    if (const auto text = take_option(argc, argv, "--chunk-bytes")) chunk_bytes = std::stoi(*text);
+    if (const auto text = take_option(argc, argv, "--distance")) {
+        distance = std::stoi(*text);
+    }
+    if (const auto text = take_option(argc, argv, "--chunk-bytes")) {
+        chunk_bytes = std::stoi(*text);
+    }
     const bool threads = take_option(argc, argv, "--threads").has_value();
     Suite suite(argc, argv);
     int provided = MPI_THREAD_SINGLE;
@@ -712,7 +770,9 @@ int main(int argc, char** argv) {
     several_threads = provided == MPI_THREAD_MULTIPLE;
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0 && several_threads) std::printf("# several threads\n");
+    if (rank == 0 && several_threads) {
+        std::printf("# several threads\n");
+    }
     add_cases(suite);
     const int status = suite.run();
     detail::set_watchdog(kSlowness * kLimitSeconds);

@@ -28,8 +28,9 @@ std::size_t to_size(int bytes) {
 struct Lengths {
     Lengths(Run& run, int first, int last) : first(first), last(last) {
         std::size_t bytes = 0;
-        for (int length = first; length <= last; ++length)
+        for (int length = first; length <= last; ++length) {
             bytes += to_size(length);
+        }
         device = run.input(bytes);
         host = run.host(bytes);
     }
@@ -62,8 +63,9 @@ std::vector<std::pair<std::string, Finder>> finders() {
         {"iprobe",
          [](Run& run, int, std::byte* into, int room) {
              MPI_Status status{}, again{};
-             for (int found = 0; found == 0;)
+             for (int found = 0; found == 0;) {
                  OK(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, run.comm, &found, &status));
+             }
              // Probing takes nothing away.
              OK(MPI_Probe(status.MPI_SOURCE, status.MPI_TAG, run.comm, &again));
              int count = 0, count_again = 0;
@@ -85,8 +87,9 @@ std::vector<std::pair<std::string, Finder>> finders() {
          [](Run& run, int peer, std::byte* into, int room) {
              MPI_Status status{};
              MPI_Message message = MPI_MESSAGE_NULL;
-             for (int found = 0; found == 0;)
+             for (int found = 0; found == 0;) {
                  OK(MPI_Improbe(peer, kTag, run.comm, &found, &message, &status));
+             }
              MPI_Request request;
              OK(MPI_Imrecv(into, room, MPI_BYTE, &message, &request));
              MPI_Status received{};
@@ -110,8 +113,12 @@ void sizes(Run& run, const Finder& find, int first, int last, bool exact) {
     const int slack = exact ? 0 : 9;
     std::byte* into = run.input(to_size(last + slack));
     lengths.each([&](int length, std::byte* buffer) {
-        if (pair.sender) OK(MPI_Send(buffer, length, MPI_BYTE, pair.peer, kTag, run.comm));
-        if (!pair.receiver) return;
+        if (pair.sender) {
+            OK(MPI_Send(buffer, length, MPI_BYTE, pair.peer, kTag, run.comm));
+        }
+        if (!pair.receiver) {
+            return;
+        }
         const MPI_Status status = find(run, pair.peer, into, length + slack);
         int count = -1;
         OK(MPI_Get_count(&status, MPI_BYTE, &count));
@@ -163,12 +170,16 @@ void longer_receives(Run& run) {
             std::byte* buffer = run.input(to_size(room));
             MPI_Status status{};
             if (pair.sender) {
-                if (posted) await_token(run, pair.peer, kReadyTag);
+                if (posted) {
+                    await_token(run, pair.peer, kReadyTag);
+                }
                 OK(MPI_Send(buffer, sent, MPI_BYTE, pair.peer, kTag, run.comm));
             } else if (pair.receiver) {
                 MPI_Request request;
                 OK(MPI_Irecv(buffer, room, MPI_BYTE, pair.peer, kTag, run.comm, &request));
-                if (posted) send_token(run, pair.peer, kReadyTag);
+                if (posted) {
+                    send_token(run, pair.peer, kReadyTag);
+                }
                 OK(MPI_Wait(&request, &status));
                 run.note_status(format("%d of %d", sent, room), status, MPI_BYTE);
             }
@@ -184,7 +195,9 @@ void small_receives(Run& run) {
             std::byte* buffer = run.input(to_size(bytes));
             MPI_Status status{};
             if (pair.sender) {
-                if (form == 1) await_token(run, pair.peer, kReadyTag);
+                if (form == 1) {
+                    await_token(run, pair.peer, kReadyTag);
+                }
                 if (form == 2) {
                     OK(MPI_Ssend(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
                 } else {
@@ -202,7 +215,9 @@ void small_receives(Run& run) {
                     OK(MPI_Irecv(buffer, bytes, MPI_BYTE, pair.peer, MPI_ANY_TAG, run.comm, &request));
                 }
                 OK(MPI_Wait(&request, &status));
-                if (form == 3) OK(MPI_Request_free(&request));
+                if (form == 3) {
+                    OK(MPI_Request_free(&request));
+                }
                 run.note_status(format("%d bytes, form %d", bytes, form), status, MPI_BYTE);
             }
         }
@@ -255,8 +270,9 @@ void counts_in_types(Run& run) {
         // A receive of whole elements of a type into which the message need not fit evenly.
         auto* in = run.output<int>(to_size(count) + 30);
         if (pair.sender) {
-            for (int round = 0; round < 3; ++round)
+            for (int round = 0; round < 3; ++round) {
                 OK(MPI_Send(out, count, MPI_INT, pair.peer, kTag, run.comm));
+            }
         } else if (pair.receiver) {
             MPI_Status status{};
             OK(MPI_Probe(pair.peer, kTag, run.comm, &status));
@@ -268,8 +284,9 @@ void counts_in_types(Run& run) {
             MPI_Request request;
             MPI_Status early{};
             OK(MPI_Irecv(in, count + 1, MPI_INT, pair.peer, kTag, run.comm, &request));
-            for (int flag = 0; flag == 0;)
+            for (int flag = 0; flag == 0;) {
                 OK(MPI_Request_get_status(request, &flag, &early));
+            }
             note_counts(run, format("get_status of %d", count), early, types);
             OK(MPI_Wait(&request, &status));
             note_counts(run, format("wait of %d", count), status, types);
@@ -293,8 +310,9 @@ void counts_of_structures(Run& run) {
         auto* in = run.input(10 * sizeof(Mixed));
         MPI_Status status{};
         if (pair.sender) {
-            for (int round = 0; round < 2; ++round)
+            for (int round = 0; round < 2; ++round) {
                 OK(MPI_Send(out, partial ? 1 : 7, partial ? doubles_after : mixed, pair.peer, kTag, run.comm));
+            }
         } else if (pair.receiver) {
             for (const bool probing : {true, false}) {
                 if (probing) {
@@ -322,7 +340,9 @@ void truncation(Run& run, Receiving receiving, const std::vector<std::pair<int, 
         std::byte* last = run.input(3);
         const Step step(run, format("%d into %d", sent, room));
         if (pair.sender) {
-            if (receiving == Receiving::posted) await_token(run, pair.peer, kReadyTag);
+            if (receiving == Receiving::posted) {
+                await_token(run, pair.peer, kReadyTag);
+            }
             MPI_Request request;
             OK(MPI_Isend(buffer, sent, MPI_BYTE, pair.peer, kTag, run.comm, &request));
             OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
@@ -343,8 +363,9 @@ void truncation(Run& run, Receiving receiving, const std::vector<std::pair<int, 
                     break;
                 case Receiving::tested:
                     OK(MPI_Irecv(buffer, room, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, run.comm, &request));
-                    for (int flag = 0; flag == 0 && code == MPI_SUCCESS;)
+                    for (int flag = 0; flag == 0 && code == MPI_SUCCESS;) {
                         code = MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+                    }
                     break;
                 case Receiving::matched:
                     OK(MPI_Mprobe(pair.peer, kTag, run.comm, &message, MPI_STATUS_IGNORE));
@@ -376,7 +397,9 @@ void truncation_told_to_its_communicator(Run& run, bool matched, bool plain) {
     std::byte* into = run.input(kRoom);
     OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
     OK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL));
-    if (pair.sender) OK(MPI_Send(buffer, kSent, MPI_BYTE, pair.peer, kTag, run.comm));
+    if (pair.sender) {
+        OK(MPI_Send(buffer, kSent, MPI_BYTE, pair.peer, kTag, run.comm));
+    }
     if (pair.receiver) {
         MPI_Message message = MPI_MESSAGE_NULL;
         MPI_Request request = MPI_REQUEST_NULL;
@@ -388,8 +411,9 @@ void truncation_told_to_its_communicator(Run& run, bool matched, bool plain) {
         } else {
             OK(MPI_Irecv(into, kRoom, MPI_BYTE, pair.peer, kTag, run.comm, &request));
         }
-        for (int flag = 0; flag == 0 && code == MPI_SUCCESS;)
+        for (int flag = 0; flag == 0 && code == MPI_SUCCESS;) {
             code = MPI_Test(&request, &flag, MPI_STATUS_IGNORE);
+        }
         run.expect(error_class(code) == MPI_ERR_TRUNCATE, "who completes the receive is told");
     }
     OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -422,14 +446,19 @@ void truncation_told_to_its_handler(Run& run, bool plain) {
     OK(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL));
     for (const bool tested : {false, true}) {
         told = {};
-        if (pair.sender) OK(MPI_Send(buffer, kSent, MPI_BYTE, pair.peer, kTag, run.comm));
-        if (!pair.receiver) continue;
+        if (pair.sender) {
+            OK(MPI_Send(buffer, kSent, MPI_BYTE, pair.peer, kTag, run.comm));
+        }
+        if (!pair.receiver) {
+            continue;
+        }
         MPI_Request request = MPI_REQUEST_NULL;
         MPI_Status status{};
         OK(MPI_Irecv(into, kRoom, MPI_BYTE, pair.peer, kTag, run.comm, &request));
         if (tested) {
-            for (int flag = 0; flag == 0 && told.calls == 0;)
+            for (int flag = 0; flag == 0 && told.calls == 0;) {
                 static_cast<void>(MPI_Test(&request, &flag, &status));
+            }
         } else {
             static_cast<void>(MPI_Wait(&request, &status));
         }
@@ -450,13 +479,15 @@ void handlers_stay_as_they_were(Run& run) {
     std::byte* buffer = run.input(100);
     const std::array<MPI_Comm, 2> communicators = {MPI_COMM_WORLD, MPI_COMM_SELF};
     for (const MPI_Errhandler wanted : {MPI_ERRORS_ARE_FATAL, MPI_ERRORS_RETURN}) {
-        for (const MPI_Comm communicator : communicators)
+        for (const MPI_Comm communicator : communicators) {
             OK(MPI_Comm_set_errhandler(communicator, wanted));
+        }
         MPI_Request request;
         int flag = 0;
         OK(MPI_Irecv(buffer, 100, MPI_BYTE, run.rank, kTag, run.comm, &request));
-        for (int turn = 0; turn < 5; ++turn)
+        for (int turn = 0; turn < 5; ++turn) {
             OK(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
+        }
         OK(MPI_Cancel(&request));
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         for (const MPI_Comm communicator : communicators) {
@@ -495,7 +526,9 @@ void refused(Run& run, const Combined& call) {
     for (const Wrong& wrong : cases) {
         const Step step(run, wrong.name);
         MPI_Request request = MPI_REQUEST_NULL;
-        if (pair.sender) OK(MPI_Isend(out, kBytes, MPI_BYTE, peer, kTag, run.comm, &request));
+        if (pair.sender) {
+            OK(MPI_Isend(out, kBytes, MPI_BYTE, peer, kTag, run.comm, &request));
+        }
         OK(MPI_Barrier(run.comm));  // it is there, or at least announced
         if (pair.receiver) {
             const int code = call(out, wrong.out_count, wrong.out_type, wrong.destination, wrong.send_tag, in,
@@ -549,7 +582,9 @@ void refused_exchanges(Run& run) {
         std::byte* out = run.input(kRoom);
         std::byte* in = run.input(kRoom);
         std::byte* both = run.input(kRoom);
-        if (!pair.active) continue;
+        if (!pair.active) {
+            continue;
+        }
         MPI_Request request = MPI_REQUEST_NULL;
         OK(MPI_Isendrecv(out, bytes, MPI_BYTE, pair.peer, kTag, in, kRoom, MPI_BYTE, pair.peer, kTag, run.comm,
                          &request));
@@ -621,7 +656,9 @@ void layouts_on_either_side(Run& run) {
                 const std::size_t bytes = std::max(Room(from, count).bytes, Room(to, count).bytes);
                 std::byte* buffer = run.input(bytes);
                 MPI_Status status{};
-                if (pair.sender) OK(MPI_Send(buffer, count, own, pair.peer, kTag, run.comm));
+                if (pair.sender) {
+                    OK(MPI_Send(buffer, count, own, pair.peer, kTag, run.comm));
+                }
                 if (pair.receiver) {
                     OK(MPI_Recv(buffer, count, own, pair.peer, kTag, run.comm, &status));
                     run.note_status("received", status, own);
@@ -639,7 +676,9 @@ void short_messages_into_layouts(Run& run) {
     for (const int count : {0, 1, 2, 3, 20, 60, 119, 120, 121, 239}) {
         std::byte* buffer = run.input(Room(sparse, 2).bytes);
         MPI_Status status{};
-        if (pair.sender) OK(MPI_Send(buffer, count, MPI_INT, pair.peer, kTag, run.comm));
+        if (pair.sender) {
+            OK(MPI_Send(buffer, count, MPI_INT, pair.peer, kTag, run.comm));
+        }
         if (pair.receiver) {
             OK(MPI_Recv(buffer, 2, sparse, pair.peer, kTag, run.comm, &status));
             run.note_status(format("%d integers", count), status, MPI_INT);
@@ -663,7 +702,9 @@ void order_on_one_tag(Run& run, bool posted) {
     }
     std::vector<MPI_Request> requests(kMessages, MPI_REQUEST_NULL);
     if (pair.sender) {
-        if (posted) await_token(run, pair.peer, kReadyTag);
+        if (posted) {
+            await_token(run, pair.peer, kReadyTag);
+        }
         for (int at = 0; at < kMessages; ++at) {
             const auto index = to_size(at);
             if (at % 4 == 3) {
@@ -682,7 +723,9 @@ void order_on_one_tag(Run& run, bool posted) {
                 OK(MPI_Irecv(buffers[index], lengths[index], MPI_BYTE, source, kTag, run.comm, &requests[index]));
             }
         }
-        if (posted) send_token(run, pair.peer, kReadyTag);
+        if (posted) {
+            send_token(run, pair.peer, kReadyTag);
+        }
     }
     std::vector<MPI_Status> statuses(kMessages);
     OK(MPI_Waitall(kMessages, requests.data(), statuses.data()));
@@ -701,8 +744,9 @@ void anything_from_anybody(Run& run) {
             OK(MPI_Irecv(buffers.back(), kBytes, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, run.comm,
                          &requests[to_size(at)]));
         }
-        for (int rank = 1; rank < run.size; ++rank)
+        for (int rank = 1; rank < run.size; ++rank) {
             send_token(run, rank, kReadyTag);
+        }
         for (int at = 0; at < messages; ++at) {
             int index = -1;
             MPI_Status status{};
@@ -719,11 +763,13 @@ void anything_from_anybody(Run& run) {
         }
     } else {
         std::vector<std::byte*> buffers;
-        for (int at = 0; at < kMessages; ++at)
+        for (int at = 0; at < kMessages; ++at) {
             buffers.push_back(at % 3 == 2 ? run.host(kBytes) : run.input(kBytes));
+        }
         await_token(run, 0, kReadyTag);
-        for (int at = 0; at < kMessages; ++at)
+        for (int at = 0; at < kMessages; ++at) {
             OK(MPI_Send(buffers[to_size(at)], 31 + 67 * at * run.rank, MPI_BYTE, 0, kTag + at, run.comm));
+        }
     }
 }
 
@@ -750,7 +796,9 @@ void completed_in_rotation(Run& run) {
     const int total = static_cast<int>(requests.size());
     const auto over = [&](int index, const MPI_Status& status) {
         run.expect(requests[to_size(index)] == MPI_REQUEST_NULL, "a completed request is null");
-        if (receives[to_size(index)]) run.note_status(format("request %d", index), status, MPI_BYTE);
+        if (receives[to_size(index)]) {
+            run.note_status(format("request %d", index), status, MPI_BYTE);
+        }
     };
     int left = total;
     std::vector<int> indices(requests.size());
@@ -761,31 +809,44 @@ void completed_in_rotation(Run& run) {
         switch (round % 5) {
             case 0:
                 OK(MPI_Testany(total, requests.data(), &index, &flag, &status));
-                if (flag != 0 && index != MPI_UNDEFINED) over(index, status), --left;
+                if (flag != 0 && index != MPI_UNDEFINED) {
+                    over(index, status), --left;
+                }
                 break;
             case 1:
                 OK(MPI_Testsome(total, requests.data(), &done, indices.data(), statuses.data()));
-                for (int at = 0; at < done && done != MPI_UNDEFINED; ++at)
+                for (int at = 0; at < done && done != MPI_UNDEFINED; ++at) {
                     over(indices[to_size(at)], statuses[to_size(at)]), --left;
+                }
                 break;
             case 2:
-                for (index = 0; index < total && requests[to_size(index)] == MPI_REQUEST_NULL;)
+                for (index = 0; index < total && requests[to_size(index)] == MPI_REQUEST_NULL;) {
                     ++index;
-                if (index == total) break;
+                }
+                if (index == total) {
+                    break;
+                }
                 OK(MPI_Request_get_status(requests[to_size(index)], &flag, &status));
-                if (flag == 0) break;
+                if (flag == 0) {
+                    break;
+                }
                 OK(MPI_Wait(&requests[to_size(index)], &status));
                 over(index, status), --left;
                 break;
             case 3:
                 OK(MPI_Waitany(total, requests.data(), &index, &status));
-                if (index != MPI_UNDEFINED) over(index, status), --left;
+                if (index != MPI_UNDEFINED) {
+                    over(index, status), --left;
+                }
                 break;
             default:
-                if (left > total / 2) break;  // leaves something for the others
+                if (left > total / 2) {
+                    break;  // leaves something for the others
+                }
                 OK(MPI_Waitsome(total, requests.data(), &done, indices.data(), statuses.data()));
-                for (int at = 0; at < done && done != MPI_UNDEFINED; ++at)
+                for (int at = 0; at < done && done != MPI_UNDEFINED; ++at) {
                     over(indices[to_size(at)], statuses[to_size(at)]), --left;
+                }
         }
     }
 }
@@ -800,18 +861,24 @@ void cancel_against_a_message(Run& run) {
         std::byte* buffer = run.transient(to_size(bytes));
         std::byte* other = run.transient(to_size(bytes));
         if (pair.sender) {
-            if (round % 2 == 0) await_token(run, pair.peer, kReadyTag);
+            if (round % 2 == 0) {
+                await_token(run, pair.peer, kReadyTag);
+            }
             OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
         } else if (pair.receiver) {
             MPI_Request request;
             MPI_Status status{};
             int cancelled = -1;
             OK(MPI_Irecv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
-            if (round % 2 == 0) send_token(run, pair.peer, kReadyTag);
+            if (round % 2 == 0) {
+                send_token(run, pair.peer, kReadyTag);
+            }
             OK(MPI_Cancel(&request));
             OK(MPI_Wait(&request, &status));
             OK(MPI_Test_cancelled(&status, &cancelled));
-            if (cancelled != 0) OK(MPI_Recv(other, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &status));
+            if (cancelled != 0) {
+                OK(MPI_Recv(other, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &status));
+            }
             run.note_status(format("round %d", round), status, MPI_BYTE);
             run.note_bytes(format("round %d", round), cancelled != 0 ? other : buffer, to_size(bytes));
         }
@@ -824,19 +891,23 @@ void cancelled_among_others(Run& run) {
     constexpr int kCount = 8;
     constexpr int kBytes = 3000;
     std::vector<std::byte*> buffers;
-    for (int at = 0; at < kCount; ++at)
+    for (int at = 0; at < kCount; ++at) {
         buffers.push_back(run.input(kBytes));
+    }
     std::vector<MPI_Request> requests(kCount, MPI_REQUEST_NULL);
     if (pair.sender) {
         await_token(run, pair.peer, kReadyTag);
-        for (int at = 0; at < kCount; at += 2)
+        for (int at = 0; at < kCount; at += 2) {
             OK(MPI_Send(buffers[to_size(at)], kBytes, MPI_BYTE, pair.peer, kTag + at, run.comm));
+        }
     } else if (pair.receiver) {
-        for (int at = 0; at < kCount; ++at)
+        for (int at = 0; at < kCount; ++at) {
             OK(MPI_Irecv(buffers[to_size(at)], kBytes, MPI_BYTE, pair.peer, kTag + at, run.comm,
                          &requests[to_size(at)]));
-        for (int at = 1; at < kCount; at += 2)
+        }
+        for (int at = 1; at < kCount; at += 2) {
             OK(MPI_Cancel(&requests[to_size(at)]));
+        }
         send_token(run, pair.peer, kReadyTag);
         std::vector<MPI_Status> statuses(kCount);
         OK(MPI_Waitall(kCount, requests.data(), statuses.data()));
@@ -844,7 +915,9 @@ void cancelled_among_others(Run& run) {
             int cancelled = -1;
             OK(MPI_Test_cancelled(&statuses[to_size(at)], &cancelled));
             run.expect((cancelled != 0) == (at % 2 == 1), format("cancelled %d of receive %d", cancelled, at));
-            if (cancelled == 0) run.note_status(format("receive %d", at), statuses[to_size(at)], MPI_BYTE);
+            if (cancelled == 0) {
+                run.note_status(format("receive %d", at), statuses[to_size(at)], MPI_BYTE);
+            }
         }
     }
 }
@@ -855,11 +928,15 @@ void cancelled_among_others(Run& run) {
 /// address: what was found out about it then means nothing now.
 void persistent_on_new_memory(Run& run) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     constexpr std::size_t kBytes = 600000;
     const std::array<Kind, 4> kinds = {Kind::device, Kind::device, Kind::managed, Kind::pool};
     const auto kind_of = [&](int round) {
-        if (run.reference() || !run.gpu().present()) return Kind::host;
+        if (run.reference() || !run.gpu().present()) {
+            return Kind::host;
+        }
         return kinds[to_size(round + (pair.sender ? 0 : 1)) % kinds.size()];
     };
     void* bound = nullptr;
@@ -869,18 +946,28 @@ void persistent_on_new_memory(Run& run) {
         auto buffer = std::make_unique<Buffer>(run.gpu(), kind_of(round), kBytes);
         std::vector<std::byte> image(kBytes);
         fill_random(image.data(), kBytes, combine(500, static_cast<std::uint64_t>(round)));
-        if (pair.sender) buffer->write(image.data(), kBytes);
+        if (pair.sender) {
+            buffer->write(image.data(), kBytes);
+        }
         if (buffer->data() == bound) {
             ++starts_without_init;
         } else {
-            if (request != MPI_REQUEST_NULL) OK(MPI_Request_free(&request));
+            if (request != MPI_REQUEST_NULL) {
+                OK(MPI_Request_free(&request));
+            }
             bound = buffer->data();
-            if (pair.sender) OK(MPI_Send_init(bound, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
-            if (pair.receiver) OK(MPI_Recv_init(bound, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+            if (pair.sender) {
+                OK(MPI_Send_init(bound, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+            }
+            if (pair.receiver) {
+                OK(MPI_Recv_init(bound, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+            }
         }
         OK(MPI_Start(&request));
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
-        if (pair.receiver) run.expect(buffer->read() == image, format("round %d: other bytes than sent", round));
+        if (pair.receiver) {
+            run.expect(buffer->read() == image, format("round %d: other bytes than sent", round));
+        }
         run.expect(buffer->guard_damage().empty(), format("round %d: guard damaged", round));
     }
     OK(MPI_Request_free(&request));
@@ -897,8 +984,12 @@ void persistent_among_others(Run& run) {
     std::byte* kept = run.input(kBytes);
     std::byte* other = run.input(kBytes + 100);
     MPI_Request request = MPI_REQUEST_NULL;
-    if (pair.sender) OK(MPI_Ssend_init(kept, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
-    if (pair.receiver) OK(MPI_Recv_init(kept, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+    if (pair.sender) {
+        OK(MPI_Ssend_init(kept, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+    }
+    if (pair.receiver) {
+        OK(MPI_Recv_init(kept, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+    }
     for (int round = 0; round < 10; ++round) {
         if (pair.sender) {
             run.refill(kept, kBytes, static_cast<std::uint64_t>(round));
@@ -917,7 +1008,9 @@ void persistent_among_others(Run& run) {
             run.note_bytes(format("round %d", round), kept, kBytes);
         }
     }
-    if (request != MPI_REQUEST_NULL) OK(MPI_Request_free(&request));
+    if (request != MPI_REQUEST_NULL) {
+        OK(MPI_Request_free(&request));
+    }
 }
 
 // ---- communicators --------------------------------------------------------------------------------------------------
@@ -929,7 +1022,9 @@ void traffic(Run& run, MPI_Comm comm, int from, int to, const std::string& name)
         int rank = 0;
         MPI_Comm_rank(comm, &rank);
         MPI_Status status{};
-        if (rank == from) OK(MPI_Send(buffer, bytes, MPI_BYTE, to, kTag, comm));
+        if (rank == from) {
+            OK(MPI_Send(buffer, bytes, MPI_BYTE, to, kTag, comm));
+        }
         if (rank == to) {
             OK(MPI_Probe(from, kTag, comm, &status));
             run.note_status(name + " probe", status, MPI_BYTE);
@@ -1000,8 +1095,9 @@ void recycled_communicators(Run& run) {
         }
         if (comm == MPI_COMM_NULL) {
             // Others may receive, and this rank has as many buffers as they.
-            for (const int bytes : {1, 66, 301, 4000, 90000})
+            for (const int bytes : {1, 66, 301, 4000, 90000}) {
                 run.input(to_size(bytes));
+            }
             continue;
         }
         int size = 0;
@@ -1039,8 +1135,9 @@ void parallel_communicators(Run& run) {
         run.note_status(format("communicator %d", at), status, MPI_BYTE);
     }
     OK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
-    for (MPI_Comm& comm : comms)
+    for (MPI_Comm& comm : comms) {
         OK(MPI_Comm_free(&comm));
+    }
 }
 
 /// The communicator is freed while messages are under way on it, which end all the same.
@@ -1095,7 +1192,9 @@ void found_by_one_thread(Run& run) {
     int provided = MPI_THREAD_SINGLE;
     MPI_Query_thread(&provided);
     const Pair pair(run);
-    if (provided != MPI_THREAD_MULTIPLE || !pair.active) return;
+    if (provided != MPI_THREAD_MULTIPLE || !pair.active) {
+        return;
+    }
     const Lengths lengths(run, 60, 140);
     std::byte* large = run.input(100000);
     if (pair.sender) {
@@ -1197,7 +1296,9 @@ int main(int argc, char** argv) {
     }
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0 && provided == MPI_THREAD_MULTIPLE) std::printf("# several threads\n");
+    if (rank == 0 && provided == MPI_THREAD_MULTIPLE) {
+        std::printf("# several threads\n");
+    }
     add_cases(suite);
     const int status = suite.run();
     MPI_Finalize();

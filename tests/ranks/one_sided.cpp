@@ -49,14 +49,18 @@ class Win {
     Win(const Win&) = delete;
     Win& operator=(const Win&) = delete;
     ~Win() {
-        if (_handle != MPI_WIN_NULL) MPI_Win_free(&_handle);
+        if (_handle != MPI_WIN_NULL) {
+            MPI_Win_free(&_handle);
+        }
     }
     operator MPI_Win() const { return _handle; }  // NOLINT: stands for the handle
 
   private:
     void check(int code) {
         _run->ok(code, "making a window", __LINE__);
-        if (_handle == MPI_WIN_NULL) throw std::runtime_error("no window: " + error_text(code));
+        if (_handle == MPI_WIN_NULL) {
+            throw std::runtime_error("no window: " + error_text(code));
+        }
         MPI_Win_set_errhandler(_handle, MPI_ERRORS_RETURN);
     }
     Run* _run;
@@ -246,7 +250,9 @@ void more_room_than_data(Run& run) {
         const Epoch epoch(run, window, Sync::fence, ring.next);
         OK(MPI_Put(source, 3, MPI_INT, ring.next, 0, 5, MPI_INT, window));
         OK(MPI_Put(source, 0, MPI_INT, ring.next, 400, 5, MPI_INT, window));
-        if (whole) OK(MPI_Put(source, 100, MPI_INT, ring.next, 10, 1, columns, window));
+        if (whole) {
+            OK(MPI_Put(source, 100, MPI_INT, ring.next, 10, 1, columns, window));
+        }
     }
     if (whole) {
         const Epoch epoch(run, window, Sync::flush, ring.next);
@@ -280,8 +286,9 @@ void requests(Run& run) {
     OK(MPI_Win_flush(ring.next, window));
     MPI_Request request = MPI_REQUEST_NULL;
     OK(MPI_Raccumulate(more, kCount, MPI_DOUBLE, ring.next, 0, kCount, MPI_DOUBLE, MPI_SUM, window, &request));
-    for (int done = 0; done == 0;)
+    for (int done = 0; done == 0;) {
         OK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    }
     OK(MPI_Rget_accumulate(more, kCount, MPI_DOUBLE, before, kCount, MPI_DOUBLE, ring.next, 0, kCount, MPI_DOUBLE,
                            MPI_MAX, window, &request));
     OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
@@ -366,7 +373,9 @@ void accumulate_type(Run& run, MPI_Datatype type, std::vector<MPI_Op> ops, int m
     if (has_padding<T>()) {
         std::vector<std::byte> image = run.load(memory, room * sizeof(T));
         for (std::size_t byte = 0; byte < image.size(); ++byte) {
-            if (is_padding<T>(byte % sizeof(T))) image[byte] = std::byte{0};
+            if (is_padding<T>(byte % sizeof(T))) {
+                image[byte] = std::byte{0};
+            }
         }
         run.store(memory, image.data(), image.size());
     }
@@ -457,7 +466,9 @@ void accumulate_after_an_empty_block(Run& run) {
 
 /// Operands on another GPU of the process, while one of its own has not yet done what it was given.
 void accumulate_from_another_gpu(Run& run) {
-    if (shadows || strangers) return;  // what is stored in an epoch is not there yet for what goes through the MPI
+    if (shadows || strangers) {
+        return;  // what is stored in an epoch is not there yet for what goes through the MPI
+    }
     constexpr int kCount = 4096;
     const bool several = !run.reference() && run.gpu().device_count() > 1;
     const std::size_t bytes = kCount * sizeof(double);
@@ -477,9 +488,13 @@ void accumulate_from_another_gpu(Run& run) {
         if (run.reference()) {
             std::memset(static_cast<void*>(memory), 0, bytes);
         } else {
-            if (several) run.gpu().use_device(own);
+            if (several) {
+                run.gpu().use_device(own);
+            }
             run.gpu().memset(memory, 0, bytes);  // may go on
-            if (several) run.gpu().use_device((own + 1) % run.gpu().device_count());
+            if (several) {
+                run.gpu().use_device((own + 1) % run.gpu().device_count());
+            }
         }
         if (round % 2 == 0) {
             OK(MPI_Accumulate(numbers, kCount, MPI_DOUBLE, run.rank, 0, kCount, MPI_DOUBLE, MPI_SUM, window));
@@ -489,7 +504,9 @@ void accumulate_from_another_gpu(Run& run) {
         }
         OK(MPI_Win_unlock(run.rank, window));
         run.note_bytes("sum", memory, bytes);
-        if (round % 2 == 1) run.note_bytes("before", before, bytes);
+        if (round % 2 == 1) {
+            run.note_bytes("before", before, bytes);
+        }
     }
     if (several) {
         run.gpu().use_device(own);
@@ -562,13 +579,16 @@ void atomicity(Run& run) {
         OK(MPI_Compare_and_swap(wanted, expected, seen, MPI_LONG_LONG, 0, 2, window));
         OK(MPI_Win_flush(0, window));
         const long long found = read(seen);
-        if (found == guess) ++time;
+        if (found == guess) {
+            ++time;
+        }
         guess = found == guess ? next : found;
     }
     OK(MPI_Win_unlock_all(window));
     OK(MPI_Allreduce(mine.data(), all.data(), static_cast<int>(mine.size()), MPI_CHAR, MPI_SUM, run.comm));
-    for (std::size_t number = 0; number < all.size(); ++number)
+    for (std::size_t number = 0; number < all.size(); ++number) {
         run.expect(all[number] == 1, format("%d ranks have seen %zu", all[number], number));
+    }
     // An exclusive lock: what is read stays so until it is written.
     for (int time = 0; time < 10; ++time) {
         OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window));
@@ -601,12 +621,15 @@ void passive_target(Run& run) {
     const Win window(run, memory, 8000, 1);
     SharedWords words(run.comm);
     if (run.rank == 0 && device) {
-        while (words[0] < run.size - 1)
+        while (words[0] < run.size - 1) {
             usleep(100);
+        }
     } else if (run.rank != 0) {
         OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window));
         OK(MPI_Get(target, 1000, MPI_BYTE, 0, 7000, 1000, MPI_BYTE, window));
-        if (run.rank == 1) OK(MPI_Put(source, 1000, MPI_BYTE, 0, 0, 1000, MPI_BYTE, window));
+        if (run.rank == 1) {
+            OK(MPI_Put(source, 1000, MPI_BYTE, 0, 0, 1000, MPI_BYTE, window));
+        }
         OK(MPI_Accumulate(numbers, 1000, MPI_INT, 0, 2000, 1000, MPI_INT, MPI_SUM, window));
         OK(MPI_Win_unlock(0, window));
         OK(MPI_Win_lock_all(0, window));
@@ -619,7 +642,9 @@ void passive_target(Run& run) {
 }
 
 void several_threads(Run& run) {
-    if (!threads_allowed) return;
+    if (!threads_allowed) {
+        return;
+    }
     const Ring ring(run);
     constexpr int kThreads = 3, kBytes = 3000;
     run.watch_current(false);
@@ -639,19 +664,25 @@ void several_threads(Run& run) {
             for (int part = 0; part < kBytes && codes[at] == MPI_SUCCESS; part += 500) {
                 codes[at] =
                     MPI_Put(sources[at] + part, 500, MPI_BYTE, ring.next, i * kBytes + part, 500, MPI_BYTE, window);
-                if (codes[at] == MPI_SUCCESS) codes[at] = MPI_Win_flush(ring.next, window);
+                if (codes[at] == MPI_SUCCESS) {
+                    codes[at] = MPI_Win_flush(ring.next, window);
+                }
                 if (codes[at] == MPI_SUCCESS) {
                     codes[at] =
                         MPI_Get(targets[at] + part, 500, MPI_BYTE, ring.next, i * kBytes + part, 500, MPI_BYTE, window);
                 }
-                if (codes[at] == MPI_SUCCESS) codes[at] = MPI_Win_flush(ring.next, window);
+                if (codes[at] == MPI_SUCCESS) {
+                    codes[at] = MPI_Win_flush(ring.next, window);
+                }
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
-    for (const int code : codes)
+    }
+    for (const int code : codes) {
         OK(code);
+    }
     OK(MPI_Win_unlock_all(window));
     OK(MPI_Barrier(run.comm));
 }
@@ -759,8 +790,12 @@ void shared(Run& run, bool apart) {
     const bool device = !run.reference() && run.gpu().present() && !shadows;
     MPI_Info info;
     OK(MPI_Info_create(&info));
-    if (device) OK(MPI_Info_set(info, "awaken_memory", "device"));
-    if (apart) OK(MPI_Info_set(info, "alloc_shared_noncontig", "true"));
+    if (device) {
+        OK(MPI_Info_set(info, "awaken_memory", "device"));
+    }
+    if (apart) {
+        OK(MPI_Info_set(info, "alloc_shared_noncontig", "true"));
+    }
     void* base = nullptr;
     MPI_Win handle = MPI_WIN_NULL;
     const MPI_Aint bytes = 1000 + 8 * run.rank;
@@ -823,7 +858,9 @@ void attributes(Run& run) {
         const Kind kind = run.kind_of(memory);
         const bool device = kind == Kind::device || kind == Kind::interior || kind == Kind::pool;
         int shadowed = kind == Kind::pool || (shadows && device) ? 1 : 0;
-        if (!strangers) OK(MPI_Allreduce(MPI_IN_PLACE, &shadowed, 1, MPI_INT, MPI_MAX, run.comm));
+        if (!strangers) {
+            OK(MPI_Allreduce(MPI_IN_PLACE, &shadowed, 1, MPI_INT, MPI_MAX, run.comm));
+        }
         run.expect((*static_cast<int*>(attribute) == MPI_WIN_SEPARATE) == (shadowed != 0), "the memory model is wrong");
     }
     OK(MPI_Win_set_name(window, "a window"));
@@ -844,7 +881,9 @@ void wrong_ranges(Run& run) {
     const Ring ring(run);
     std::byte* memory = run.input_of(Kind::device, 1000);
     std::byte* source = run.input(2000);
-    if (run.reference() || !run.gpu().present()) return;
+    if (run.reference() || !run.gpu().present()) {
+        return;
+    }
     const Win window(run, memory, 1000, 1);
     OK(MPI_Win_lock(MPI_LOCK_SHARED, ring.next, 0, window));
     const auto range = [&](const char* what, int code) {
@@ -872,7 +911,9 @@ void wrong_ranges(Run& run) {
 /// The last rank is refused, and then calls rightly, as the others did all along.
 void wrong_measures(Run& run) {
     std::byte* memory = run.input_of(Kind::device, 1000);
-    if (run.reference() || !run.gpu().present()) return;
+    if (run.reference() || !run.gpu().present()) {
+        return;
+    }
     if (run.rank == run.size - 1) {
         const auto refused = [&](const char* what, int wanted, int code) {
             run.expect(error_class(code) == wanted, std::string(what) + " gives " + error_text(code));
@@ -898,8 +939,9 @@ void undefined_operations(Run& run) {
     const Win window(run, memory, 1024, 1);
     OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, ring.next, 0, window));
     if (!run.reference() && run.gpu().present() && !shadows) {
-        for (MPI_Comm other : others)
+        for (MPI_Comm other : others) {
             OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
+        }
         const auto undefined = [&](const char* what, int code) {
             run.expect(error_class(code) == MPI_ERR_OP, std::string(what) + " gives " + error_text(code));
         };
@@ -939,7 +981,9 @@ extern "C" void count_window_error(MPI_Win* window, int* code, ...) {
 /// window is known.
 void memory_gone_before_the_window(Run& run) {
     std::byte* source = run.input(64);
-    if (run.reference() || !run.gpu().present() || !shadows) return;
+    if (run.reference() || !run.gpu().present() || !shadows) {
+        return;
+    }
     constexpr std::size_t kBytes = 4096;
     const Ring ring(run);
     void* const memory = run.gpu().allocate(Kind::device, kBytes);
@@ -954,15 +998,17 @@ void memory_gone_before_the_window(Run& run) {
     OK(MPI_Put(source, 64, MPI_BYTE, ring.next, 0, 64, MPI_BYTE, window));
     OK(MPI_Win_fence(MPI_MODE_NOSUCCEED, window));
     run.gpu().free(Kind::device, memory);
-    for (MPI_Comm other : others)
+    for (MPI_Comm other : others) {
         OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_ARE_FATAL));
+    }
     told_of_windows = 0;
     const int code = MPI_Win_free(&window);
     run.expect(code != MPI_SUCCESS, "a window whose memory is gone is freed without an error");
     run.expect(told_of_windows == 1, format("its error handler was called %d times", told_of_windows));
     run.expect(window == MPI_WIN_NULL, "it was not freed");
-    for (MPI_Comm other : others)
+    for (MPI_Comm other : others) {
         OK(MPI_Comm_set_errhandler(other, MPI_ERRORS_RETURN));
+    }
 }
 
 /// Handles of no window, and of one that is gone, are the MPI's to refuse.
@@ -982,7 +1028,9 @@ void no_memory(Run& run) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return;  // these end a process that gets no memory
 #endif
-    if (run.reference() || !run.gpu().present() || strangers) return;
+    if (run.reference() || !run.gpu().present() || strangers) {
+        return;
+    }
     void* memory = run.gpu().allocate(Kind::pool, kBytes);
     rlimit before{};
     getrlimit(RLIMIT_AS, &before);
@@ -1045,19 +1093,29 @@ void stores_between_epochs(Run& run, Sync sync) {
     const Win window(run, memory, 2 * kBytes, 1);
     const bool passive = sync != Sync::fence && sync != Sync::pscw;
     for (int round = 0; round < 4; ++round) {
-        if (passive) OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, run.rank, 0, window));
+        if (passive) {
+            OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, run.rank, 0, window));
+        }
         run.refill(memory + 7 * round, 100, static_cast<std::uint64_t>(round));
-        if (passive) OK(MPI_Win_unlock(run.rank, window));
-        if (passive) OK(MPI_Barrier(run.comm));
+        if (passive) {
+            OK(MPI_Win_unlock(run.rank, window));
+        }
+        if (passive) {
+            OK(MPI_Barrier(run.comm));
+        }
         {
             const Epoch epoch(run, window, sync, ring.next);
             OK(MPI_Get(target, kBytes, MPI_BYTE, ring.next, 0, kBytes, MPI_BYTE, window));
             OK(MPI_Put(source + round, 100, MPI_BYTE, ring.next, kBytes + 50 * round, 100, MPI_BYTE, window));
         }
         run.note_bytes("got", target, kBytes);
-        if (passive) OK(MPI_Win_lock(MPI_LOCK_SHARED, run.rank, 0, window));
+        if (passive) {
+            OK(MPI_Win_lock(MPI_LOCK_SHARED, run.rank, 0, window));
+        }
         run.note_bytes("put", memory + kBytes, kBytes);
-        if (passive) OK(MPI_Win_unlock(run.rank, window));
+        if (passive) {
+            OK(MPI_Win_unlock(run.rank, window));
+        }
     }
 }
 
@@ -1084,7 +1142,9 @@ void stores_and_sync(Run& run) {
         OK(MPI_Win_flush(ring.next, window));
         while (value_of(memory) < round) {
             int flag = 0;
-            if (!is_device) OK(MPI_Iprobe(MPI_ANY_SOURCE, 7, run.comm, &flag, MPI_STATUS_IGNORE));
+            if (!is_device) {
+                OK(MPI_Iprobe(MPI_ANY_SOURCE, 7, run.comm, &flag, MPI_STATUS_IGNORE));
+            }
             OK(MPI_Win_sync(window));
         }
         // The answer is stored, and fetched by whoever has put.
@@ -1112,8 +1172,9 @@ void asked_once_after_a_barrier(Run& run) {
         OK(MPI_Win_start(peers, 0, window));
         OK(MPI_Barrier(run.comm));
         OK(MPI_Win_complete(window));
-        for (int peer = 1; peer < run.size; ++peer)
+        for (int peer = 1; peer < run.size; ++peer) {
             OK(MPI_Send(&peer, 1, MPI_INT, peer, 5, run.comm));
+        }
         OK(MPI_Barrier(run.comm));
     } else {
         OK(MPI_Group_incl(members, 1, &origin, &peers));
@@ -1124,7 +1185,9 @@ void asked_once_after_a_barrier(Run& run) {
         OK(MPI_Barrier(run.comm));
         OK(MPI_Win_test(window, &flag));
         run.expect(flag != 0, "MPI_Win_test did not find out what had happened before a barrier");
-        if (flag == 0) OK(MPI_Win_wait(window));
+        if (flag == 0) {
+            OK(MPI_Win_wait(window));
+        }
         OK(MPI_Iprobe(origin, 5, run.comm, &flag, MPI_STATUS_IGNORE));
         run.expect(flag != 0, "MPI_Iprobe did not find what was sent before a barrier");
         int received = 0;
@@ -1144,7 +1207,9 @@ void results_beside_other_flushes(Run& run) {
     OK(MPI_Barrier(run.comm));
     OK(MPI_Get(memory + kResult, kLength, MPI_BYTE, ring.next, 0, kLength, MPI_BYTE, window));
     for (int other = 0; other < run.size; ++other) {
-        if (other != ring.next) OK(MPI_Win_flush(other, window));
+        if (other != ring.next) {
+            OK(MPI_Win_flush(other, window));
+        }
     }
     OK(MPI_Win_sync(window));
     OK(MPI_Win_flush(ring.next, window));
@@ -1270,7 +1335,9 @@ void random_epochs(Run& run, std::uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (const auto epochs = take_option(argc, argv, "--epochs")) epochs_at_random = std::stoi(*epochs);
+    if (const auto epochs = take_option(argc, argv, "--epochs")) {
+        epochs_at_random = std::stoi(*epochs);
+    }
     const auto only_seed = take_option(argc, argv, "--draw");
     strangers = take_option(argc, argv, "--strangers").has_value();
     shadows = take_option(argc, argv, "--shadows").has_value() || strangers;

@@ -47,10 +47,14 @@ void blocking_mode(Run& run, BlockingSend send, bool buffered) {
                 const AttachedBuffer attached(static_cast<std::size_t>(bytes) + MPI_BSEND_OVERHEAD + 256);
                 OK(send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
                 // A buffered send has taken its data: the buffer may change at once.
-                if (bytes > 0) run.refill(buffer, static_cast<std::size_t>(bytes), 1);
+                if (bytes > 0) {
+                    run.refill(buffer, static_cast<std::size_t>(bytes), 1);
+                }
             } else {
                 OK(send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
-                if (bytes > 0) run.refill(buffer, static_cast<std::size_t>(bytes), 1);
+                if (bytes > 0) {
+                    run.refill(buffer, static_cast<std::size_t>(bytes), 1);
+                }
             }
         } else if (pair.receiver) {
             MPI_Request request;
@@ -66,14 +70,18 @@ void blocking_mode(Run& run, BlockingSend send, bool buffered) {
 void nonblocking_mode(Run& run, NonblockingSend send, bool buffered) {
     const Pair pair(run);
     std::size_t total = 256;
-    for (const int bytes : kSizes)
+    for (const int bytes : kSizes) {
         total += static_cast<std::size_t>(bytes) + MPI_BSEND_OVERHEAD + 64;
+    }
     std::unique_ptr<AttachedBuffer> attached;
-    if (buffered && pair.sender) attached = std::make_unique<AttachedBuffer>(total);
+    if (buffered && pair.sender) {
+        attached = std::make_unique<AttachedBuffer>(total);
+    }
     std::vector<MPI_Request> requests;
     std::vector<std::byte*> buffers;
-    for (const int bytes : kSizes)
+    for (const int bytes : kSizes) {
         buffers.push_back(run.input(static_cast<std::size_t>(bytes)));
+    }
     if (pair.receiver) {
         for (std::size_t at = 0; at < kSizes.size(); ++at) {
             requests.emplace_back();
@@ -302,7 +310,9 @@ void shorter_than_the_buffer(Run& run) {
 
 void small_sends_do_not_wait(Run& run) {
     const Pair pair(run);
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     // Both send first: MPI does not promise that this works, and every program that is in use relies on it.
     for (const int bytes : {1, 8, 64, 256, 1024}) {
         std::byte* out = run.input(static_cast<std::size_t>(bytes));
@@ -311,11 +321,13 @@ void small_sends_do_not_wait(Run& run) {
         OK(MPI_Recv(in, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
     }
     std::vector<std::byte*> buffers;
-    for (int at = 0; at < 24; ++at)
+    for (int at = 0; at < 24; ++at) {
         buffers.push_back(run.input(128));
+    }
     if (pair.sender) {
-        for (std::byte* buffer : buffers)
+        for (std::byte* buffer : buffers) {
             OK(MPI_Send(buffer, 128, MPI_BYTE, pair.peer, kTag, run.comm));
+        }
         OK(MPI_Ssend(nullptr, 0, MPI_BYTE, pair.peer, kGoTag, run.comm));
     } else {
         OK(MPI_Recv(nullptr, 0, MPI_BYTE, pair.peer, kGoTag, run.comm, MPI_STATUS_IGNORE));
@@ -331,14 +343,22 @@ void progress_without_the_receiver(Run& run) {
     for (const int bytes : {64, 100000, 4 << 20}) {
         std::byte* buffer = run.input(static_cast<std::size_t>(bytes));
         MPI_Request request = MPI_REQUEST_NULL;
-        if (pair.receiver) OK(MPI_Irecv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
-        if (pair.sender) OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+        if (pair.receiver) {
+            OK(MPI_Irecv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+        }
+        if (pair.sender) {
+            OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+        }
         OK(MPI_Barrier(run.comm));
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         // The other way round: the sender's request is completed only after a barrier.
         std::byte* second = run.input(static_cast<std::size_t>(bytes));
-        if (pair.sender) OK(MPI_Isend(second, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
-        if (pair.receiver) OK(MPI_Recv(second, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+        if (pair.sender) {
+            OK(MPI_Isend(second, bytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
+        }
+        if (pair.receiver) {
+            OK(MPI_Recv(second, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+        }
         OK(MPI_Barrier(run.comm));
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     }
@@ -349,7 +369,9 @@ void progress_without_the_receiver(Run& run) {
 void exchange_before_all_others(Run& run) {
     const Pair pair(run);
     constexpr int kBytes = 1 << 20, kSmall = 4096;
-    if (!pair.sender && !pair.receiver) return;
+    if (!pair.sender && !pair.receiver) {
+        return;
+    }
     std::byte* first_in = run.input(kBytes);
     std::byte* first_out = run.input(kSmall);
     MPI_Request request = MPI_REQUEST_NULL;
@@ -428,8 +450,12 @@ void every_pair_of_kinds(Run& run) {
             for (const int bytes : {24, 3000, 200000}) {
                 const Kind kind = static_cast<Kind>(run.rank % 2 == 0 ? from : to);
                 std::byte* buffer = run.input_of(kind, static_cast<std::size_t>(bytes));
-                if (pair.sender) OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
-                if (pair.receiver) OK(MPI_Recv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+                if (pair.sender) {
+                    OK(MPI_Send(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+                }
+                if (pair.receiver) {
+                    OK(MPI_Recv(buffer, bytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+                }
             }
         }
     }
@@ -440,8 +466,12 @@ void beyond_the_pool(Run& run) {
     const Pair pair(run);
     constexpr int kBytes = 72 << 20;
     std::byte* buffer = run.input(kBytes);
-    if (pair.sender) OK(MPI_Send(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm));
-    if (pair.receiver) OK(MPI_Recv(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+    if (pair.sender) {
+        OK(MPI_Send(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm));
+    }
+    if (pair.receiver) {
+        OK(MPI_Recv(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, MPI_STATUS_IGNORE));
+    }
 }
 
 /// Interior pointers at every alignment.
@@ -450,7 +480,9 @@ void unaligned(Run& run) {
     std::byte* buffer = run.input(4096);
     for (int offset = 1; offset < 40; offset += 3) {
         const int bytes = 50 + offset;
-        if (pair.sender) OK(MPI_Send(buffer + 90 * offset % 3000 + offset, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+        if (pair.sender) {
+            OK(MPI_Send(buffer + 90 * offset % 3000 + offset, bytes, MPI_BYTE, pair.peer, kTag, run.comm));
+        }
         if (pair.receiver) {
             OK(MPI_Recv(buffer + 71 * offset % 3000 + offset, bytes, MPI_BYTE, pair.peer, kTag, run.comm,
                         MPI_STATUS_IGNORE));
@@ -502,10 +534,14 @@ void large_count_forms(Run& run) {
 void more_than_two_gibibytes(Run& run) {
     const Pair pair(run);
     constexpr MPI_Count kBytes = (MPI_Count{2} << 30) + 8;
-    if (!pair.active) return;
+    if (!pair.active) {
+        return;
+    }
     std::byte* buffer = run.input(static_cast<std::size_t>(kBytes));
     MPI_Status status{};
-    if (pair.sender) OK(MPI_Send_c(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm));
+    if (pair.sender) {
+        OK(MPI_Send_c(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm));
+    }
     if (pair.receiver) {
         OK(MPI_Recv_c(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &status));
         MPI_Count received = 0;
@@ -535,8 +571,9 @@ void add_probing(Suite& suite) {
         probed(run, [&](const Pair&, int) {
             MPI_Status status{};
             int found = 0, count = 0;
-            while (found == 0)
+            while (found == 0) {
                 OK(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, run.comm, &found, &status));
+            }
             MPI_Get_count(&status, MPI_BYTE, &count);
             run.note_status("probed", status, MPI_BYTE);
             std::byte* buffer = run.input(static_cast<std::size_t>(count));
@@ -561,8 +598,9 @@ void add_probing(Suite& suite) {
             MPI_Status status{};
             MPI_Message message;
             int found = 0, count = 0;
-            while (found == 0)
+            while (found == 0) {
                 OK(MPI_Improbe(pair.peer, MPI_ANY_TAG, run.comm, &found, &message, &status));
+            }
             MPI_Get_count(&status, MPI_BYTE, &count);
             run.note_status("probed", status, MPI_BYTE);
             std::byte* buffer = run.input(static_cast<std::size_t>(count) + 10);
@@ -575,11 +613,13 @@ void add_probing(Suite& suite) {
     suite.add("probe_takes_messages_out_of_order", [](Run& run) {
         const Pair pair(run);
         std::vector<std::byte*> buffers;
-        for (int tag = 0; tag < 5; ++tag)
+        for (int tag = 0; tag < 5; ++tag) {
             buffers.push_back(run.input(700));
+        }
         if (pair.sender) {
-            for (int tag = 0; tag < 5; ++tag)
+            for (int tag = 0; tag < 5; ++tag) {
                 OK(MPI_Send(buffers[tag], 100 * tag + 100, MPI_BYTE, pair.peer, tag, run.comm));
+            }
         } else if (pair.receiver) {
             MPI_Message message;
             MPI_Status status{};

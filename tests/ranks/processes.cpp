@@ -34,7 +34,9 @@ constexpr int kLastTag = 53;
 int failures = 0;
 
 void check(bool condition, const std::string& what) {
-    if (condition) return;
+    if (condition) {
+        return;
+    }
     ++failures;
     std::fprintf(stderr, "FAIL processes: %s\n", what.c_str());
 }
@@ -75,7 +77,9 @@ struct World {
 
 std::unique_ptr<Gpu> open_gpu(const std::string& name, int rank) {
     std::unique_ptr<Gpu> gpu = Gpu::open(name);
-    if (gpu->device_count() > 0) gpu->use_device(rank % gpu->device_count());
+    if (gpu->device_count() > 0) {
+        gpu->use_device(rank % gpu->device_count());
+    }
     return gpu;
 }
 
@@ -90,9 +94,10 @@ void send_and_go(const World& world, const std::string& gpu_name, Ending ending)
         std::vector<std::byte> room;
         if (ending == Ending::buffered) {
             std::size_t bytes = 0;
-            for (const int size : kSizes)
+            for (const int size : kSizes) {
                 bytes +=
                     static_cast<std::size_t>(world.size) * (static_cast<std::size_t>(size) + MPI_BSEND_OVERHEAD + 64);
+            }
             room.resize(bytes);
             MPI(MPI_Buffer_attach(room.data(), static_cast<int>(bytes)));
         }
@@ -116,7 +121,9 @@ void send_and_go(const World& world, const std::string& gpu_name, Ending ending)
                 buffer.write(rubbish.data(), rubbish.size());
             }
         }
-        if (ending == Ending::freed) MPI(MPI_Barrier(MPI_COMM_WORLD));
+        if (ending == Ending::freed) {
+            MPI(MPI_Barrier(MPI_COMM_WORLD));
+        }
         if (ending == Ending::buffered) {
             void* address = nullptr;
             int bytes = 0;
@@ -127,17 +134,23 @@ void send_and_go(const World& world, const std::string& gpu_name, Ending ending)
     // Posted or not, by turns, while the processor is busy with other things.
     std::vector<Buffer> buffers;
     std::vector<MPI_Request> requests(kSizes.size(), MPI_REQUEST_NULL);
-    for (const int bytes : kSizes)
+    for (const int bytes : kSizes) {
         buffers.emplace_back(*gpu, Kind::device, static_cast<std::size_t>(bytes));
+    }
     for (std::size_t at = 0; at < kSizes.size(); ++at) {
-        if (at % 2 == 1) compute(10);
+        if (at % 2 == 1) {
+            compute(10);
+        }
         MPI(MPI_Irecv(buffers[at].data(), kSizes[at], MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &requests[at]));
     }
     compute(30);
     MPI(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
-    for (std::size_t at = 0; at < kSizes.size(); ++at)
+    for (std::size_t at = 0; at < kSizes.size(); ++at) {
         expect_content(buffers[at], kSizes[at], world.rank, "last messages");
-    if (ending == Ending::freed) MPI(MPI_Barrier(MPI_COMM_WORLD));
+    }
+    if (ending == Ending::freed) {
+        MPI(MPI_Barrier(MPI_COMM_WORLD));
+    }
 }
 
 // ---- the beginning --------------------------------------------------------------------------------------------------
@@ -145,7 +158,9 @@ void send_and_go(const World& world, const std::string& gpu_name, Ending ending)
 /// Messages between each even rank and the odd one after it, in both directions.
 void exchange(const World& world, Gpu& own, Kind kind, const std::string& name) {
     const int peer = world.rank ^ 1;
-    if (peer >= world.size) return;
+    if (peer >= world.size) {
+        return;
+    }
     for (const int bytes : kSizes) {
         for (const bool sending : {world.rank % 2 == 0, world.rank % 2 == 1}) {
             if (sending) {
@@ -192,7 +207,9 @@ void early_receive(const World& world, const std::string& gpu_name) {
         MPI_Request request;
         MPI(MPI_Isend(buffer.data(), bytes, MPI_BYTE, next, kTag, MPI_COMM_WORLD, &request));
         // The receiver sees to its old receives only after the barrier, and its sender waits for none of them.
-        if (bytes <= 1000) MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        if (bytes <= 1000) {
+            MPI(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        }
         if (bytes > 1000) {
             const std::size_t at = bytes == kSizes[3] ? 3 : 4;
             MPI_Status status{};
@@ -213,12 +230,22 @@ void early_receive(const World& world, const std::string& gpu_name) {
 void only_even_ranks_have_one(const World& world, const std::string& gpu_name, bool all_in_the_end) {
     NoGpu host;
     std::unique_ptr<Gpu> gpu;
-    if (world.rank % 2 == 0) gpu = open_gpu(gpu_name, world.rank);
+    if (world.rank % 2 == 0) {
+        gpu = open_gpu(gpu_name, world.rank);
+    }
     exchange(world, gpu ? *gpu : static_cast<Gpu&>(host), gpu ? Kind::device : Kind::host, "half of them");
-    if (gpu) exchange(world, *gpu, Kind::managed, "managed");
-    if (!gpu) exchange(world, host, Kind::host, "managed");
-    if (!all_in_the_end) return;
-    if (!gpu) gpu = open_gpu(gpu_name, world.rank);
+    if (gpu) {
+        exchange(world, *gpu, Kind::managed, "managed");
+    }
+    if (!gpu) {
+        exchange(world, host, Kind::host, "managed");
+    }
+    if (!all_in_the_end) {
+        return;
+    }
+    if (!gpu) {
+        gpu = open_gpu(gpu_name, world.rank);
+    }
     exchange(world, *gpu, Kind::device, "all of them");
     exchange(world, *gpu, Kind::pool, "pools");
 }
@@ -229,8 +256,9 @@ void only_even_ranks_have_one(const World& world, const std::string& gpu_name, b
 [[noreturn]] void await_death() {
     const auto own = static_cast<std::int64_t>(getpid());
     MPI(MPI_Send(&own, 1, MPI_INT64_T, 0, kReadyTag, MPI_COMM_WORLD));
-    for (;;)
+    for (;;) {
         pause();
+    }
 }
 
 /// Rank 0 hears that the last rank is ready, and ends it: so nothing that it sent before is lost with it.
@@ -257,7 +285,9 @@ void survive(int code, const char* call) {
               "cannot write a file");
     }
     std::fputs(text.c_str(), stdout);
-    if (well) return;
+    if (well) {
+        return;
+    }
     std::fflush(stdout);
     _exit(0);
 }
@@ -268,7 +298,9 @@ void interrupt_copy(void (*const halfway)()) {
     void* const library = dlopen("libawaken-emulator.so", RTLD_NOW | RTLD_NOLOAD);
     auto* const found =
         library != nullptr ? reinterpret_cast<Function>(dlsym(library, "awaken_emulator_interrupt_copy")) : nullptr;
-    if (found == nullptr) throw std::runtime_error("only the emulated driver can be interrupted");
+    if (found == nullptr) {
+        throw std::runtime_error("only the emulated driver can be interrupted");
+    }
     constexpr std::size_t kLarge = 256 << 10;
     found(kLarge, halfway);
 }
@@ -286,11 +318,15 @@ void end_other() {
     const std::string path = format("/proc/%d/stat", static_cast<int>(victim));
     for (;;) {
         std::FILE* const file = std::fopen(path.c_str(), "r");
-        if (file == nullptr) return;
+        if (file == nullptr) {
+            return;
+        }
         char state = 0;
         const int read = std::fscanf(file, "%*d (%*[^)]) %c", &state);
         std::fclose(file);
-        if (read != 1 || state == 'Z' || state == 'X') return;
+        if (read != 1 || state == 'Z' || state == 'X') {
+            return;
+        }
     }
 }
 
@@ -303,16 +339,24 @@ void dies_in_transfer(const World& world, const std::string& place, const Buffer
     MPI(MPI_Sendrecv(&own, 1, MPI_INT64_T, peer, kReadyTag, &other, 1, MPI_INT64_T, peer, kReadyTag, MPI_COMM_WORLD,
                      MPI_STATUS_IGNORE));
     other_process = other;
-    if (place == "fetched" && !sends) interrupt_copy(&end_other);
-    if (place == "fetching" && !sends) interrupt_copy(&die);
+    if (place == "fetched" && !sends) {
+        interrupt_copy(&end_other);
+    }
+    if (place == "fetching" && !sends) {
+        interrupt_copy(&die);
+    }
     if (sends) {
         MPI_Request request;
         MPI(MPI_Isend(out.data(), bytes, MPI_BYTE, peer, kLastTag, MPI_COMM_WORLD, &request));
         // Only now: a ring is filled before its receiver hears of the message.
-        if (place == "writing") interrupt_copy(&die);
+        if (place == "writing") {
+            interrupt_copy(&die);
+        }
         const int code = MPI_Wait(&request, MPI_STATUS_IGNORE);
         // With its message copied out, a sender has succeeded whatever becomes of the receiver.
-        if (world.rank == 0) survive(code, "MPI_Isend");
+        if (world.rank == 0) {
+            survive(code, "MPI_Isend");
+        }
     } else {
         const int code = MPI_Recv(in.data(), bytes, MPI_BYTE, peer, kLastTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         if (world.rank == 0) {
@@ -322,8 +366,9 @@ void dies_in_transfer(const World& world, const std::string& place, const Buffer
     }
     if (world.rank == last) {
         check(place == "fetched", "nothing was interrupted");
-        for (;;)
+        for (;;) {
             pause();  // has its buffer back, and is killed all the same
+        }
     }
 }
 
@@ -331,7 +376,9 @@ void last_rank_dies(const World& world, const std::string& gpu_name, const std::
     constexpr int kBytes = 6 << 20;
     const std::unique_ptr<Gpu> gpu = open_gpu(gpu_name, world.rank);
     const int last = world.size - 1;
-    if (world.rank != 0 && world.rank != last) return;
+    if (world.rank != 0 && world.rank != last) {
+        return;
+    }
     const int peer = last - world.rank;
     const Buffer buffer = filled(*gpu, Kind::device, kBytes, world.rank);
     const Buffer last_words = filled(*gpu, Kind::device, kBytes, world.rank + 100);
@@ -408,6 +455,8 @@ int main(int argc, char** argv) {
     }
     // No collective call before this one, which would hide what MPI_Finalize has to wait for.
     MPI_Finalize();
-    if (failures == 0 && world.rank == 0) std::printf("ok %s\n", mode.c_str());
+    if (failures == 0 && world.rank == 0) {
+        std::printf("ok %s\n", mode.c_str());
+    }
     return failures == 0 ? 0 : 1;
 }

@@ -87,15 +87,18 @@ class Program {
         MPI_Comm_dup(MPI_COMM_WORLD, &world.comm);
         int size = 0;
         MPI_Comm_size(world.comm, &size);
-        for (int rank = 0; rank < size; ++rank)
+        for (int rank = 0; rank < size; ++rank) {
             world.members.push_back(rank);
+        }
         _groups.push_back(world);
         _attached.resize(std::size_t{8} << 20);
         MPI_Buffer_attach(_attached.data(), static_cast<int>(_attached.size()));
     }
     ~Program() {
         for (Group& group : _groups) {
-            if (group.comm != MPI_COMM_NULL) MPI_Comm_free(&group.comm);
+            if (group.comm != MPI_COMM_NULL) {
+                MPI_Comm_free(&group.comm);
+            }
         }
     }
     Program(const Program&) = delete;
@@ -104,8 +107,9 @@ class Program {
     /// Carries it out and returns the hash of this rank's memory and notes.
     std::uint64_t run() {
         const int events = 10 + _random.below(25);
-        for (_event = 0; _event < std::min(events, _options.events); ++_event)
+        for (_event = 0; _event < std::min(events, _options.events); ++_event) {
             step();
+        }
         wait_for(static_cast<int>(_pending.size()), WaitMode::all);
         void* address = nullptr;
         int bytes = 0;
@@ -167,7 +171,9 @@ class Program {
     }
 
     void say(const char* what, int from, int to) const {
-        if (_options.verbose) std::fprintf(stderr, "[%d] event %d: %s %d %d\n", _rank, _event, what, from, to);
+        if (_options.verbose) {
+            std::fprintf(stderr, "[%d] event %d: %s %d %d\n", _rank, _event, what, from, to);
+        }
     }
 
     // ---- memory -----------------------------------------------------------------------------------------------------
@@ -196,7 +202,9 @@ class Program {
         MPI_Datatype type = MPI_DATATYPE_NULL;
         int factor = 1;
         for (const int candidate : {2, 3, 5, 7}) {
-            if (elements % candidate == 0 && random.chance(60)) factor = candidate;
+            if (elements % candidate == 0 && random.chance(60)) {
+                factor = candidate;
+            }
         }
         const bool inner_derived = depth < 3 && elements / factor > 1 && random.chance(50);
         const MPI_Datatype inner =
@@ -274,7 +282,9 @@ class Program {
         if (elements > 0 && elements <= 4000 && random.chance(60)) {
             int count = 1;
             for (const int candidate : {2, 3, 4}) {
-                if (elements % candidate == 0 && random.chance(40)) count = candidate;
+                if (elements % candidate == 0 && random.chance(40)) {
+                    count = candidate;
+                }
             }
             side.type = random_type(random, basic, elements / count);
             side.count = count;
@@ -309,8 +319,9 @@ class Program {
                                        static_cast<std::uint64_t>(status.MPI_TAG),
                                        static_cast<std::uint64_t>(elements)};
         std::uint64_t note = 0;
-        for (const std::uint64_t part : parts)
+        for (const std::uint64_t part : parts) {
             note = combine(note, part);
+        }
         _notes += note;  // a sum, because requests complete in any order
     }
 
@@ -323,43 +334,57 @@ class Program {
             chosen.push_back(_pending[index]);
             _pending.erase(_pending.begin() + static_cast<std::ptrdiff_t>(index));
         }
-        if (chosen.empty()) return;
+        if (chosen.empty()) {
+            return;
+        }
         say("wait", count, static_cast<int>(mode));
         const auto length = static_cast<int>(chosen.size());
         std::vector<MPI_Request> requests;
-        for (const Pending& pending : chosen)
+        for (const Pending& pending : chosen) {
             requests.push_back(pending.request);
+        }
         std::vector<MPI_Status> statuses(chosen.size());
         std::vector<int> indices(chosen.size());
         const auto finish = [&](int index, const MPI_Status& status) {
             const Pending& pending = chosen[static_cast<std::size_t>(index)];
             MPI_Request& request = requests[static_cast<std::size_t>(index)];
-            if (pending.type != MPI_DATATYPE_NULL) note_status(0, status, pending.type);
-            if (pending.persistent) MPI_Request_free(&request);
+            if (pending.type != MPI_DATATYPE_NULL) {
+                note_status(0, status, pending.type);
+            }
+            if (pending.persistent) {
+                MPI_Request_free(&request);
+            }
         };
         switch (mode) {
             case WaitMode::all:
                 MPI_Waitall(length, requests.data(), statuses.data());
-                for (int at = 0; at < length; ++at)
+                for (int at = 0; at < length; ++at) {
                     finish(at, statuses[static_cast<std::size_t>(at)]);
+                }
                 break;
             case WaitMode::test_all:
-                for (int flag = 0; flag == 0;)
+                for (int flag = 0; flag == 0;) {
                     MPI_Testall(length, requests.data(), &flag, statuses.data());
-                for (int at = 0; at < length; ++at)
+                }
+                for (int at = 0; at < length; ++at) {
                     finish(at, statuses[static_cast<std::size_t>(at)]);
+                }
                 break;
             case WaitMode::any:
                 for (int index = 0;;) {
                     MPI_Waitany(length, requests.data(), &index, statuses.data());
-                    if (index == MPI_UNDEFINED) break;
+                    if (index == MPI_UNDEFINED) {
+                        break;
+                    }
                     finish(index, statuses[0]);
                 }
                 break;
             case WaitMode::some:
                 for (int done = 0;;) {
                     MPI_Waitsome(length, requests.data(), &done, indices.data(), statuses.data());
-                    if (done == MPI_UNDEFINED) break;
+                    if (done == MPI_UNDEFINED) {
+                        break;
+                    }
                     for (int at = 0; at < done; ++at) {
                         finish(indices[static_cast<std::size_t>(at)], statuses[static_cast<std::size_t>(at)]);
                     }
@@ -368,11 +393,15 @@ class Program {
             case WaitMode::test_each:
                 for (int left = length, at = 0; left > 0; at = (at + 1) % length) {
                     auto& request = requests[static_cast<std::size_t>(at)];
-                    if (indices[static_cast<std::size_t>(at)] != 0) continue;
+                    if (indices[static_cast<std::size_t>(at)] != 0) {
+                        continue;
+                    }
                     int flag = 0;
                     MPI_Status status{};
                     MPI_Test(&request, &flag, &status);
-                    if (flag == 0) continue;
+                    if (flag == 0) {
+                        continue;
+                    }
                     indices[static_cast<std::size_t>(at)] = 1;
                     --left;
                     finish(at, status);
@@ -399,8 +428,12 @@ class Program {
         if (from == to && send_mode != SendMode::persistent && send_mode != SendMode::buffered) {
             send_mode = SendMode::nonblocking;  // nobody else would receive it
         }
-        if (send_mode == SendMode::buffered && elements > 4000) send_mode = SendMode::standard;
-        if (from == to && send_mode == SendMode::standard) send_mode = SendMode::nonblocking;
+        if (send_mode == SendMode::buffered && elements > 4000) {
+            send_mode = SendMode::standard;
+        }
+        if (from == to && send_mode == SendMode::standard) {
+            send_mode = SendMode::nonblocking;
+        }
         const int me = group.rank_of(_rank);
         if (me == from) {
             say("send to", to, static_cast<int>(send_mode));
@@ -449,7 +482,9 @@ class Program {
                 pending.persistent = true;
                 break;
         }
-        if (pending.request != MPI_REQUEST_NULL) _pending.push_back(pending);
+        if (pending.request != MPI_REQUEST_NULL) {
+            _pending.push_back(pending);
+        }
     }
 
     void receive(const Group& group, int from, ReceiveMode mode, MPI_Datatype basic, int elements, bool open_source,
@@ -476,8 +511,9 @@ class Program {
                 MPI_Recv(side.address, side.count, side.type, status.MPI_SOURCE, status.MPI_TAG, group.comm, &status);
                 break;
             case ReceiveMode::iprobe:
-                while (flag == 0)
+                while (flag == 0) {
                     MPI_Iprobe(source, tag, group.comm, &flag, &status);
+                }
                 note_status(_event, status, basic);
                 MPI_Recv(side.address, side.count, side.type, source, tag, group.comm, &status);
                 break;
@@ -487,8 +523,9 @@ class Program {
                 MPI_Mrecv(side.address, side.count, side.type, &matched, &status);
                 break;
             case ReceiveMode::improbe:
-                while (flag == 0)
+                while (flag == 0) {
                     MPI_Improbe(source, tag, group.comm, &flag, &matched, &status);
+                }
                 note_status(_event, status, basic);
                 MPI_Imrecv(side.address, side.count, side.type, &matched, &pending.request);
                 break;
@@ -512,7 +549,9 @@ class Program {
         const MPI_Datatype basic = basic_type(_random.below(100));
         const int elements = random_elements(_random);
         const int me = group.rank_of(_rank);
-        if (me < 0) return;
+        if (me < 0) {
+            return;
+        }
         const int to = (me + step) % group.size(), from = (me + group.size() - step) % group.size();
         say("exchange", to, from);
         Random random = own_random(10 + _rank);
@@ -538,7 +577,9 @@ class Program {
         const MPI_Op ops[] = {MPI_SUM, MPI_MAX, MPI_BXOR, MPI_MIN};
         const MPI_Op op = ops[_random.below(4)];
         const int me = group.rank_of(_rank);
-        if (me < 0) return;
+        if (me < 0) {
+            return;
+        }
         say("collective", static_cast<int>(operation), root);
         const MPI_Comm comm = group.comm;
         const int size = group.size();
@@ -681,8 +722,9 @@ class Program {
                 int* out = ints(total);
                 int* in = ints((mine + 2) * size);
                 std::vector<int> in_counts(static_cast<std::size_t>(size), mine), in_at;
-                for (int rank = 0; rank < size; ++rank)
+                for (int rank = 0; rank < size; ++rank) {
                     in_at.push_back((size - 1 - rank) * (mine + 2));
+                }
                 if (pending != nullptr) {
                     MPI_Ialltoallv(out, keep(counts), keep(at), MPI_INT, in, keep(in_counts), keep(in_at), MPI_INT,
                                    comm, pending);
@@ -713,7 +755,9 @@ class Program {
             case Operation::count:
                 break;
         }
-        if (request != MPI_REQUEST_NULL) _pending.push_back({request, MPI_DATATYPE_NULL, false});
+        if (request != MPI_REQUEST_NULL) {
+            _pending.push_back({request, MPI_DATATYPE_NULL, false});
+        }
     }
 
     /// The argument arrays of a nonblocking operation must stay until it completes.
@@ -729,13 +773,19 @@ class Program {
         Group group;
         if (duplicate) {
             group.members = parent.members;
-            if (parent.rank_of(_rank) >= 0) MPI_Comm_dup(parent.comm, &group.comm);
+            if (parent.rank_of(_rank) >= 0) {
+                MPI_Comm_dup(parent.comm, &group.comm);
+            }
         } else {
             // Colour 0 is kept by all, also by those who do not belong to it.
             for (int rank = 0; rank < parent.size(); ++rank) {
-                if (rank % colours == 0) group.members.push_back(parent.members[static_cast<std::size_t>(rank)]);
+                if (rank % colours == 0) {
+                    group.members.push_back(parent.members[static_cast<std::size_t>(rank)]);
+                }
             }
-            if (reverse) std::reverse(group.members.begin(), group.members.end());
+            if (reverse) {
+                std::reverse(group.members.begin(), group.members.end());
+            }
             const int me = parent.rank_of(_rank);
             if (me >= 0) {
                 MPI_Comm_split(parent.comm, me % colours == 0 ? 0 : MPI_UNDEFINED, reverse ? -me : me, &group.comm);
@@ -799,8 +849,9 @@ int main(int argc, char** argv) {
         }
     }
     if (seeds.empty()) {
-        for (std::uint64_t at = 0; at < count; ++at)
+        for (std::uint64_t at = 0; at < count; ++at) {
             seeds.push_back(first + at);
+        }
     }
     MPI_Init(&argc, &argv);
     int rank = 0, size = 0;
@@ -810,7 +861,9 @@ int main(int argc, char** argv) {
     signal(SIGALRM, detail::say_what_hangs);
     try {
         const std::unique_ptr<Gpu> gpu = Gpu::open(options.host ? "none" : gpu_name);
-        if (gpu->device_count() > 0) gpu->use_device(rank % gpu->device_count());
+        if (gpu->device_count() > 0) {
+            gpu->use_device(rank % gpu->device_count());
+        }
         for (const std::uint64_t seed : seeds) {
             std::snprintf(detail::running_case, sizeof detail::running_case, "program %llu",
                           static_cast<unsigned long long>(seed));
@@ -824,8 +877,9 @@ int main(int argc, char** argv) {
             MPI_Gather(&hash, 1, MPI_UNSIGNED_LONG_LONG, hashes.data(), 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD);
             if (rank == 0) {
                 std::string line = format("%llu", static_cast<unsigned long long>(seed));
-                for (const unsigned long long value : hashes)
+                for (const unsigned long long value : hashes) {
                     line += format(" %016llx", value);
+                }
                 std::printf("%s\n", line.c_str());
                 std::fflush(stdout);
             }

@@ -54,7 +54,9 @@ void exchanges_before_all_others(Run& run) {
 #endif
 
 void note_receive(Run& run, const Batch& batch, std::size_t index, const MPI_Status& status) {
-    if (batch.receives[index]) run.note_status(format("request %zu", index), status, MPI_BYTE);
+    if (batch.receives[index]) {
+        run.note_status(format("request %zu", index), status, MPI_BYTE);
+    }
 }
 
 void expect_all_null(Run& run, const Batch& batch) {
@@ -79,11 +81,15 @@ void test_each(Run& run) {
     std::vector<bool> done(open, false);
     while (open > 0) {
         for (std::size_t index = 0; index < batch.requests.size(); ++index) {
-            if (done[index]) continue;
+            if (done[index]) {
+                continue;
+            }
             int flag = 0;
             MPI_Status status{};
             OK(MPI_Test(&batch.requests[index], &flag, &status));
-            if (flag == 0) continue;
+            if (flag == 0) {
+                continue;
+            }
             done[index] = true;
             --open;
             note_receive(run, batch, index, status);
@@ -99,7 +105,9 @@ void wait_any(Run& run) {
         int index = -1;
         MPI_Status status{};
         OK(MPI_Waitany(count, batch.requests.data(), &index, &status));
-        if (index == MPI_UNDEFINED) break;
+        if (index == MPI_UNDEFINED) {
+            break;
+        }
         note_receive(run, batch, static_cast<std::size_t>(index), status);
     }
     expect_all_null(run, batch);
@@ -112,8 +120,12 @@ void test_any(Run& run) {
         int index = -1, flag = 0;
         MPI_Status status{};
         OK(MPI_Testany(count, batch.requests.data(), &index, &flag, &status));
-        if (flag == 0) continue;
-        if (index == MPI_UNDEFINED) break;
+        if (flag == 0) {
+            continue;
+        }
+        if (index == MPI_UNDEFINED) {
+            break;
+        }
         note_receive(run, batch, static_cast<std::size_t>(index), status);
     }
     expect_all_null(run, batch);
@@ -131,7 +143,9 @@ void some(Run& run, bool wait) {
         } else {
             OK(MPI_Testsome(count, batch.requests.data(), &done, indices.data(), statuses.data()));
         }
-        if (done == MPI_UNDEFINED) break;
+        if (done == MPI_UNDEFINED) {
+            break;
+        }
         for (int at = 0; at < done; ++at) {
             note_receive(run, batch, static_cast<std::size_t>(indices[static_cast<std::size_t>(at)]),
                          statuses[static_cast<std::size_t>(at)]);
@@ -147,11 +161,13 @@ void all(Run& run, bool wait) {
     if (wait) {
         OK(MPI_Waitall(count, batch.requests.data(), statuses.data()));
     } else {
-        for (int flag = 0; flag == 0;)
+        for (int flag = 0; flag == 0;) {
             OK(MPI_Testall(count, batch.requests.data(), &flag, statuses.data()));
+        }
     }
-    for (std::size_t index = 0; index < batch.requests.size(); ++index)
+    for (std::size_t index = 0; index < batch.requests.size(); ++index) {
         note_receive(run, batch, index, statuses[index]);
+    }
     expect_all_null(run, batch);
 }
 
@@ -159,8 +175,9 @@ void statuses_ignored(Run& run) {
     Batch batch = start_batch(run, 3);
     OK(MPI_Waitall(static_cast<int>(batch.requests.size()), batch.requests.data(), MPI_STATUSES_IGNORE));
     batch = start_batch(run, 3);
-    for (MPI_Request& request : batch.requests)
+    for (MPI_Request& request : batch.requests) {
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    }
     batch = start_batch(run, 3);
     std::vector<int> indices(batch.requests.size());
     for (int done = 0; done != MPI_UNDEFINED;) {
@@ -207,10 +224,13 @@ void null_and_inactive(Run& run) {
 void get_status(Run& run) {
     Batch batch = start_batch(run, 6);
     for (std::size_t index = 0; index < batch.requests.size(); ++index) {
-        if (batch.requests[index] == MPI_REQUEST_NULL) continue;
+        if (batch.requests[index] == MPI_REQUEST_NULL) {
+            continue;
+        }
         MPI_Status status{};
-        for (int flag = 0; flag == 0;)
+        for (int flag = 0; flag == 0;) {
             OK(MPI_Request_get_status(batch.requests[index], &flag, &status));
+        }
         note_receive(run, batch, index, status);
         run.expect(batch.requests[index] != MPI_REQUEST_NULL, "Request_get_status keeps the request");
         MPI_Status again{};
@@ -240,8 +260,9 @@ MPI_Request from_integer(MPI_Fint handle) {
 void handles_as_integers(Run& run) {
     Batch batch = start_batch(run, 6);
     std::vector<int> stored;
-    for (const MPI_Request request : batch.requests)
+    for (const MPI_Request request : batch.requests) {
         stored.push_back(to_integer(request));
+    }
     for (std::size_t index = 0; index < stored.size(); ++index) {
         MPI_Request request = from_integer(stored[index]);
         run.expect(request == batch.requests[index], "a handle comes back from its integer");
@@ -258,8 +279,9 @@ void copied_handles(Run& run) {
     for (std::size_t index = 0; index < batch.requests.size(); ++index) {
         elsewhere[static_cast<int>(index * 31 % 101)] = batch.requests[index];
     }
-    for (auto& [key, request] : elsewhere)
+    for (auto& [key, request] : elsewhere) {
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    }
 }
 
 void freed_while_active(Run& run) {
@@ -387,8 +409,9 @@ void persistent(Run& run, PersistentSend init, bool buffered) {
             if (round % 2 == 0) {
                 OK(MPI_Wait(&request, &status));
             } else {
-                for (int flag = 0; flag == 0;)
+                for (int flag = 0; flag == 0;) {
                     OK(MPI_Test(&request, &flag, &status));
+                }
             }
             if (pair.receiver) {
                 run.note_status(format("round %d", round), status, MPI_BYTE);
@@ -396,7 +419,9 @@ void persistent(Run& run, PersistentSend init, bool buffered) {
             }
             run.expect(request != MPI_REQUEST_NULL, "a persistent request survives its completion");
         }
-        if (pair.active) OK(MPI_Request_free(&request));
+        if (pair.active) {
+            OK(MPI_Request_free(&request));
+        }
         if (buffered && pair.sender) {
             void* address = nullptr;
             int length = 0;
@@ -421,12 +446,16 @@ void persistent_buffer_reallocated(Run& run) {
             OK(MPI_Recv_init(buffer, kBytes, MPI_BYTE, pair.peer, kTag, run.comm, &request));
         }
         for (int start = 0; start < 2 && pair.active; ++start) {
-            if (pair.sender) run.refill(buffer, kBytes, static_cast<std::uint64_t>(start));
+            if (pair.sender) {
+                run.refill(buffer, kBytes, static_cast<std::uint64_t>(start));
+            }
             OK(MPI_Start(&request));
             OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
             run.note_bytes(format("round %d start %d", round, start), buffer, kBytes);
         }
-        if (pair.active) OK(MPI_Request_free(&request));
+        if (pair.active) {
+            OK(MPI_Request_free(&request));
+        }
         run.release(buffer);
     }
 }
@@ -470,8 +499,9 @@ void startall(Run& run) {
                            static_cast<std::size_t>(kSizes[at % kSizes.size()]));
         }
     }
-    for (MPI_Request& request : requests)
+    for (MPI_Request& request : requests) {
         OK(MPI_Request_free(&request));
+    }
 }
 
 /// Errors of single requests in Waitall and Waitsome: MPI_ERR_IN_STATUS, and the right class in the statuses.
@@ -563,7 +593,9 @@ void errors_in_statuses(Run& run) {
             OK(MPI_Wait(&requests[1], &statuses[1]));
         }
         run.note_status("second", statuses[1], MPI_BYTE);
-        if (requests[0] != MPI_REQUEST_NULL) MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        if (requests[0] != MPI_REQUEST_NULL) {
+            MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        }
     }
 }
 
@@ -595,8 +627,9 @@ void generalized(Run& run) {
     MPI_Get_count(&statuses.back(), MPI_BYTE, &count);
     run.note("the program's own", count);
     batch.receives.back() = false;
-    for (std::size_t index = 0; index < batch.requests.size(); ++index)
+    for (std::size_t index = 0; index < batch.requests.size(); ++index) {
         note_receive(run, batch, index, statuses[index]);
+    }
 }
 
 /// More requests at one time than any table of fixed size would have.
@@ -626,7 +659,9 @@ void error_field_is_kept(Run& run) {
                 flag = 1;
                 error = finish(&request, status);
             }
-            if (request != MPI_REQUEST_NULL) OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+            if (request != MPI_REQUEST_NULL) {
+                OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+            }
             return error;
         });
     };
@@ -674,7 +709,9 @@ void many_at_once(Run& run) {
 void partitioned(Run& run, int send_parts, int receive_parts) {
 #ifdef OPEN_MPI
     // Open MPI 5's component duplicates MPI_COMM_WORLD at the first use: every rank has to take part.
-    if (run.size % 2 != 0) return;
+    if (run.size % 2 != 0) {
+        return;
+    }
 #endif
     const Pair pair(run);
     constexpr int kBytes = 24000;
@@ -696,29 +733,35 @@ void partitioned(Run& run, int send_parts, int receive_parts) {
                 const int part = (at * 5 + round) % send_parts;
                 run.refill(buffer + part * part_bytes, static_cast<std::size_t>(part_bytes),
                            static_cast<std::uint64_t>(100 * round + part));
-                if (round == 1 && send_parts > 1) continue;
+                if (round == 1 && send_parts > 1) {
+                    continue;
+                }
                 OK(MPI_Pready(part, request));
             }
             if (round == 1 && send_parts > 1) {
                 OK(MPI_Pready_range(0, send_parts / 2 - 1, request));
                 std::vector<int> rest;
-                for (int part = send_parts / 2; part < send_parts; ++part)
+                for (int part = send_parts / 2; part < send_parts; ++part) {
                     rest.push_back(part);
+                }
                 OK(MPI_Pready_list(static_cast<int>(rest.size()), rest.data(), request));
             }
         } else {
             OK(MPI_Start(&request));
             if (round == 2) {
                 for (int part = 0; part < receive_parts; ++part) {
-                    for (int arrived = 0; arrived == 0;)
+                    for (int arrived = 0; arrived == 0;) {
                         OK(MPI_Parrived(request, part, &arrived));
+                    }
                 }
             }
         }
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         run.note_bytes(format("round %d", round), buffer, kBytes);
     }
-    if (pair.active) OK(MPI_Request_free(&request));
+    if (pair.active) {
+        OK(MPI_Request_free(&request));
+    }
 }
 #endif
 

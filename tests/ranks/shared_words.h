@@ -27,14 +27,20 @@ class SharedWords {
         MPI_Bcast(&id, 1, MPI_INT, 0, comm);
         const std::string path = format("%s/words-%d", folder != nullptr ? folder : "/tmp", id);
         const int file = open(path.c_str(), O_RDWR | O_CREAT, 0600);
-        if (file < 0 || ftruncate(file, kBytes) != 0) throw std::runtime_error("no shared words");
+        if (file < 0 || ftruncate(file, kBytes) != 0) {
+            throw std::runtime_error("no shared words");
+        }
         MPI_Barrier(comm);
         void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         close(file);
-        if (memory == MAP_FAILED) throw std::runtime_error("no shared words");
+        if (memory == MAP_FAILED) {
+            throw std::runtime_error("no shared words");
+        }
         _words = static_cast<std::atomic<int>*>(memory);
         MPI_Barrier(comm);
-        if (rank == 0) unlink(path.c_str());
+        if (rank == 0) {
+            unlink(path.c_str());
+        }
         MPI_Barrier(comm);
     }
     SharedWords(const SharedWords&) = delete;

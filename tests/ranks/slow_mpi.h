@@ -22,7 +22,9 @@ inline std::atomic<int>* parts = nullptr;
 inline int part_bytes = 0;
 
 inline int after_pause(const int error) {
-    if (const int time = pause_ms.load(); time != 0) std::this_thread::sleep_for(std::chrono::milliseconds(time));
+    if (const int time = pause_ms.load(); time != 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(time));
+    }
     return error;
 }
 
@@ -35,7 +37,9 @@ inline int slow_test(MPI_Request* request, int* flag, MPI_Status* status) {
     if (parts != nullptr && error == MPI_SUCCESS && *flag != 0 && status != MPI_STATUS_IGNORE) {
         int bytes = 0;
         PMPI_Get_count(status, MPI_BYTE, &bytes);
-        if (bytes >= part_bytes) ++*parts;
+        if (bytes >= part_bytes) {
+            ++*parts;
+        }
     }
     return after_pause(error);
 }
@@ -50,7 +54,9 @@ using Find = void* (*)(void*, const char*);
 
 inline Find find_symbol() {
     for (const char* const version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"}) {
-        if (void* const found = dlvsym(RTLD_DEFAULT, "dlsym", version)) return reinterpret_cast<Find>(found);
+        if (void* const found = dlvsym(RTLD_DEFAULT, "dlsym", version)) {
+            return reinterpret_cast<Find>(found);
+        }
     }
     return nullptr;
 }
@@ -58,7 +64,9 @@ inline Find find_symbol() {
 /// Ours for one of the MPI's; null for any other name.
 template <class Function>
 void* instead(const char* name, const char* ours, Function& theirs, Function slow, Find find, void* handle) {
-    if (std::strcmp(name, ours) != 0) return nullptr;
+    if (std::strcmp(name, ours) != 0) {
+        return nullptr;
+    }
     theirs = reinterpret_cast<Function>(find(handle, name));
     return theirs != nullptr ? reinterpret_cast<void*>(slow) : nullptr;
 }
@@ -74,11 +82,15 @@ extern "C" __attribute__((visibility("default"), optimize("optimize-sibling-call
     static const slow::Find find = slow::find_symbol();
     if (handle != RTLD_NEXT && std::strncmp(name, "PMPI_", 5) == 0) {
         void* found = slow::instead(name, "PMPI_Test", slow::test, &slow::slow_test, find, handle);
-        if (found == nullptr)
+        if (found == nullptr) {
             found = slow::instead(name, "PMPI_Testsome", slow::testsome, &slow::slow_testsome, find, handle);
-        if (found == nullptr)
+        }
+        if (found == nullptr) {
             found = slow::instead(name, "PMPI_Iprobe", slow::iprobe, &slow::slow_iprobe, find, handle);
-        if (found != nullptr) return found;
+        }
+        if (found != nullptr) {
+            return found;
+        }
     }
     return find(handle, name);
 }

@@ -48,7 +48,9 @@ class Step {
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;
     ~Step() {
-        if (_tells) std::printf("# step %.6f s %s\n", MPI_Wtime() - _start, detail::running_case);
+        if (_tells) {
+            std::printf("# step %.6f s %s\n", MPI_Wtime() - _start, detail::running_case);
+        }
         detail::running_case[_length] = '\0';
         detail::set_watchdog(detail::watchdog_seconds);
     }
@@ -91,8 +93,9 @@ inline void compute(double milliseconds) {
     const double end = MPI_Wtime() + milliseconds / 1000;
     volatile double sum = 0;
     while (MPI_Wtime() < end) {
-        for (int at = 0; at < 1000; ++at)
+        for (int at = 0; at < 1000; ++at) {
             sum = sum + at;
+        }
     }
 }
 

@@ -62,8 +62,9 @@ inline std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
 
 inline std::uint64_t hash_text(const std::string& text) {
     std::uint64_t hash = 0xcbf29ce484222325u;
-    for (const char c : text)
+    for (const char c : text) {
         hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    }
     return hash;
 }
 
@@ -77,7 +78,9 @@ inline std::uint64_t hash_bytes(const std::byte* bytes, std::size_t size, std::u
         hash = (std::rotl(hash, 29) ^ word) * 0x9e3779b97f4a7c15u;
     }
     std::uint64_t rest = 0;
-    if (at < size) std::memcpy(&rest, bytes + at, size - at);
+    if (at < size) {
+        std::memcpy(&rest, bytes + at, size - at);
+    }
     return combine(hash, rest);
 }
 
@@ -135,7 +138,9 @@ bool is_padding(std::size_t byte) {
 template <class T>
 bool has_padding() {
     for (std::size_t byte = 0; byte < sizeof(T); ++byte) {
-        if (is_padding<T>(byte)) return true;
+        if (is_padding<T>(byte)) {
+            return true;
+        }
     }
     return false;
 }
@@ -148,8 +153,9 @@ class Buffer {
         _base = static_cast<std::byte*>(gpu.allocate(kind, _lead + size + kTail));
         std::array<std::byte, std::max(kLead, kTail)> image;
         for (const auto& [begin, bytes] : guards()) {
-            for (std::size_t at = 0; at < bytes; ++at)
+            for (std::size_t at = 0; at < bytes; ++at) {
                 image[at] = guard(begin + at);
+            }
             store(_base + begin, image.data(), bytes);
         }
     }
@@ -165,7 +171,9 @@ class Buffer {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     ~Buffer() {
-        if (_base == nullptr) return;
+        if (_base == nullptr) {
+            return;
+        }
         try {
             _gpu->free(_kind, _base);
         } catch (const std::exception& error) {
@@ -222,14 +230,18 @@ class Buffer {
     static std::byte guard(std::size_t at) { return static_cast<std::byte>(0xa5 ^ (at * 7)); }
     void store(void* destination, const void* source, std::size_t bytes) {
         if (host_accessible(_kind)) {
-            if (bytes != 0) std::memcpy(destination, source, bytes);
+            if (bytes != 0) {
+                std::memcpy(destination, source, bytes);
+            }
         } else {
             _gpu->write(destination, source, bytes);
         }
     }
     void load(void* destination, const void* source, std::size_t bytes) const {
         if (host_accessible(_kind)) {
-            if (bytes != 0) std::memcpy(destination, source, bytes);
+            if (bytes != 0) {
+                std::memcpy(destination, source, bytes);
+            }
         } else {
             _gpu->read(destination, source, bytes);
         }
@@ -274,7 +286,9 @@ class Run {
     Run(Gpu& gpu, MPI_Comm comm, const Mix* mix, std::uint64_t seed) : comm(comm), _gpu(gpu), _mix(mix), _seed(seed) {
         MPI_Comm_rank(comm, &rank);
         MPI_Comm_size(comm, &size);
-        if (mix != nullptr) _current = gpu.current();
+        if (mix != nullptr) {
+            _current = gpu.current();
+        }
     }
 
     MPI_Comm comm;  ///< a duplicate of MPI_COMM_WORLD with MPI_ERRORS_RETURN
@@ -310,11 +324,15 @@ class Run {
             const T value = static_cast<T>(combine(seed, at) % 3 + 1);
             std::memcpy(&image[at * sizeof(T)], &value, sizeof(T));
             for (std::size_t byte = 0; byte < sizeof(T); ++byte) {
-                if (is_padding<T>(byte)) image[at * sizeof(T) + byte] = std::byte{0};
+                if (is_padding<T>(byte)) {
+                    image[at * sizeof(T) + byte] = std::byte{0};
+                }
             }
         }
         buffer.write(image.data(), image.size());
-        if (has_padding<T>()) _buffers.back().padding = {sizeof(T), &is_padding<T>};
+        if (has_padding<T>()) {
+            _buffers.back().padding = {sizeof(T), &is_padding<T>};
+        }
         return pointer;
     }
     /// A buffer to receive into. Its bytes are random too: what MPI must not write is seen when it does.
@@ -348,7 +366,9 @@ class Run {
     /// Frees a buffer early. Its bytes at that time are compared.
     void release(void* pointer) {
         for (Slot& slot : _buffers) {
-            if (!slot.buffer || slot.buffer->data() != pointer) continue;
+            if (!slot.buffer || slot.buffer->data() != pointer) {
+                continue;
+            }
             finish(slot);
             slot.buffer.reset();
             return;
@@ -377,7 +397,9 @@ class Run {
     }
     /// An MPI call that must succeed, and must leave the current device as it is.
     void ok(int code, const char* call, int line) {
-        if (code != MPI_SUCCESS) problem(format("line %d: %s: %s", line, call, error_text(code).c_str()));
+        if (code != MPI_SUCCESS) {
+            problem(format("line %d: %s: %s", line, call, error_text(code).c_str()));
+        }
         if (!reference() && _gpu.present() && _watch_current) {
             const std::string now = _gpu.current();
             if (now != _current) {
@@ -388,21 +410,29 @@ class Run {
     }
     /// A condition of the test itself.
     void expect(bool condition, const std::string& what) {
-        if (!condition) problem(what);
+        if (!condition) {
+            problem(what);
+        }
     }
     void problem(const std::string& what) {
-        if (_problems.size() < 20) _problems.push_back(what);
+        if (_problems.size() < 20) {
+            _problems.push_back(what);
+        }
     }
     /// For cases that change the current device themselves, or call from several threads.
     void watch_current(bool watch) {
         _watch_current = watch;
-        if (watch && !reference()) _current = _gpu.current();
+        if (watch && !reference()) {
+            _current = _gpu.current();
+        }
     }
 
     // ---- the frame's part -------------------------------------------------------------------------------------------
     void finish() {
         for (Slot& slot : _buffers) {
-            if (slot.buffer) finish(slot);
+            if (slot.buffer) {
+                finish(slot);
+            }
             slot.buffer.reset();
         }
         std::sort(_notes.begin(), _notes.end());
@@ -410,12 +440,18 @@ class Run {
     /// Appends the differences from `reference` to the problems.
     void compare(const Run& reference) {
         for (const std::string& note : _notes) {
-            if (!std::binary_search(reference._notes.begin(), reference._notes.end(), note)) problem("new: " + note);
+            if (!std::binary_search(reference._notes.begin(), reference._notes.end(), note)) {
+                problem("new: " + note);
+            }
         }
         for (const std::string& note : reference._notes) {
-            if (!std::binary_search(_notes.begin(), _notes.end(), note)) problem("missing: " + note);
+            if (!std::binary_search(_notes.begin(), _notes.end(), note)) {
+                problem("missing: " + note);
+            }
         }
-        if (_notes.size() != reference._notes.size()) problem("another number of notes");
+        if (_notes.size() != reference._notes.size()) {
+            problem("another number of notes");
+        }
         if (_buffers.size() != reference._buffers.size()) {
             problem("another number of buffers");
             return;
@@ -427,7 +463,9 @@ class Run {
             const bool same =
                 mine.image.size() == theirs.image.size() &&
                 (mine.image.empty() || std::memcmp(mine.image.data(), theirs.image.data(), mine.image.size()) == 0);
-            if (!mine.compared || same) continue;
+            if (!mine.compared || same) {
+                continue;
+            }
             const std::size_t shorter = std::min(mine.image.size(), theirs.image.size());
             std::size_t first = shorter, wrong = 0;
             for (std::size_t at = shorter; at-- > 0;) {
@@ -467,7 +505,9 @@ class Run {
     }
     Slot& find(const void* pointer) {
         for (Slot& slot : _buffers) {
-            if (slot.buffer && slot.buffer->contains(pointer)) return slot;
+            if (slot.buffer && slot.buffer->contains(pointer)) {
+                return slot;
+            }
         }
         throw std::logic_error("a pointer outside of all buffers");
     }
@@ -477,10 +517,14 @@ class Run {
             problem(format("guard of buffer %d (%s): %s", static_cast<int>(&slot - _buffers.data()),
                            to_string(slot.kind), damage.c_str()));
         }
-        if (!slot.compared) return;
+        if (!slot.compared) {
+            return;
+        }
         slot.image = slot.buffer->read();
         for (std::size_t at = 0; slot.padding.second != nullptr && at < slot.image.size(); ++at) {
-            if (slot.padding.second(at % slot.padding.first)) slot.image[at] = std::byte{0};
+            if (slot.padding.second(at % slot.padding.first)) {
+                slot.image[at] = std::byte{0};
+            }
         }
     }
 
@@ -530,7 +574,9 @@ inline void say_what_hangs(int) {
     char text[400];
     const int length = std::snprintf(text, sizeof text, "HUNG %s on rank %d (process %d)\n", running_case, running_rank,
                                      static_cast<int>(getpid()));
-    if (write(STDERR_FILENO, text, static_cast<std::size_t>(length)) < 0) _exit(124);
+    if (write(STDERR_FILENO, text, static_cast<std::size_t>(length)) < 0) {
+        _exit(124);
+    }
 }
 
 inline unsigned watchdog_seconds = 0;
@@ -597,7 +643,9 @@ class Suite {
     Gpu& open_gpu(int rank) {
         try {
             _gpu = Gpu::open(_gpu_name);
-            if (_gpu->device_count() > 0) _gpu->use_device(rank % _gpu->device_count());
+            if (_gpu->device_count() > 0) {
+                _gpu->use_device(rank % _gpu->device_count());
+            }
         } catch (const std::exception& error) {
             std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
             MPI_Abort(MPI_COMM_WORLD, 125);
@@ -623,7 +671,9 @@ class Suite {
         // Calls on several requests report on MPI_COMM_SELF or MPI_COMM_WORLD, depending on the MPI.
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-        if (!_gpu) open_gpu(rank);
+        if (!_gpu) {
+            open_gpu(rank);
+        }
         if (rank == 0) {
             std::printf("# ranks %d, GPU runtime %s, devices %d\n", size, _gpu->present() ? _gpu_name.c_str() : "none",
                         _gpu->device_count());
@@ -634,14 +684,20 @@ class Suite {
                             [&](const std::string& text) { return test.name.find(text) != std::string::npos; })) {
                 continue;
             }
-            if (test.name.find(_filter) == std::string::npos || (test.weight == Weight::longer && !_long)) continue;
+            if (test.name.find(_filter) == std::string::npos || (test.weight == Weight::longer && !_long)) {
+                continue;
+            }
             if (size < test.minimum_ranks) {
-                if (rank == 0) std::printf("skip %s: needs %d ranks\n", test.name.c_str(), test.minimum_ranks);
+                if (rank == 0) {
+                    std::printf("skip %s: needs %d ranks\n", test.name.c_str(), test.minimum_ranks);
+                }
                 continue;
             }
             ++done;
             const double begin = MPI_Wtime();
-            if (!run_case(test, rank)) ++failed;
+            if (!run_case(test, rank)) {
+                ++failed;
+            }
             if (detail::print_times && rank == 0) {
                 std::printf("# %s took %.3f s\n", test.name.c_str(), MPI_Wtime() - begin);
                 std::fflush(stdout);
@@ -652,7 +708,9 @@ class Suite {
             std::printf("# %d cases, %d failed\n", done, failed);
             std::fflush(stdout);
         }
-        if (done == 0) return 125;
+        if (done == 0) {
+            return 125;
+        }
         return std::min(failed, 100);
     }
 
@@ -685,12 +743,17 @@ class Suite {
         std::vector<std::string> failures;
         try {
             const std::unique_ptr<Run> reference = execute(test, nullptr, seed);
-            for (const std::string& problem : reference->problems())
+            for (const std::string& problem : reference->problems()) {
                 failures.push_back("[host] " + problem);
+            }
             std::vector<Mix> mixes = all_mixes(seed);
-            if (test.weight != Weight::normal) mixes.resize(2);
+            if (test.weight != Weight::normal) {
+                mixes.resize(2);
+            }
             for (const Mix& mix : mixes) {
-                if (mix.name.find(_mix_filter) == std::string::npos) continue;
+                if (mix.name.find(_mix_filter) == std::string::npos) {
+                    continue;
+                }
                 const std::unique_ptr<Run> actual = execute(test, &mix, seed);
                 actual->compare(*reference);
                 for (const std::string& problem : actual->problems()) {

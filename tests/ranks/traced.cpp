@@ -29,10 +29,14 @@ void (*range_pop)() = nullptr;
 class Range {
   public:
     explicit Range(const char* name) {
-        if (range_push != nullptr) range_push(name);
+        if (range_push != nullptr) {
+            range_push(name);
+        }
     }
     ~Range() {
-        if (range_pop != nullptr) range_pop();
+        if (range_pop != nullptr) {
+            range_pop();
+        }
     }
     Range(const Range&) = delete;
     Range& operator=(const Range&) = delete;
@@ -85,9 +89,12 @@ void nonblocking(const Rank& me) {
     double one = 1, sum = 0;
     MPI_Request reduction = MPI_REQUEST_NULL;
     require(MPI_Iallreduce(&one, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &reduction));
-    for (int done = 0; done == 0;)
+    for (int done = 0; done == 0;) {
         require(MPI_Test(&reduction, &done, MPI_STATUS_IGNORE));
-    if (sum != me.size) require(MPI_ERR_OTHER);
+    }
+    if (sum != me.size) {
+        require(MPI_ERR_OTHER);
+    }
 
     // A persistent operation is one operation for each start.
     MPI_Request persistent[2];
@@ -106,8 +113,9 @@ void nonblocking(const Rank& me) {
 
 void collective(const Rank& me) {
     const Range range("collective");
-    for (int turn = 0; turn < 3; ++turn)
+    for (int turn = 0; turn < 3; ++turn) {
         require(MPI_Allreduce(me.sent, me.received, kCount, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+    }
     require(MPI_Barrier(MPI_COMM_WORLD));
     // What the layer has no part in.
     MPI_Comm copy = MPI_COMM_NULL;
@@ -125,12 +133,15 @@ void on_threads(const Rank& me) {
                 const Range range("on a thread");
                 require(MPI_Sendrecv(&out, 1, MPI_DOUBLE, me.next, 100 + thread, &in, 1, MPI_DOUBLE, me.previous,
                                      100 + thread, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-                if (in != thread) require(MPI_ERR_OTHER);
+                if (in != thread) {
+                    require(MPI_ERR_OTHER);
+                }
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
 }
 
 }  // namespace
@@ -146,7 +157,9 @@ int main(int argc, char** argv) {
             mode = argv[at];
         }
     }
-    if (range_pop != nullptr) range_pop();  // nothing was pushed
+    if (range_pop != nullptr) {
+        range_pop();  // nothing was pushed
+    }
     const Range whole("before \"MPI\" \xff");
     int level = MPI_THREAD_SINGLE;
     MPI_Init_thread(&argc, &argv, mode == "threads" ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
@@ -156,12 +169,16 @@ int main(int argc, char** argv) {
     me.next = (me.rank + 1) % me.size;
     me.previous = (me.rank + me.size - 1) % me.size;
     if (mode == "threads" && level < MPI_THREAD_MULTIPLE) {
-        if (me.rank == 0) std::printf("ok: no MPI_THREAD_MULTIPLE here\n");
+        if (me.rank == 0) {
+            std::printf("ok: no MPI_THREAD_MULTIPLE here\n");
+        }
         MPI_Finalize();
         return 0;
     }
     const std::unique_ptr<ranks::Gpu> gpu = ranks::Gpu::open(runtime);
-    if (gpu->present()) gpu->use_device(me.rank % gpu->device_count());
+    if (gpu->present()) {
+        gpu->use_device(me.rank % gpu->device_count());
+    }
     const std::vector<double> values(kCount, 1.0);
     me.sent = static_cast<double*>(gpu->allocate(ranks::Kind::device, kCount * sizeof(double)));
     me.received = static_cast<double*>(gpu->allocate(ranks::Kind::device, kCount * sizeof(double)));
@@ -170,8 +187,9 @@ int main(int argc, char** argv) {
     if (mode == "threads") {
         on_threads(me);
     } else if (mode == "many") {
-        for (int i = 0; i < 2000; ++i)
+        for (int i = 0; i < 2000; ++i) {
             require(MPI_Barrier(MPI_COMM_WORLD));
+        }
     } else if (mode == "exit") {
         collective(me);  // one rank can do it
     } else {
@@ -179,16 +197,24 @@ int main(int argc, char** argv) {
         nonblocking(me);
         collective(me);
     }
-    if (range_push != nullptr) range_push("left open");
-    if (mode == "exit") std::exit(0);
+    if (range_push != nullptr) {
+        range_push("left open");
+    }
+    if (mode == "exit") {
+        std::exit(0);
+    }
     if (mode == "abort") {
-        if (me.rank == 1) MPI_Abort(MPI_COMM_WORLD, 4);
+        if (me.rank == 1) {
+            MPI_Abort(MPI_COMM_WORLD, 4);
+        }
         // The others wait for the end that rank 1 makes.
         MPI_Recv(me.received, 1, MPI_DOUBLE, me.rank, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
     gpu->free(ranks::Kind::device, me.sent);
     gpu->free(ranks::Kind::device, me.received);
-    if (me.rank == 0) std::printf("ok\n");
+    if (me.rank == 0) {
+        std::printf("ok\n");
+    }
     MPI_Finalize();
     return 0;
 }

@@ -19,7 +19,9 @@ class Type {
     Type& operator=(const Type&) = delete;
     Type& operator=(Type&&) = delete;
     ~Type() {
-        if (_type != MPI_DATATYPE_NULL) MPI_Type_free(&_type);
+        if (_type != MPI_DATATYPE_NULL) {
+            MPI_Type_free(&_type);
+        }
     }
     operator MPI_Datatype() const { return _type; }  // NOLINT: stands for the handle
 

@@ -7,7 +7,9 @@ static long long sends, bytes, duplicates;
 
 /* A function that the layer intercepts without serving it. */
 int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* duplicate) {
-    if (++duplicates > 100) MPI_Abort(MPI_COMM_WORLD, 4); /* called by itself */
+    if (++duplicates > 100) {
+        MPI_Abort(MPI_COMM_WORLD, 4); /* called by itself */
+    }
     return PMPI_Comm_dup(comm, duplicate);
 }
 

@@ -27,8 +27,9 @@ Problem sized(long long dofs, long long vectors, long long block) {
 
 std::size_t doubles_of(const Problem& problem) {
     std::size_t doubles = 0;
-    for (const Block& block : blocks_of(problem))
+    for (const Block& block : blocks_of(problem)) {
         doubles += layout_of(problem, block).doubles;
+    }
     return doubles;
 }
 
@@ -63,8 +64,9 @@ TEST(XtxPlan, TheTrapezoidHasHalfOfTheElements) {
     Problem mixed = original;
     mixed.precision = Precision::mixed_communication;
     std::size_t bytes = 0;
-    for (const Block& block : blocks_of(mixed))
+    for (const Block& block : blocks_of(mixed)) {
         bytes += layout_of(mixed, block).payload_bytes();
+    }
     EXPECT_EQ(bytes, 50ULL * 732 * 732 * 8 + (36600ULL * (36600 + 732) / 2 - 50ULL * 732 * 732) * 4);
 }
 

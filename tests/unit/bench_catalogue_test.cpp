@@ -11,8 +11,9 @@ namespace {
 
 std::size_t count(Family family, bool neighborhood = false) {
     std::size_t number = 0;
-    for (const TestInfo& test : catalogue())
+    for (const TestInfo& test : catalogue()) {
         number += test.family == family && test.neighborhood == neighborhood ? 1 : 0;
+    }
     return number;
 }
 

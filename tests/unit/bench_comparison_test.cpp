@@ -110,8 +110,9 @@ TEST(Comparison, EachModeHasItsOwnReference) {
     for (const std::size_t i : {0U, 1U}) {
         ContenderResult queued = run.contenders[i];
         queued.mode = Mode::queued;
-        for (Measurement& m : queued.measurements)
+        for (Measurement& m : queued.measurements) {
             m = measurement(m.size, std::vector<double>(6, i == 0 ? 5 : 6));
+        }
         run.contenders.push_back(queued);
     }
     Options options;
@@ -182,7 +183,9 @@ TEST(Comparison, ABarrierHasNoSizesAndNoBandwidth) {
     RunResult run = allreduce();
     run.test = find_test("barrier");
     for (ContenderResult& contender : run.contenders) {
-        if (!contender.measurements.empty()) contender.measurements = {measurement(0, std::vector<double>(6, 2.0))};
+        if (!contender.measurements.empty()) {
+            contender.measurements = {measurement(0, std::vector<double>(6, 2.0))};
+        }
     }
     const std::string table = comparison_table(run, {});
     EXPECT_EQ(table.find("Bandwidth"), std::string::npos) << table;

@@ -118,8 +118,9 @@ TEST(Json, GivesBackWhatItWasGiven) {
             EXPECT_EQ(a.unavailable, b.unavailable);
             EXPECT_EQ(a.description, b.description);
             ASSERT_EQ(a.measurements.size(), b.measurements.size());
-            for (std::size_t m = 0; m < a.measurements.size(); ++m)
+            for (std::size_t m = 0; m < a.measurements.size(); ++m) {
                 expect_equal(a.measurements[m], b.measurements[m]);
+            }
         }
     }
 }
@@ -201,8 +202,9 @@ TEST(Json, RefusesWhatItDoesNotKnowAndSaysWhere) {
 }
 
 TEST(Json, RefusesWhatIsNoJson) {
-    for (const char* text : {"", "{", "[1, 2]", "# OSU MPI Latency Test v7.5\n", "null"})
+    for (const char* text : {"", "{", "[1, 2]", "# OSU MPI Latency Test v7.5\n", "null"}) {
         EXPECT_THROW((void)from_json(text), Error) << text;
+    }
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ namespace {
 
 CommandLine parse(std::vector<std::string> words) {
     std::vector<char*> pointers;
-    for (std::string& word : words)
+    for (std::string& word : words) {
         pointers.push_back(word.data());
+    }
     return parse_command_line(pointers);
 }
 
@@ -90,8 +91,9 @@ TEST(Options, MessageSizes) {
     EXPECT_EQ(range(":128"), std::pair(std::size_t{0}, std::size_t{128}));
     EXPECT_EQ(range("1K:4M"), std::pair(std::size_t{1024}, std::size_t{4} << 20));
     EXPECT_EQ(range("8G:8G"), std::pair(std::size_t{8} << 30, std::size_t{8} << 30));
-    for (const char* wrong : {"", ":", "0", "-1", "1:2:3", "x", "4:2", "8M:", "0:4", "1T"})
+    for (const char* wrong : {"", ":", "0", "-1", "1:2:3", "x", "4:2", "8M:", "0:4", "1T"}) {
         EXPECT_TRUE(contains(refusal({"latency", "-m", wrong}), "-m")) << wrong;
+    }
 }
 
 TEST(Options, SpellingsOfOmb) {
@@ -141,7 +143,9 @@ TEST(Options, EveryTestTakesItsLettersAndNoOthers) {
         for (const auto& [letter, argument] : arguments) {
             std::vector<std::string> words = {test.name, std::string("-") + letter};
             const bool both_ways = test.family == Family::one_sided_bidirectional_bandwidth;
-            if (!argument.empty()) words.push_back(letter == 's' && both_ways ? "fence" : argument);
+            if (!argument.empty()) {
+                words.push_back(letter == 's' && both_ways ? "fence" : argument);
+            }
             const std::string error = refusal(words);
             if (std::strchr(test.options, letter) != nullptr) {
                 EXPECT_EQ(error, "") << test.name;
@@ -208,8 +212,9 @@ TEST(Options, RanksWithHostBuffersNeedNoGpu) {
     const auto needing = [](std::vector<std::string> words, int ranks) {
         const CommandLine line = parse(std::move(words));
         std::string text;
-        for (int rank = 0; rank < ranks; ++rank)
+        for (int rank = 0; rank < ranks; ++rank) {
             text += rank_needs_gpu(line.options, *line.test, rank, ranks) ? '1' : '0';
+        }
         return text;
     };
     EXPECT_EQ(needing({"latency", "H", "D"}, 2), "01");
@@ -329,8 +334,9 @@ TEST(Options, DerivedTypes) {
     EXPECT_EQ(vector.derived_type->stride, 8U);
     EXPECT_EQ(vector.derived_type->block_length, 4U);
     EXPECT_EQ(options({"bw", "-D", "cont"}).derived_type->form, DerivedType::Form::contiguous);
-    for (const char* wrong : {"", "vect", "vect:8", "vect:4:8", "vect:4:0", "indx:", "indx:/no/such/file", "struct"})
+    for (const char* wrong : {"", "vect", "vect:8", "vect:4:8", "vect:4:0", "indx:", "indx:/no/such/file", "struct"}) {
         EXPECT_TRUE(contains(refusal({"bw", "-D", wrong}), "-D")) << wrong;
+    }
     const TemporaryFile broken("2, 10\nten\n");
     EXPECT_TRUE(contains(refusal({"bw", "-D", "indx:" + broken.path()}), "line 2"));
     EXPECT_TRUE(contains(refusal({"bw", "-D", "indx:/dev/zero"}), "it is a device"));
@@ -349,8 +355,9 @@ TEST(Options, Neighborhoods) {
     EXPECT_FALSE(graph.neighborhood.cartesian);
     EXPECT_EQ(graph.neighborhood.graph_file, edges.path());
     for (const char* wrong :
-         {"cart", "cart:1", "cart:0:1", "cart:1:0", "graph", "graph:/no/such/file", "graph:/dev/zero"})
+         {"cart", "cart:1", "cart:0:1", "cart:1:0", "graph", "graph:/no/such/file", "graph:/dev/zero"}) {
         EXPECT_TRUE(contains(refusal({"neighbor_alltoall", "-N", wrong}), "-N")) << wrong;
+    }
 }
 
 TEST(Options, Comparisons) {
@@ -402,15 +409,17 @@ TEST(Options, IterationsAreFixedOrChosen) {
     EXPECT_FALSE(options({"latency", "--compare", "native,awaken", "-i", "10"}).adaptive);
     EXPECT_TRUE(contains(refusal({"latency", "--adaptive", "-i", "10"}), "--adaptive"));
     EXPECT_TRUE(contains(refusal({"latency", "--max-time", "1", "-i", "10"}), "-i"));
-    for (const char* wrong : {"0", "1", "200%", "x", ""})
+    for (const char* wrong : {"0", "1", "200%", "x", ""}) {
         EXPECT_TRUE(contains(refusal({"latency", "--precision", wrong}), "--precision")) << wrong;
+    }
 }
 
 TEST(Options, WhatHasNoEffectIsSaid) {
     const auto notes = [](std::vector<std::string> words) {
         std::string text;
-        for (const std::string& note : options(std::move(words)).notes)
+        for (const std::string& note : options(std::move(words)).notes) {
             text += note + "\n";
+        }
         return text;
     };
     EXPECT_TRUE(contains(notes({"latency", "-P", "PAPI_TOT_CYC:out"}), "-P is accepted without effect"));
@@ -473,17 +482,22 @@ TEST(Help, OfATestListsItsOptionsWithTheirTrueDefaults) {
 
 TEST(Help, GeneralListsAll) {
     const std::string help = help_text(nullptr);
-    for (const OptionDescription& option : option_descriptions())
+    for (const OptionDescription& option : option_descriptions()) {
         EXPECT_TRUE(contains(help, option.spelling)) << option.spelling;
+    }
 }
 
 /// Blanks and line breaks as one blank, and no backticks or escaped bars: what is left of Markdown is the text.
 std::string plain(const std::string& text) {
     std::string result;
     for (const char c : text) {
-        if (c == '`' || c == '\\') continue;
+        if (c == '`' || c == '\\') {
+            continue;
+        }
         const bool blank = c == ' ' || c == '\n';
-        if (!blank || result.empty() || result.back() != ' ') result += blank ? ' ' : c;
+        if (!blank || result.empty() || result.back() != ' ') {
+            result += blank ? ' ' : c;
+        }
     }
     return result;
 }
@@ -492,8 +506,9 @@ TEST(Documentation, HoldsTheTableOfOptions) {
     std::ifstream file(AWAKEN_BENCHMARKS_PAGE);
     const std::string page = plain({std::istreambuf_iterator<char>(file), {}});
     ASSERT_FALSE(page.empty()) << AWAKEN_BENCHMARKS_PAGE;
-    for (const OptionDescription& option : option_descriptions())
+    for (const OptionDescription& option : option_descriptions()) {
         EXPECT_TRUE(contains(page, plain("| " + option.spelling + " | " + option.meaning + " |"))) << option.spelling;
+    }
 }
 
 }  // namespace

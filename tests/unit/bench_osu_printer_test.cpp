@@ -17,8 +17,9 @@ namespace {
 std::string output(const char* name, std::vector<std::string> words, const std::function<void(Printer&)>& print) {
     words.insert(words.begin(), name);
     std::vector<char*> pointers;
-    for (std::string& word : words)
+    for (std::string& word : words) {
         pointers.push_back(word.data());
+    }
     const CommandLine line = parse_command_line(pointers);
     char* text = nullptr;
     std::size_t size = 0;
@@ -137,8 +138,9 @@ TEST(OsuPrinter, VariedWindows) {
                              {bandwidth(1, 2.5, 2500000), bandwidth(1, 3, 3000000)},
                              {bandwidth(1048576, 9000, 8583.07), bandwidth(1048576, 10000, 9536.74)}};
                          printer.varied_windows_head(windows);
-                         for (const std::vector<Measurement>& row : rows)
+                         for (const std::vector<Measurement>& row : rows) {
                              printer.varied_windows_row(row);
+                         }
                          printer.varied_windows_rates(windows, rows);
                      }),
               "# OSU MPI Multiple Bandwidth / Message Rate Test v7.5\n"

@@ -78,7 +78,9 @@ bool add_exactly(Bytes& sum, const Bytes& summand) {
         std::memcpy(&b, summand.data() + i * sizeof(T), sizeof(T));
         const Wide exact = static_cast<Wide>(a) + static_cast<Wide>(b);
         const T result = static_cast<T>(exact);
-        if (static_cast<Wide>(result) != exact) return false;
+        if (static_cast<Wide>(result) != exact) {
+            return false;
+        }
         std::memcpy(sum.data() + i * sizeof(T), &result, sizeof(T));
     }
     return true;

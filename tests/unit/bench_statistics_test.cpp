@@ -118,10 +118,12 @@ TEST(Statistics, UnpairedRatiosComeFromABootstrapThatRepeats) {
     std::normal_distribution<double> noise(0, 0.1);
     std::vector<double> reference(200);
     std::vector<double> values(301);
-    for (double& value : reference)
+    for (double& value : reference) {
         value = 1 + noise(random);
-    for (double& value : values)
+    }
+    for (double& value : values) {
         value = 2 + 2 * noise(random);
+    }
     const Ratio ratio = ratio_of_medians(values, reference);
     EXPECT_NEAR(ratio.value, 2, 0.05);
     EXPECT_LT(ratio.interval.low, ratio.value);

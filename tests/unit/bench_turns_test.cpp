@@ -72,7 +72,9 @@ TEST(Turns, OnlyOneGroupMeasuresAtATimeAndTheLowestStepComesFirst) {
                         client.wait(step);
                         ++measuring[group];
                         for (std::size_t other = 0; other < kGroups; ++other) {
-                            if (other != group && measuring[other] != 0) overlapped = true;
+                            if (other != group && measuring[other] != 0) {
+                                overlapped = true;
+                            }
                         }
                         if (rank == 0) {
                             const std::scoped_lock lock(mutex);
@@ -85,8 +87,9 @@ TEST(Turns, OnlyOneGroupMeasuresAtATimeAndTheLowestStepComesFirst) {
             });
         }
     }
-    for (std::thread& rank : ranks)
+    for (std::thread& rank : ranks) {
         rank.join();
+    }
     EXPECT_FALSE(overlapped);
     EXPECT_EQ(steps.size(), kSteps * (1 + 2 + 3));
     EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));

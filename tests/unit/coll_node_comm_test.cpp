@@ -1,6 +1,6 @@
 // Collectives between two processes of a node, on the emulated driver: agreement, kernels over IPC, and what goes
-// wrong: memory that cannot be mapped or exported, kernels that fail, a member that is killed, more rounds than there
-// is room.
+// wrong: memory that cannot be mapped or exported, kernels that fail, a member that is killed, more operations than
+// there is room.
 #include "coll/device/node_comm.h"
 
 #include "gpu/kernels/codes.h"
@@ -9,8 +9,8 @@
 namespace awaken::coll {
 namespace {
 
-using namespace p2p::link_test;
-using p2p::link_test::Kind;  // of memory; that of a collective is coll::Kind
+using namespace ipc::link_test;
+using ipc::link_test::Kind;  // of memory; that of a collective is coll::Kind
 
 constexpr std::uint32_t kSum = kernels::code_of(kernels::ElementType::uint32, kernels::ReductionOperation::sum);
 
@@ -23,23 +23,23 @@ class Member {
                  small_figures(kForEver), [this](const std::string& reason) { notes += reason + "\n"; }),
           _selection(table, "test"),
           _node(node) {
-        auto board = Board::make(*node.segment, 2, rank);
-        require(board != nullptr, "no memory for a board");
+        auto control_block = ControlBlock::make(*node.segment, 2, rank);
+        require(control_block != nullptr, "no memory for a board");
         std::array<std::uint64_t, 2> offsets{};
-        offsets[static_cast<std::size_t>(rank)] = board->own_offset();
-        const std::uint64_t own = own_offset = board->own_offset();
+        offsets[static_cast<std::size_t>(rank)] = control_block->own_offset();
+        const std::uint64_t own = own_offset = control_block->own_offset();
         node.wire->send(&own, sizeof own);
         const Bytes other = node.wire->receive();
         std::memcpy(&offsets[static_cast<std::size_t>(1 - rank)], other.data(), sizeof own);
-        require(board->connect(offsets), "the other board cannot be mapped");
+        require(control_block->connect(offsets), "the other board cannot be mapped");
         std::vector<int> processes(2);
         processes[static_cast<std::size_t>(rank)] = node.segment->own_index();
         processes[static_cast<std::size_t>(1 - rank)] = node.peer;
-        team = std::make_shared<Team>(*node.segment, std::move(board), processes, _selection, _slot);
+        node_comm = std::make_shared<NodeComm>(*node.segment, std::move(control_block), processes, _selection, _slot);
         _slot = &engine;
     }
     ~Member() {
-        team.reset();
+        node_comm.reset();
         _slot = nullptr;
         engine.shut_down();
     }
@@ -64,16 +64,16 @@ class Member {
         arguments.receive = buffer(receive, elements * 4);
         return arguments;
     }
-    std::unique_ptr<Round> run(const Arguments& arguments, const std::string& what) {
-        auto round = team->begin(arguments);
-        wait_until([&] { return round->advance(); }, what);
-        return round;
+    std::unique_ptr<CollectiveOp> run(const Arguments& arguments, const std::string& what) {
+        auto collective = node_comm->begin(arguments);
+        wait_until([&] { return collective->advance(); }, what);
+        return collective;
     }
     /// How it failed.
     std::string failure(const Arguments& arguments) {
-        auto round = team->begin(arguments);
+        auto collective = node_comm->begin(arguments);
         try {
-            wait_until([&] { return round->advance(); }, "a failure");
+            wait_until([&] { return collective->advance(); }, "a failure");
         } catch (const Error& error) {
             return error.what();
         }
@@ -81,7 +81,7 @@ class Member {
     }
     [[nodiscard]] Node& node() noexcept { return _node; }
 
-    /// The words of this member's own part of the board, as far as the first pages go.
+    /// The words of this member's own part of the control block, as far as the first pages go.
     [[nodiscard]] std::span<std::uint64_t> own_words() const {
         constexpr std::size_t kBytes = 16384;
         std::byte* const part = _node.segment->map(own_offset, kBytes);
@@ -93,7 +93,7 @@ class Member {
     std::string notes;
     std::uint64_t own_offset = 0;
     Engine engine;
-    std::shared_ptr<Team> team;
+    std::shared_ptr<NodeComm> node_comm;
 
   private:
     const Selection _selection;
@@ -110,23 +110,23 @@ Bytes numbers(const std::uint64_t elements, const std::uint32_t factor) {
     return content;
 }
 
-int both(const std::vector<std::string>& arguments, const Body& body, const Parts& parts = {}) {
+int both(const std::vector<std::string>& arguments, const Body& body, const MemberBlocks& parts = {}) {
     Parts given = parts;
-    given.options = options_of(p2p::Link::Path::automatic, kForEver);
+    given.options = options_of(ipc::Link::Path::automatic, kForEver);
     return between_two(arguments.at(0), given, body, body);
 }
 
 /// Reduces, and looks whether the sum is there.
-void reduce(Member& side, const Kind from, const Kind to, const std::uint64_t elements, const Round::Decision expected,
-            const bool copied) {
+void reduce(Member& side, const Kind from, const Kind to, const std::uint64_t elements,
+            const CollectiveOp::Decision expected, const bool copied) {
     Memory send(side.node(), from, elements * 4), receive(side.node(), to, elements * 4);
     const auto own = static_cast<std::uint32_t>(side.rank) * 6 + 3;  // 3 and 9: 12 together
     send.write(numbers(elements, own));
     receive.fill(0xEE);
-    const auto round = side.run(side.allreduce(send, receive, elements), "a reduction");
-    require(round->decision() == expected, "decided otherwise: " + round->reason() + side.notes);
-    if (expected == Round::Decision::ours) {
-        require(round->copied() == copied, copied ? "nothing was copied" : "something was copied");
+    const auto collective = side.run(side.allreduce(send, receive, elements), "a reduction");
+    require(collective->decision() == expected, "decided otherwise: " + collective->reason() + side.notes);
+    if (expected == CollectiveOp::Decision::ours) {
+        require(collective->copied() == copied, copied ? "nothing was copied" : "something was copied");
         require(receive.read() == numbers(elements, 12), "a wrong sum");
         require(send.read() == numbers(elements, own), "the input was changed");
     } else {
@@ -139,14 +139,14 @@ SCENARIO(agreement) {
         for (const std::string table : {"", "* : root-only", "* : two-shot"}) {
             Member side(node, table);
             for (const std::uint64_t elements : {1, 1000, 300000}) {
-                reduce(side, Kind::device, Kind::device, elements, Round::Decision::ours, false);
-                reduce(side, Kind::pool, Kind::device, elements, Round::Decision::ours, true);
-                reduce(side, Kind::device, Kind::managed, elements, Round::Decision::ours, true);
-                reduce(side, Kind::host, Kind::host, elements, Round::Decision::host, false);
-                reduce(side, Kind::host, Kind::device, elements, Round::Decision::staged, false);
+                reduce(side, Kind::device, Kind::device, elements, CollectiveOp::Decision::ours, false);
+                reduce(side, Kind::pool, Kind::device, elements, CollectiveOp::Decision::ours, true);
+                reduce(side, Kind::device, Kind::managed, elements, CollectiveOp::Decision::ours, true);
+                reduce(side, Kind::host, Kind::host, elements, CollectiveOp::Decision::host, false);
+                reduce(side, Kind::host, Kind::device, elements, CollectiveOp::Decision::staged, false);
                 // One rank alone passes host memory.
                 const Kind mixed = side.rank == 0 ? Kind::host : Kind::device;
-                reduce(side, mixed, Kind::device, elements, Round::Decision::staged, false);
+                reduce(side, mixed, Kind::device, elements, CollectiveOp::Decision::staged, false);
             }
             meet(*node.wire);
         }
@@ -160,10 +160,10 @@ SCENARIO(nothing_but_meeting) {
         barrier.kind = coll::Kind::barrier;
         for (int i = 0; i < 100; ++i) {
             if (side.rank == 0) {
-                const auto round = side.team->begin(barrier);
-                require(!round->advance(), "nobody else has come");
+                const auto collective = side.node_comm->begin(barrier);
+                require(!collective->advance(), "nobody else has come");
                 meet(*node.wire);
-                wait_until([&] { return round->advance(); }, "the others");
+                wait_until([&] { return collective->advance(); }, "the others");
             } else {
                 meet(*node.wire);
                 static_cast<void>(side.run(barrier, "the others"));
@@ -173,19 +173,21 @@ SCENARIO(nothing_but_meeting) {
     });
 }
 
-/// More rounds than the board has room for, begun before any is advanced, and advanced in another order by each.
+/// More operations than the control block has room for, begun before any is advanced, and advanced in another order by
+/// each.
 SCENARIO(many_under_way) {
     return both(arguments, [&](Node& node) {
         Member side(node);
-        constexpr std::uint64_t kMany = 3 * kRounds + 5;
+        constexpr std::uint64_t kMany = 3 * kSlots + 5;
         constexpr std::uint64_t kElements = 500;
         std::vector<std::unique_ptr<Memory>> memory;
-        std::vector<std::unique_ptr<Round>> rounds;
+        std::vector<std::unique_ptr<CollectiveOp>> collectives;
         for (std::uint64_t i = 0; i < kMany; ++i) {
-            for (int k = 0; k < 2; ++k)
+            for (int k = 0; k < 2; ++k) {
                 memory.push_back(std::make_unique<Memory>(node, Kind::device, kElements * 4));
+            }
             memory[2 * i]->write(numbers(kElements, static_cast<std::uint32_t>(i) + 1));
-            rounds.push_back(side.team->begin(side.allreduce(*memory[2 * i], *memory[2 * i + 1], kElements)));
+            collectives.push_back(side.node_comm->begin(side.allreduce(*memory[2 * i], *memory[2 * i + 1], kElements)));
         }
         std::vector<bool> over(kMany);
         wait_until(
@@ -193,14 +195,15 @@ SCENARIO(many_under_way) {
                 bool all = true;
                 for (std::uint64_t i = 0; i < kMany; ++i) {
                     const std::uint64_t at = side.rank == 0 ? i : kMany - 1 - i;
-                    over[at] = over[at] || rounds[at]->advance();
+                    over[at] = over[at] || collectives[at]->advance();
                     all = all && over[at];
                 }
                 return all;
             },
             "many rounds");
-        for (std::uint64_t i = 0; i < kMany; ++i)
+        for (std::uint64_t i = 0; i < kMany; ++i) {
             require(memory[2 * i + 1]->read() == numbers(kElements, 2 * (static_cast<std::uint32_t>(i) + 1)), "a sum");
+        }
         meet(*node.wire);
     });
 }
@@ -209,12 +212,12 @@ SCENARIO(different_arguments) {
     return both(arguments, [&](Node& node) {
         Member side(node);
         Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
-        const auto round = side.run(side.allreduce(send, receive, side.rank == 0 ? 1000 : 999), "a wrong call");
-        require(round->decision() == Round::Decision::staged, "it is left to the MPI");
+        const auto collective = side.run(side.allreduce(send, receive, side.rank == 0 ? 1000 : 999), "a wrong call");
+        require(collective->decision() == CollectiveOp::Decision::staged, "it is left to the MPI");
         Arguments nonblocking = side.allreduce(send, receive, side.rank == 0 ? 1000 : 999);
         nonblocking.compulsory = true;
         require(side.failure(nonblocking).find("different arguments") != std::string::npos, "an error");
-        reduce(side, Kind::device, Kind::device, 1000, Round::Decision::ours, false);  // goes on
+        reduce(side, Kind::device, Kind::device, 1000, CollectiveOp::Decision::ours, false);  // goes on
         meet(*node.wire);
     });
 }
@@ -228,8 +231,8 @@ SCENARIO(compulsory) {
             send.write(numbers(10000, 5));
             Arguments call = side.allreduce(send, receive, 10000);
             call.compulsory = true;
-            const auto round = side.run(call, "an agreed collective");
-            require(round->decision() == Round::Decision::ours, "it is ours");
+            const auto collective = side.run(call, "an agreed collective");
+            require(collective->decision() == CollectiveOp::Decision::ours, "it is ours");
             require(receive.read() == numbers(10000, 10), "a wrong sum");
         }
         meet(*node.wire);
@@ -241,20 +244,22 @@ SCENARIO(kinds_are_agreed_on) {
         Member side(node);
         Arguments barrier;
         barrier.kind = coll::Kind::barrier;
-        side.team->saw(coll::Kind::broadcast, true);
-        if (side.rank == 0) side.team->saw(coll::Kind::gather, true);
+        side.node_comm->saw(coll::Kind::broadcast, true);
+        if (side.rank == 0) {
+            side.node_comm->saw(coll::Kind::gather, true);
+        }
         static_cast<void>(side.run(barrier, "a barrier"));
-        require(side.team->must_try_reach(), "all are to try");
-        require(!side.team->must_try_reach(), "once");
-        require(!side.team->agreed(coll::Kind::broadcast), "nobody has reached the other yet");
-        reduce(side, Kind::device, Kind::device, 10, Round::Decision::ours, false);
+        require(side.node_comm->must_try_reach(), "all are to try");
+        require(!side.node_comm->must_try_reach(), "once");
+        require(!side.node_comm->agreed(coll::Kind::broadcast), "nobody has reached the other yet");
+        reduce(side, Kind::device, Kind::device, 10, CollectiveOp::Decision::ours, false);
         static_cast<void>(side.run(barrier, "a barrier"));
-        require(side.team->agreed(coll::Kind::broadcast), "both have seen it");
-        require(!side.team->agreed(coll::Kind::gather), "one has not");
-        side.team->saw(coll::Kind::broadcast, side.rank == 0);
-        require(side.team->agreed(coll::Kind::broadcast), "until all know");
+        require(side.node_comm->agreed(coll::Kind::broadcast), "both have seen it");
+        require(!side.node_comm->agreed(coll::Kind::gather), "one has not");
+        side.node_comm->saw(coll::Kind::broadcast, side.rank == 0);
+        require(side.node_comm->agreed(coll::Kind::broadcast), "until all know");
         static_cast<void>(side.run(barrier, "a barrier"));
-        require(!side.team->agreed(coll::Kind::broadcast), "no more");
+        require(!side.node_comm->agreed(coll::Kind::broadcast), "no more");
         meet(*node.wire);
     });
 }
@@ -263,8 +268,9 @@ SCENARIO(nothing_can_be_mapped) {
     return both(arguments,
                 [&](Node& node) {
                     Member side(node);
-                    for (int i = 0; i < 3; ++i)
-                        reduce(side, Kind::device, Kind::device, 1000, Round::Decision::staged, false);
+                    for (int i = 0; i < 3; ++i) {
+                        reduce(side, Kind::device, Kind::device, 1000, CollectiveOp::Decision::staged, false);
+                    }
                     require(side.rank == 0 || side.notes.find("cannot be mapped") != std::string::npos,
                             "nothing was said");
                     meet(*node.wire);
@@ -276,8 +282,9 @@ SCENARIO(nothing_can_be_registered) {
     return both(arguments,
                 [&](Node& node) {
                     Member side(node);
-                    for (int i = 0; i < 3; ++i)
-                        reduce(side, Kind::device, Kind::device, 100000, Round::Decision::ours, false);
+                    for (int i = 0; i < 3; ++i) {
+                        reduce(side, Kind::device, Kind::device, 100000, CollectiveOp::Decision::ours, false);
+                    }
                     meet(*node.wire);
                 },
                 {.options = {}, .sender_faults = "register", .receiver_faults = {}});
@@ -297,18 +304,18 @@ SCENARIO(a_kernel_fails) {
                 {.options = {}, .sender_faults = "kernel-error=1", .receiver_faults = {}});
 }
 
-/// The other one is killed before it votes, or after.
+/// The other one is killed before it proposes, or after.
 SCENARIO(the_other_is_killed) {
-    const bool votes = arguments.at(1) == "voted";
+    const bool proposals = arguments.at(1) == "voted";
     Parts parts;
     parts.any_dies = true;
     parts.receiver_dies = true;
-    parts.options = options_of(p2p::Link::Path::automatic, kForEver);
+    parts.options = options_of(ipc::Link::Path::automatic, kForEver);
     return between_two(
         arguments.at(0), parts,
         [&](Node& node) {
             Member side(node, "* : two-shot");
-            reduce(side, Kind::device, Kind::device, 1000, Round::Decision::ours, false);
+            reduce(side, Kind::device, Kind::device, 1000, CollectiveOp::Decision::ours, false);
             Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
             node.wire->hear();
             const std::string said = side.failure(side.allreduce(send, receive, 1000));
@@ -316,19 +323,21 @@ SCENARIO(the_other_is_killed) {
         },
         [&](Node& node) {
             Member side(node, "* : two-shot");
-            reduce(side, Kind::device, Kind::device, 1000, Round::Decision::ours, false);
+            reduce(side, Kind::device, Kind::device, 1000, CollectiveOp::Decision::ours, false);
             Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
-            const auto round = side.team->begin(side.allreduce(send, receive, 1000));
-            if (votes) require(!round->advance(), "nobody else has come");
+            const auto collective = side.node_comm->begin(side.allreduce(send, receive, 1000));
+            if (proposals) {
+                require(!collective->advance(), "nobody else has come");
+            }
             node.wire->tell();
             raise(SIGKILL);
         });
 }
 
-/// The other one writes over its part of the board, and does not come, or has come. Agreed collectives, since those are
-/// done whether a GPU is busy or not.
+/// The other one writes over its part of the control block, and does not come, or has come. Agreed collectives, since
+/// those are done whether a GPU is busy or not.
 SCENARIO(the_board_is_overwritten) {
-    const bool votes = arguments.at(1) == "voted";
+    const bool proposals = arguments.at(1) == "voted";
     return both(arguments, [&](Node& node) {
         Member side(node, "* : two-shot");
         Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
@@ -336,21 +345,25 @@ SCENARIO(the_board_is_overwritten) {
         call.compulsory = true;
         static_cast<void>(side.run(call, "a collective in peace"));
         meet(*node.wire);
-        const auto find_out = [](Round& round) {
+        const auto find_out = [](CollectiveOp& collective) {
             std::string said = "succeeded";
             try {
-                wait_until([&] { return round.advance(); }, "a failure");
+                wait_until([&] { return collective.advance(); }, "a failure");
             } catch (const Error& error) {
                 said = error.what();
             }
             require(said.find("was overwritten") != std::string::npos, said);
         };
         const std::span<std::uint64_t> words = side.own_words();
-        if (!votes) {
+        if (!proposals) {
             constexpr std::ptrdiff_t kHead = 16;  // who has left is counted there
-            if (side.rank == 1) std::fill(words.begin() + kHead, words.end(), 1000);
+            if (side.rank == 1) {
+                std::fill(words.begin() + kHead, words.end(), 1000);
+            }
             meet(*node.wire);
-            if (side.rank == 0) find_out(*side.team->begin(call));
+            if (side.rank == 0) {
+                find_out(*side.node_comm->begin(call));
+            }
             meet(*node.wire);
             return;
         }
@@ -363,14 +376,14 @@ SCENARIO(the_board_is_overwritten) {
         call.bytes = kPart;
         call.bytes_from = bytes;
         call.send_offsets = call.receive_offsets = offsets;
-        const auto round = side.team->begin(call);
+        const auto collective = side.node_comm->begin(call);
         if (side.rank == 1) {
-            wait_until([&] { return round->advance() || std::count(words.begin(), words.end(), kMark) == 2; },
+            wait_until([&] { return collective->advance() || std::count(words.begin(), words.end(), kMark) == 2; },
                        "the own vote");
             std::replace(words.begin(), words.end(), kMark, ~std::uint64_t{0} - 100);
         }
         meet(*node.wire);
-        find_out(*round);
+        find_out(*collective);
         meet(*node.wire);
     });
 }
@@ -381,14 +394,16 @@ SCENARIO(the_turn_of_nobody) {
     setenv("AWAKEN_CCL", (std::string(AWAKEN_EMULATOR_DIRECTORY) + "/" + file).c_str(), 1);
     return both(arguments, [&](Node& node) {
         Member side(node, "allreduce : ccl");
-        if (side.rank == 0) node.segment->token().store(1000);
+        if (side.rank == 0) {
+            node.segment->token().store(1000);
+        }
         Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
         send.write(numbers(1000, 1));
         Arguments call = side.allreduce(send, receive, 1000);
         call.compulsory = true;
         for (int use = 1; use <= 3; ++use) {
-            const auto round = side.run(call, "a reduction");
-            require(use < 3 || round->algorithm() == Algorithm::ccl, "not done by the library");
+            const auto collective = side.run(call, "a reduction");
+            require(use < 3 || collective->algorithm() == Algorithm::ccl, "not done by the library");
             require(receive.read() == numbers(1000, 2), "a wrong sum");
         }
         meet(*node.wire);
@@ -409,10 +424,11 @@ SCENARIO(library) {
             for (int use = 1; use <= 5; ++use) {
                 Memory send(node, Kind::device, 4000), receive(node, Kind::device, 4000);
                 send.write(numbers(1000, 1));
-                const auto round = side.run(side.allreduce(send, receive, 1000), "a reduction");
+                const auto collective = side.run(side.allreduce(send, receive, 1000), "a reduction");
                 require(receive.read() == numbers(1000, 2), "a wrong sum");
                 const Algorithm expected = use > 2 && !fails ? Algorithm::ccl : Algorithm::two_shot;
-                require(round->algorithm() == expected, std::string("done by ") + to_string(round->algorithm()));
+                require(collective->algorithm() == expected,
+                        std::string("done by ") + to_string(collective->algorithm()));
             }
             require(fails == !side.notes.empty(), "said: " + side.notes);
             meet(*node.wire);  // the other one may have been at its last

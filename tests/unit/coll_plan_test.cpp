@@ -20,7 +20,9 @@ using Bytes = std::vector<unsigned char>;
 struct Memory {
     std::vector<Bytes> send, receive;
 
-    Bytes& of(const Place& place) { return (place.receives ? receive : send)[static_cast<std::size_t>(place.member)]; }
+    Bytes& of(const Operand& place) {
+        return (place.receives ? receive : send)[static_cast<std::size_t>(place.member)];
+    }
 };
 
 /// Carries out a member's plan, and notes every byte that it writes: no two members may write the same one.
@@ -35,16 +37,18 @@ class Executor {
             ASSERT_GE(combination.target_count, 1U);
             Bytes result(bytes);
             for (unsigned i = 0; i < combination.source_count; ++i) {
-                const Place& source = combination.sources[i];
+                const Operand& source = combination.sources[i];
                 const Bytes& from = _memory.of(source);
                 ASSERT_LE(source.offset + bytes, from.size());
                 EXPECT_TRUE(combination.source_count == 1 || source.member == static_cast<int>(i))
                     << "folded in the order of the ranks";
-                for (std::uint64_t at = 0; at < bytes; ++at)
+                for (std::uint64_t at = 0; at < bytes; ++at) {
                     result[at] = static_cast<unsigned char>(result[at] + from[source.offset + at]);
+                }
             }
-            for (unsigned i = 0; i < combination.target_count; ++i)
+            for (unsigned i = 0; i < combination.target_count; ++i) {
                 write(combination.targets[i], result);
+            }
         }
         for (const Move& move : plan.moves) {
             const Bytes& from = _memory.of(move.source);
@@ -55,10 +59,12 @@ class Executor {
     }
 
   private:
-    void write(const Place& place, const Bytes& bytes) {
+    void write(const Operand& place, const Bytes& bytes) {
         Bytes& to = _memory.of(place);
         ASSERT_LE(place.offset + bytes.size(), to.size());
-        if (bytes.empty()) return;
+        if (bytes.empty()) {
+            return;
+        }
         std::memcpy(&to[place.offset], bytes.data(), bytes.size());
         Bytes& marks = _written[{place.member, place.receives}];
         marks.resize(to.size());
@@ -89,8 +95,9 @@ class PlanTest : public ::testing::TestWithParam<Case> {
     }
     Bytes random(std::size_t bytes) {
         Bytes data(bytes);
-        for (unsigned char& byte : data)
+        for (unsigned char& byte : data) {
             byte = static_cast<unsigned char>(_numbers());
+        }
         return data;
     }
     Memory memory(std::size_t send, std::size_t receive) {
@@ -104,8 +111,9 @@ class PlanTest : public ::testing::TestWithParam<Case> {
     Bytes sum(const Memory& memory, std::size_t begin, std::size_t bytes) const {
         Bytes total(bytes);
         for (const Bytes& each : memory.send) {
-            for (std::size_t at = 0; at < bytes; ++at)
+            for (std::size_t at = 0; at < bytes; ++at) {
                 total[at] = static_cast<unsigned char>(total[at] + each[begin + at]);
+            }
         }
         return total;
     }
@@ -132,8 +140,9 @@ TEST_P(PlanTest, AllreduceGivesTheSumToAll) {
             Memory given = memory(elements * element_bytes, elements * element_bytes);
             const Bytes expected = sum(given, 0, elements * element_bytes);
             run_all(Kind::allreduce, given, element_bytes, [&](Shape& each) { each.elements = elements; });
-            for (const Bytes& result : given.receive)
+            for (const Bytes& result : given.receive) {
                 EXPECT_EQ(result, expected) << elements;
+            }
         }
     }
 }
@@ -165,8 +174,9 @@ TEST_P(PlanTest, ScansGiveEachTheSumOfThoseBeforeIt) {
             for (int member = 0; member < members(); ++member) {
                 const auto at = static_cast<std::size_t>(member);
                 const Bytes before = member == 0 ? given.receive[at] : expected;  // the first one's is left alone
-                for (std::size_t byte = 0; byte < expected.size(); ++byte)
+                for (std::size_t byte = 0; byte < expected.size(); ++byte) {
                     expected[byte] = static_cast<unsigned char>(expected[byte] + given.send[at][byte]);
+                }
                 results.push_back(kind == Kind::scan ? expected : before);
             }
             run_all(kind, given, 2, [&](Shape& each) { each.elements = elements; });
@@ -185,8 +195,9 @@ TEST_P(PlanTest, BroadcastReachesAllButTheRoot) {
                 each.elements = elements;
                 each.root = root;
             });
-            for (int member = 0; member < members(); ++member)
+            for (int member = 0; member < members(); ++member) {
                 EXPECT_EQ(given.receive[static_cast<std::size_t>(member)], member == root ? untouched : expected);
+            }
         }
     }
 }
@@ -236,8 +247,9 @@ struct Tables {
     std::uint64_t bytes = 0;
 
     void give(Shape& shape) const {
-        for (std::size_t member = 0; member < tables.size(); ++member)
+        for (std::size_t member = 0; member < tables.size(); ++member) {
             shape.offsets[member] = tables[member].data();
+        }
     }
     std::uint64_t sent(std::size_t member, std::size_t part) const { return tables[member][part]; }
     std::uint64_t received(std::size_t member, std::size_t part) const { return tables[member][tables.size() + part]; }
@@ -252,8 +264,9 @@ TEST_P(PlanTest, PartsGoWhereTheTablesSay) {
     const Tables tables(members(), _numbers);
     const auto n = static_cast<std::size_t>(members());
     std::vector<std::uint64_t> bytes(n);
-    for (std::size_t member = 0; member < n; ++member)
+    for (std::size_t member = 0; member < n; ++member) {
         bytes[member] = member % 4 == 2 ? 0 : Tables::kPart - member;
+    }
     const auto given = [&](Shape& each) {
         tables.give(each);
         each.own_bytes = bytes[static_cast<std::size_t>(each.own)];
@@ -263,8 +276,9 @@ TEST_P(PlanTest, PartsGoWhereTheTablesSay) {
     Memory all = memory(tables.bytes, tables.bytes);
     std::vector<Bytes> expected = all.receive;
     for (std::size_t to = 0; to < n; ++to) {
-        for (std::size_t from = 0; from < n; ++from)
+        for (std::size_t from = 0; from < n; ++from) {
             copy_part(all.send[from], 0, expected[to], tables.received(to, from), bytes[from]);
+        }
     }
     run_all(Kind::allgather, all, 1, given);
     EXPECT_EQ(all.receive, expected) << "allgatherv";
@@ -272,8 +286,9 @@ TEST_P(PlanTest, PartsGoWhereTheTablesSay) {
     all = memory(tables.bytes, tables.bytes);
     expected = all.receive;
     for (std::size_t to = 0; to < n; ++to) {
-        for (std::size_t from = 0; from < n; ++from)
+        for (std::size_t from = 0; from < n; ++from) {
             copy_part(all.send[from], tables.sent(from, to), expected[to], tables.received(to, from), bytes[from]);
+        }
     }
     run_all(Kind::alltoall, all, 1, given);
     EXPECT_EQ(all.receive, expected) << "alltoallv";
@@ -281,8 +296,9 @@ TEST_P(PlanTest, PartsGoWhereTheTablesSay) {
     for (std::size_t root = 0; root < n; ++root) {
         all = memory(tables.bytes, tables.bytes);
         expected = all.receive;
-        for (std::size_t from = 0; from < n; ++from)
+        for (std::size_t from = 0; from < n; ++from) {
             copy_part(all.send[from], 0, expected[root], tables.received(root, from), bytes[from]);
+        }
         run_all(Kind::gather, all, 1, [&](Shape& each) {
             given(each);
             each.root = static_cast<int>(root);
@@ -291,8 +307,9 @@ TEST_P(PlanTest, PartsGoWhereTheTablesSay) {
 
         all = memory(tables.bytes, tables.bytes);
         expected = all.receive;
-        for (std::size_t to = 0; to < n; ++to)
+        for (std::size_t to = 0; to < n; ++to) {
             copy_part(all.send[root], tables.sent(root, to), expected[to], 0, bytes[to]);
+        }
         run_all(Kind::scatter, all, 1, [&](Shape& each) {
             given(each);
             each.root = static_cast<int>(root);
@@ -307,8 +324,9 @@ TEST_P(PlanTest, EqualPartsLieOneAfterTheOther) {
     Memory all = memory(n * kPart, n * kPart);
     std::vector<Bytes> expected = all.receive;
     for (std::size_t to = 0; to < n; ++to) {
-        for (std::size_t from = 0; from < n; ++from)
+        for (std::size_t from = 0; from < n; ++from) {
             copy_part(all.send[from], to * kPart, expected[to], from * kPart, kPart);
+        }
     }
     run_all(Kind::alltoall, all, 1, [](Shape& each) { each.block_bytes = each.own_bytes = kPart; });
     EXPECT_EQ(all.receive, expected);
@@ -324,8 +342,9 @@ TEST_P(PlanTest, InPlaceNobodyCopiesAPartOntoItself) {
             const Plan plan = make_plan(each, GetParam().algorithm);
             EXPECT_TRUE(plan.moves.empty()) << to_string(kind);
             for (const Combination& combination : plan.combinations) {
-                for (unsigned i = 0; i < combination.target_count; ++i)
+                for (unsigned i = 0; i < combination.target_count; ++i) {
                     EXPECT_NE(combination.targets[i].member, own) << to_string(kind);
+                }
             }
         }
     }

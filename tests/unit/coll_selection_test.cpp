@@ -27,8 +27,9 @@ TEST(Selection, TheBuiltInTableHasAnAnswerForEverything) {
     const Selection table;
     for (int kind = 0; kind < kKinds; ++kind) {
         for (const int ranks : {1, 2, 8, 1000}) {
-            for (const std::uint64_t bytes : {0ULL, 8ULL, 1ULL << 20, 1ULL << 40})
+            for (const std::uint64_t bytes : {0ULL, 8ULL, 1ULL << 20, 1ULL << 40}) {
                 EXPECT_NE(table.choose(occasion(static_cast<Kind>(kind), ranks, bytes)), Algorithm::staged);
+            }
         }
     }
     EXPECT_EQ(table.choose(occasion(Kind::allreduce, 2, 8)), Algorithm::one_shot);
@@ -100,8 +101,9 @@ TEST(Selection, ItsTextReadsBackAsItself) {
     const Selection again(table.text(), "x");
     // The built-in rows are in it twice then; what is chosen is the same.
     ASSERT_GE(again.rows().size(), table.rows().size());
-    for (std::size_t i = 0; i < table.rows().size(); ++i)
+    for (std::size_t i = 0; i < table.rows().size(); ++i) {
         EXPECT_EQ(again.rows()[i], table.rows()[i]);
+    }
 }
 
 TEST(Selection, EqualTablesHaveEqualHashes) {

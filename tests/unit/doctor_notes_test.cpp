@@ -121,8 +121,9 @@ TEST_F(DoctorNotes, a_file_of_any_length_is_looked_at_only_as_far_as_the_doctors
 
 std::string file_in(std::vector<std::string> variables) {
     std::vector<char*> environment;
-    for (std::string& variable : variables)
+    for (std::string& variable : variables) {
         environment.push_back(variable.data());
+    }
     environment.push_back(nullptr);
     return awaken::doctor_notes_file(environment.data());
 }
@@ -137,8 +138,9 @@ TEST(DoctorNotesFile, is_where_the_doctor_writes_it) {
 TEST(DoctorNotesFile, switches_are_told_in_one_order_and_without_blanks) {
     std::vector<std::string> variables{"UCX_TLS=tcp, cuda\xc3\xa9", "OMPI_MCA_pml=^ucx", "PATH=/bin", "UCX_TLSX=1"};
     std::vector<char*> environment;
-    for (std::string& variable : variables)
+    for (std::string& variable : variables) {
         environment.push_back(variable.data());
+    }
     environment.push_back(nullptr);
     EXPECT_EQ(awaken::gpu_switches_of_mpis(environment.data()), "with:OMPI_MCA_pml=^ucx,UCX_TLS=tcp%2C%20cuda%C3%A9");
     EXPECT_EQ(awaken::gpu_switches_of_mpis(nullptr), "");

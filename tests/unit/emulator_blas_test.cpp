@@ -224,7 +224,9 @@ void check(Function* function, Size, const Shape& shape, int a_form, int b_form,
     const auto a = whole_numbers<Value>(static_cast<std::size_t>(leading_a * columns_a), 1);
     const auto b = whole_numbers<Value>(static_cast<std::size_t>(leading_b * columns_b), 2);
     auto c = whole_numbers<Value>(static_cast<std::size_t>(leading_c * shape.n), 3);
-    if (beta == Value{}) std::fill(c.begin(), c.end(), Value{std::numeric_limits<float>::quiet_NaN()});
+    if (beta == Value{}) {
+        std::fill(c.begin(), c.end(), Value{std::numeric_limits<float>::quiet_NaN()});
+    }
 
     const auto at = [](const std::vector<Value>& matrix, int leading, int form, int row, int column) {
         const Value value = form == 0 ? matrix[static_cast<std::size_t>(row + column * leading)]
@@ -235,8 +237,9 @@ void check(Function* function, Size, const Shape& shape, int a_form, int b_form,
     for (int column = 0; column < shape.n; ++column) {
         for (int row = 0; row < shape.m; ++row) {
             Value sum{};
-            for (int step = 0; step < shape.k; ++step)
+            for (int step = 0; step < shape.k; ++step) {
                 sum += at(a, leading_a, a_form, row, step) * at(b, leading_b, b_form, step, column);
+            }
             Value& element = expected[static_cast<std::size_t>(row + column * leading_c)];
             element = beta == Value{} ? alpha * sum : alpha * sum + beta * element;
         }
@@ -255,7 +258,9 @@ void check(Function* function, Size, const Shape& shape, int a_form, int b_form,
     for (int column = 0; column < shape.n; ++column) {
         for (int row = 0; row < leading_c; ++row) {
             const auto index = static_cast<std::size_t>(row + column * leading_c);
-            if (row >= shape.m && beta == Value{}) continue;  // a gap with NaN, which equals nothing
+            if (row >= shape.m && beta == Value{}) {
+                continue;  // a gap with NaN, which equals nothing
+            }
             ASSERT_EQ(actual[index], expected[index])
                 << "row " << row << ", column " << column << " of " << shape.m << " x " << shape.n << ", k " << shape.k
                 << ", forms " << a_form << b_form;
@@ -298,7 +303,9 @@ TYPED_TEST(EmulatorBlas, ScalesWhereNothingIsAdded) {
 TYPED_TEST(EmulatorBlas, TakesSizesOf64Bits) {
     const std::string name = blas_name(kLetter<TypeParam> + std::string("gemm")) + "_64";
     ASSERT_EQ(machine().blas.has(name.c_str()), has_64_bit_sizes());
-    if (!has_64_bit_sizes()) return;
+    if (!has_64_bit_sizes()) {
+        return;
+    }
     check(machine().gemm_64<TypeParam>(), std::int64_t{}, {9, 6, 4, 2}, 0, 2, TypeParam{2}, TypeParam{1});
     // What does not fit into 32 bits must not be cut off: such a matrix is nowhere.
     const Array<TypeParam> small(std::vector<TypeParam>(4));
@@ -323,8 +330,9 @@ TEST(EmulatorBlasHandles, WorkInTheOrderOfTheirStream) {
     MUST(machine().call_on_host(
         session.stream,
         [](void* gate) {
-            while (!static_cast<std::atomic<bool>*>(gate)->load())
+            while (!static_cast<std::atomic<bool>*>(gate)->load()) {
                 std::this_thread::yield();
+            }
         },
         &open));
     double alpha = 5;

@@ -143,14 +143,16 @@ std::vector<Outcome> run_ranks(const std::string& scenario, int ranks, const Env
             outcomes[static_cast<std::size_t>(rank)] = run_scenario(scenario, environment, words);
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     return outcomes;
 }
 
 void expect_success(const std::vector<Outcome>& outcomes) {
-    for (const Outcome& outcome : outcomes)
+    for (const Outcome& outcome : outcomes) {
         EXPECT_TRUE(outcome.succeeded()) << outcome.output;
+    }
 }
 
 /// What a scenario of a rank starts with.
@@ -182,7 +184,9 @@ struct Rank {
 
 /// The bits of a small value that the format holds exactly.
 std::uint64_t bits_of(double value, int exponent_bits, int mantissa_bits) {
-    if (value == 0) return 0;
+    if (value == 0) {
+        return 0;
+    }
     const int exponent = std::ilogb(value);
     const auto mantissa =
         static_cast<std::uint64_t>(std::ldexp(value, mantissa_bits - exponent)) - (1ULL << mantissa_bits);
@@ -199,12 +203,24 @@ std::vector<std::byte> encode(ccl::Type type, const std::vector<double>& values)
     std::vector<std::byte> bytes(values.size() * size);
     for (std::size_t at = 0; at < values.size(); ++at) {
         std::uint64_t bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(values[at]));
-        if (type == ccl::Type::float16) bits = bits_of(values[at], 5, 10);
-        if (type == ccl::Type::float32) bits = bits_of(values[at], 8, 23);
-        if (type == ccl::Type::float64) bits = bits_of(values[at], 11, 52);
-        if (type == ccl::Type::bfloat16) bits = bits_of(values[at], 8, 7);
-        if (type == ccl::Type::float8_e4m3) bits = bits_of(values[at], 4, 3);
-        if (type == ccl::Type::float8_e5m2) bits = bits_of(values[at], 5, 2);
+        if (type == ccl::Type::float16) {
+            bits = bits_of(values[at], 5, 10);
+        }
+        if (type == ccl::Type::float32) {
+            bits = bits_of(values[at], 8, 23);
+        }
+        if (type == ccl::Type::float64) {
+            bits = bits_of(values[at], 11, 52);
+        }
+        if (type == ccl::Type::bfloat16) {
+            bits = bits_of(values[at], 8, 7);
+        }
+        if (type == ccl::Type::float8_e4m3) {
+            bits = bits_of(values[at], 4, 3);
+        }
+        if (type == ccl::Type::float8_e5m2) {
+            bits = bits_of(values[at], 5, 2);
+        }
         std::memcpy(bytes.data() + at * size, &bits, size);
     }
     return bytes;
@@ -233,18 +249,22 @@ SCENARIO(each_type_and_operation) {
     constexpr std::size_t kCount = 37;
     const auto values = [](int rank) {
         std::vector<double> result(kCount);
-        for (std::size_t at = 0; at < kCount; ++at)
+        for (std::size_t at = 0; at < kCount; ++at) {
             result[at] = static_cast<double>(at % 3) + rank;
+        }
         return result;
     };
     for (int type_number = 0; type_number <= static_cast<int>(ccl::Type::float8_e5m2); ++type_number) {
         const auto type = static_cast<ccl::Type>(type_number);
-        if (!library.supports(type)) continue;
+        if (!library.supports(type)) {
+            continue;
+        }
         for (int operation_number = 0; operation_number <= 4; ++operation_number) {
             const auto operation = static_cast<ccl::Operation>(operation_number);
             std::vector<double> expected;
-            for (std::size_t at = 0; at < kCount; ++at)
+            for (std::size_t at = 0; at < kCount; ++at) {
                 expected.push_back(combined(type, operation, values(0)[at], values(1)[at]));
+            }
             const Vector<std::byte> send(self.device, encode(type, values(self.rank)));
             const Vector<std::byte> receive(self.device, std::vector<std::byte>(kCount * ccl::size_of(type)));
             MUST(library.all_reduce(send.data(), receive.data(), kCount, type, operation, self.communicator,
@@ -316,8 +336,9 @@ SCENARIO(each_collective) {
     };
     const auto vector_of = [&](std::size_t of_rank, std::size_t count) {
         std::vector<std::int64_t> result(count);
-        for (std::size_t at = 0; at < count; ++at)
+        for (std::size_t at = 0; at < count; ++at) {
             result[at] = value(of_rank, at);
+        }
         return result;
     };
     int number = -1;
@@ -333,8 +354,9 @@ SCENARIO(each_collective) {
         const std::vector<std::int64_t> mine = vector_of(static_cast<std::size_t>(rank), count);
         std::vector<std::int64_t> sums(count);
         for (std::size_t at = 0; at < count; ++at) {
-            for (std::size_t other = 0; other < ranks; ++other)
+            for (std::size_t other = 0; other < ranks; ++other) {
                 sums[at] += value(other, at);
+            }
         }
         for (const bool in_place : {false, true}) {
             const Vector<std::int64_t> send(self.device, mine);
@@ -343,7 +365,9 @@ SCENARIO(each_collective) {
             MUST(library.all_reduce(send.data(), receive.data(), count, kType, kSum, self.communicator, self.stream));
             self.finish();
             REQUIRE(receive.values() == sums);
-            if (!in_place) REQUIRE(send.values() == mine);
+            if (!in_place) {
+                REQUIRE(send.values() == mine);
+            }
         }
         for (int root = 0; root < self.ranks; ++root) {
             const Vector<std::int64_t> send(self.device, mine);
@@ -383,8 +407,9 @@ SCENARIO(each_collective) {
             const std::vector<std::int64_t> long_mine = vector_of(static_cast<std::size_t>(rank), count * ranks);
             std::vector<std::int64_t> expected(count);
             for (std::size_t at = 0; at < count; ++at) {
-                for (std::size_t other = 0; other < ranks; ++other)
+                for (std::size_t other = 0; other < ranks; ++other) {
                     expected[at] += value(other, count * static_cast<std::size_t>(rank) + at);
+                }
             }
             const Vector<std::int64_t> send(self.device, long_mine);
             const Vector<std::int64_t> receive(self.device, std::vector<std::int64_t>(count, -1));
@@ -397,8 +422,9 @@ SCENARIO(each_collective) {
             // An alltoall of sends and receives, the own part among them, as programs write it.
             std::vector<std::int64_t> blocks;
             for (std::size_t other = 0; other < ranks; ++other) {
-                for (std::size_t at = 0; at < count; ++at)
+                for (std::size_t at = 0; at < count; ++at) {
                     blocks.push_back(value(static_cast<std::size_t>(rank) * 10 + other, at));
+                }
             }
             const Vector<std::int64_t> send(self.device, blocks);
             const Vector<std::int64_t> receive(self.device, std::vector<std::int64_t>(count * ranks, -1));
@@ -412,8 +438,9 @@ SCENARIO(each_collective) {
             self.finish();
             std::vector<std::int64_t> expected;
             for (std::size_t other = 0; other < ranks; ++other) {
-                for (std::size_t at = 0; at < count; ++at)
+                for (std::size_t at = 0; at < count; ++at) {
                     expected.push_back(value(other * 10 + static_cast<std::size_t>(rank), at));
+                }
             }
             REQUIRE(receive.values() == expected);
         }
@@ -434,8 +461,9 @@ TEST(EmulatedCcl, CarriesOutEachCollectiveBetweenThreeProcesses) {
 int open_files() {
     int count = 0;
     DIR* const directory = opendir("/proc/self/fd");
-    while (readdir(directory) != nullptr)
+    while (readdir(directory) != nullptr) {
         ++count;
+    }
     closedir(directory);
     return count;
 }
@@ -647,7 +675,9 @@ TEST(EmulatedCclProcess, AnInjectedFailureOfOneRankFailsAll) {
 SCENARIO(killed_peer) {
     Rank self(arguments);
     MUST(self.join());
-    if (self.rank == 1) raise(SIGKILL);
+    if (self.rank == 1) {
+        raise(SIGKILL);
+    }
     const Vector<float> data(self.device, std::vector<float>(100, 1.0F));
     MUST(machine().ccl->all_reduce(data.data(), data.data(), 100, ccl::Type::float32, ccl::Operation::sum,
                                    self.communicator, self.stream));
@@ -672,7 +702,9 @@ TEST(EmulatedCclProcess, NothingIsLeftBehind) {
     std::string line;
     const std::string own = "awaken-emulated-ccl-" + std::to_string(getpid()) + "-";
     while (std::getline(sockets, line)) {
-        if (line.find(own) != std::string::npos) ADD_FAILURE() << line;
+        if (line.find(own) != std::string::npos) {
+            ADD_FAILURE() << line;
+        }
     }
 }
 

@@ -32,13 +32,16 @@ AWAKEN_KERNEL(awaken_test_reverse, device_pointer<u32> data) {
 /// A barrier that some threads never reach because they have returned, and one in a loop.
 AWAKEN_KERNEL(awaken_test_rounds, device_pointer<u32> sum, u32 rounds) {
     AWAKEN_DYNAMIC_SHARED(u32, slots);
-    if (thread_index().x >= 10) return;
+    if (thread_index().x >= 10) {
+        return;
+    }
     for (u32 round = 0; round < rounds; ++round) {
         slots[thread_index().x] = round;
         block_barrier();
         if (thread_index().x == 0) {
-            for (u32 slot = 0; slot < 10; ++slot)
+            for (u32 slot = 0; slot < 10; ++slot) {
                 sum[block_index().y] += slots[slot];
+            }
         }
         block_barrier();
     }
@@ -48,19 +51,23 @@ AWAKEN_KERNEL(awaken_test_rounds, device_pointer<u32> sum, u32 rounds) {
 AWAKEN_KERNEL(awaken_test_grid_barrier, device_pointer<u32> arrived, device_pointer<u32> seen) {
     if (thread_index().x == 0) {
         atomic_add(arrived, 1);
-        while (load_acquire(arrived) < grid_size().x)
+        while (load_acquire(arrived) < grid_size().x) {
             spin_pause();
+        }
     }
     block_barrier();
-    if (thread_index().x == block_size().x - 1) seen[block_index().x] = load_acquire(arrived);
+    if (thread_index().x == block_size().x - 1) {
+        seen[block_index().x] = load_acquire(arrived);
+    }
 }
 
 /// Two kernels on two host threads that wait for each other, as those of two GPUs do.
 AWAKEN_KERNEL(awaken_test_ping, device_pointer<u32> mine, device_pointer<u32> theirs, u32 rounds) {
     for (u32 round = 1; round <= rounds; ++round) {
         store_release(mine, round);
-        while (load_acquire(theirs) < round)
+        while (load_acquire(theirs) < round) {
             spin_pause();
+        }
     }
 }
 
@@ -68,7 +75,9 @@ AWAKEN_KERNEL(awaken_test_compare_exchange, device_pointer<u64> word, u64 one) {
     u64 seen = load_acquire(word);
     while (true) {
         const u64 before = compare_exchange(word, seen, seen + one);
-        if (before == seen) return;
+        if (before == seen) {
+            return;
+        }
         seen = before;
         spin_pause();
     }
@@ -104,8 +113,9 @@ class Variables : public testing::Test {
         _names.emplace_back(name);
     }
     void TearDown() override {
-        for (const std::string& name : _names)
+        for (const std::string& name : _names) {
             unsetenv(name.c_str());
+        }
     }
 
   private:
@@ -118,8 +128,9 @@ TEST(EmulatorKernels, ShareMemoryAndMeetAtBarriers) {
     constexpr unsigned kBlocks = 5;
     constexpr unsigned kThreads = 64;
     std::vector<u32> data(kBlocks * kThreads);
-    for (unsigned position = 0; position < data.size(); ++position)
+    for (unsigned position = 0; position < data.size(); ++position) {
         data[position] = position;
+    }
     run("awaken_test_reverse", {{kBlocks, 1, 1}, {kThreads, 1, 1}, 0}, device(data.data()));
     for (unsigned block = 0; block < kBlocks; ++block) {
         for (unsigned thread = 0; thread < kThreads; ++thread) {
@@ -131,8 +142,9 @@ TEST(EmulatorKernels, ShareMemoryAndMeetAtBarriers) {
 TEST(EmulatorKernels, BarriersDoNotWaitForThreadsThatReturned) {
     std::vector<u32> sums(3);
     run("awaken_test_rounds", {{1, 3, 1}, {16, 1, 1}, 10 * sizeof(u32)}, device(sums.data()), u32{20});
-    for (const u32 sum : sums)
+    for (const u32 sum : sums) {
         EXPECT_EQ(sum, 10U * (19 * 20 / 2));
+    }
 }
 
 TEST(EmulatorKernels, BlocksMayWaitForEachOther) {
@@ -202,10 +214,12 @@ TEST(EmulatorDocumentation, ListsEachCallThatIsExportedAndNoOther) {
     const std::set<std::string> listed =
         matches(page.substr(page.find("## Calls")), "`((?:cu|nvrtc|hip|hsa|nccl|nvml|rsmi)[A-Za-z0-9_]+)`");
     EXPECT_GT(exported.size(), 300U);
-    for (const std::string& name : exported)
+    for (const std::string& name : exported) {
         EXPECT_TRUE(listed.count(name)) << name << " is not in docs/emulator.md";
-    for (const std::string& name : listed)
+    }
+    for (const std::string& name : listed) {
         EXPECT_TRUE(exported.count(name)) << name << " is not exported";
+    }
 }
 
 TEST(EmulatorLibraries, HaveTheirNewestVersionUnderThePlainName) {
@@ -278,14 +292,10 @@ TEST_F(Variables, AreParsedAndWrongOnesNamed) {
     EXPECT_TRUE(configuration.faults.pageable_memory);
     EXPECT_TRUE(configuration.faults.host_access);
 
-    const std::vector<std::pair<const char*, const char*>> wrong{{"AWAKEN_TEST_FAULTS", "copy-error=0"},
-                                                                 {"AWAKEN_TEST_FAULTS", "ccl-init=-1"},
-                                                                 {"AWAKEN_TEST_FAULTS", "oom=3"},
-                                                                 {"AWAKEN_EMULATE_MEMORY", "1M"},
-                                                                 {"AWAKEN_TEST_DELAY_US", "soon"},
-                                                                 {"AWAKEN_TEST_BUSY", "fail"},
-                                                                 {"AWAKEN_EMULATE", "rocm:2"},
-                                                                 {"AWAKEN_EMULATE", "cuda:0"}};
+    const std::vector<std::pair<const char*, const char*>> wrong{
+        {"AWAKEN_TEST_FAULTS", "copy-error=0"}, {"AWAKEN_TEST_FAULTS", "ccl-init=-1"}, {"AWAKEN_TEST_FAULTS", "oom=3"},
+        {"AWAKEN_EMULATE_MEMORY", "1M"},        {"AWAKEN_TEST_DELAY_US", "soon"},      {"AWAKEN_TEST_BUSY", "fail"},
+        {"AWAKEN_EMULATE", "rocm:2"},           {"AWAKEN_EMULATE", "cuda:0"}};
     for (const auto& [name, value] : wrong) {
         const std::string before = getenv(name);
         set(name, value);

@@ -198,8 +198,12 @@ struct Driver {
     /// Initialises and makes device 0's primary context current for the calling thread.
     int start() {
         void* context = nullptr;
-        if (const int result = init(0); result != kSuccess) return result;
-        if (const int result = retain(&context, 0); result != kSuccess) return result;
+        if (const int result = init(0); result != kSuccess) {
+            return result;
+        }
+        if (const int result = retain(&context, 0); result != kSuccess) {
+            return result;
+        }
         return set_current(context);
     }
 };
@@ -267,7 +271,9 @@ TEST(EmulatedCudaProcess, AsksForInitialisationAndForAContext) {
 SCENARIO(count_devices) {
     const int result = driver().init(0);
     int count = -1;
-    if (result == kSuccess) driver().device_count(&count);
+    if (result == kSuccess) {
+        driver().device_count(&count);
+    }
     std::printf("init %d count %d\n", result, count);
     return 0;
 }
@@ -320,7 +326,9 @@ SCENARIO(forked_child) {
     REQUIRE_EQUAL(driver().allocate(&address, 64), kSuccess);
     REQUIRE_EQUAL(driver().fill(address, 1, 64), kSuccess);
     const pid_t child = fork();
-    if (child == 0) _exit(driver().allocate(&address, 64) == kNotInitialized ? 0 : 1);
+    if (child == 0) {
+        _exit(driver().allocate(&address, 64) == kNotInitialized ? 0 : 1);
+    }
     int status = 0;
     REQUIRE_EQUAL(waitpid(child, &status, 0), child);
     REQUIRE_EQUAL(status, 0);
@@ -489,8 +497,9 @@ TEST_F(EmulatedCuda, CopiesStayInsideTheirAllocations) {
 TEST_F(EmulatedCuda, CopiesInBatches) {
     const Pointer address = allocate(64);
     std::vector<char> host(32);
-    for (std::size_t i = 0; i < host.size(); ++i)
+    for (std::size_t i = 0; i < host.size(); ++i) {
         host[i] = static_cast<char>(i + 1);
+    }
     ASSERT_EQ(driver().to_device(address, host.data(), 32), kSuccess);
     void* stream = nullptr;
     ASSERT_EQ(driver().stream_create(&stream, 0), kSuccess);
@@ -738,10 +747,12 @@ TEST_F(EmulatedCuda, EventsOrderStreams) {
     ASSERT_EQ(driver().stream_destroy(foreign), kSuccess);
     ASSERT_EQ(driver().pop(nullptr), kSuccess);
     ASSERT_EQ(driver().release(1), kSuccess);
-    for (void* made : {event, later})
+    for (void* made : {event, later}) {
         EXPECT_EQ(driver().event_destroy(made), kSuccess);
-    for (void* made : {first, second})
+    }
+    for (void* made : {first, second}) {
         EXPECT_EQ(driver().stream_destroy(made), kSuccess);
+    }
 }
 
 TEST_F(EmulatedCuda, AStreamIsDoneWhenItsOwnWorkIs) {
@@ -764,8 +775,9 @@ TEST_F(EmulatedCuda, AnEventStandsForAllWorkOfAContext) {
     ASSERT_EQ(driver().get_current(&context), kSuccess);
     ASSERT_EQ(driver().retain(&other, 1), kSuccess);
     std::array<void*, 2> streams{};
-    for (void*& stream : streams)
+    for (void*& stream : streams) {
         ASSERT_EQ(driver().stream_create(&stream, 1), kSuccess);
+    }
     void *event = nullptr, *plain = nullptr, *graph = nullptr;
     ASSERT_EQ(driver().event_create(&event, 0), kSuccess);
     ASSERT_EQ(driver().event_create(&plain, 0), kSuccess);
@@ -801,10 +813,12 @@ TEST_F(EmulatedCuda, AnEventStandsForAllWorkOfAContext) {
     EXPECT_EQ(driver().record_context(context, event), kUnsupported);
     EXPECT_EQ(driver().end_capture(third, &graph), kInvalidated);
     EXPECT_EQ(driver().record_context(context, event), kSuccess);
-    for (void* const stream : {streams[0], streams[1], third})
+    for (void* const stream : {streams[0], streams[1], third}) {
         EXPECT_EQ(driver().stream_destroy(stream), kSuccess);
-    for (void* const made : {event, plain})
+    }
+    for (void* const made : {event, plain}) {
         EXPECT_EQ(driver().event_destroy(made), kSuccess);
+    }
     EXPECT_EQ(driver().release(1), kSuccess);
 }
 
@@ -857,8 +871,9 @@ TEST_F(EmulatedCuda, SharesMemoryBetweenProcesses) {
         const Pointer spacer = allocate(600);  // so that a small allocation is not the first of its block
         const Pointer address = allocate(bytes);
         std::vector<unsigned char> data(bytes);
-        for (std::size_t position = 0; position < bytes; ++position)
+        for (std::size_t position = 0; position < bytes; ++position) {
             data[position] = static_cast<unsigned char>(position % 251);
+        }
         ASSERT_EQ(driver().to_device(address, data.data(), bytes), kSuccess);
         ASSERT_EQ(driver().synchronize(), kSuccess);
         Handle handle{};
@@ -903,8 +918,7 @@ TEST_F(EmulatedCuda, RefusesHandlesThatAreStaleOrForgedOrIsolated) {
         opening_gives(handle, kSuccess, {{"AWAKEN_TEST_FAULTS", "no-peer"}});
         opening_gives(handle, kPeerUnsupported, {{"AWAKEN_TEST_FAULTS", "no-peer"}, {"CUDA_VISIBLE_DEVICES", "1"}});
         opening_gives(handle, kSuccess, {{"CUDA_VISIBLE_DEVICES", "1"}});
-        opening_gives(handle, kInvalidDevice,
-                      {{"AWAKEN_TEST_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1"}});
+        opening_gives(handle, kInvalidDevice, {{"AWAKEN_TEST_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1"}});
         opening_gives(handle, kSuccess, {{"AWAKEN_TEST_FAULTS", "hidden-device"}, {"CUDA_VISIBLE_DEVICES", "1,0"}});
         Handle forged = handle;
         forged.bytes[40] ^= 1;
@@ -992,8 +1006,9 @@ TEST_F(EmulatedCuda, MapsPhysicalMemoryAtReservedAddresses) {
     ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
     EXPECT_EQ(free_now, free_before) << "addresses take no memory";
     std::array<PhysicalHandle, 2> handles{};
-    for (PhysicalHandle& handle : handles)
+    for (PhysicalHandle& handle : handles) {
         ASSERT_EQ(memory.create(&handle, kPart, &kOnDevice0, 0), kSuccess);
+    }
     ASSERT_EQ(driver().info(&free_now, &total), kSuccess);
     EXPECT_EQ(free_before - free_now, 2 * kPart);
     PhysicalHandle none = 0;
@@ -1069,8 +1084,9 @@ TEST_F(EmulatedCuda, MapsPhysicalMemoryAtReservedAddresses) {
     PhysicalProperties properties{};
     ASSERT_EQ(memory.properties_of(&properties, again), kSuccess);
     EXPECT_EQ(properties.handle_types, kPosixFile);
-    for (const PhysicalHandle one : {handles[0], handles[0], handles[1]})
+    for (const PhysicalHandle one : {handles[0], handles[0], handles[1]}) {
         EXPECT_EQ(memory.release(one), kSuccess);
+    }
     EXPECT_EQ(memory.release(handles[0]), kInvalidValue);
     EXPECT_EQ(byte_at(base + kPart), 7);
     EXPECT_EQ(memory.unmap(base, kPart / 2), kInvalidValue);
@@ -1136,8 +1152,9 @@ TEST_F(EmulatedCuda, SharesPhysicalMemoryByFileDescriptor) {
     constexpr PhysicalProperties kNotShared{1, 0, 1, 0, nullptr, {}};
     ASSERT_EQ(memory.create(&unshared, kPart, &kNotShared, 0), kSuccess);
     EXPECT_EQ(memory.export_handle(&file, unshared, kPosixFile, 0), kInvalidValue);
-    for (const PhysicalHandle one : {handle, imported, unshared})
+    for (const PhysicalHandle one : {handle, imported, unshared}) {
         EXPECT_EQ(memory.release(one), kSuccess);
+    }
     EXPECT_EQ(memory.unmap(base, 2 * kPart), kSuccess);
     EXPECT_EQ(memory.free(base, 2 * kPart), kSuccess);
 }
@@ -1250,11 +1267,14 @@ struct Compiler {
 std::string text_of_file(const char* path) {
     std::FILE* const file = std::fopen(path, "r");
     EXPECT_NE(file, nullptr) << path;
-    if (!file) return {};
+    if (!file) {
+        return {};
+    }
     std::string text;
     char buffer[4096];
-    while (const std::size_t length = std::fread(buffer, 1, sizeof buffer, file))
+    while (const std::size_t length = std::fread(buffer, 1, sizeof buffer, file)) {
         text.append(buffer, length);
+    }
     std::fclose(file);
     return text;
 }
@@ -1354,15 +1374,17 @@ TEST_F(EmulatedCuda, RunsAKernelOfAProgram) {
     int count = 70;
     int* source_values = nullptr;
     ASSERT_EQ(driver().allocate_host(reinterpret_cast<void**>(&source_values), 70 * sizeof(int), 0), kSuccess);
-    for (int i = 0; i < count; ++i)
+    for (int i = 0; i < count; ++i) {
         source_values[i] = i - 3;
+    }
     Pointer target = allocate(70 * sizeof(int));
     std::vector<void*> arguments = {&target, static_cast<void*>(&source_values), &count};
     ASSERT_EQ(driver().launch(function, 3, 1, 1, 32, 1, 1, 0, nullptr, arguments.data(), nullptr), kSuccess);
     std::vector<int> doubled(70);
     ASSERT_EQ(driver().to_host(doubled.data(), target, 70 * sizeof(int)), kSuccess);
-    for (int i = 0; i < count; ++i)
+    for (int i = 0; i < count; ++i) {
         EXPECT_EQ(doubled[static_cast<std::size_t>(i)], 2 * (i - 3));
+    }
     ASSERT_EQ(driver().free_host(source_values), kSuccess);
     ASSERT_EQ(driver().free(target), kSuccess);
     ASSERT_EQ(driver().module_unload(module), kSuccess);
@@ -1443,8 +1465,9 @@ TEST_F(EmulatedCuda, HostFunctionsMayNotCallTheDriver) {
         std::vector<int> results;
         void run() {
             for (const auto* const calls : {&refused, &permitted}) {
-                for (const auto& call : *calls)
+                for (const auto& call : *calls) {
                     results.push_back(call());
+                }
             }
         }
     };
@@ -1508,10 +1531,12 @@ class WaitingCalls {
         runtime.bind(runtime_free_host, "cudaFreeHost");
         runtime.bind(runtime_unregister, "cudaHostUnregister");
         driver().library.bind(load_ex, "cuModuleLoadDataEx");
-        for (Pointer& memory : _memory)
+        for (Pointer& memory : _memory) {
             EXPECT_EQ(driver().allocate(&memory, 4096), kSuccess);
-        for (void*& memory : _pinned)
+        }
+        for (void*& memory : _pinned) {
             EXPECT_EQ(driver().allocate_host(&memory, 4096, 0), kSuccess);
+        }
         for (std::vector<char>& memory : _registered) {
             memory.resize(64);
             EXPECT_EQ(driver().register_host(memory.data(), memory.size(), 0), kSuccess);
@@ -1531,8 +1556,9 @@ class WaitingCalls {
         };
     }
     ~WaitingCalls() {
-        for (void* const module : _loaded)
+        for (void* const module : _loaded) {
             EXPECT_EQ(driver().module_unload(module), kSuccess);
+        }
     }
     WaitingCalls(const WaitingCalls&) = delete;
     WaitingCalls& operator=(const WaitingCalls&) = delete;
@@ -1638,20 +1664,24 @@ TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
         EXPECT_EQ(driver().allocate_async(&opened, 64, stream), kSuccess);
         EXPECT_EQ(driver().free_async(opened, stream), kSuccess);
         std::vector<std::unique_ptr<BackgroundCall>> others;
-        for (const std::function<int()>& other : held_up)
+        for (const std::function<int()>& other : held_up) {
             others.push_back(std::make_unique<BackgroundCall>(on_this_context(other)));
+        }
         const auto any_returned = [&] {
             return std::any_of(others.begin(), others.end(), [](const auto& other) { return other->returned(); });
         };
-        while (waiting_threads().held_up < others.size() && !any_returned())
+        while (waiting_threads().held_up < others.size() && !any_returned()) {
             std::this_thread::yield();
-        for (std::size_t other = 0; other < others.size(); ++other)
+        }
+        for (std::size_t other = 0; other < others.size(); ++other) {
             EXPECT_FALSE(others[other]->returned()) << other;
+        }
         EXPECT_FALSE(call.returned());
         gate.open = true;
         EXPECT_EQ(call.result(), kSuccess);
-        for (std::size_t other = 0; other < others.size(); ++other)
+        for (std::size_t other = 0; other < others.size(); ++other) {
             EXPECT_EQ(others[other]->result(), kSuccess) << other;
+        }
         ASSERT_EQ(driver().synchronize(), kSuccess);
     }
     // Another context of the device is another matter.
@@ -1671,10 +1701,12 @@ TEST_F(EmulatedCuda, WhatWaitsForAllWorkHoldsUpOtherCalls) {
     ASSERT_EQ(driver().synchronize(), kSuccess);
     EXPECT_EQ(driver().module_unload(module), kSuccess);
     EXPECT_EQ(driver().free(memory), kSuccess);
-    for (void* const made : {event, context_event, old_event})
+    for (void* const made : {event, context_event, old_event}) {
         EXPECT_EQ(driver().event_destroy(made), kSuccess);
-    for (void* const made : {busy, stream})
+    }
+    for (void* const made : {busy, stream}) {
         EXPECT_EQ(driver().stream_destroy(made), kSuccess);
+    }
 }
 
 SCENARIO(close_waits) {
@@ -1718,13 +1750,15 @@ SCENARIO(refuses_to_wait) {
     Gate gate;
     REQUIRE_EQUAL(driver().host_function(busy, &Gate::wait, &gate), kSuccess);
     for (int round = 0; round < 2; ++round) {
-        for (const NamedCall& waiter : waiting.calls)
+        for (const NamedCall& waiter : waiting.calls) {
             REQUIRE_EQUAL(waiter.call(), kNotReady);
+        }
     }
     gate.open = true;
     REQUIRE_EQUAL(driver().stream_synchronize(busy), kSuccess);
-    for (const NamedCall& waiter : waiting.calls)
+    for (const NamedCall& waiter : waiting.calls) {
         REQUIRE_EQUAL(waiter.call(), kSuccess);
+    }
     return 0;
 }
 
@@ -1916,10 +1950,12 @@ void use_graphs(const char* file) {
         EXPECT_EQ(graph, nullptr);
     }
     EXPECT_EQ(begin(nullptr, kGlobal), kUnsupported) << "the default stream";
-    for (void* const made : {event, outside})
+    for (void* const made : {event, outside}) {
         EXPECT_EQ(driver().event_destroy(made), kSuccess);
-    for (void* const made : {first, second})
+    }
+    for (void* const made : {first, second}) {
         EXPECT_EQ(driver().stream_destroy(made), kSuccess);
+    }
     EXPECT_EQ(free_(memory), kSuccess);
 }
 

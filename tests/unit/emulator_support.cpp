@@ -34,12 +34,15 @@ bool Outcome::ended_by(int signal) const {
 Outcome run_scenario(const std::string& name, const Environment& environment,
                      const std::vector<std::string>& arguments) {
     int channel[2];
-    if (pipe(channel) != 0) throw std::runtime_error("pipe");
+    if (pipe(channel) != 0) {
+        throw std::runtime_error("pipe");
+    }
     std::vector<std::string> words{"/proc/self/exe", "--scenario", name};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> pointers;
-    for (std::string& word : words)
+    for (std::string& word : words) {
         pointers.push_back(word.data());
+    }
     pointers.push_back(nullptr);
     // The environment is put together before the fork: the child of a process with threads may do little.
     std::map<std::string, std::string> variables;
@@ -47,18 +50,23 @@ Outcome run_scenario(const std::string& name, const Environment& environment,
         const std::string text = *variable;
         variables[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
     }
-    for (const auto& [variable, value] : environment)
+    for (const auto& [variable, value] : environment) {
         variables[variable] = value;
+    }
     std::vector<std::string> settings;
-    for (const auto& [variable, value] : variables)
+    for (const auto& [variable, value] : variables) {
         settings.push_back(variable + "=" + value);
+    }
     std::vector<char*> setting_pointers;
-    for (std::string& setting : settings)
+    for (std::string& setting : settings) {
         setting_pointers.push_back(setting.data());
+    }
     setting_pointers.push_back(nullptr);
 
     const pid_t child = fork();
-    if (child < 0) throw std::runtime_error("fork");
+    if (child < 0) {
+        throw std::runtime_error("fork");
+    }
     if (child == 0) {
         dup2(channel[1], 1);
         dup2(channel[1], 2);
@@ -113,8 +121,8 @@ int main(int count, char** words) {
     // a call seen which waits for it; tests that depend on what is not over yet have gates.
     setenv("AWAKEN_EMULATE", AWAKEN_TEST_EMULATE, 1);
     setenv("AWAKEN_TEST_DELAY_US", "30000", 1);
-    for (const char* name : {"AWAKEN_TEST_BUSY", "AWAKEN_TEST_FAULTS", "AWAKEN_EMULATE_MEMORY",
-                             "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
+    for (const char* name : {"AWAKEN_TEST_BUSY", "AWAKEN_TEST_FAULTS", "AWAKEN_EMULATE_MEMORY", "CUDA_VISIBLE_DEVICES",
+                             "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
         unsetenv(name);
     }
     testing::InitGoogleTest(&count, words);

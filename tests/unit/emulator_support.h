@@ -47,8 +47,9 @@ class Library {
 struct Gate {
     std::atomic<bool> open{false};
     static void wait(void* gate) {
-        while (!static_cast<Gate*>(gate)->open.load())
+        while (!static_cast<Gate*>(gate)->open.load()) {
             std::this_thread::yield();
+        }
     }
 };
 
@@ -82,8 +83,9 @@ class BackgroundCall {
     [[nodiscard]] bool returned() const { return _returned; }
     /// What it returned, once it has.
     [[nodiscard]] int result() const {
-        while (!_returned)
+        while (!_returned) {
             std::this_thread::yield();
+        }
         return _result;
     }
 
@@ -95,8 +97,9 @@ class BackgroundCall {
 
 /// Whether the call, which runs while a stream is behind a gate, comes to wait for all work rather than to return.
 [[nodiscard]] inline bool waits_for_all_work(const BackgroundCall& call) {
-    while (waiting_threads().inside == 0 && !call.returned())
+    while (waiting_threads().inside == 0 && !call.returned()) {
         std::this_thread::yield();
+    }
     return !call.returned();
 }
 

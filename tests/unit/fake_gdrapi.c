@@ -76,7 +76,9 @@ static struct areas read_areas(void) {
     FILE* const list = fopen("/proc/self/maps", "re");
     char* text = NULL;
     size_t room = 0;
-    if (list == NULL) return result;
+    if (list == NULL) {
+        return result;
+    }
     while (getline(&text, &room, list) > 0) {
         struct area area;
         char rights[8];
@@ -87,7 +89,9 @@ static struct areas read_areas(void) {
         }
         area.writable = strncmp(rights, "rw", 2) == 0 && rights[3] == 's';
         struct area* const more = realloc(result.lines, (result.count + 1) * sizeof *more);
-        if (more == NULL) break;
+        if (more == NULL) {
+            break;
+        }
         result.lines = more;
         result.lines[result.count++] = area;
     }
@@ -116,7 +120,9 @@ struct target {
 // same pages. Returns which ends that was.
 static int map_again(unsigned long start, unsigned long size, unsigned long offset, struct target target) {
     char* const where = target.start + offset;
-    if (mremap((void*)start, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, where) == MAP_FAILED) return 0;
+    if (mremap((void*)start, 0, size, MREMAP_MAYMOVE | MREMAP_FIXED, where) == MAP_FAILED) {
+        return 0;
+    }
     return (offset < PAGE_OF_GPU ? FIRST_PAGE : 0) | (offset + size > target.size - PAGE_OF_GPU ? LAST_PAGE : 0);
 }
 
@@ -127,7 +133,9 @@ static int map_writable(const struct areas* areas, unsigned long from, struct ta
         const struct area* const area = &areas->lines[i];
         const unsigned long start = larger(area->start, from);
         const unsigned long end = smaller(area->end, from + target.size);
-        if (area->writable && start < end) found |= map_again(start, end - start, start - from, target);
+        if (area->writable && start < end) {
+            found |= map_again(start, end - start, start - from, target);
+        }
     }
     return found;
 }
@@ -139,13 +147,19 @@ static int map_by_file(const struct areas* areas, const struct area* area, unsig
     const unsigned long end = smaller(area->end, address + target.size);
     const unsigned long from = area->offset + (start - area->start);  // in the file
     int found = 0;
-    if (start >= end) return 0;
+    if (start >= end) {
+        return 0;
+    }
     for (size_t i = 0; i < areas->count; ++i) {
         const struct area* const other = &areas->lines[i];
-        if (!other->writable || other->inode != area->inode || strcmp(other->device, area->device) != 0) continue;
+        if (!other->writable || other->inode != area->inode || strcmp(other->device, area->device) != 0) {
+            continue;
+        }
         const unsigned long first = larger(from, other->offset);
         const unsigned long last = smaller(from + (end - start), other->offset + (other->end - other->start));
-        if (first >= last) continue;
+        if (first >= last) {
+            continue;
+        }
         found |=
             map_again(other->start + (first - other->offset), last - first, start - address + (first - from), target);
     }
@@ -159,7 +173,9 @@ static long emulated_distance(unsigned long address) {
         long distance;
     }* range = NULL;
     void* const emulator = dlopen("libawaken-emulator.so", RTLD_LAZY | RTLD_NOLOAD);
-    if (emulator == NULL) return 0;
+    if (emulator == NULL) {
+        return 0;
+    }
     range = dlsym(emulator, "_ZN6awaken7kernels4host12device_rangeE");
     const long distance = range != NULL && address - range->base < range->length ? range->distance : 0;
     dlclose(emulator);
@@ -168,12 +184,16 @@ static long emulated_distance(unsigned long address) {
 
 EXPORT struct gdr* gdr_open(void) {
     struct gdr* const result = fake_gdrapi.open_fails ? NULL : calloc(1, sizeof *result);
-    if (result != NULL) count(&fake_gdrapi.opened, 1);
+    if (result != NULL) {
+        count(&fake_gdrapi.opened, 1);
+    }
     return result;
 }
 
 EXPORT int gdr_close(struct gdr* context) {
-    if (context->in_use != 0) return misused();
+    if (context->in_use != 0) {
+        return misused();
+    }
     free(context);
     count(&fake_gdrapi.closed, 1);
     return 0;
@@ -182,11 +202,16 @@ EXPORT int gdr_close(struct gdr* context) {
 EXPORT int gdr_pin_buffer(struct gdr* context, unsigned long address, size_t size, uint64_t token, uint32_t space,
                           gdr_mh_t* handle) {
     // The real driver rounds by itself; then the mapping does not begin where the caller thinks.
-    if (address % PAGE_OF_GPU != 0 || size % PAGE_OF_GPU != 0 || size == 0 || token != 0 || space != 0)
+    if (address % PAGE_OF_GPU != 0 || size % PAGE_OF_GPU != 0 || size == 0 || token != 0 || space != 0) {
         return misused();
-    if (fails(&fake_gdrapi.pin_fails)) return ENOMEM;
+    }
+    if (fails(&fake_gdrapi.pin_fails)) {
+        return ENOMEM;
+    }
     struct pin* const pin = calloc(1, sizeof *pin);
-    if (pin == NULL) return ENOMEM;
+    if (pin == NULL) {
+        return ENOMEM;
+    }
     pin->address = address;
     pin->size = size;
     handle->h = (unsigned long)pin;
@@ -198,7 +223,9 @@ EXPORT int gdr_pin_buffer(struct gdr* context, unsigned long address, size_t siz
 
 EXPORT int gdr_unpin_buffer(struct gdr* context, gdr_mh_t handle) {
     struct pin* const pin = (struct pin*)handle.h;
-    if (pin->view != NULL) return misused();
+    if (pin->view != NULL) {
+        return misused();
+    }
     free(pin);
     --context->in_use;
     count(&fake_gdrapi.pinned, -1);
@@ -208,15 +235,23 @@ EXPORT int gdr_unpin_buffer(struct gdr* context, gdr_mh_t handle) {
 EXPORT int gdr_map(struct gdr* context, gdr_mh_t handle, void** view, size_t size) {
     struct pin* const pin = (struct pin*)handle.h;
     (void)context;
-    if (pin->view != NULL || size != pin->size) return misused();
-    if (fails(&fake_gdrapi.map_fails)) return EAGAIN;
+    if (pin->view != NULL || size != pin->size) {
+        return misused();
+    }
+    if (fails(&fake_gdrapi.map_fails)) {
+        return EAGAIN;
+    }
     char* const room = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED) return errno;
+    if (room == MAP_FAILED) {
+        return errno;
+    }
     const struct areas areas = read_areas();
     const unsigned long distance = (unsigned long)emulated_distance(pin->address);
     const struct target target = {room, size};
     int found = 0;
-    if (distance != 0) found = map_writable(&areas, pin->address + distance, target);
+    if (distance != 0) {
+        found = map_writable(&areas, pin->address + distance, target);
+    }
     for (size_t i = 0; i < areas.count && distance == 0; ++i) {
         found |= map_by_file(&areas, &areas.lines[i], pin->address, target);
     }
@@ -233,7 +268,9 @@ EXPORT int gdr_map(struct gdr* context, gdr_mh_t handle, void** view, size_t siz
 EXPORT int gdr_unmap(struct gdr* context, gdr_mh_t handle, void* view, size_t size) {
     struct pin* const pin = (struct pin*)handle.h;
     (void)context;
-    if (pin->view == NULL || view != pin->view || size != pin->size) return misused();
+    if (pin->view == NULL || view != pin->view || size != pin->size) {
+        return misused();
+    }
     munmap(view, size);
     pin->view = NULL;
     count(&fake_gdrapi.mapped, -1);
@@ -249,23 +286,37 @@ static void call_during_copy(void) {
     void (*const call)(void) = fake_gdrapi.during_copy;
     fake_gdrapi.during_copy = NULL;
     pthread_mutex_unlock(&counting);
-    if (call != NULL) call();
+    if (call != NULL) {
+        call();
+    }
 }
 
 EXPORT int gdr_copy_to_mapping(gdr_mh_t handle, void* view, const void* host, size_t size) {
-    if (!inside((const struct pin*)handle.h, view, size)) return misused();
-    if (fails(&fake_gdrapi.copy_fails)) return EINVAL;
+    if (!inside((const struct pin*)handle.h, view, size)) {
+        return misused();
+    }
+    if (fails(&fake_gdrapi.copy_fails)) {
+        return EINVAL;
+    }
     call_during_copy();
-    if (!fake_gdrapi.loses_writes) memcpy(view, host, size);
+    if (!fake_gdrapi.loses_writes) {
+        memcpy(view, host, size);
+    }
     return 0;
 }
 
 EXPORT int gdr_copy_from_mapping(gdr_mh_t handle, void* host, const void* view, size_t size) {
-    if (!inside((const struct pin*)handle.h, view, size)) return misused();
-    if (fails(&fake_gdrapi.copy_fails)) return EINVAL;
+    if (!inside((const struct pin*)handle.h, view, size)) {
+        return misused();
+    }
+    if (fails(&fake_gdrapi.copy_fails)) {
+        return EINVAL;
+    }
     call_during_copy();
     memcpy(host, view, size);
-    if (fake_gdrapi.spoils_reads) ((unsigned char*)host)[size / 2] ^= 1;
+    if (fake_gdrapi.spoils_reads) {
+        ((unsigned char*)host)[size / 2] ^= 1;
+    }
     return 0;
 }
 

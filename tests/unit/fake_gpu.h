@@ -32,7 +32,7 @@ class FakeGpu final : public gpu::Runtime {
     explicit FakeGpu(const int devices = 1) : _devices(devices) {}
     ~FakeGpu() override { shut_down(); }
 
-    // ---- for tests ----------------------------------------------------------------------------------------------
+    // ---- for tests --------------------------------------------------------------------------------------------------
     /// Times that the function of the interface with this name ("copy", "query_event") was called.
     [[nodiscard]] int calls(const std::string& function) const {
         const std::lock_guard lock(_mutex);
@@ -51,11 +51,14 @@ class FakeGpu final : public gpu::Runtime {
     /// The driver goes away, and with it all memory, streams and work.
     void shut_down() {
         const std::lock_guard lock(_mutex);
-        if (_gone) return;
+        if (_gone) {
+            return;
+        }
         _gone = true;
         _streams.clear();
-        for (auto& [base, allocation] : _allocations)
+        for (auto& [base, allocation] : _allocations) {
             unmap(allocation);
+        }
         _allocations.clear();
     }
     /// Where the CPU may read and write what lies at `pointer`, of whatever kind.
@@ -74,10 +77,13 @@ class FakeGpu final : public gpu::Runtime {
         const std::vector<std::pair<gpu::MemoryKind, std::size_t>>& parts) {
         const std::lock_guard lock(_mutex);
         std::size_t total = 0;
-        for (const auto& part : parts)
+        for (const auto& part : parts) {
             total += part.second;
+        }
         void* const room = mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (room == MAP_FAILED) throw std::runtime_error("mmap");
+        if (room == MAP_FAILED) {
+            throw std::runtime_error("mmap");
+        }
         std::vector<std::byte*> result;
         auto* at = static_cast<std::byte*>(room);
         for (const auto& [kind, bytes] : parts) {
@@ -109,7 +115,9 @@ class FakeGpu final : public gpu::Runtime {
         const std::lock_guard lock(_mutex);
         std::size_t total = 0;
         for (const auto& [base, allocation] : _allocations) {
-            if (allocation.kind == kind) total += allocation.size;
+            if (allocation.kind == kind) {
+                total += allocation.size;
+            }
         }
         return total;
     }
@@ -119,7 +127,7 @@ class FakeGpu final : public gpu::Runtime {
         return _bytes_copied;
     }
 
-    // ---- devices ------------------------------------------------------------------------------------------------
+    // ---- devices ----------------------------------------------------------------------------------------------------
     [[nodiscard]] gpu::Vendor vendor() const noexcept override { return gpu::Vendor::cuda; }
     [[nodiscard]] gpu::Versions versions() const override {
         gpu::Versions versions;
@@ -129,14 +137,18 @@ class FakeGpu final : public gpu::Runtime {
     [[nodiscard]] int device_count() noexcept override { return _devices; }
     gpu::Status device_info(const int device, gpu::DeviceInfo& info) override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("device_info"); !status.ok()) return status;
+        if (const gpu::Status status = enter("device_info"); !status.ok()) {
+            return status;
+        }
         info = {};
         info.name = "Fake " + std::to_string(device);
         return {};
     }
     gpu::Status current_device(int& device) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("current_device"); !status.ok()) return status;
+        if (const gpu::Status status = enter("current_device"); !status.ok()) {
+            return status;
+        }
         device = 0;
         return {};
     }
@@ -151,14 +163,16 @@ class FakeGpu final : public gpu::Runtime {
     }
     gpu::Status enable_peer_access(int, int) noexcept override { return {}; }
 
-    // ---- pointers -----------------------------------------------------------------------------------------------
+    // ---- pointers ---------------------------------------------------------------------------------------------------
     void classify(const std::span<const void* const> pointers, gpu::PointerInfo* const infos) noexcept override {
         const std::lock_guard lock(_mutex);
         ++_calls["classify"];
         for (std::size_t i = 0; i < pointers.size(); ++i) {
             infos[i] = {};
             const Allocation* const allocation = _gone ? nullptr : find(address_of(pointers[i]));
-            if (allocation == nullptr || allocation->kind == gpu::MemoryKind::host) continue;
+            if (allocation == nullptr || allocation->kind == gpu::MemoryKind::host) {
+                continue;
+            }
             infos[i].kind = allocation->kind;
             infos[i].device = allocation->kind == gpu::MemoryKind::pinned ? -1 : allocation->device;
             infos[i].base = allocation->base;
@@ -175,25 +189,34 @@ class FakeGpu final : public gpu::Runtime {
         std::vector<std::function<void()>> delayed;
         {
             const std::lock_guard lock(_mutex);
-            if (const gpu::Status status = enter("order_after_default_stream"); !status.ok()) return status;
-            if (Allocation* const allocation = find(address_of(pointer))) delayed.swap(allocation->delayed);
+            if (const gpu::Status status = enter("order_after_default_stream"); !status.ok()) {
+                return status;
+            }
+            if (Allocation* const allocation = find(address_of(pointer))) {
+                delayed.swap(allocation->delayed);
+            }
         }
-        for (const auto& work : delayed)
+        for (const auto& work : delayed) {
             work();  // without the lock: it may use the fake
+        }
         return {};
     }
 
-    // ---- memory -------------------------------------------------------------------------------------------------
+    // ---- memory -----------------------------------------------------------------------------------------------------
     gpu::Status allocate(const int device, const std::size_t bytes, void*& pointer) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("allocate"); !status.ok()) return status;
+        if (const gpu::Status status = enter("allocate"); !status.ok()) {
+            return status;
+        }
         pointer = map(gpu::MemoryKind::device, device, bytes, nullptr);
         return {};
     }
     gpu::Status free(void* pointer) noexcept override { return release("free", pointer); }
     gpu::Status allocate_managed(const int device, const std::size_t bytes, void*& pointer) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("allocate_managed"); !status.ok()) return status;
+        if (const gpu::Status status = enter("allocate_managed"); !status.ok()) {
+            return status;
+        }
         pointer = map(gpu::MemoryKind::managed, device, bytes, nullptr);
         return {};
     }
@@ -205,7 +228,9 @@ class FakeGpu final : public gpu::Runtime {
     }
     gpu::Status allocate_pinned(const std::size_t bytes, void*& pointer) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("allocate_pinned"); !status.ok()) return status;
+        if (const gpu::Status status = enter("allocate_pinned"); !status.ok()) {
+            return status;
+        }
         pointer = map(gpu::MemoryKind::pinned, -1, bytes, nullptr);
         return {};
     }
@@ -213,10 +238,12 @@ class FakeGpu final : public gpu::Runtime {
     gpu::Status register_host(void*, std::size_t) noexcept override { return count("register_host"); }
     gpu::Status unregister_host(void*) noexcept override { return count("unregister_host"); }
 
-    // ---- streams and events -------------------------------------------------------------------------------------
+    // ---- streams and events -----------------------------------------------------------------------------------------
     gpu::Status create_stream(const int device, bool, gpu::StreamHandle& stream) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("create_stream"); !status.ok()) return status;
+        if (const gpu::Status status = enter("create_stream"); !status.ok()) {
+            return status;
+        }
         auto made = std::make_unique<Stream>();
         stream = {made.get(), device};
         _streams[made.get()] = std::move(made);
@@ -224,28 +251,36 @@ class FakeGpu final : public gpu::Runtime {
     }
     gpu::Status destroy_stream(const gpu::StreamHandle stream) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("destroy_stream"); !status.ok()) return status;
+        if (const gpu::Status status = enter("destroy_stream"); !status.ok()) {
+            return status;
+        }
         _abandoned += static_cast<int>(queue(stream).operations.size());
         _streams.erase(static_cast<Stream*>(stream.value));
         return {};
     }
     gpu::Status query_stream(const gpu::StreamHandle stream, bool& done) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("query_stream"); !status.ok()) return status;
+        if (const gpu::Status status = enter("query_stream"); !status.ok()) {
+            return status;
+        }
         done = queue(stream).operations.empty();
         step(queue(stream));
         return {};
     }
     gpu::Status synchronize_stream(const gpu::StreamHandle stream) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("synchronize_stream"); !status.ok()) return status;
+        if (const gpu::Status status = enter("synchronize_stream"); !status.ok()) {
+            return status;
+        }
         while (step(queue(stream))) {
         }
         return {};
     }
     gpu::Status create_event(const int device, gpu::EventHandle& event) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("create_event"); !status.ok()) return status;
+        if (const gpu::Status status = enter("create_event"); !status.ok()) {
+            return status;
+        }
         auto made = std::make_unique<Event>();
         event = {made.get(), device};
         _events[made.get()] = std::move(made);
@@ -253,13 +288,17 @@ class FakeGpu final : public gpu::Runtime {
     }
     gpu::Status destroy_event(const gpu::EventHandle event) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("destroy_event"); !status.ok()) return status;
+        if (const gpu::Status status = enter("destroy_event"); !status.ok()) {
+            return status;
+        }
         _events.erase(static_cast<Event*>(event.value));
         return {};
     }
     gpu::Status record_event(const gpu::EventHandle event, const gpu::StreamHandle stream) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("record_event"); !status.ok()) return status;
+        if (const gpu::Status status = enter("record_event"); !status.ok()) {
+            return status;
+        }
         Event& recorded = *static_cast<Event*>(event.value);
         recorded.stream = &queue(stream);
         recorded.position = recorded.stream->given;
@@ -267,38 +306,49 @@ class FakeGpu final : public gpu::Runtime {
     }
     gpu::Status query_event(const gpu::EventHandle event, bool& done) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("query_event"); !status.ok()) return status;
+        if (const gpu::Status status = enter("query_event"); !status.ok()) {
+            return status;
+        }
         Event& recorded = *static_cast<Event*>(event.value);
         done = recorded.stream == nullptr || recorded.stream->finished >= recorded.position;
-        if (!done) step(*recorded.stream);
+        if (!done) {
+            step(*recorded.stream);
+        }
         return {};
     }
     gpu::Status stream_wait_event(gpu::StreamHandle, gpu::EventHandle) noexcept override {
         return unsupported("stream_wait_event");
     }
 
-    // ---- copies -------------------------------------------------------------------------------------------------
+    // ---- copies -----------------------------------------------------------------------------------------------------
     gpu::Status copy(void* destination, const void* source, const std::size_t bytes,
                      const gpu::StreamHandle stream) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("copy"); !status.ok()) return status;
+        if (const gpu::Status status = enter("copy"); !status.ok()) {
+            return status;
+        }
         give(stream, [this, destination, source, bytes] { move(destination, source, bytes); });
         return {};
     }
     gpu::Status copy_batch(const std::span<const gpu::Copy1D> copies,
                            const gpu::StreamHandle stream) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("copy_batch"); !status.ok()) return status;
+        if (const gpu::Status status = enter("copy_batch"); !status.ok()) {
+            return status;
+        }
         const std::vector<gpu::Copy1D> all(copies.begin(), copies.end());
         give(stream, [this, all] {
-            for (const gpu::Copy1D& each : all)
+            for (const gpu::Copy1D& each : all) {
                 move(each.destination, each.source, each.bytes);
+            }
         });
         return {};
     }
     gpu::Status copy_2d(const gpu::Copy2D& rows, const gpu::StreamHandle stream) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("copy_2d"); !status.ok()) return status;
+        if (const gpu::Status status = enter("copy_2d"); !status.ok()) {
+            return status;
+        }
         if (rows.destination_pitch < rows.width || rows.source_pitch < rows.width) {
             return {1, "copy_2d", "invalid argument"};
         }
@@ -313,7 +363,9 @@ class FakeGpu final : public gpu::Runtime {
     gpu::Status fill(void* destination, const unsigned char value, const std::size_t bytes,
                      const gpu::StreamHandle stream) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter("fill"); !status.ok()) return status;
+        if (const gpu::Status status = enter("fill"); !status.ok()) {
+            return status;
+        }
         give(stream, [this, destination, value, bytes] { std::memset(alias(address_of(destination)), value, bytes); });
         return {};
     }
@@ -362,9 +414,13 @@ class FakeGpu final : public gpu::Runtime {
 
     gpu::Status enter(const std::string& function) {
         ++_calls[function];
-        if (_gone) return {gpu::kShutDown, "fake", "the driver is shut down"};
+        if (_gone) {
+            return {gpu::kShutDown, "fake", "the driver is shut down"};
+        }
         const auto failure = _failures.find(function);
-        if (failure == _failures.end() || failure->second.times == 0) return {};
+        if (failure == _failures.end() || failure->second.times == 0) {
+            return {};
+        }
         if (failure->second.after > 0) {
             --failure->second.after;
             return {};
@@ -382,7 +438,9 @@ class FakeGpu final : public gpu::Runtime {
 
     Allocation* find(const std::uintptr_t address) const {
         auto next = _allocations.upper_bound(address);
-        if (next == _allocations.begin()) return nullptr;
+        if (next == _allocations.begin()) {
+            return nullptr;
+        }
         --next;
         Allocation& allocation = const_cast<Allocation&>(next->second);
         return address < allocation.base + allocation.size ? &allocation : nullptr;
@@ -411,7 +469,9 @@ class FakeGpu final : public gpu::Runtime {
         ++to.given;
     }
     static bool step(Stream& stream) {
-        if (stream.operations.empty()) return false;
+        if (stream.operations.empty()) {
+            return false;
+        }
         stream.operations.front()();
         stream.operations.pop_front();
         ++stream.finished;
@@ -427,13 +487,17 @@ class FakeGpu final : public gpu::Runtime {
         allocation.mapped = (bytes + page - 1) / page * page;
         allocation.id = ++_last_id;
         const int file = memfd_create("awaken-fake-gpu", MFD_CLOEXEC);
-        if (file < 0 || ftruncate(file, static_cast<off_t>(allocation.mapped)) != 0) throw std::runtime_error("memfd");
+        if (file < 0 || ftruncate(file, static_cast<off_t>(allocation.mapped)) != 0) {
+            throw std::runtime_error("memfd");
+        }
         const int access = kind == gpu::MemoryKind::device ? PROT_NONE : PROT_READ | PROT_WRITE;
         void* const address =
             mmap(fixed, allocation.mapped, access, MAP_SHARED | (fixed != nullptr ? MAP_FIXED : 0), file, 0);
         void* const other = mmap(nullptr, allocation.mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         close(file);
-        if (address == MAP_FAILED || other == MAP_FAILED) throw std::runtime_error("mmap");
+        if (address == MAP_FAILED || other == MAP_FAILED) {
+            throw std::runtime_error("mmap");
+        }
         allocation.base = address_of(address);
         allocation.alias = static_cast<std::byte*>(other);
         _allocations[allocation.base] = allocation;
@@ -445,9 +509,13 @@ class FakeGpu final : public gpu::Runtime {
     }
     gpu::Status release(const std::string& function, void* pointer) {
         const std::lock_guard lock(_mutex);
-        if (const gpu::Status status = enter(function); !status.ok()) return status;
+        if (const gpu::Status status = enter(function); !status.ok()) {
+            return status;
+        }
         const auto found = _allocations.find(address_of(pointer));
-        if (found == _allocations.end()) return {1, "fake", "not an allocation"};
+        if (found == _allocations.end()) {
+            return {1, "fake", "not an allocation"};
+        }
         unmap(found->second);
         _allocations.erase(found);
         return {};

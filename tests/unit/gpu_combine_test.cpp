@@ -140,7 +140,9 @@ struct CombineTest : ::testing::Test {
     [[nodiscard]] bool word_becomes(const std::uint64_t value) const {
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (std::atomic_ref(word()).load(std::memory_order_acquire) != value) {
-            if (std::chrono::steady_clock::now() > deadline) return false;
+            if (std::chrono::steady_clock::now() > deadline) {
+                return false;
+            }
         }
         return true;
     }
@@ -219,7 +221,9 @@ struct HalfFormat {
     [[nodiscard]] std::uint16_t nearest_to(const double value) const {
         const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
         const int infinity = last_field() << mantissa_bits;
-        if (std::isnan(value)) return static_cast<std::uint16_t>(sign | infinity | 1);
+        if (std::isnan(value)) {
+            return static_cast<std::uint16_t>(sign | infinity | 1);
+        }
         const double magnitude = std::fabs(value);
         int low = 0;
         int high = infinity;
@@ -317,7 +321,9 @@ void combine_pairs(const ReductionOperation operation, std::byte* const result, 
 /// Combines one element into `result`.
 void combine_reference(const ElementType type, const ReductionOperation operation, std::byte* const result,
                        const std::byte* const right) {
-    if (operation == ReductionOperation::copy) return;
+    if (operation == ReductionOperation::copy) {
+        return;
+    }
     switch (type) {
         case ElementType::int8:
             return combine_plain<std::int8_t>(operation, result, right);
@@ -379,9 +385,15 @@ T random_real(Random& random, const ReductionOperation operation) {
     const T bounds[] = {Limits::max(), Limits::lowest(), Limits::infinity(), -Limits::infinity()};
     const std::uint64_t choice = random() % 8;
     const bool order = operation != ReductionOperation::sum && operation != ReductionOperation::product;
-    if (choice == 0) return edges[random() % std::size(edges)];
-    if (choice == 1 && order) return bounds[random() % std::size(bounds)];
-    if (choice == 2) return static_cast<T>(static_cast<int>(random() % 7) - 3);
+    if (choice == 0) {
+        return edges[random() % std::size(edges)];
+    }
+    if (choice == 1 && order) {
+        return bounds[random() % std::size(bounds)];
+    }
+    if (choice == 2) {
+        return static_cast<T>(static_cast<int>(random() % 7) - 3);
+    }
     const T fraction = static_cast<T>(random() >> 12) / static_cast<T>(std::uint64_t{1} << 52);
     const T value = std::ldexp(T(1) + fraction, static_cast<int>(random() % 9) - 4);
     return random() % 2 == 0 ? value : -value;
@@ -390,9 +402,13 @@ T random_real(Random& random, const ReductionOperation operation) {
 std::uint16_t random_half(Random& random, const HalfFormat& format, const ReductionOperation operation) {
     for (;;) {
         const auto any = static_cast<std::uint16_t>(random());
-        if (random() % 8 != 0) return format.nearest_to(random_real<float>(random, operation));
+        if (random() % 8 != 0) {
+            return format.nearest_to(random_real<float>(random, operation));
+        }
         const double value = format.value_of(any);
-        if (std::isfinite(value) || (std::isinf(value) && operation == ReductionOperation::maximum)) return any;
+        if (std::isfinite(value) || (std::isinf(value) && operation == ReductionOperation::maximum)) {
+            return any;
+        }
     }
 }
 
@@ -447,8 +463,9 @@ void write_random(Random& random, const ElementType type, const ReductionOperati
         case ElementType::pair_float64_float64:
             return write_pair(to, static_cast<double>(small()) / 2, static_cast<double>(index()));
         default:
-            for (unsigned i = 0; i < element_bytes(type); ++i)
+            for (unsigned i = 0; i < element_bytes(type); ++i) {
                 to[i] = static_cast<std::byte>(random());
+            }
     }
 }
 
@@ -512,19 +529,25 @@ void check(CombineTest& test, Random& random, const Case& one) {
     std::vector<std::size_t> offsets;
     for (unsigned place = 0; place < places; ++place) {
         std::size_t within = 16;
-        if (one.alignment == Alignment::shifted) within += shift;
-        if (one.alignment == Alignment::different) within += random() % units * element_alignment(one.type);
+        if (one.alignment == Alignment::shifted) {
+            within += shift;
+        }
+        if (one.alignment == Alignment::different) {
+            within += random() % units * element_alignment(one.type);
+        }
         offsets.push_back(place * stride + within);
     }
     const std::size_t room = places * stride;
     std::byte* const data = test.before.data();
-    for (std::size_t at = 0; at < room; at += sizeof(std::uint64_t))
+    for (std::size_t at = 0; at < room; at += sizeof(std::uint64_t)) {
         write(data + at, random());
+    }
     Places sources, targets;
     for (unsigned source = 0; source < one.sources; ++source) {
         sources.at[source] = test.arena.address() + offsets[source];
-        for (std::uint64_t i = 0; i < one.elements; ++i)
+        for (std::uint64_t i = 0; i < one.elements; ++i) {
             write_random(random, one.type, one.operation, data + offsets[source] + i * element_bytes(one.type));
+        }
     }
     std::vector<std::size_t> target_offsets;
     for (unsigned target = 0; target < one.targets; ++target) {
@@ -542,14 +565,17 @@ void check(CombineTest& test, Random& random, const Case& one) {
             combine_reference(one.type, one.operation, result.data() + at, data + offsets[source] + at);
         }
     }
-    for (const std::size_t offset : target_offsets)
+    for (const std::size_t offset : target_offsets) {
         std::copy(result.begin(), result.end(), expected.begin() + static_cast<std::ptrdiff_t>(offset));
+    }
 
     test.run(room, [&] {
         test.launch_combine(sources, one.sources, targets, one.targets, one.elements, code_of(one.type, one.operation),
                             {one.blocks, 1, 1}, {one.threads, 1, 1}, test.next_notice());
     });
-    if (std::memcmp(test.after.data(), expected.data(), room) == 0) return;
+    if (std::memcmp(test.after.data(), expected.data(), room) == 0) {
+        return;
+    }
     // What NaNs there are may have another payload; everything else is an error.
     for (const std::size_t offset : target_offsets) {
         for (std::uint64_t i = 0; i < one.elements; ++i) {
@@ -594,7 +620,9 @@ TEST_P(CombineTypes, EqualTheReference) {
         Case one;
         one.type = type;
         one.operation = static_cast<ReductionOperation>(operation);
-        if (!is_defined(one.type, one.operation)) continue;
+        if (!is_defined(one.type, one.operation)) {
+            continue;
+        }
         for (const std::uint64_t elements : kElementCounts) {
             for (const Alignment alignment : {Alignment::vector, Alignment::shifted, Alignment::different}) {
                 for (int repetition = 0; repetition < (kThreadsAreExpensive ? 1 : 3); ++repetition) {
@@ -606,7 +634,9 @@ TEST_P(CombineTypes, EqualTheReference) {
                     one.blocks = 1 + static_cast<unsigned>(random() % 3);
                     one.threads = 1 + static_cast<unsigned>(random() % kMostThreads);
                     check(*this, random, one);
-                    if (HasFatalFailure()) return;
+                    if (HasFatalFailure()) {
+                        return;
+                    }
                 }
             }
         }
@@ -629,7 +659,9 @@ TEST_F(CombineTest, AnyNumberOfSourcesAndTargets) {
             one.blocks = 2;
             one.threads = 7;
             check(*this, random, one);
-            if (HasFatalFailure()) return;
+            if (HasFatalFailure()) {
+                return;
+            }
         }
     }
     for (unsigned targets : {31U, 32U}) {
@@ -653,7 +685,9 @@ TEST_F(CombineTest, AtEachAlignment) {
             one.alignment = alignment;
             for (one.elements = 0; one.elements < 40; ++one.elements) {
                 check(*this, random, one);
-                if (HasFatalFailure()) return;
+                if (HasFatalFailure()) {
+                    return;
+                }
             }
         }
     }
@@ -697,8 +731,9 @@ struct HalvesTest : CombineTest {
 
 TEST_F(HalvesTest, AllValuesSurviveConversion) {
     Halves all(65536), negative_zeros(65536, 0x8000), one_sign;
-    for (std::size_t i = 0; i < all.size(); ++i)
+    for (std::size_t i = 0; i < all.size(); ++i) {
         all[i] = static_cast<std::uint16_t>(i);
+    }
     for (const auto& [type, format] : kFormats) {
         for (const ReductionOperation operation : {ReductionOperation::sum, ReductionOperation::maximum}) {
             // Minus zero is what changes no number that it is added to.
@@ -745,7 +780,9 @@ TEST_F(HalvesTest, ResultsAreRoundedToTheNearest) {
         }
         for (const Halves* other : {&right, &near, &ties}) {
             check_pairs(type, format, ReductionOperation::sum, left, *other);
-            if (HasFatalFailure()) return;
+            if (HasFatalFailure()) {
+                return;
+            }
         }
         check_pairs(type, format, ReductionOperation::product, left, right);
         // Products that are subnormal: of numbers whose exponents add up to less than the smallest.
@@ -771,8 +808,9 @@ TEST_F(HalvesTest, RoundingAtTheEdges) {
             right.push_back(sum.right);
         }
         combine(type, ReductionOperation::sum, left, right, result);
-        for (std::size_t i = 0; i < sums.size(); ++i)
+        for (std::size_t i = 0; i < sums.size(); ++i) {
             EXPECT_EQ(result[i], sums[i].result) << std::hex << sums[i].left << " + " << sums[i].right;
+        }
     };
     check_sums(ElementType::float16, {{0x7bff, 0x4bff, 0x7bff},     // 65504 + 15.99: the largest number stays
                                       {0x7bff, 0x4c00, 0x7c00},     // 65504 + 16: half-way, to infinity
@@ -803,8 +841,9 @@ TEST_F(CombineTest, MovesOfAllAlignmentsAndSizes) {
     constexpr std::size_t kStride = 4099 + 64;
     std::vector<std::pair<std::size_t, std::size_t>> alignments;
     for (std::size_t to = 0; to < 16; ++to) {
-        for (std::size_t from = 0; from < 16; ++from)
+        for (std::size_t from = 0; from < 16; ++from) {
             alignments.emplace_back(to, from);
+        }
     }
     constexpr std::size_t kMoves = 32;
     constexpr std::size_t kBytes = (2 * kMoves * kStride + 7) / 8 * 8;
@@ -812,8 +851,9 @@ TEST_F(CombineTest, MovesOfAllAlignmentsAndSizes) {
     for (unsigned round = 0; round < kRounds; ++round) {
         std::shuffle(alignments.begin(), alignments.end(), random);
         for (std::size_t first = 0; first < alignments.size(); first += kMoves) {
-            for (std::size_t at = 0; at < kBytes; at += sizeof(std::uint64_t))
+            for (std::size_t at = 0; at < kBytes; at += sizeof(std::uint64_t)) {
                 write(before.data() + at, random());
+            }
             std::vector<std::byte> expected(before.data(), before.data() + kBytes);
             Moves moves;
             for (std::size_t i = 0; i < kMoves; ++i) {
@@ -839,8 +879,9 @@ TEST_F(CombineTest, AsManyMovesAsFit) {
         moves.list[i] = {arena.address() + (2 * kMostMoves - 1 - i) * kSize, arena.address() + i * kSize, kSize};
     }
     run(2 * kMostMoves * kSize, [&] { launch_move(moves, kMostMoves, {2, kMostMoves, 1}, {8, 1, 1}, next_notice()); });
-    for (std::size_t i = 0; i < kMostMoves; ++i)
+    for (std::size_t i = 0; i < kMostMoves; ++i) {
         EXPECT_EQ(std::memcmp(after.data() + (2 * kMostMoves - 1 - i) * kSize, before.data() + i * kSize, kSize), 0);
+    }
 }
 
 // ---- the notice -----------------------------------------------------------------------------------------------------
@@ -856,8 +897,9 @@ TEST_F(CombineTest, TheWordComesAfterAllWrites) {
     for (int launch = 0; launch < (kThreadsAreExpensive ? 60 : 300); ++launch) {
         // Now and then so many that the host would look while some threads still write, if the word came too early.
         const std::size_t count = launch % 10 < 2 ? kRoomWords : 500;
-        for (std::size_t i = 0; i < 2 * count; ++i)
+        for (std::size_t i = 0; i < 2 * count; ++i) {
             words[i] = random();
+        }
         const unsigned blocks = launch % 3 == 0 ? 1 : 1 + static_cast<unsigned>(random() % 9);
         const gpu::Dim3 block{2 + static_cast<unsigned>(random() % 20), 1, 1};
         const bool combine = launch % 2 == 0;

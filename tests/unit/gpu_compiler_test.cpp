@@ -44,12 +44,16 @@ class RuntimeCompilerTest : public ::testing::TestWithParam<Target> {
     void SetUp() override {
         std::string why_not;
         _compiler = GetParam().vendor().make_compiler(why_not);
-        if (_compiler == nullptr) GTEST_SKIP() << why_not;
+        if (_compiler == nullptr) {
+            GTEST_SKIP() << why_not;
+        }
     }
     RuntimeCompiler::Result compile(const char* source, std::string& code, std::string& log,
                                     const char* more_options = nullptr) {
         std::vector<std::string> options = {GetParam().architecture_option, "-std=c++17"};
-        if (more_options != nullptr) options.emplace_back(more_options);
+        if (more_options != nullptr) {
+            options.emplace_back(more_options);
+        }
         return _compiler->compile("kernel.h", source, options, RuntimeCompiler::Output::machine_code, code, log);
     }
     /// Bytes of the machine code.
@@ -67,8 +71,9 @@ class RuntimeCompilerTest : public ::testing::TestWithParam<Target> {
 
 TEST_P(RuntimeCompilerTest, CompilesAllKernelsWithoutAWord) {
     for (const char* const source :
-         {kernels::pack_source, kernels::fill_source, kernels::compute_source, kernels::copy_source})
+         {kernels::pack_source, kernels::fill_source, kernels::compute_source, kernels::copy_source}) {
         expect_no_word(source);
+    }
 }
 
 TEST_P(RuntimeCompilerTest, CompilesThePartsOfPackingSoon) {

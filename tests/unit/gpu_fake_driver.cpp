@@ -13,13 +13,19 @@ EXPORT FakeDriver fake_driver;
 
 EXPORT int cuInit(unsigned) {
     ++fake_driver.init_calls;
-    if (fake_driver.init_result == 0) fake_driver.initialised = true;
+    if (fake_driver.init_result == 0) {
+        fake_driver.initialised = true;
+    }
     return fake_driver.init_result;
 }
 EXPORT int cuDeviceGetCount(int* count) {
     ++fake_driver.count_calls;
-    if (void (*const hook)() = fake_driver.while_counting) hook();
-    if (!fake_driver.initialised) return 3;  // CUDA_ERROR_NOT_INITIALIZED
+    if (void (*const hook)() = fake_driver.while_counting) {
+        hook();
+    }
+    if (!fake_driver.initialised) {
+        return 3;  // CUDA_ERROR_NOT_INITIALIZED
+    }
     *count = fake_driver.devices;
     return fake_driver.devices > 0 ? 0 : 100;  // CUDA_ERROR_NO_DEVICE
 }

@@ -44,7 +44,9 @@ class FaultTest : public ::testing::TestWithParam<const char*> {
             std::string why_not;
             Runtime& runtime = find(cuda() ? Choice::cuda : Choice::hip, &why_not);
             EXPECT_NE(runtime.vendor(), Vendor::none) << why_not;
-            if (!HasFailure()) scenario(runtime);
+            if (!HasFailure()) {
+                scenario(runtime);
+            }
             leave_process();
         };
         EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
@@ -135,8 +137,9 @@ TEST_P(FaultTest, AnAsynchronousErrorComesOutOfTheStream) {
         ASSERT_TRUE(runtime.allocate_pinned(kBytes, pinned).ok());
         ASSERT_TRUE(runtime.create_stream(0, true, stream).ok());
         Status status = runtime.copy(memory, pinned, kBytes, stream);
-        for (bool done = false; status.ok() && !done;)
+        for (bool done = false; status.ok() && !done;) {
             status = runtime.query_stream(stream, done);
+        }
         EXPECT_FALSE(status.ok());
         EXPECT_FALSE(status.message().empty());
     });
@@ -170,7 +173,9 @@ TEST_P(FaultTest, AfterShutDownThereIsNothingToFree) {
 }
 
 TEST_P(FaultTest, TheProgramsPendingErrorIsNeitherMadeNorSwallowed) {
-    if (cuda()) GTEST_SKIP() << "the CUDA driver keeps no pending error";
+    if (cuda()) {
+        GTEST_SKIP() << "the CUDA driver keeps no pending error";
+    }
     with_faults("", [](Runtime& runtime) {
         void* const library = dlopen(runtime.versions().library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
         ASSERT_NE(library, nullptr);
@@ -190,7 +195,9 @@ TEST_P(FaultTest, TheProgramsPendingErrorIsNeitherMadeNorSwallowed) {
         EXPECT_TRUE(runtime.enable_peer_access(0, 1).ok());  // "already enabled" inside
         EXPECT_EQ(peek(), 0);
 
-        if (runtime.versions().driver < 70000000) return;  // a later call of any kind ends it there
+        if (runtime.versions().driver < 70000000) {
+            return;  // a later call of any kind ends it there
+        }
         const int failure = set_device(9999);
         EXPECT_NE(failure, 0);
         runtime.classify({&pointer, 1}, &info);
@@ -254,7 +261,9 @@ TEST_P(FaultTest, StreamsOfTheProgramAreItsOwnToWaitFor) {
 }
 
 TEST_P(FaultTest, RegisteredMemoryElsewhereIsOrdinaryMemory) {
-    if (cuda()) GTEST_SKIP() << "CUDA has one address for both";
+    if (cuda()) {
+        GTEST_SKIP() << "CUDA has one address for both";
+    }
     with_faults("registered-elsewhere", [](Runtime& runtime) {
         alignas(4096) static std::byte memory[4096];
         EXPECT_EQ(runtime.register_host(memory, sizeof memory).code, kUnsupported);

@@ -85,8 +85,9 @@ TEST(Find, AsksADriverWithoutDevicesOnlyAgainWhenSomethingWasLoaded) {
         EXPECT_EQ(find(Choice::automatic, &why_not).vendor(), Vendor::none);
         EXPECT_NE(why_not.find("no CUDA-capable device"), std::string::npos) << why_not;
         const int asked = driver->count_calls.load();
-        for (int i = 0; i < 100; ++i)
+        for (int i = 0; i < 100; ++i) {
             EXPECT_EQ(find(Choice::automatic).vendor(), Vendor::none);
+        }
         EXPECT_EQ(driver->count_calls, asked);
 
         driver->devices = 2;
@@ -182,15 +183,19 @@ TEST(Find, ManyThreadsFindTheSame) {
             threads.emplace_back([&slot] {
                 while (slot == nullptr) {
                     Runtime& runtime = find(Choice::automatic);
-                    if (runtime.vendor() != Vendor::none) slot = &runtime;
+                    if (runtime.vendor() != Vendor::none) {
+                        slot = &runtime;
+                    }
                 }
             });
         }
         driver->initialised = true;
-        for (std::thread& thread : threads)
+        for (std::thread& thread : threads) {
             thread.join();
-        for (const Runtime* const runtime : found)
+        }
+        for (const Runtime* const runtime : found) {
             EXPECT_EQ(runtime, found.front());
+        }
     });
 }
 
@@ -202,7 +207,9 @@ TEST(Find, AThreadWaitsForTheAnswerThatAnotherIsGetting) {
         driver->initialised = true;
         static std::future<Vendor> second;  // static: the hook is a plain function
         driver->while_counting = [] {
-            if (second.valid()) return;
+            if (second.valid()) {
+                return;
+            }
             second = std::async(std::launch::async, [] { return find(Choice::automatic).vendor(); });
             // Long enough for an answer that does not wait; one that waits gets it when this returns.
             EXPECT_EQ(second.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);

@@ -31,12 +31,15 @@ TEST(IdentityTable, NoIdentityIsNeverRemembered) {
 TEST(IdentityTable, MayForgetButNeverConfuses) {
     IdentityTable table;
     constexpr std::uint64_t kMany = 100000;
-    for (std::uint64_t id = 1; id <= kMany; ++id)
+    for (std::uint64_t id = 1; id <= kMany; ++id) {
         table.insert(id, id % 3 == 0 ? Mark::refused : Mark::set);
+    }
     std::uint64_t remembered = 0;
     for (std::uint64_t id = 1; id <= 2 * kMany; ++id) {
         const Mark mark = table.find(id);
-        if (mark == Mark::absent) continue;
+        if (mark == Mark::absent) {
+            continue;
+        }
         ++remembered;
         ASSERT_LE(id, kMany);
         ASSERT_EQ(mark, id % 3 == 0 ? Mark::refused : Mark::set);
@@ -57,12 +60,15 @@ TEST(IdentityTable, ThreadsNeverSeeAnothersMark) {
                 const Mark mine = thread % 2 == 0 ? Mark::set : Mark::refused;
                 table.insert(id, mine);
                 const Mark seen = table.find(id);
-                if (seen != mine && seen != Mark::absent) confused = true;
+                if (seen != mine && seen != Mark::absent) {
+                    confused = true;
+                }
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     EXPECT_FALSE(confused);
 }
 

@@ -19,8 +19,9 @@ TEST_P(InterfaceTest, EverythingThatTheLibraryReliesOnHolds) {
     ASSERT_NE(pipe, nullptr);
     std::string output;
     char part[4096];
-    for (std::size_t got = 0; (got = std::fread(part, 1, sizeof part, pipe)) > 0;)
+    for (std::size_t got = 0; (got = std::fread(part, 1, sizeof part, pipe)) > 0;) {
         output.append(part, got);
+    }
     const int status = ::pclose(pipe);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << output;
     // A driver that were not found, or checks that were all skipped, must not pass for success.

@@ -204,8 +204,9 @@ TEST_F(KernelCacheTest, ReadersNeverSeeHalfAFile) {
     std::vector<std::thread> writers;
     for (const std::string* const code : {&first, &second}) {
         writers.emplace_back([&, code] {
-            for (int i = 0; i < 100; ++i)
+            for (int i = 0; i < 100; ++i) {
                 cache.store(_key, *code);
+            }
         });
     }
     for (int i = 0; i < 200; ++i) {
@@ -213,8 +214,9 @@ TEST_F(KernelCacheTest, ReadersNeverSeeHalfAFile) {
         ASSERT_TRUE(cache.load(_key, code));
         ASSERT_TRUE(code == first || code == second);
     }
-    for (std::thread& writer : writers)
+    for (std::thread& writer : writers) {
         writer.join();
+    }
 }
 
 }  // namespace

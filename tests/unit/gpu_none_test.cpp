@@ -11,8 +11,9 @@ TEST(None, EveryPointerIsHostMemory) {
     int variable = 0;
     const void* const pointers[] = {&variable, nullptr, reinterpret_cast<const void*>(std::uintptr_t{64})};
     PointerInfo infos[3];
-    for (PointerInfo& info : infos)
+    for (PointerInfo& info : infos) {
         info.kind = MemoryKind::device;
+    }
     none().classify(pointers, infos);
     for (const PointerInfo& info : infos) {
         EXPECT_EQ(info.kind, MemoryKind::host);

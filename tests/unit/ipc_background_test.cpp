@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 namespace {
 
 using namespace std::chrono_literals;
@@ -75,8 +75,9 @@ std::ptrdiff_t threads_of_this_process() {
         pid_t thread = 0;
         std::thread([&] { thread = gettid(); }).join();
         // A thread that was joined may be seen for a moment more.
-        while (std::filesystem::exists("/proc/self/task/" + std::to_string(thread)))
+        while (std::filesystem::exists("/proc/self/task/" + std::to_string(thread))) {
             std::this_thread::yield();
+        }
         return true;
     }();
     static_cast<void>(is_first);
@@ -88,7 +89,9 @@ std::ptrdiff_t threads_of_this_process() {
 bool eventually(const std::function<bool()>& condition) {
     const auto end = std::chrono::steady_clock::now() + kLimit;
     while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
         std::this_thread::yield();
     }
     return true;
@@ -167,8 +170,9 @@ TEST(BackgroundTest, AJobThatIsHereAlreadyIsNotTakenTwice) {
     Background background;
     std::atomic<bool> may_end{false};
     const auto job = std::make_shared<CountingJob>([&](int) { return may_end.load(); });
-    for (int i = 0; i < 10; ++i)
+    for (int i = 0; i < 10; ++i) {
         background.take(job);
+    }
     ASSERT_TRUE(job->wait_until_pumped(10));
     // One for us, one for the background and one more while a round goes on: not one for each time.
     EXPECT_LE(job.use_count(), 3);
@@ -190,7 +194,9 @@ TEST(BackgroundTest, AJobMayHandOverAnotherOne) {
     Background background;
     const auto second = job_of(4);
     const auto first = std::make_shared<CountingJob>([&](const int pump) {
-        if (pump == 2) background.take(second);
+        if (pump == 2) {
+            background.take(second);
+        }
         return pump == 4;
     });
     background.take(first);
@@ -206,8 +212,9 @@ TEST(BackgroundTest, StopFinishesWhatIsThere) {
         background.take(jobs.back());
     }
     background.stop();
-    for (int i = 0; i < 10; ++i)
+    for (int i = 0; i < 10; ++i) {
         EXPECT_EQ(jobs[static_cast<std::size_t>(i)]->pumps(), 20 + i);
+    }
 }
 
 TEST(BackgroundTest, NothingIsTakenAfterTheEnd) {
@@ -242,13 +249,17 @@ TEST(BackgroundTest, ManyThreadsHandOverWhileItStops) {
         std::vector<std::thread> threads;
         for (int thread = 0; thread < 4; ++thread) {
             threads.emplace_back([&] {
-                for (int i = 0; i < 50; ++i)
+                for (int i = 0; i < 50; ++i) {
                     background.take(job_of(i % 4 + 1));
+                }
             });
         }
-        if (round % 2 == 0) background.stop();
-        for (std::thread& thread : threads)
+        if (round % 2 == 0) {
+            background.stop();
+        }
+        for (std::thread& thread : threads) {
             thread.join();
+        }
     }
 }
 
@@ -259,18 +270,18 @@ TEST(BackgroundTest, KeepsHouseWhileThereIsSomethingToKeep) {
     std::atomic<int> looks{0};
     Background background([&] { return ++looks < 3; });
     EXPECT_EQ(threads_of_this_process(), before);
-    background.keep_house();
-    background.keep_house();
+    background.reclaim_idle();
+    background.reclaim_idle();
     EXPECT_TRUE(eventually([&] { return looks == 3; }));
     // It sleeps then, until it is told again.
     const auto job = job_of(50);
     background.take(job);
     ASSERT_TRUE(job->wait_until_over());
     EXPECT_EQ(looks, 3);
-    background.keep_house();
+    background.reclaim_idle();
     EXPECT_TRUE(eventually([&] { return looks == 4; }));
     background.stop();
-    background.keep_house();
+    background.reclaim_idle();
     EXPECT_TRUE(eventually([&] { return threads_of_this_process() == before; }));
     EXPECT_EQ(looks, 4);
 }
@@ -280,26 +291,28 @@ TEST(BackgroundTest, WhatIsToBeKeptWhileItLooksIsNotForgotten) {
     Background* keeper = nullptr;
     Background background([&] {
         // Somebody takes what is to be kept just when there was nothing.
-        if (++looks == 1) keeper->keep_house();
+        if (++looks == 1) {
+            keeper->reclaim_idle();
+        }
         return false;
     });
     keeper = &background;
-    background.keep_house();
+    background.reclaim_idle();
     EXPECT_TRUE(eventually([&] { return looks == 2; }));
 }
 
 TEST(BackgroundTest, TheEndDoesNotWaitForHousekeeping) {
     Background background([] { return true; });
-    background.keep_house();
+    background.reclaim_idle();
     background.stop();
     Background without;
-    without.keep_house();
+    without.reclaim_idle();
     without.stop();
 }
 
 TEST(BackgroundTest, JobsGoBeforeHousekeeping) {
     Background background([] { return true; });
-    background.keep_house();
+    background.reclaim_idle();
     for (int round = 0; round < 50; ++round) {
         const auto job = job_of(3);
         background.take(job);
@@ -318,7 +331,9 @@ TEST(BackgroundTest, TheProgramsSignalsAreNotDeliveredToIt) {
     struct sigaction action{};
     struct sigaction before{};
     action.sa_handler = [](int) {
-        if (pthread_self() != program.load()) taken_by_the_wrong_thread = true;
+        if (pthread_self() != program.load()) {
+            taken_by_the_wrong_thread = true;
+        }
         ++signals_taken;
     };
     program = pthread_self();
@@ -351,4 +366,4 @@ TEST(BackgroundTest, TheProgramsSignalsAreNotDeliveredToIt) {
 }
 
 }  // namespace
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

@@ -1,11 +1,11 @@
-// What goes wrong between two processes of a node: headers and slots that nobody wrote so, memory that comes and goes,
-// receivers that never come, processes that are killed, and ends with something unfinished.
+// What goes wrong between two processes of a node: RTS messages and slots that nobody wrote so, memory that comes and
+// goes, receivers that never come, processes that are killed, and ends with something unfinished.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "ipc_link_support.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 namespace {
 
 using namespace link_test;
@@ -18,48 +18,53 @@ SCENARIO(more_than_there_are_slots) {
         [](Node& node) {
             Memory source(node, Kind::device, kSlots);
             source.write(content_of(kSlots, 4));
-            std::vector<std::shared_ptr<Shipment>> shipments;
+            std::vector<std::shared_ptr<RendezvousSend>> sends;
             for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-                shipments.push_back(ship(node, source, 1, slot));
-                require(shipments.back()->header_length() == header_length(slot), "a header of another length");
+                sends.push_back(start_send(node, source, 1, slot));
+                require(sends.back()->rts_length() == rts_length(slot), "a header of another length");
             }
             for (int round = 0; round < 2; ++round) {
-                require(node.link->ship(node.peer, source.data, source.info, 1) == nullptr, "there is no slot left");
+                require(node.link->start_send(node.peer, source.data, source.info, 1) == nullptr,
+                        "there is no slot left");
                 require(node.link->wrap(node.peer, "a", 1) == nullptr, "there is no slot left for host memory either");
             }
             require(node.noted("256 messages under way"), "nothing was said: " + node.notes());
-            for (const auto& shipment : shipments)
-                node.send_header(*shipment);
-            for (const auto& shipment : shipments) {
-                wait_until_free(*shipment, "one of many");
+            for (const auto& send : sends) {
+                node.send_header(*send);
+            }
+            for (const auto& send : sends) {
+                wait_until_free(*send, "one of many");
             }
             // They are over, but nobody has said so: still in use.
-            require(node.link->ship(node.peer, source.data, source.info, 1) == nullptr, "slots were given back early");
-            for (auto& shipment : shipments)
-                node.link->retire(std::move(shipment));
-            shipments.clear();
-            // Headers that are never sent: the slots are there again at once, as often as one likes.
-            for (std::uint32_t i = 0; i < 3 * kSlots; ++i)
-                ship(node, source, 1)->withdraw();
+            require(node.link->start_send(node.peer, source.data, source.info, 1) == nullptr,
+                    "slots were given back early");
+            for (auto& send : sends) {
+                node.link->retire(std::move(send));
+            }
+            sends.clear();
+            // RTS messages that are never sent: the slots are there again at once, as often as one likes.
+            for (std::uint32_t i = 0; i < 3 * kSlots; ++i) {
+                start_send(node, source, 1)->withdraw();
+            }
             // Retired while they are under way: what is over makes room when it is needed.
             for (std::uint32_t i = 0; i < kSlots; ++i) {
-                auto shipment = ship(node, source, 1, i);
-                node.send_header(*shipment);
-                node.link->retire(std::move(shipment));
+                auto send = start_send(node, source, 1, i);
+                node.send_header(*send);
+                node.link->retire(std::move(send));
             }
             node.wire->hear();
-            const auto again = ship(node, source, 1);
+            const auto again = start_send(node, source, 1);
             again->withdraw();
             again->withdraw();
             require(again->advance(Patience::short_), "what was withdrawn is not under way");
             node.link->retire(again);
-            node.link->sweep();
+            node.link->release_finished();
         },
         [](Node& node) {
             const Bytes content = content_of(kSlots, 4);
             for (std::uint32_t i = 0; i < 2 * kSlots; ++i) {
                 Memory destination(node, Kind::host, 1);
-                finish(fetch(node, node.wire->receive(), destination, 1), "one of many");
+                finish(get(node, node.wire->receive(), destination, 1), "one of many");
                 require(destination.read()[0] == content[i % kSlots], "one of many is another one");
             }
             node.wire->tell();
@@ -73,12 +78,12 @@ SCENARIO(withdrawn) {
             for (const Kind kind : {Kind::device, Kind::pool}) {
                 Memory source(node, kind, 700 * KiB);
                 for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
-                    const auto shipment = ship(node, source, bytes);
-                    shipment->withdraw();
+                    const auto send = start_send(node, source, bytes);
+                    send->withdraw();
                     source.fill(0xDD);
-                    require(shipment->is_over(), "what was withdrawn is over");
-                    node.send_header(*shipment);  // against the rules
-                    node.link->retire(shipment);
+                    require(send->is_over(), "what was withdrawn is over");
+                    node.send_header(*send);  // against the rules
+                    node.link->retire(send);
                     node.wire->hear();
                 }
             }
@@ -86,9 +91,9 @@ SCENARIO(withdrawn) {
         [](Node& node) {
             Memory destination(node, Kind::device, 700 * KiB);
             for (int i = 0; i < 4; ++i) {
-                const Bytes header = node.wire->receive();
-                require(!node.link->size_of(node.peer, header.size()).bytes, "a probe sees what was withdrawn");
-                require(fetch(node, header, destination, 700 * KiB) == nullptr, "what was withdrawn can be fetched");
+                const Bytes rts = node.wire->receive();
+                require(!node.link->size_of(node.peer, rts.size()).bytes, "a probe sees what was withdrawn");
+                require(get(node, rts, destination, 700 * KiB) == nullptr, "what was withdrawn can be fetched");
                 node.wire->tell();
             }
         });
@@ -106,15 +111,15 @@ SCENARIO(forged_headers) {
         [](Node& node) {
             Memory source(node, Kind::device, 700 * KiB);
             source.write(content_of(700 * KiB, 5));
-            const auto shipment = ship(node, source, 700 * KiB);
-            node.send_header(*shipment);
-            wait_until_free(*shipment, "a message of which there are forgeries");
+            const auto send = start_send(node, source, 700 * KiB);
+            node.send_header(*send);
+            wait_until_free(*send, "a message of which there are forgeries");
             node.wire->hear();
-            require(shipment->is_over(), "it was fetched");
-            node.link->retire(shipment);
+            require(send->is_over(), "it was fetched");
+            node.link->retire(send);
             // The slot is another message's now.
-            const auto next = ship(node, source, 1000);
-            require(next->header_length() == header_length(0), "it is the same slot");
+            const auto next = start_send(node, source, 1000);
+            require(next->rts_length() == rts_length(0), "it is the same slot");
             node.wire->tell();
             node.wire->hear();
             node.send_header(*next);
@@ -127,48 +132,48 @@ SCENARIO(forged_headers) {
             destination.fill(0xEE);
             const Bytes genuine = node.wire->receive();
             const auto forged = [&](const auto& change) {
-                Header header;
-                std::memcpy(&header, genuine.data(), sizeof header);
-                change(header);
+                Rts rts;
+                std::memcpy(&rts, genuine.data(), sizeof rts);
+                change(rts);
                 Bytes message = genuine;
-                std::memcpy(message.data(), &header, sizeof header);
+                std::memcpy(message.data(), &rts, sizeof rts);
                 return message;
             };
             const auto must_be_nothing = [&](const Bytes& message, const char* const what, const bool looks_right) {
-                require(node.link->is_header(message.data(), message.size()) == looks_right, what);
-                require(fetch(node, message, destination, 700 * KiB) == nullptr, what);
+                require(node.link->is_rts(message.data(), message.size()) == looks_right, what);
+                require(get(node, message, destination, 700 * KiB) == nullptr, what);
             };
-            must_be_nothing(forged([](Header& header) { header.secret[0] ^= 1; }), "wrong secret", false);
-            must_be_nothing(forged([](Header& header) { header.secret[1] ^= 1; }), "wrong end of the secret", false);
-            must_be_nothing(forged([](Header& header) { header.sender = 2; }), "no such sender", true);
-            must_be_nothing(forged([](Header& header) { header.sender = ~0u; }), "far from a sender", true);
-            must_be_nothing(forged([](Header& header) { header.slot = kSlots; }), "no such slot", true);
-            must_be_nothing(forged([](Header& header) { header.slot = 1; }), "another slot's length", true);
-            must_be_nothing(forged([](Header& header) { header.generation += 1; }), "the next generation", true);
-            must_be_nothing(forged([](Header& header) { header.generation = 0; }), "the first generation", true);
-            must_be_nothing(forged([](Header& header) { header.generation |= std::uint64_t{1} << 56; }),
+            must_be_nothing(forged([](Rts& rts) { rts.secret[0] ^= 1; }), "wrong secret", false);
+            must_be_nothing(forged([](Rts& rts) { rts.secret[1] ^= 1; }), "wrong end of the secret", false);
+            must_be_nothing(forged([](Rts& rts) { rts.sender = 2; }), "no such sender", true);
+            must_be_nothing(forged([](Rts& rts) { rts.sender = ~0u; }), "far from a sender", true);
+            must_be_nothing(forged([](Rts& rts) { rts.slot = kSlots; }), "no such slot", true);
+            must_be_nothing(forged([](Rts& rts) { rts.slot = 1; }), "another slot's length", true);
+            must_be_nothing(forged([](Rts& rts) { rts.generation += 1; }), "the next generation", true);
+            must_be_nothing(forged([](Rts& rts) { rts.generation = 0; }), "the first generation", true);
+            must_be_nothing(forged([](Rts& rts) { rts.generation |= std::uint64_t{1} << 56; }),
                             "a generation that is cut off", true);
-            must_be_nothing(forged([&](Header& header) { header.sender = static_cast<unsigned>(node.link->own()); }),
+            must_be_nothing(forged([&](Rts& rts) { rts.sender = static_cast<unsigned>(node.link->own()); }),
                             "an offer of one's own that there is not", true);
             Bytes longer = genuine;
-            longer.resize(header_length(1));
+            longer.resize(rts_length(1));
             must_be_nothing(longer, "too long", true);
-            longer.resize(kLongestHeader + 1);
+            longer.resize(kLongestRts + 1);
             must_be_nothing(longer, "longer than any header", false);
-            for (std::size_t length = 0; length < kShortestHeader; ++length) {
+            for (std::size_t length = 0; length < kShortestRts; ++length) {
                 Bytes shorter = genuine;
                 shorter.resize(length);
-                must_be_nothing(shorter, "too short", length >= sizeof(Header));
+                must_be_nothing(shorter, "too short", length >= sizeof(Rts));
             }
             require(destination.read() == Bytes(700 * KiB, std::byte{0xEE}), "a forgery has written something");
-            finish(fetch(node, genuine, destination, 700 * KiB), "the genuine one");
+            finish(get(node, genuine, destination, 700 * KiB), "the genuine one");
             require(same(destination.read(), content_of(700 * KiB, 5)), "the genuine one is wrong");
             must_be_nothing(genuine, "the same one again", true);
             node.wire->tell();
             node.wire->hear();
             must_be_nothing(genuine, "the same one again, when its slot is another message's", true);
             node.wire->tell();
-            finish(fetch(node, node.wire->receive(), destination, 1000), "the message after that");
+            finish(get(node, node.wire->receive(), destination, 1000), "the message after that");
             node.wire->tell();
         });
 }
@@ -224,16 +229,16 @@ SCENARIO(corrupted_slots) {
             Memory source(node, Kind::device, 50 * KiB);
             source.write(content_of(50 * KiB, 6));
             for (const Case& wrong : cases) {
-                const auto shipment = ship(node, source, 50 * KiB);
+                const auto send = start_send(node, source, 50 * KiB);
                 Slot& slot = slots_of(node, node.link->own()).slots[0];
                 wrong.change(slot, node);
-                node.send_header(*shipment);
+                node.send_header(*send);
                 node.wire->hear();
                 if (wrong.what != cases.front().what) {
-                    wait_until_free(*shipment, wrong.what);
-                    node.link->retire(shipment);
+                    wait_until_free(*send, wrong.what);
+                    node.link->retire(send);
                 } else {
-                    shipment->withdraw();
+                    send->withdraw();
                 }
             }
             send_message(node, {.bytes = 50 * KiB}, 1);
@@ -242,7 +247,7 @@ SCENARIO(corrupted_slots) {
             Memory destination(node, Kind::device, 50 * KiB);
             destination.fill(0xEE);
             for (const Case& wrong : cases) {
-                const auto fetched = fetch(node, node.wire->receive(), destination, 50 * KiB);
+                const auto fetched = get(node, node.wire->receive(), destination, 50 * KiB);
                 if (fetched != nullptr) {
                     wait_until([&] { return fetched->advance(); }, wrong.what);
                     require(fetched->error().has_value(), std::string(wrong.what) + ": no error");
@@ -260,23 +265,23 @@ SCENARIO(corrupted_spill) {
         arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = "ipc-open"},
         [](Node& node) {
             Memory source(node, Kind::device, 50 * KiB);
-            const auto shipment = ship(node, source, 50 * KiB);
-            node.send_header(*shipment);
+            const auto send = start_send(node, source, 50 * KiB);
+            node.send_header(*send);
             node.wire->hear();
             Slot& slot = slots_of(node, node.link->own()).slots[0];
             require((slot.word & 0xff) == static_cast<std::uint64_t>(OfferState::refused), "it was refused");
             slot.spill = {};
             slot.spill.kind = Location::Kind::own;
             slot.spill.address = 4096;
-            slot.ready = 50 * KiB;
+            slot.available = 50 * KiB;
             slot.word = (slot.word & ~std::uint64_t{0xff}) | static_cast<std::uint64_t>(OfferState::spilled);
-            wait_until_free(*shipment, "a message that could not be received");
-            node.link->retire(shipment);
+            wait_until_free(*send, "a message that could not be received");
+            node.link->retire(send);
             node.wire->hear();
         },
         [](Node& node) {
             Memory destination(node, Kind::host, 50 * KiB);
-            const auto fetched = fetch(node, node.wire->receive(), destination, 50 * KiB);
+            const auto fetched = get(node, node.wire->receive(), destination, 50 * KiB);
             require(fetched != nullptr && !fetched->advance(), "it waits for a copy");
             node.wire->tell();
             wait_until([&] { return fetched->advance(); }, "a copy that cannot be");
@@ -291,22 +296,22 @@ SCENARIO(lost_copy) {
         arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
         [](Node& node) {
             Memory source(node, Kind::device, 100);
-            const auto shipment = ship(node, source, 100);
-            wait_until_free(*shipment, "a small message");
+            const auto send = start_send(node, source, 100);
+            wait_until_free(*send, "a small message");
             Slot& slot = slots_of(node, node.link->own()).slots[0];
-            slot.ready = 50;
+            slot.available = 50;
             slot.lost = 1;
-            node.send_header(*shipment);
-            node.link->retire(shipment);
+            node.send_header(*send);
+            node.link->retire(send);
             node.wire->hear();
-            node.link->sweep();
-            const auto next = ship(node, source, 100);
-            require(next->header_length() == header_length(0), "the slot was not given back");
+            node.link->release_finished();
+            const auto next = start_send(node, source, 100);
+            require(next->rts_length() == rts_length(0), "the slot was not given back");
             next->withdraw();
         },
         [](Node& node) {
             Memory destination(node, Kind::device, 100);
-            const auto fetched = fetch(node, node.wire->receive(), destination, 100);
+            const auto fetched = get(node, node.wire->receive(), destination, 100);
             require(fetched != nullptr, "no such message");
             wait_until([&] { return fetched->advance(); }, "a copy that was lost");
             require(
@@ -330,23 +335,23 @@ SCENARIO(failing_copies) {
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes);
             source.write(content_of(kBytes, 12));
-            const auto shipment = ship(node, source, kBytes);
-            node.send_header(*shipment);
+            const auto send = start_send(node, source, kBytes);
+            node.send_header(*send);
             bool told = false;
             try {
-                wait_until([&] { return shipment->advance(Patience::short_); }, "a message that fails");
+                wait_until([&] { return send->advance(Patience::short_); }, "a message that fails");
             } catch (const Error& error) {
                 told = std::string(error.what()).find("waited too long") == std::string::npos;
                 require(told, error.what());
             }
             require(told == through_ring, "a sender is told when bytes are missing, and only then");
             node.wire->hear();
-            node.link->retire(shipment);
-            node.link->settle();
+            node.link->retire(send);
+            node.link->finish_sends();
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            const auto fetched = get(node, node.wire->receive(), destination, kBytes);
             require(fetched != nullptr, "no such message");
             wait_until([&] { return fetched->advance(); }, "a message that fails");
             require(fetched->error().has_value(), "nothing was said");
@@ -364,17 +369,17 @@ SCENARIO(beyond_its_allocation) {
             source.write(content_of(kBytes, 3));
             for (const std::size_t offset : {std::size_t{0}, std::size_t{1}, 100 * KiB}) {
                 try {
-                    const auto shipment =
-                        node.link->ship(node.peer, source.data + offset, source.info, kBytes - offset + 1);
+                    const auto send =
+                        node.link->start_send(node.peer, source.data + offset, source.info, kBytes - offset + 1);
                     require(false, "it was shipped");
                 } catch (const BeyondAllocation& error) {
                     require(error.cause().find("leaves the allocation of 307200 bytes") != std::string::npos &&
                                 error.cause().find("at byte " + std::to_string(offset)) != std::string::npos,
                             error.what());
                 }
-                const auto shipment = ship(node, source, kBytes - offset, offset);
-                require(shipment->header_length() == header_length(0), "the slot was not given back");
-                shipment->withdraw();
+                const auto send = start_send(node, source, kBytes - offset, offset);
+                require(send->rts_length() == rts_length(0), "the slot was not given back");
+                send->withdraw();
             }
             send_message(node, {.bytes = kBytes}, 1);
         },
@@ -395,10 +400,10 @@ SCENARIO(freed_and_allocated_again) {
                 Memory source(node, Kind::device, bytes);
                 source.write(content_of(bytes, round));
                 addresses.push_back(source.data);
-                const auto shipment = ship(node, source, bytes);
-                node.send_header(*shipment);
-                wait_until_free(*shipment, "a message of memory that is freed");
-                node.link->retire(shipment);
+                const auto send = start_send(node, source, bytes);
+                node.send_header(*send);
+                wait_until_free(*send, "a message of memory that is freed");
+                node.link->retire(send);
             }
             std::sort(addresses.begin(), addresses.end());
             require(std::adjacent_find(addresses.begin(), addresses.end()) != addresses.end(),
@@ -408,7 +413,7 @@ SCENARIO(freed_and_allocated_again) {
             Memory destination(node, Kind::device, 300 * KiB);
             for (unsigned round = 0; round < kRounds; ++round) {
                 const std::size_t bytes = (round % 3 + 1) * 100 * KiB;
-                finish(fetch(node, node.wire->receive(), destination, bytes), "memory that is freed");
+                finish(get(node, node.wire->receive(), destination, bytes), "memory that is freed");
                 Bytes arrived = destination.read();
                 arrived.resize(bytes);
                 require(same(arrived, content_of(bytes, round)), "old bytes in round " + std::to_string(round));
@@ -431,16 +436,16 @@ SCENARIO(idle_rings) {
             Memory source(node, Kind::device, 1 * MiB);
             for (unsigned number = 0; number < 3; ++number) {
                 source.write(content_of(1 * MiB, number));
-                const auto shipment = ship(node, source, 1 * MiB);
-                require_route(shipment->route(), Route::ring, "a message");
+                const auto send = start_send(node, source, 1 * MiB);
+                require_route(send->route(), Route::ring, "a message");
                 const std::size_t before = backed_bytes(node);
                 node.link->trim_idle(Clock::now() + 1h);
                 require(backed_bytes(node) == before, "a ring went that is in use");
-                node.send_header(*shipment);
-                wait_until_free(*shipment, "a message");
+                node.send_header(*send);
+                wait_until_free(*send, "a message");
                 node.wire->hear();
-                node.link->retire(shipment);
-                node.link->sweep();
+                node.link->retire(send);
+                node.link->release_finished();
                 // On a machine that is busy it may take a while until it is seen that the GPU is not.
                 for (const auto limit = Clock::now() + 60s;
                      backed_bytes(node) != before - kRing && Clock::now() < limit;) {
@@ -453,7 +458,9 @@ SCENARIO(idle_rings) {
         [](Node& node) {
             for (unsigned number = 0; number < 3; ++number) {
                 receive_message(node, {.bytes = 1 * MiB, .route = Route::ring}, number);
-                if (number == 1) node.link->trim_idle(Clock::now() + 1h);
+                if (number == 1) {
+                    node.link->trim_idle(Clock::now() + 1h);
+                }
                 node.wire->tell();
                 node.wire->hear();
             }
@@ -471,26 +478,26 @@ SCENARIO(left_to_the_background) {
         [&](Node& node) {
             send_message(node, message, 1);
             node.wire->tell();
-            // And the other way round: the sender is away once the header has left.
+            // And the other way round: the sender is away once the RTS has left.
             Memory source(node, Kind::pool, message.bytes);
             source.write(content_of(message.bytes, 2));
-            const auto shipment = ship(node, source, message.bytes);
-            node.send_header(*shipment);
-            require(shipment->wants_background() || shipment->advance(Patience::endless), "somebody has to go on");
-            node.link->background().take(shipment);
+            const auto send = start_send(node, source, message.bytes);
+            node.send_header(*send);
+            require(send->wants_background() || send->advance(Patience::endless), "somebody has to go on");
+            node.link->background().take(send);
             node.wire->hear();
-            wait_until_free(*shipment, "a message that was sent in the background", Patience::endless);
-            node.link->retire(shipment);
+            wait_until_free(*send, "a message that was sent in the background", Patience::endless);
+            node.link->retire(send);
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, message.bytes);
-            const auto fetched = fetch(node, node.wire->receive(), destination, message.bytes);
+            const auto fetched = get(node, node.wire->receive(), destination, message.bytes);
             require(fetched != nullptr, "no such message");
             node.link->background().take(fetched);
             node.wire->hear();  // no call of ours until the sender says that it has its buffer back
             finish(fetched, "a message that was fetched in the background");
             require(same(destination.read(), content_of(message.bytes, 1)), "it is wrong");
-            finish(fetch(node, node.wire->receive(), destination, message.bytes), "the other way round");
+            finish(get(node, node.wire->receive(), destination, message.bytes), "the other way round");
             require(same(destination.read(), content_of(message.bytes, 2)), "the other way round it is wrong");
             node.wire->tell();
         });
@@ -504,42 +511,47 @@ SCENARIO(ring_without_a_receiver) {
         arguments.at(0), {.options = options_of(Link::Path::ring, 5ms)},
         [](Node& node) {
             Memory source(node, Kind::device, kBytes);
-            std::vector<std::shared_ptr<Shipment>> shipments;
+            std::vector<std::shared_ptr<RendezvousSend>> sends;
             for (unsigned number = 0; number < 2; ++number) {
                 source.write(content_of(kBytes, number));
-                shipments.push_back(ship(node, source, kBytes));
-                require_route(shipments.back()->route(), Route::ring, "a message through a ring");
+                sends.push_back(start_send(node, source, kBytes));
+                require_route(sends.back()->route(), Route::ring, "a message through a ring");
                 // The receiver does nothing before this side tells it to.
-                wait_until_free(*shipments.back(), "a ring without a receiver");
-                require_route(shipments.back()->route(), Route::copy, "a message that was copied out");
+                wait_until_free(*sends.back(), "a ring without a receiver");
+                require_route(sends.back()->route(), Route::copy, "a message that was copied out");
                 source.fill(0xDD);
-                node.send_header(*shipments.back());
+                node.send_header(*sends.back());
             }
-            require(node.link->ship(node.peer, source.data, source.info, kBytes) == nullptr,
+            require(node.link->start_send(node.peer, source.data, source.info, kBytes) == nullptr,
                     "rings are in use until their messages are over");
             node.wire->tell();
             node.wire->hear();
-            for (auto& shipment : shipments)
-                node.link->retire(std::move(shipment));
+            for (auto& send : sends) {
+                node.link->retire(std::move(send));
+            }
             for (unsigned number = 2; number < kMessages; ++number) {
                 source.write(content_of(kBytes, number));
-                const auto shipment = ship(node, source, kBytes);
-                node.send_header(*shipment);
-                wait_until_free(*shipment, "a ring that was used before");
+                const auto send = start_send(node, source, kBytes);
+                node.send_header(*send);
+                wait_until_free(*send, "a ring that was used before");
                 node.wire->hear();
-                node.link->retire(shipment);
+                node.link->retire(send);
             }
         },
         [](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            std::vector<Bytes> headers{node.wire->receive(), node.wire->receive()};
+            std::vector<Bytes> rts{node.wire->receive(), node.wire->receive()};
             node.wire->hear();
             for (unsigned number = 0; number < kMessages; ++number) {
-                if (number == 2) node.wire->tell();
-                finish(fetch(node, number < 2 ? headers[number] : node.wire->receive(), destination, kBytes),
+                if (number == 2) {
+                    node.wire->tell();
+                }
+                finish(get(node, number < 2 ? rts[number] : node.wire->receive(), destination, kBytes),
                        "a message through a ring");
                 require(same(destination.read(), content_of(kBytes, number)), "it is wrong");
-                if (number >= 2) node.wire->tell();
+                if (number >= 2) {
+                    node.wire->tell();
+                }
             }
         });
 }
@@ -570,35 +582,35 @@ SCENARIO(no_shared_memory_for_a_copy) {
         [](Node& node) {
             Memory source(node, Kind::device, kBytes);
             source.write(content_of(kBytes, 7));
-            auto shipment = ship(node, source, kBytes);
-            node.send_header(*shipment);
+            auto send = start_send(node, source, kBytes);
+            node.send_header(*send);
             const struct rlimit before = take_shared_memory_away(node);
-            wait_until_free(*shipment, "a message whose receiver does not come");
+            wait_until_free(*send, "a message whose receiver does not come");
             source.fill(0xDD);
-            require(!shipment->is_over(), "nobody has fetched it");
-            node.link->leave(shipment);
-            node.link->retire(shipment);
+            require(!send->is_over(), "nobody has fetched it");
+            node.link->leave(send);
+            node.link->retire(send);
             node.wire->tell();
             // No call of ours until the receiver has it.
             node.wire->hear();
-            node.link->sweep();
+            node.link->release_finished();
             require(setrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
             source.write(content_of(kBytes, 8));
-            shipment = ship(node, source, kBytes);
-            node.send_header(*shipment);
-            wait_until_free(*shipment, "a message that memory is there for");
-            require_route(shipment->route(), Route::copy, "a message that was copied out");
+            send = start_send(node, source, kBytes);
+            node.send_header(*send);
+            wait_until_free(*send, "a message that memory is there for");
+            require_route(send->route(), Route::copy, "a message that was copied out");
             source.fill(0xDD);
-            node.link->retire(shipment);
+            node.link->retire(send);
             node.wire->tell();
             node.wire->hear();
         },
         [](Node& node) {
             Memory destination(node, Kind::device, kBytes);
             for (unsigned number = 7; number <= 8; ++number) {
-                const Bytes header = node.wire->receive();
+                const Bytes rts = node.wire->receive();
                 node.wire->hear();
-                finish(fetch(node, header, destination, kBytes), "a message that waited for its receiver");
+                finish(get(node, rts, destination, kBytes), "a message that waited for its receiver");
                 require(same(destination.read(), content_of(kBytes, number)), "it is wrong");
                 node.wire->tell();
             }
@@ -615,23 +627,25 @@ SCENARIO(refused_without_shared_memory) {
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes);
             source.write(content_of(kBytes, 9));
-            const auto shipment = ship(node, source, kBytes);
+            const auto send = start_send(node, source, kBytes);
             static_cast<void>(take_shared_memory_away(node));
-            node.send_header(*shipment);
+            node.send_header(*send);
             if (in_the_background) {
-                node.link->leave(shipment);
+                node.link->leave(send);
                 node.wire->hear();
             }
-            wait_until_free(*shipment, "a message that its receiver cannot read");
-            require_route(shipment->route(), Route::ring, "a message that was refused");
+            wait_until_free(*send, "a message that its receiver cannot read");
+            require_route(send->route(), Route::ring, "a message that was refused");
             source.fill(0xDD);
-            node.link->retire(shipment);
-            if (!in_the_background) node.wire->hear();
-            node.link->settle();
+            node.link->retire(send);
+            if (!in_the_background) {
+                node.wire->hear();
+            }
+            node.link->finish_sends();
         },
         [](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            finish(fetch(node, node.wire->receive(), destination, kBytes), "a message that cannot be read");
+            finish(get(node, node.wire->receive(), destination, kBytes), "a message that cannot be read");
             require(same(destination.read(), content_of(kBytes, 9)), "it is wrong");
             node.wire->tell();
         });
@@ -645,7 +659,7 @@ SCENARIO(nothing_is_offered_that_could_not_be_served) {
             Memory source(node, Kind::device, 100 * KiB);
             source.write(content_of(100 * KiB, 1));
             const struct rlimit before = take_shared_memory_away(node);
-            require(node.link->ship(node.peer, source.data, source.info, 100 * KiB) == nullptr, "it was offered");
+            require(node.link->start_send(node.peer, source.data, source.info, 100 * KiB) == nullptr, "it was offered");
             require(node.noted("no shared memory"), "nothing was said: " + node.notes());
             require(setrlimit(RLIMIT_FSIZE, &before) == 0, "no limits");
             send_message(node, {.bytes = 100 * KiB}, 1);  // memory is there again
@@ -672,22 +686,22 @@ SCENARIO(overwritten_slots) {
         {.options = options_of(Link::Path::automatic, kForEver), .receiver_faults = refused ? "ipc-open" : ""},
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes);
-            const auto shipment = ship(node, source, kBytes);
-            // Not settled: the receiver claims, or refuses, and waits.
-            node.wire->send(shipment->header(), shipment->header_length());
+            const auto send = start_send(node, source, kBytes);
+            // Not ready: the receiver claims, or refuses, and waits.
+            node.wire->send(send->rts(), send->rts_length());
             node.wire->hear();
             Slot& slot = slots_of(node, node.link->own()).slots[0];
             std::memset(static_cast<void*>(&slot.word), value, sizeof slot.word);
-            require(must_fail([&] { return shipment->advance(Patience::short_); }, "the sender"),
+            require(must_fail([&] { return send->advance(Patience::short_); }, "the sender"),
                     "nothing was said at the sender");
             node.wire->tell();
             node.wire->hear();
-            node.link->retire(shipment);
-            node.link->settle();
+            node.link->retire(send);
+            node.link->finish_sends();
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            const auto fetched = get(node, node.wire->receive(), destination, kBytes);
             require(fetched != nullptr && !fetched->advance(), "it waits for the sender");
             node.wire->tell();
             node.wire->hear();
@@ -707,19 +721,19 @@ SCENARIO(refused_while_it_is_copied) {
         [](Node& node) {
             Memory source(node, Kind::device, kBytes);
             source.write(content_of(kBytes, 9));
-            const auto shipment = ship(node, source, kBytes);
+            const auto send = start_send(node, source, kBytes);
             // Copies within a device are late here, by far longer than what comes now takes.
-            require(!shipment->advance(Patience::short_), "there is no copy yet");
-            node.send_header(*shipment);
+            require(!send->advance(Patience::short_), "there is no copy yet");
+            node.send_header(*send);
             node.wire->hear();
-            wait_until_free(*shipment, "a message that was refused while it was copied");
+            wait_until_free(*send, "a message that was refused while it was copied");
             source.fill(0xDD);
-            node.link->retire(shipment);
+            node.link->retire(send);
             node.wire->hear();
         },
         [](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            const auto fetched = get(node, node.wire->receive(), destination, kBytes);
             require(fetched != nullptr && !fetched->advance(), "it waits for a copy");
             node.wire->tell();
             finish(fetched, "a message that was refused while it was copied");
@@ -729,7 +743,7 @@ SCENARIO(refused_while_it_is_copied) {
 }
 
 /// A message that was fetched while it was being copied out, and given back, of which somebody (the background) still
-/// holds the shipment and looks at it once more: its slot is the next message's by then.
+/// holds the rendezvous send and looks at it once more: its slot is the next message's by then.
 SCENARIO(looked_at_after_it_was_given_back) {
     constexpr std::size_t kFirst = 300 * KiB, kSecond = 1 * MiB;
     return between_two(
@@ -738,16 +752,16 @@ SCENARIO(looked_at_after_it_was_given_back) {
             Memory first_source(node, Kind::device, kFirst), second_source(node, Kind::device, kSecond);
             first_source.write(content_of(kFirst, 3));
             second_source.write(content_of(kSecond, 4));
-            const auto first = ship(node, first_source, kFirst);
+            const auto first = start_send(node, first_source, kFirst);
             // Copies within a device are late here, by far longer than the receiver takes.
             require(!first->advance(Patience::short_), "the copy is begun");
             node.send_header(*first);
             wait_until([&] { return first->is_over(); }, "the receiver of the first message");
             node.link->retire(first);
 
-            const auto second = ship(node, second_source, kSecond);
+            const auto second = start_send(node, second_source, kSecond);
             node.send_header(*second);
-            require(first->header_length() == second->header_length(), "they have the same slot");
+            require(first->rts_length() == second->rts_length(), "they have the same slot");
             wait_until_free(*second, "a message whose receiver does not come");
             require(first->advance(Patience::endless), "there is nothing more to do for the first message");
             second_source.fill(0xDD);
@@ -757,12 +771,12 @@ SCENARIO(looked_at_after_it_was_given_back) {
         },
         [](Node& node) {
             Memory destination(node, Kind::device, kSecond);
-            const auto first = fetch(node, node.wire->receive(), destination, kFirst);
+            const auto first = get(node, node.wire->receive(), destination, kFirst);
             require(first != nullptr, "the first message cannot be fetched");
             finish(first, "the first message");
-            const Bytes header = node.wire->receive();
+            const Bytes rts = node.wire->receive();
             node.wire->hear();
-            const auto second = fetch(node, header, destination, kSecond);
+            const auto second = get(node, rts, destination, kSecond);
             require(second != nullptr, "the second message cannot be fetched");
             finish(second, "the second message");
             require(same(destination.read(), content_of(kSecond, 4)), "it is wrong");
@@ -778,23 +792,24 @@ SCENARIO(shared_memory_that_cannot_be_mapped) {
         [&](Node& node) {
             node.wire->hear();
             Memory source(node, Kind::device, bytes);
-            const auto shipment = ship(node, source, bytes);
-            node.send_header(*shipment);
+            const auto send = start_send(node, source, bytes);
+            node.send_header(*send);
             try {
-                wait_until_free(*shipment, "a message that cannot be received");
+                wait_until_free(*send, "a message that cannot be received");
             } catch (const Error& error) {
                 // Just as well: the other side's error is this one's too.
                 require(std::string(error.what()).find("gave it up") != std::string::npos, error.what());
             }
             node.wire->hear();
-            node.link->retire(shipment);
+            node.link->retire(send);
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, bytes);
-            for (const int file : descriptors_in(node.folder))
+            for (const int file : descriptors_in(node.folder)) {
                 close(file);
+            }
             node.wire->tell();
-            const auto fetched = fetch(node, node.wire->receive(), destination, bytes);
+            const auto fetched = get(node, node.wire->receive(), destination, bytes);
             require(fetched != nullptr, "no such message");
             wait_until([&] { return fetched->advance(); }, "a message that cannot be received");
             require(fetched->error().has_value(), "it was received though it cannot be");
@@ -837,28 +852,30 @@ SCENARIO(receiver_is_killed) {
          .any_dies = true},
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes);
-            const auto shipment = ship(node, source, kBytes);
-            node.send_header(*shipment);
+            const auto send = start_send(node, source, kBytes);
+            node.send_header(*send);
             wait_for_its_end(node);
             if (before_it_claims) {
                 // A receiver that never comes, like any other: nobody can tell yet that it is not only late.
-                wait_until_free(*shipment, "a message whose receiver is dead");
+                wait_until_free(*send, "a message whose receiver is dead");
             } else {
-                require_its_death_is_told([&] { return shipment->advance(Patience::short_); }, "a dead receiver");
+                require_its_death_is_told([&] { return send->advance(Patience::short_); }, "a dead receiver");
                 // Asked again it says the same.
-                require_its_death_is_told([&] { return shipment->advance(Patience::long_); }, "a dead receiver");
-                require(shipment->pump(), "there is nothing left to be done for it");
+                require_its_death_is_told([&] { return send->advance(Patience::long_); }, "a dead receiver");
+                require(send->pump(), "there is nothing left to be done for it");
             }
-            node.link->retire(shipment);
-            node.link->settle();
+            node.link->retire(send);
+            node.link->finish_sends();
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            const Bytes header = node.wire->receive();
+            const Bytes rts = node.wire->receive();
             if (!before_it_claims) {
-                const auto fetched = fetch(node, header, destination, kBytes);
+                const auto fetched = get(node, rts, destination, kBytes);
                 // Some of what the sender can put into the ring by itself.
-                if (through_ring) static_cast<void>(fetched->advance());
+                if (through_ring) {
+                    static_cast<void>(fetched->advance());
+                }
                 raise(SIGKILL);
             }
             raise(SIGKILL);
@@ -875,19 +892,21 @@ SCENARIO(sender_is_killed) {
          .any_dies = true},
         [&](Node& node) {
             Memory source(node, when == "copying" ? Kind::pool : Kind::device, kBytes);
-            const auto shipment = ship(node, source, kBytes);
+            const auto send = start_send(node, source, kBytes);
             if (when == "unsettled") {
-                node.wire->send(shipment->header(), shipment->header_length());
+                node.wire->send(send->rts(), send->rts_length());
             } else {
-                node.send_header(*shipment);
+                node.send_header(*send);
             }
             node.wire->hear();
-            if (when == "ring") static_cast<void>(shipment->advance(Patience::endless));
+            if (when == "ring") {
+                static_cast<void>(send->advance(Patience::endless));
+            }
             raise(SIGKILL);
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            const auto fetched = get(node, node.wire->receive(), destination, kBytes);
             require(fetched != nullptr, "no such message");
             static_cast<void>(fetched->advance());
             node.wire->tell();
@@ -914,28 +933,29 @@ SCENARIO(shut_down_unfinished) {
         {.options = options_of(arguments.at(1) == "ring" ? Link::Path::ring : Link::Path::automatic, kForEver)},
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes), pool(node, Kind::pool, kBytes);
-            std::vector<std::shared_ptr<Shipment>> shipments;
+            std::vector<std::shared_ptr<RendezvousSend>> sends;
             // One that was begun by the receiver, one that was not, one that nobody asks about any more.
-            shipments.push_back(ship(node, source, kBytes));
-            shipments.push_back(ship(node, pool, kBytes));
-            shipments.push_back(ship(node, source, 100));
-            shipments.push_back(ship(node, pool, 100));
-            for (const auto& shipment : shipments) {
-                node.send_header(*shipment);
-                node.link->background().take(shipment);
+            sends.push_back(start_send(node, source, kBytes));
+            sends.push_back(start_send(node, pool, kBytes));
+            sends.push_back(start_send(node, source, 100));
+            sends.push_back(start_send(node, pool, 100));
+            for (const auto& send : sends) {
+                node.send_header(*send);
+                node.link->background().take(send);
             }
-            node.link->retire(shipments[3]);
+            node.link->retire(sends[3]);
             node.wire->hear();
             end(node);
-            shipments.clear();
+            sends.clear();
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            std::vector<Bytes> headers;
-            while (headers.size() < 4)
-                headers.push_back(node.wire->receive());
-            const auto fetched = fetch(node, headers[0], destination, kBytes);
-            const auto other = fetch(node, headers[2], destination, 100);
+            std::vector<Bytes> rts;
+            while (rts.size() < 4) {
+                rts.push_back(node.wire->receive());
+            }
+            const auto fetched = get(node, rts[0], destination, kBytes);
+            const auto other = get(node, rts[2], destination, 100);
             require(fetched != nullptr && other != nullptr, "no such message");
             node.wire->tell();
             end(node);
@@ -947,27 +967,27 @@ SCENARIO(fetched_after_the_senders_end) {
     return between_two(
         arguments.at(0), {.options = options_of(Link::Path::ring, 0ns)},
         [](Node& node) {
-            std::vector<std::shared_ptr<Shipment>> shipments;
+            std::vector<std::shared_ptr<RendezvousSend>> sends;
             for (const std::size_t bytes : {std::size_t{100}, 1 * MiB}) {
                 Memory source(node, Kind::device, bytes);
                 source.write(content_of(bytes, 11));
-                shipments.push_back(ship(node, source, bytes));
-                node.send_header(*shipments.back());
-                wait_until_free(*shipments.back(), "a message whose receiver comes too late");
+                sends.push_back(start_send(node, source, bytes));
+                node.send_header(*sends.back());
+                wait_until_free(*sends.back(), "a message whose receiver comes too late");
             }
-            node.link->retire(shipments.back());
-            shipments.clear();
+            node.link->retire(sends.back());
+            sends.clear();
             node.end();
             node.wire->tell();
             node.wire->hear();
         },
         [](Node& node) {
-            const std::vector<Bytes> headers{node.wire->receive(), node.wire->receive()};
+            const std::vector<Bytes> rts{node.wire->receive(), node.wire->receive()};
             node.wire->hear();
             std::size_t bytes = 100;
-            for (const Bytes& header : headers) {
+            for (const Bytes& rts : rts) {
                 Memory destination(node, Kind::device, bytes);
-                finish(fetch(node, header, destination, bytes), "a message of a sender that has ended");
+                finish(get(node, rts, destination, bytes), "a message of a sender that has ended");
                 require(same(destination.read(), content_of(bytes, 11)), "it is wrong");
                 bytes = 1 * MiB;
             }
@@ -982,21 +1002,21 @@ SCENARIO(shut_down_while_fetching) {
         arguments.at(0), {.options = options_of(Link::Path::ring, kForEver)},
         [&](Node& node) {
             Memory source(node, Kind::device, kBytes);
-            const auto shipment = ship(node, source, kBytes);
-            node.send_header(*shipment);
+            const auto send = start_send(node, source, kBytes);
+            node.send_header(*send);
             node.wire->hear();  // and does nothing for it meanwhile
             // What the receiver has given up does not keep this one waiting either.
             try {
-                wait_until_free(*shipment, "a message that was given up", Patience::short_);
+                wait_until_free(*send, "a message that was given up", Patience::short_);
             } catch (const Error& error) {
                 require(std::string(error.what()).find("gave it up") != std::string::npos, error.what());
             }
             node.wire->tell();
-            node.link->retire(shipment);
+            node.link->retire(send);
         },
         [&](Node& node) {
             Memory destination(node, Kind::device, kBytes);
-            const auto fetched = fetch(node, node.wire->receive(), destination, kBytes);
+            const auto fetched = get(node, node.wire->receive(), destination, kBytes);
             require(fetched != nullptr, "no such message");
             node.link->background().take(fetched);
             node.link->shut_down();  // the sender does nothing before it hears from this side
@@ -1029,8 +1049,9 @@ TEST_P(LinkFaultsTest, ACopyThatTheSenderLostIsAnError) {
     run("lost_copy");
 }
 TEST_P(LinkFaultsTest, AGpuThatFailsEndsTheMessageOnBothSides) {
-    for (const char* const where : {"sender", "receiver", "pull"})
+    for (const char* const where : {"sender", "receiver", "pull"}) {
         run("failing_copies", where);
+    }
 }
 TEST_P(LinkFaultsTest, ABufferThatLeavesItsAllocationIsNamedAtTheSender) {
     run("beyond_its_allocation");
@@ -1042,26 +1063,30 @@ TEST_P(LinkFaultsTest, FreedMemoryNeverShowsOldBytes) {
     run("freed_and_allocated_again");
 }
 TEST_P(LinkFaultsTest, TheBackgroundGoesOnWhileTheProgramIsAway) {
-    for (const char* const path : {"pull", "ring"})
+    for (const char* const path : {"pull", "ring"}) {
         run("left_to_the_background", path);
+    }
 }
 TEST_P(LinkFaultsTest, ARingWithoutAReceiverIsCopiedOut) {
     run("ring_without_a_receiver");
 }
 TEST_P(LinkFaultsTest, WithoutSharedMemoryForACopyTheSenderHasItsBufferBackAllTheSame) {
-    for (const char* const path : {"pull", "ring"})
+    for (const char* const path : {"pull", "ring"}) {
         run("no_shared_memory_for_a_copy", path);
+    }
 }
 TEST_P(LinkFaultsTest, ARefusalIsAnsweredWithoutMoreSharedMemory) {
-    for (const char* const where : {"call", "background"})
+    for (const char* const where : {"call", "background"}) {
         run("refused_without_shared_memory", where);
+    }
 }
 TEST_P(LinkFaultsTest, WhatCouldNotBeServedIsNotOffered) {
     run("nothing_is_offered_that_could_not_be_served");
 }
 TEST_P(LinkFaultsTest, AnOverwrittenSlotEndsTheMessageOnBothSides) {
-    for (const char* const how : {"claimed, zeros", "claimed, ones", "refused, zeros", "refused, ones"})
+    for (const char* const how : {"claimed, zeros", "claimed, ones", "refused, zeros", "refused, ones"}) {
         run("overwritten_slots", how);
+    }
 }
 TEST_P(LinkFaultsTest, ARefusalThatMeetsACopyOnItsWayLosesNothing) {
     run("refused_while_it_is_copied", {}, "300000");
@@ -1070,21 +1095,25 @@ TEST_P(LinkFaultsTest, ASlotThatWasGivenBackIsLetAlone) {
     run("looked_at_after_it_was_given_back", {}, "300000");
 }
 TEST_P(LinkFaultsTest, SharedMemoryThatCannotBeMappedIsAnErrorAndNoWait) {
-    for (const char* const size : {"small", "fitting", "ring"})
+    for (const char* const size : {"small", "fitting", "ring"}) {
         run("shared_memory_that_cannot_be_mapped", size);
+    }
 }
 TEST_P(LinkFaultsTest, ADeadReceiverIsNoticed) {
-    for (const char* const when : {"early", "pull", "ring"})
+    for (const char* const when : {"early", "pull", "ring"}) {
         run("receiver_is_killed", when);
+    }
 }
 TEST_P(LinkFaultsTest, ADeadSenderIsNoticed) {
-    for (const char* const when : {"refused", "ring", "unsettled"})
+    for (const char* const when : {"refused", "ring", "unsettled"}) {
         run("sender_is_killed", when);
+    }
     run("sender_is_killed", "copying", "300000");
 }
 TEST_P(LinkFaultsTest, TheEndDoesNotWaitForWhatIsUnfinished) {
-    for (const char* const path : {"pull", "ring"})
+    for (const char* const path : {"pull", "ring"}) {
         run("shut_down_unfinished", path);
+    }
 }
 TEST_P(LinkFaultsTest, WhatWasCopiedOutOutlivesTheSendersLink) {
     run("fetched_after_the_senders_end");
@@ -1097,4 +1126,4 @@ INSTANTIATE_TEST_SUITE_P(Forms, LinkFaultsTest, ::testing::Values("cuda", "hip")
                          [](const auto& form) { return std::string(form.param); });
 
 }  // namespace
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

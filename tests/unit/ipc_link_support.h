@@ -2,7 +2,7 @@
 // links between them share.
 //
 // Each test runs a scenario in a process of its own, which becomes two before a GPU runtime is loaded. The two are
-// joined by a socket, over which headers go as they would through the MPI.
+// joined by a socket, over which RTS messages go as they would through the MPI.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,11 +34,11 @@
 #include "ipc/link.h"
 #include "node/segment.h"
 
-namespace awaken::p2p::link_test {
+namespace awaken::ipc::link_test {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-using Patience = Shipment::Patience;
+using Patience = RendezvousSend::Patience;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t KiB = 1024;
@@ -49,7 +49,9 @@ constexpr auto kLimit = 60s;
 constexpr std::chrono::nanoseconds kForEver = 1h;
 
 inline void require(const bool holds, const std::string& what) {
-    if (!holds) throw Error(what, "this is what the test is about");
+    if (!holds) {
+        throw Error(what, "this is what the test is about");
+    }
 }
 
 inline void require(const gpu::Status& status, const std::string& what) {
@@ -159,14 +161,18 @@ class Node {
             {.key = "link test", .world_rank = rank, .local_ranks = ranks, .why_unknown = "", .launcher = "test"},
             Link::area_bytes(ranks), why_not, folder);
         require(segment != nullptr, why_not);
-        if (wire != nullptr) meet(*wire);  // a link is made when all have come
+        if (wire != nullptr) {
+            meet(*wire);  // a link is made when all have come
+        }
         peer = wire != nullptr ? 1 - segment->own_index() : segment->own_index();
         link = std::make_unique<Link>(*segment, gpu, pool, options, [this](const std::string& reason) {
             const std::scoped_lock lock(_mutex);
             _notes += reason + "\n";
         });
-        link->take_headers();
-        if (wire != nullptr) meet(*wire);
+        link->take_rts();
+        if (wire != nullptr) {
+            meet(*wire);
+        }
     }
     ~Node() {
         end();
@@ -182,9 +188,9 @@ class Node {
         return _notes;
     }
     [[nodiscard]] bool noted(const std::string& part) const { return notes().find(part) != std::string::npos; }
-    void send_header(Shipment& shipment) {
-        wire->send(shipment.header(), shipment.header_length());
-        shipment.settle_source();
+    void send_header(RendezvousSend& send) {
+        wire->send(send.rts(), send.rts_length());
+        send.wait_until_ready();
     }
 
     const std::string folder;
@@ -237,8 +243,12 @@ class Memory {
     }
     ~Memory() {
         static_cast<void>(_gpu.destroy_stream(_stream));
-        if (_kind == Kind::pinned) static_cast<void>(_gpu.free_pinned(data));
-        if (_kind != Kind::pinned && _kind != Kind::host) static_cast<void>(_gpu.free(data));
+        if (_kind == Kind::pinned) {
+            static_cast<void>(_gpu.free_pinned(data));
+        }
+        if (_kind != Kind::pinned && _kind != Kind::host) {
+            static_cast<void>(_gpu.free(data));
+        }
     }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
@@ -277,7 +287,9 @@ inline std::vector<int> descriptors_in(const std::string& folder) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
         std::error_code error;
         const std::filesystem::path target = std::filesystem::read_symlink(entry.path(), error);
-        if (!error && target.string().rfind(folder, 0) == 0) found.push_back(std::stoi(entry.path().filename()));
+        if (!error && target.string().rfind(folder, 0) == 0) {
+            found.push_back(std::stoi(entry.path().filename()));
+        }
     }
     return found;
 }
@@ -324,13 +336,15 @@ struct Parts {
 using Body = std::function<void(Node&)>;
 
 /// The two processes: a sender of rank 0 and a receiver of rank 1. Returns the scenario's exit status.
-inline int between_two(const std::string& vendor, const Parts& parts, const Body& sender, const Body& receiver) {
+inline int between_two(const std::string& vendor, const MemberBlocks& parts, const Body& sender, const Body& receiver) {
     const Folder folder;
     std::array<int, 2> files{};
     require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, files.data()) == 0, "no socket");
     const auto part = [&](const bool is_sender, const int file) {
         const std::string& faults = is_sender ? parts.sender_faults : parts.receiver_faults;
-        if (!faults.empty()) setenv("AWAKEN_TEST_FAULTS", faults.c_str(), 1);
+        if (!faults.empty()) {
+            setenv("AWAKEN_TEST_FAULTS", faults.c_str(), 1);
+        }
         return run_part(is_sender ? "sender" : "receiver", folder.path, [&] {
             Wire wire(file);
             Node node(vendor, folder.path, is_sender ? 0 : 1, &wire, parts.options);
@@ -338,14 +352,18 @@ inline int between_two(const std::string& vendor, const Parts& parts, const Body
         });
     };
     // Whoever dies is the child, and is gone for good at once, as with a launcher that looks after its processes.
-    if (parts.any_dies) signal(SIGCHLD, SIG_IGN);
+    if (parts.any_dies) {
+        signal(SIGCHLD, SIG_IGN);
+    }
     const bool child_is_sender = !parts.receiver_dies;
     const pid_t parent = getpid();
     const pid_t child = fork();
     require(child >= 0, "no second process");
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent) _exit(1);
+        if (getppid() != parent) {
+            _exit(1);
+        }
         alarm(60);
         close(files[1]);
         const int status = part(child_is_sender, files[0]);
@@ -384,20 +402,22 @@ inline std::string name_of(const Message& message) {
 }
 
 inline void require_route(const Route actual, const std::optional<Route> expected, const std::string& what) {
-    if (!expected) return;
+    if (!expected) {
+        return;
+    }
     require(actual == *expected, what + " went by route " + std::to_string(static_cast<int>(actual)) + " instead of " +
                                      std::to_string(static_cast<int>(*expected)));
 }
 
-inline std::shared_ptr<Shipment> ship(Node& node, const Memory& memory, const std::size_t bytes,
-                                      const std::size_t offset = 0) {
-    auto shipment = node.link->ship(node.peer, memory.data + offset, memory.info, bytes);
-    require(shipment != nullptr, "nothing was shipped: " + node.notes());
-    return shipment;
+inline std::shared_ptr<RendezvousSend> start_send(Node& node, const Memory& memory, const std::size_t bytes,
+                                                  const std::size_t offset = 0) {
+    auto send = node.link->start_send(node.peer, memory.data + offset, memory.info, bytes);
+    require(send != nullptr, "nothing was shipped: " + node.notes());
+    return send;
 }
 
-inline void wait_until_free(Shipment& shipment, const std::string& what, const Patience patience = Patience::short_) {
-    wait_until([&] { return shipment.advance(patience); }, what);
+inline void wait_until_free(RendezvousSend& send, const std::string& what, const Patience patience = Patience::short_) {
+    wait_until([&] { return send.advance(patience); }, what);
 }
 
 inline void send_message(Node& node, const Message& message, const unsigned number) {
@@ -408,31 +428,33 @@ inline void send_message(Node& node, const Message& message, const unsigned numb
     content.insert(content.end(), payload.begin(), payload.end());
     source.write(content);
     // While the receiver is still emptying all rings there is none for the next message.
-    std::shared_ptr<Shipment> shipment;
+    std::shared_ptr<RendezvousSend> send;
     wait_until(
         [&] {
-            shipment = node.link->ship(node.peer, source.data + message.offset, source.info, message.bytes);
-            return shipment != nullptr;
+            send = node.link->start_send(node.peer, source.data + message.offset, source.info, message.bytes);
+            return send != nullptr;
         },
         "nothing was shipped: " + name);
-    node.send_header(*shipment);
-    wait_until_free(*shipment, name);
+    node.send_header(*send);
+    wait_until_free(*send, name);
     source.fill(0xDD);  // it is the program's again
-    if (message.late) node.wire->tell();
-    require_route(shipment->route(), message.route, "the shipment of a " + name);
-    node.link->retire(shipment);
+    if (message.late) {
+        node.wire->tell();
+    }
+    require_route(send->route(), message.route, "the shipment of a " + name);
+    node.link->retire(send);
 }
 
-/// Fetches the message that this header stands for. Null when there is none.
-inline std::shared_ptr<Fetch> fetch(Node& node, const Bytes& header, Memory& destination, const std::size_t capacity,
-                                    const std::size_t offset = 0) {
-    return node.link->fetch(header.data(), header.size(), destination.data + offset, destination.info, capacity);
+/// Fetches the message that this RTS stands for. Null when there is none.
+inline std::shared_ptr<RendezvousGet> get(Node& node, const Bytes& rts, Memory& destination, const std::size_t capacity,
+                                          const std::size_t offset = 0) {
+    return node.link->start_get(rts.data(), rts.size(), destination.data + offset, destination.info, capacity);
 }
 
-inline void finish(const std::shared_ptr<Fetch>& fetch, const std::string& what) {
-    require(fetch != nullptr, what + ": no such message");
-    wait_until([&] { return fetch->advance(); }, what);
-    require(!fetch->error(), what + ": " + (fetch->error() ? fetch->error()->what() : ""));
+inline void finish(const std::shared_ptr<RendezvousGet>& get, const std::string& what) {
+    require(get != nullptr, what + ": no such message");
+    wait_until([&] { return get->advance(); }, what);
+    require(!get->error(), what + ": " + (get->error() ? get->error()->what() : ""));
 }
 
 inline void receive_message(Node& node, const Message& message, const unsigned number) {
@@ -440,11 +462,13 @@ inline void receive_message(Node& node, const Message& message, const unsigned n
     const std::string name = name_of(message);
     Memory destination(node, message.to, message.offset + message.bytes + kBeyond);
     destination.fill(0xEE);
-    const Bytes header = node.wire->receive();
-    if (message.late) node.wire->hear();
-    require(node.link->is_header(header.data(), header.size()), name + ": its header is none");
-    require(node.link->size_of(node.peer, header.size()).bytes == message.bytes, name + ": a probe sees another size");
-    const auto fetched = fetch(node, header, destination, message.capacity, message.offset);
+    const Bytes rts = node.wire->receive();
+    if (message.late) {
+        node.wire->hear();
+    }
+    require(node.link->is_rts(rts.data(), rts.size()), name + ": its header is none");
+    require(node.link->size_of(node.peer, rts.size()).bytes == message.bytes, name + ": a probe sees another size");
+    const auto fetched = get(node, rts, destination, message.capacity, message.offset);
     finish(fetched, name);
     require(fetched->size() == message.bytes, name + ": its size is another one");
     const std::size_t wanted = std::min(message.bytes, message.capacity);
@@ -456,7 +480,9 @@ inline void receive_message(Node& node, const Message& message, const unsigned n
         const auto at = std::mismatch(expected.begin(), expected.end(), arrived.begin()).first - expected.begin();
         require(false, name + ": wrong from byte " + std::to_string(at) + " on");
     }
-    if (wanted != 0) require_route(fetched->route(), message.route, "the fetch of a " + name);
+    if (wanted != 0) {
+        require_route(fetched->route(), message.route, "the fetch of a " + name);
+    }
 }
 
 /// Runs scenarios as CUDA and as HIP.
@@ -470,4 +496,4 @@ class LinkTest : public ::testing::TestWithParam<const char*> {
     }
 };
 
-}  // namespace awaken::p2p::link_test
+}  // namespace awaken::ipc::link_test

@@ -4,23 +4,25 @@
 
 #include "ipc_link_support.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 namespace {
 
 using namespace link_test;
 
-int exchange(const std::string& vendor, const Parts& parts, const std::vector<Message>& messages) {
+int exchange(const std::string& vendor, const MemberBlocks& parts, const std::vector<Message>& messages) {
     return between_two(
         vendor, parts,
         [&](Node& node) {
-            for (unsigned number = 0; number < messages.size(); ++number)
+            for (unsigned number = 0; number < messages.size(); ++number) {
                 send_message(node, messages[number], number);
+            }
             node.wire->hear();  // everything was fetched
-            node.link->settle();
+            node.link->finish_sends();
         },
         [&](Node& node) {
-            for (unsigned number = 0; number < messages.size(); ++number)
+            for (unsigned number = 0; number < messages.size(); ++number) {
                 receive_message(node, messages[number], number);
+            }
             node.wire->tell();
         });
 }
@@ -121,7 +123,9 @@ SCENARIO(ringed_receiver_is_late) {
     std::vector<Message> messages = all_sizes(like, Route::copy);
     // What fits into the ring as a whole may have left its buffer without anybody's help.
     for (Message& message : messages) {
-        if (message.bytes > 4 * KiB && message.bytes <= 256 * KiB) message.route = std::nullopt;
+        if (message.bytes > 4 * KiB && message.bytes <= 256 * KiB) {
+            message.route = std::nullopt;
+        }
     }
     return exchange(arguments.at(0), {.options = options_of(Link::Path::ring, 0ns)}, messages);
 }
@@ -151,19 +155,21 @@ std::vector<Message> from_host(const Kind from, const Route expected) {
     return messages;
 }
 
-int exchange_from_host(const std::string& vendor, const Parts& parts, const std::vector<Message>& messages) {
+int exchange_from_host(const std::string& vendor, const MemberBlocks& parts, const std::vector<Message>& messages) {
     return between_two(
         vendor, parts,
         [&](Node& node) {
             require(node.gpu.make_current(node.device), "the sender's GPU");
-            for (unsigned number = 0; number < messages.size(); ++number)
+            for (unsigned number = 0; number < messages.size(); ++number) {
                 send_message(node, messages[number], number);
+            }
             node.wire->hear();
-            node.link->settle();
+            node.link->finish_sends();
         },
         [&](Node& node) {
-            for (unsigned number = 0; number < messages.size(); ++number)
+            for (unsigned number = 0; number < messages.size(); ++number) {
                 receive_message(node, messages[number], number);
+            }
             node.wire->tell();
         });
 }
@@ -222,9 +228,11 @@ SCENARIO(host_offers_are_wanted) {
             meet(*node.wire);  // a long one came
             require(wants(64 * KiB) && !wants(64 * KiB - 1), "it is wanted");
             Memory source(node, Kind::host, 100 * KiB);
-            const auto without = node.link->ship(node.peer, source.data, source.info, 100 * KiB);
+            const auto without = node.link->start_send(node.peer, source.data, source.info, 100 * KiB);
             require((without == nullptr) == cuda, "a thread without a context");
-            if (without != nullptr) without->withdraw();
+            if (without != nullptr) {
+                without->withdraw();
+            }
             meet(*node.wire);
             meet(*node.wire);  // one came into host memory
             require(!wants(64 * KiB), "it is not wanted any more");
@@ -276,12 +284,12 @@ SCENARIO(by_cpu) {
                 Memory source(node, Kind::device, 2 * bytes);
                 for (const std::size_t offset : {std::size_t{0}, bytes}) {
                     source.write(content_of(2 * bytes, ++number));
-                    const auto shipment = ship(node, source, bytes, offset);
-                    require_route(shipment->route(), Route::by_cpu, "a small message");
-                    require(shipment->advance(Patience::endless), "its buffer is not free at once");
+                    const auto send = start_send(node, source, bytes, offset);
+                    require_route(send->route(), Route::by_cpu, "a small message");
+                    require(send->advance(Patience::endless), "its buffer is not free at once");
                     source.fill(0xDD);
-                    node.send_header(*shipment);
-                    node.link->retire(shipment);
+                    node.send_header(*send);
+                    node.link->retire(send);
                 }
             }
             // Not for longer ones, and not for memory that the CPU does not reach.
@@ -295,7 +303,7 @@ SCENARIO(by_cpu) {
                 for (const std::size_t offset : {std::size_t{0}, bytes}) {
                     Memory destination(node, Kind::device, bytes + 8);
                     destination.fill(0xEE);
-                    const auto fetched = fetch(node, node.wire->receive(), destination, bytes);
+                    const auto fetched = get(node, node.wire->receive(), destination, bytes);
                     finish(fetched, "a small message");
                     require_route(fetched->route(), Route::by_cpu, "the fetch of a small message");
                     const Bytes sent = content_of(2 * bytes, ++number);
@@ -310,33 +318,33 @@ SCENARIO(by_cpu) {
         });
 }
 
-/// Host messages whose length is a header's travel as headers themselves.
+/// Host messages whose length is an RTS's travel as RTS messages themselves.
 SCENARIO(wrapped) {
     return between_two(
         arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
         [](Node& node) {
-            for (std::size_t bytes = kShortestHeader; bytes <= kLongestHeader; bytes += 2) {
+            for (std::size_t bytes = kShortestRts; bytes <= kLongestRts; bytes += 2) {
                 Bytes content = content_of(bytes, static_cast<unsigned>(bytes));
-                const auto shipment = node.link->wrap(node.peer, content.data(), bytes);
-                require(shipment != nullptr, "nothing was wrapped");
+                const auto send = node.link->wrap(node.peer, content.data(), bytes);
+                require(send != nullptr, "nothing was wrapped");
                 std::fill(content.begin(), content.end(), std::byte{0xDD});
-                require(shipment->advance(Patience::endless), "the buffer is not free at once");
-                require_route(shipment->route(), Route::by_cpu, "a wrapped message");
-                node.send_header(*shipment);
-                node.link->retire(shipment);
+                require(send->advance(Patience::endless), "the buffer is not free at once");
+                require_route(send->route(), Route::by_cpu, "a wrapped message");
+                node.send_header(*send);
+                node.link->retire(send);
             }
             const Bytes too_long(4 * KiB + 1);
             require(node.link->wrap(node.peer, too_long.data(), too_long.size()) == nullptr, "it has no room for that");
             node.wire->hear();
-            node.link->settle();
+            node.link->finish_sends();
         },
         [](Node& node) {
-            Memory host(node, Kind::host, kLongestHeader), device(node, Kind::device, kLongestHeader);
-            for (std::size_t bytes = kShortestHeader; bytes <= kLongestHeader; bytes += 2) {
-                const Bytes header = node.wire->receive();
-                require(node.link->size_of(node.peer, header.size()).bytes == bytes, "a probe sees another size");
+            Memory host(node, Kind::host, kLongestRts), device(node, Kind::device, kLongestRts);
+            for (std::size_t bytes = kShortestRts; bytes <= kLongestRts; bytes += 2) {
+                const Bytes rts = node.wire->receive();
+                require(node.link->size_of(node.peer, rts.size()).bytes == bytes, "a probe sees another size");
                 Memory& destination = bytes % 4 == 1 ? host : device;
-                finish(fetch(node, header, destination, bytes), "a wrapped message");
+                finish(get(node, rts, destination, bytes), "a wrapped message");
                 Bytes arrived = destination.read();
                 arrived.resize(bytes);
                 require(same(arrived, content_of(bytes, static_cast<unsigned>(bytes))), "a wrapped message is wrong");
@@ -359,32 +367,32 @@ SCENARIO(to_itself) {
                         const Bytes content = content_of(bytes, 1);
                         Memory source(node, from, bytes), destination(node, to, bytes);
                         source.write(content);
-                        const auto shipment = ship(node, source, bytes);
-                        const Bytes header(shipment->header(), shipment->header() + shipment->header_length());
-                        require(node.link->size_of(node.peer, header.size()).bytes == bytes, name + ": a probe's size");
-                        shipment->settle_source();
+                        const auto send = start_send(node, source, bytes);
+                        const Bytes rts(send->rts(), send->rts() + send->rts_length());
+                        require(node.link->size_of(node.peer, rts.size()).bytes == bytes, name + ": a probe's size");
+                        send->wait_until_ready();
                         if (late) {
-                            wait_until_free(*shipment, name);
+                            wait_until_free(*send, name);
                             source.fill(0xDD);
                         }
-                        finish(fetch(node, header, destination, bytes), name);
-                        wait_until_free(*shipment, name, Patience::endless);
+                        finish(get(node, rts, destination, bytes), name);
+                        wait_until_free(*send, name, Patience::endless);
                         require(same(destination.read(), content), name + ": wrong bytes");
-                        node.link->retire(shipment);
+                        node.link->retire(send);
                     }
                 }
             }
         }
         const Bytes content = content_of(77, 2);
-        const auto shipment = node.link->wrap(node.peer, content.data(), content.size());
-        require(shipment != nullptr, "nothing was wrapped");
+        const auto send = node.link->wrap(node.peer, content.data(), content.size());
+        require(send != nullptr, "nothing was wrapped");
         Memory destination(node, Kind::host, content.size());
-        finish(fetch(node, Bytes(shipment->header(), shipment->header() + shipment->header_length()), destination, 77),
+        finish(get(node, Bytes(send->rts(), send->rts() + send->rts_length()), destination, 77),
                "a wrapped message to itself");
         require(same(destination.read(), content), "a wrapped message to itself is wrong");
-        node.link->retire(shipment);
+        node.link->retire(send);
         require(node.notes().empty(), "something was not as it should be: " + node.notes());
-        node.link->settle();
+        node.link->finish_sends();
     });
 }
 
@@ -394,21 +402,21 @@ SCENARIO(detached) {
         arguments.at(0), {.options = options_of(Link::Path::automatic, kForEver)},
         [](Node& node) {
             Memory any(node, Kind::device, 100);
-            require(node.link->ship(node.peer, any.data, any.info, 100, true) == nullptr,
+            require(node.link->start_send(node.peer, any.data, any.info, 100, true) == nullptr,
                     "nobody knows yet whether the receiver could read it");
             send_message(node, {.bytes = 100}, 1);
             for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
                 Memory source(node, Kind::device, bytes);
                 source.write(content_of(bytes, 3));
-                const auto shipment = node.link->ship(node.peer, source.data, source.info, bytes, true);
-                require(shipment != nullptr, "nothing was shipped");
-                wait_until_free(*shipment, "a detached send", Patience::endless);
+                const auto send = node.link->start_send(node.peer, source.data, source.info, bytes, true);
+                require(send != nullptr, "nothing was shipped");
+                wait_until_free(*send, "a detached send", Patience::endless);
                 source.fill(0xDD);
-                node.send_header(*shipment);
-                node.link->retire(shipment);
+                node.send_header(*send);
+                node.link->retire(send);
             }
             Memory own(node, Kind::device, 100);
-            require(node.link->ship(node.link->own(), own.data, own.info, 100, true) == nullptr,
+            require(node.link->start_send(node.link->own(), own.data, own.info, 100, true) == nullptr,
                     "there is no copy for oneself that would gain anything");
             node.wire->hear();
         },
@@ -416,7 +424,7 @@ SCENARIO(detached) {
             receive_message(node, {.bytes = 100}, 1);
             for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
                 Memory destination(node, Kind::device, bytes);
-                finish(fetch(node, node.wire->receive(), destination, bytes), "a detached send");
+                finish(get(node, node.wire->receive(), destination, bytes), "a detached send");
                 require(same(destination.read(), content_of(bytes, 3)), "a detached send is wrong");
             }
             node.wire->tell();
@@ -431,22 +439,23 @@ SCENARIO(read_when_settled) {
             for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
                 Memory source(node, Kind::device, bytes);
                 source.fill(0xDD);
-                const auto shipment = ship(node, source, bytes);
-                node.wire->send(shipment->header(), shipment->header_length());
+                const auto send = start_send(node, source, bytes);
+                node.wire->send(send->rts(), send->rts_length());
                 node.wire->hear();
                 source.write(content_of(bytes, 13));
-                shipment->settle_source();
-                wait_until_free(*shipment, "a message that was settled");
-                node.link->retire(shipment);
+                send->wait_until_ready();
+                wait_until_free(*send, "a message that was settled");
+                node.link->retire(send);
             }
         },
         [](Node& node) {
             for (const std::size_t bytes : {std::size_t{100}, 700 * KiB}) {
                 Memory destination(node, Kind::device, bytes);
-                const auto fetched = fetch(node, node.wire->receive(), destination, bytes);
+                const auto fetched = get(node, node.wire->receive(), destination, bytes);
                 require(fetched != nullptr, "no such message");
-                for (int i = 0; i < 1000; ++i)
+                for (int i = 0; i < 1000; ++i) {
                     require(!fetched->advance(), "it was read too early");
+                }
                 node.wire->tell();
                 finish(fetched, "a message that was settled");
                 require(same(destination.read(), content_of(bytes, 13)), "it is wrong");
@@ -474,8 +483,9 @@ TEST_P(LinkRoutesTest, MessagesGoThroughARing) {
     run("ringed");
 }
 TEST_P(LinkRoutesTest, MessagesGoThroughARingThatIsNotRegistered) {
-    for (const char* const where : {"both", "sender", "receiver"})
+    for (const char* const where : {"both", "sender", "receiver"}) {
         run("ringed_unregistered", where);
+    }
 }
 TEST_P(LinkRoutesTest, MessagesThroughARingAreCopiedForAReceiverThatIsLate) {
     run("ringed_receiver_is_late");
@@ -526,4 +536,4 @@ INSTANTIATE_TEST_SUITE_P(Forms, LinkRoutesTest, ::testing::Values("cuda", "hip")
                          [](const auto& form) { return std::string(form.param); });
 
 }  // namespace
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

@@ -1,5 +1,5 @@
-// Offers: every transition of a slot, copies that grow while they are taken, races between the two sides, and headers
-// that nobody sent.
+// Offers: every transition of a slot, copies that grow while they are taken, races between the two sides, and RTS
+// messages that nobody sent.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 #include "ipc/offers.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 namespace {
 
 constexpr std::int32_t kReceiver = 3;
@@ -62,7 +62,7 @@ class OffersTest : public ::testing::Test {
         out.offer(*ticket, kReceiver, bytes, device_location());
         return *ticket;
     }
-    [[nodiscard]] static Header header_of(Ticket ticket) { return {{1, 2}, 0, ticket.slot, ticket.generation}; }
+    [[nodiscard]] static Rts header_of(Ticket ticket) { return {{1, 2}, 0, ticket.slot, ticket.generation}; }
 };
 
 TEST_F(OffersTest, ClaimedFetchedAndReleased) {
@@ -139,7 +139,7 @@ TEST_F(OffersTest, AHeaderWorksOnce) {
     EXPECT_FALSE(in.claim(header_of(ticket)));
     out.release(ticket);
     EXPECT_FALSE(in.claim(header_of(ticket)));
-    // The same slot again, for a later message: the old header is of another generation.
+    // The same slot again, for a later message: the old RTS is of another generation.
     for (std::uint32_t round = 0; round < 2 * kSlots; ++round) {
         const auto later = out.reserve();
         ASSERT_TRUE(later);
@@ -157,20 +157,20 @@ TEST_F(OffersTest, AHeaderWorksOnce) {
 
 TEST_F(OffersTest, ForgedHeadersAreRefusedAndChangeNothing) {
     const Ticket ticket = offered();
-    Header header = header_of(ticket);
-    header.slot = kSlots;
-    EXPECT_FALSE(in.claim(header));
-    header = header_of(ticket);
-    header.slot = 0xffffffff;
-    EXPECT_FALSE(in.claim(header));
-    header = header_of(ticket);
-    header.generation += 1;
-    EXPECT_FALSE(in.claim(header));
-    header.generation = ~std::uint64_t{0};
-    EXPECT_FALSE(in.claim(header));
-    header = header_of(ticket);
-    header.slot = (ticket.slot + 1) % kSlots;
-    EXPECT_FALSE(in.claim(header));
+    Rts rts = header_of(ticket);
+    rts.slot = kSlots;
+    EXPECT_FALSE(in.claim(rts));
+    rts = header_of(ticket);
+    rts.slot = 0xffffffff;
+    EXPECT_FALSE(in.claim(rts));
+    rts = header_of(ticket);
+    rts.generation += 1;
+    EXPECT_FALSE(in.claim(rts));
+    rts.generation = ~std::uint64_t{0};
+    EXPECT_FALSE(in.claim(rts));
+    rts = header_of(ticket);
+    rts.slot = (ticket.slot + 1) % kSlots;
+    EXPECT_FALSE(in.claim(rts));
     Inbox other(*table, kReceiver + 1);
     EXPECT_FALSE(other.claim(header_of(ticket)));
     EXPECT_EQ(out.state(ticket), OfferState::offered);
@@ -271,34 +271,34 @@ TEST_F(OffersTest, WhenAllSlotsAreInUseThereIsNone) {
 TEST_F(OffersTest, ALengthNamesItsSlotAndNoOtherMessageHasOne) {
     std::set<std::size_t> lengths;
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-        const std::size_t length = header_length(slot);
-        EXPECT_TRUE(is_header_length(length));
+        const std::size_t length = rts_length(slot);
+        EXPECT_TRUE(is_rts_length(length));
         EXPECT_EQ(slot_of_length(length), slot);
         lengths.insert(length);
     }
     EXPECT_EQ(lengths.size(), kSlots);
     for (const std::size_t plain : {std::size_t{0}, std::size_t{8}, std::size_t{63}, std::size_t{64}, std::size_t{66},
-                                    std::size_t{512}, kLongestHeader + 2, std::size_t{1} << 32}) {
-        EXPECT_FALSE(is_header_length(plain)) << plain;
+                                    std::size_t{512}, kLongestRts + 2, std::size_t{1} << 32}) {
+        EXPECT_FALSE(is_rts_length(plain)) << plain;
     }
 }
 
 TEST_F(OffersTest, AProbeLearnsTheTrueSize) {
     const Ticket ticket = offered(12345678901);
-    const std::size_t length = header_length(ticket.slot);
+    const std::size_t length = rts_length(ticket.slot);
     EXPECT_EQ(in.size_of(length).bytes, 12345678901u);
     EXPECT_TRUE(out.spill(ticket, shared_location()));
     EXPECT_EQ(in.size_of(length).bytes, 12345678901u);
     EXPECT_FALSE(Inbox(*table, kReceiver + 1).size_of(length).bytes);
     EXPECT_FALSE(in.size_of(length + 1).bytes);
-    EXPECT_FALSE(in.size_of(header_length((ticket.slot + 1) % kSlots)).bytes);
+    EXPECT_FALSE(in.size_of(rts_length((ticket.slot + 1) % kSlots)).bytes);
     out.withdraw(ticket);
     EXPECT_FALSE(in.size_of(length).bytes);
 }
 
 TEST_F(OffersTest, AProbeThatLooksTwiceSeesWhetherAMessageCameOrWentInBetween) {
     const Ticket first = offered(1000);
-    const std::size_t length = header_length(first.slot);
+    const std::size_t length = rts_length(first.slot);
     const std::uint64_t version = in.size_of(length).version;
     EXPECT_EQ(in.size_of(length).version, version) << "nothing has happened";
 
@@ -309,9 +309,9 @@ TEST_F(OffersTest, AProbeThatLooksTwiceSeesWhetherAMessageCameOrWentInBetween) {
     EXPECT_NE(gone.version, version) << "it was received";
     out.release(first);
 
-    // The next message has a header of the same length, and is received as well: both looks see no message.
+    // The next message has an RTS of the same length, and is received as well: both looks see no message.
     const Ticket second = offered(2000);
-    ASSERT_EQ(header_length(second.slot), length);
+    ASSERT_EQ(rts_length(second.slot), length);
     const TrueSize next = in.size_of(length);
     EXPECT_NE(next.version, gone.version);
     EXPECT_NE(next.version, version);
@@ -330,20 +330,20 @@ TEST_F(OffersTest, ACopyIsTakenWhileItIsBeingMade) {
     ASSERT_TRUE(ticket);
     out.offer_copy(*ticket, kReceiver, 1000, shared_location(), 10);
     EXPECT_EQ(out.state(*ticket), OfferState::spilled);
-    EXPECT_EQ(in.size_of(header_length(ticket->slot)).bytes, 1000u);
+    EXPECT_EQ(in.size_of(rts_length(ticket->slot)).bytes, 1000u);
     const auto claim = in.claim(header_of(*ticket));
     ASSERT_TRUE(claim);
     EXPECT_EQ(out.state(*ticket), OfferState::taken);
     EXPECT_TRUE(claim->spilled);
     EXPECT_EQ(claim->from.kind, Location::Kind::shared);
     EXPECT_EQ(claim->bytes, 1000u);
-    EXPECT_EQ(*claim->ready, 10u);
+    EXPECT_EQ(*claim->available, 10u);
     EXPECT_EQ(*claim->lost, 0u);
-    out.set_ready(*ticket, 600);
-    EXPECT_EQ(*claim->ready, 600u);
+    out.set_available(*ticket, 600);
+    EXPECT_EQ(*claim->available, 600u);
     EXPECT_EQ(*claim->lost, 0u);
-    out.set_ready(*ticket, 1000);
-    EXPECT_EQ(*claim->ready, 1000u);
+    out.set_available(*ticket, 1000);
+    EXPECT_EQ(*claim->available, 1000u);
     in.finish(*claim);
     EXPECT_EQ(out.state(*ticket), OfferState::done);
     out.release(*ticket);
@@ -356,7 +356,7 @@ TEST_F(OffersTest, AReceiverLearnsThatACopyWillNotBeFinished) {
     out.offer_copy(*ticket, kReceiver, 1000, shared_location(), 0);
     const auto claim = in.claim(header_of(*ticket));
     ASSERT_TRUE(claim);
-    out.set_ready(*ticket, 0, true);
+    out.set_available(*ticket, 0, true);
     EXPECT_NE(*claim->lost, 0u);
     in.finish(*claim);
     EXPECT_EQ(out.state(*ticket), OfferState::done);
@@ -367,7 +367,7 @@ TEST_F(OffersTest, WhatIsSpilledIsThereAsAWhole) {
     EXPECT_TRUE(out.spill(ticket, shared_location()));
     const auto claim = in.claim(header_of(ticket));
     ASSERT_TRUE(claim);
-    EXPECT_EQ(*claim->ready, 100u);
+    EXPECT_EQ(*claim->available, 100u);
     EXPECT_EQ(*claim->lost, 0u);
 }
 
@@ -377,7 +377,7 @@ TEST_F(OffersTest, NothingOfTheMessageBeforeIsLeftInASlot) {
     out.offer_copy(*first, kReceiver, 1000, shared_location(), 0);
     auto claim = in.claim(header_of(*first));
     ASSERT_TRUE(claim);
-    out.set_ready(*first, 500, true);
+    out.set_available(*first, 500, true);
     out.ring(*first).produced = 7;
     out.ring(*first).consumed = 8;
     out.ring(*first).failed = 1;
@@ -391,7 +391,7 @@ TEST_F(OffersTest, NothingOfTheMessageBeforeIsLeftInASlot) {
     ASSERT_TRUE(claim);
     EXPECT_FALSE(claim->spilled);
     EXPECT_EQ(claim->from.chunk_bytes, 4096u);
-    EXPECT_EQ(*claim->ready, 0u);
+    EXPECT_EQ(*claim->available, 0u);
     EXPECT_EQ(*claim->lost, 0u);
     EXPECT_EQ(claim->ring, &out.ring(*second));
     EXPECT_EQ(claim->ring->produced, 0u);
@@ -421,7 +421,7 @@ TEST_F(OffersTest, ARefusedOfferIsClaimedAgainOnlyByWhoRefusedItAndOnce) {
     EXPECT_FALSE(in.reclaim(*claim)) << "nothing was refused";
     in.refuse(*claim);
     EXPECT_FALSE(in.claim(header_of(ticket))) << "refused, and nothing is there instead yet";
-    EXPECT_FALSE(in.size_of(header_length(ticket.slot)).bytes);
+    EXPECT_FALSE(in.size_of(rts_length(ticket.slot)).bytes);
     EXPECT_TRUE(out.spill(ticket, shared_location()));
     Claim stale = *claim;
     stale.generation -= 1;
@@ -439,7 +439,7 @@ TEST_F(OffersTest, WhatIsSpilledOrTakenIsNotSpilledAgain) {
     ASSERT_TRUE(claim);
     EXPECT_FALSE(out.spill(ticket, shared_location()));
     EXPECT_EQ(out.state(ticket), OfferState::taken);
-    EXPECT_FALSE(in.size_of(header_length(ticket.slot)).bytes) << "a probe no longer sees what was received";
+    EXPECT_FALSE(in.size_of(rts_length(ticket.slot)).bytes) << "a probe no longer sees what was received";
 }
 
 TEST_F(OffersTest, ATicketThatWasNeverOfferedIsWithdrawnAndHasNoHeader) {
@@ -447,7 +447,7 @@ TEST_F(OffersTest, ATicketThatWasNeverOfferedIsWithdrawnAndHasNoHeader) {
     ASSERT_TRUE(ticket);
     EXPECT_EQ(out.in_use(), 1u);
     EXPECT_FALSE(in.claim(header_of(*ticket)));
-    EXPECT_FALSE(in.size_of(header_length(ticket->slot)).bytes);
+    EXPECT_FALSE(in.size_of(rts_length(ticket->slot)).bytes);
     out.withdraw(*ticket);
     EXPECT_EQ(out.in_use(), 0u);
     const auto again = out.reserve();
@@ -462,7 +462,7 @@ TEST_F(OffersTest, ACopyIsWithdrawnLikeAnOffer) {
     out.offer_copy(*ticket, kReceiver, 8, shared_location(), 8);
     out.withdraw(*ticket);
     EXPECT_FALSE(in.claim(header_of(*ticket)));
-    EXPECT_FALSE(in.size_of(header_length(ticket->slot)).bytes);
+    EXPECT_FALSE(in.size_of(rts_length(ticket->slot)).bytes);
     EXPECT_EQ(out.in_use(), 0u);
 }
 
@@ -532,35 +532,40 @@ TEST_F(OffersTest, EverySlotHasItsPlaceAndTheLowestIsTakenFirst) {
         out.offer(*ticket, kReceiver, index + 1, device_location());
     }
     for (const Ticket& ticket : tickets) {
-        EXPECT_EQ(in.size_of(header_length(ticket.slot)).bytes, ticket.slot + 1);
+        EXPECT_EQ(in.size_of(rts_length(ticket.slot)).bytes, ticket.slot + 1);
         const auto claim = in.claim(header_of(ticket));
         ASSERT_TRUE(claim);
         EXPECT_EQ(claim->bytes, ticket.slot + 1);
         in.finish(*claim);
     }
-    for (const Ticket& ticket : tickets)
+    for (const Ticket& ticket : tickets) {
         out.release(ticket);
+    }
     EXPECT_EQ(out.in_use(), 0u);
 }
 
 TEST_F(OffersTest, SlotsThatAReceiverCouldTakeForPlainMessagesAreAvoided) {
     SlotSet avoided;
-    for (const std::uint32_t slot : {0u, 1u, 3u, 63u, 64u, kSlots - 1})
+    for (const std::uint32_t slot : {0u, 1u, 3u, 63u, 64u, kSlots - 1}) {
         avoided.add(slot);
+    }
     std::set<std::uint32_t> slots;
-    for (auto ticket = out.reserve(avoided); ticket; ticket = out.reserve(avoided))
+    for (auto ticket = out.reserve(avoided); ticket; ticket = out.reserve(avoided)) {
         slots.insert(ticket->slot);
+    }
     EXPECT_EQ(slots.size(), kSlots - 6);
-    for (const std::uint32_t slot : {0u, 1u, 3u, 63u, 64u, kSlots - 1})
+    for (const std::uint32_t slot : {0u, 1u, 3u, 63u, 64u, kSlots - 1}) {
         EXPECT_FALSE(slots.contains(slot)) << slot;
+    }
     EXPECT_EQ(*slots.begin(), 2u);
     // Towards others they are as good as any.
     const auto ticket = out.reserve();
     ASSERT_TRUE(ticket);
     EXPECT_EQ(ticket->slot, 0u);
     SlotSet all;
-    for (std::uint32_t slot = 0; slot < kSlots; ++slot)
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
         all.add(slot);
+    }
     out.withdraw(*ticket);
     EXPECT_FALSE(out.reserve(all));
 }
@@ -584,14 +589,15 @@ TEST_F(OffersTest, ClaimAndSpillAtTheSameTimeHaveOneWinner) {
     constexpr int kRounds = 20000;
     std::atomic<int> round{0};
     std::atomic<bool> claimed_spill{false};
-    Header header{};
+    Rts rts{};
     int spills = 0;
     // The receiver takes part in every round; the sender waits for it by the slot's state alone.
     std::thread receiver([&] {
         for (int at = 1; at <= kRounds; ++at) {
-            while (round.load(std::memory_order_acquire) < at)
+            while (round.load(std::memory_order_acquire) < at) {
                 std::this_thread::yield();
-            const auto claim = in.claim(header);
+            }
+            const auto claim = in.claim(rts);
             ASSERT_TRUE(claim);
             claimed_spill = claim->spilled;
             ASSERT_EQ(claim->from.kind, claim->spilled ? Location::Kind::shared : Location::Kind::device);
@@ -602,11 +608,12 @@ TEST_F(OffersTest, ClaimAndSpillAtTheSameTimeHaveOneWinner) {
         const auto ticket = out.reserve();
         ASSERT_TRUE(ticket);
         out.offer(*ticket, kReceiver, 8, device_location());
-        header = header_of(*ticket);
+        rts = header_of(*ticket);
         round.store(at, std::memory_order_release);
         const bool spilled = out.spill(*ticket, shared_location());
-        while (out.state(*ticket) != OfferState::done)
+        while (out.state(*ticket) != OfferState::done) {
             std::this_thread::yield();
+        }
         ASSERT_EQ(spilled, claimed_spill.load());
         spills += spilled ? 1 : 0;
         out.release(*ticket);
@@ -625,18 +632,23 @@ TEST_F(OffersTest, ManyThreadsReserveDifferentSlots) {
         threads.emplace_back([&] {
             for (int round = 0; round < 5000; ++round) {
                 const auto ticket = out.reserve();
-                if (!ticket) continue;
-                if (holders[ticket->slot].fetch_add(1) != 0) shared = true;
+                if (!ticket) {
+                    continue;
+                }
+                if (holders[ticket->slot].fetch_add(1) != 0) {
+                    shared = true;
+                }
                 holders[ticket->slot].fetch_sub(1);
                 out.withdraw(*ticket);
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     EXPECT_FALSE(shared);
     EXPECT_EQ(out.in_use(), 0u);
 }
 
 }  // namespace
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

@@ -14,7 +14,7 @@
 #include "forwarding_gpu.h"
 #include "ipc/readiness.h"
 
-namespace awaken::p2p {
+namespace awaken::ipc {
 namespace {
 
 using namespace std::chrono_literals;
@@ -53,7 +53,9 @@ class Streams final : public test::ForwardingGpu {
     }
     gpu::Status mark_default_stream(const int device, gpu::EventHandle& mark) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (_gone) return {gpu::kShutDown, "mark", "gone"};
+        if (_gone) {
+            return {gpu::kShutDown, "mark", "gone"};
+        }
         mark = {reinterpret_cast<void*>(++_marks[device]), device};
         ++_live;
         return {};
@@ -72,7 +74,9 @@ class Streams final : public test::ForwardingGpu {
     }
     void drop_default_stream(gpu::EventHandle& mark) noexcept override {
         const std::lock_guard lock(_mutex);
-        if (mark.value != nullptr) --_live;
+        if (mark.value != nullptr) {
+            --_live;
+        }
         mark = {};
     }
 
@@ -88,7 +92,7 @@ class Streams final : public test::ForwardingGpu {
     bool _all = false, _gone = false;
 };
 
-class Sent final : public Settling::Source {
+class Sent final : public Readiness::Source {
   public:
     [[nodiscard]] bool is_settled() const {
         const std::lock_guard lock(_mutex);
@@ -98,7 +102,7 @@ class Sent final : public Settling::Source {
         const std::lock_guard lock(_mutex);
         return _outcome && !_outcome->ok();
     }
-    void settled(const gpu::Status& status) noexcept override {
+    void became_ready(const gpu::Status& status) noexcept override {
         const std::lock_guard lock(_mutex);
         EXPECT_FALSE(_outcome) << "settled twice";
         _outcome = status;
@@ -110,8 +114,8 @@ class Sent final : public Settling::Source {
 };
 
 /// Everything belongs to one burst, and nothing is asked about for its age.
-Settling::Pace endless_burst() {
-    Settling::Pace pace;
+Readiness::Pace endless_burst() {
+    Readiness::Pace pace;
     pace.closely = 100000h;
     pace.before_burst = 0;
     pace.long_enough = pace.left = 1h;
@@ -119,39 +123,46 @@ Settling::Pace endless_burst() {
     return pace;
 }
 
-class SettlingTest : public ::testing::Test {
+class ReadinessTest : public ::testing::Test {
   protected:
-    ~SettlingTest() override { end(); }
-    void begin(const Settling::Pace& pace) {
+    ~ReadinessTest() override { end(); }
+    void begin(const Readiness::Pace& pace) {
         background.emplace();
-        settling = std::make_shared<Settling>(gpu, pace);
+        readiness = std::make_shared<Readiness>(gpu, pace);
     }
     void end() {
-        if (settling == nullptr) return;
-        settling->end();
+        if (readiness == nullptr) {
+            return;
+        }
+        readiness->end();
         background->stop();
-        settling.reset();
+        readiness.reset();
         EXPECT_EQ(gpu.live_marks(), 0) << "marks were left";
     }
-    std::shared_ptr<Sent> send(const int device = 0, const Settling::Clock::time_point now = Settling::Clock::now()) {
+    std::shared_ptr<Sent> send(const int device = 0, const Readiness::Clock::time_point now = Readiness::Clock::now()) {
         auto message = std::make_shared<Sent>();
         gpu::EventHandle mark;
         EXPECT_TRUE(gpu.mark_default_stream(device, mark).ok());
-        const bool wants_background = settling->add(message, mark, now);
-        if (wants_background && has_background) background->take(settling);
+        const bool wants_background = readiness->add(message, mark, now);
+        if (wants_background && has_background) {
+            background->take(readiness);
+        }
         return message;
     }
     std::vector<std::shared_ptr<Sent>> burst(const int messages) {
         std::vector<std::shared_ptr<Sent>> all;
-        for (int i = 0; i < messages; ++i)
+        for (int i = 0; i < messages; ++i) {
             all.push_back(send());
+        }
         return all;
     }
     template <typename Condition>
     static bool soon(const Condition& condition) {
         const auto limit = std::chrono::steady_clock::now() + 60s;
         while (!condition()) {
-            if (std::chrono::steady_clock::now() > limit) return false;
+            if (std::chrono::steady_clock::now() > limit) {
+                return false;
+            }
             std::this_thread::yield();
         }
         return true;
@@ -161,39 +172,41 @@ class SettlingTest : public ::testing::Test {
     std::optional<Background> background;
     /// Elsewhere it would take the lock at the moment when the test asks, which then leaves asking to it.
     bool has_background = false;
-    std::shared_ptr<Settling> settling;
+    std::shared_ptr<Readiness> readiness;
 };
 
-TEST_F(SettlingTest, ABurstBeginsWithTheFifthSendInARow) {
-    Settling::Pace pace = endless_burst();
+TEST_F(ReadinessTest, ABurstBeginsWithTheFifthSendInARow) {
+    Readiness::Pace pace = endless_burst();
     pace.before_burst = 4;
     pace.closely = 10us;
     begin(pace);
-    const Settling::Clock::time_point start = Settling::Clock::now();
-    for (int i = 0; i < 8; ++i)
-        EXPECT_EQ(settling->in_burst(start + i * 3us), i >= 4) << i;
-    EXPECT_FALSE(settling->in_burst(start + 1ms)) << "a pause ends it";
-    EXPECT_FALSE(settling->in_burst(start + 1ms + 3us));
+    const Readiness::Clock::time_point start = Readiness::Clock::now();
+    for (int i = 0; i < 8; ++i) {
+        EXPECT_EQ(readiness->in_burst(start + i * 3us), i >= 4) << i;
+    }
+    EXPECT_FALSE(readiness->in_burst(start + 1ms)) << "a pause ends it";
+    EXPECT_FALSE(readiness->in_burst(start + 1ms + 3us));
 }
 
-TEST_F(SettlingTest, OneQuestionAnswersForSeveral) {
+TEST_F(ReadinessTest, OneQuestionAnswersForSeveral) {
     gpu.pass_all();
     begin(endless_burst());
     const auto all = burst(64);
-    settling->ask();
-    for (const auto& message : all)
+    readiness->ask();
+    for (const auto& message : all) {
         EXPECT_TRUE(message->is_settled());
+    }
     EXPECT_EQ(gpu.answered(), 64 / 8);
     EXPECT_EQ(gpu.refused() + gpu.waited(), 0);
-    EXPECT_FALSE(settling->any());
+    EXPECT_FALSE(readiness->any());
 }
 
-TEST_F(SettlingTest, TheOldestIsAskedAboutWhenItHasWaitedLong) {
+TEST_F(ReadinessTest, TheOldestIsAskedAboutWhenItHasWaitedLong) {
     gpu.pass_all();
-    Settling::Pace pace = endless_burst();
+    Readiness::Pace pace = endless_burst();
     pace.long_enough = 1ms;
     begin(pace);
-    const Settling::Clock::time_point start = Settling::Clock::now();
+    const Readiness::Clock::time_point start = Readiness::Clock::now();
     const auto message = send(0, start);
     EXPECT_FALSE(message->is_settled());
     const auto soon_after = send(0, start + 1ms - 1ns);
@@ -204,7 +217,7 @@ TEST_F(SettlingTest, TheOldestIsAskedAboutWhenItHasWaitedLong) {
     EXPECT_TRUE(next->is_settled());
 }
 
-TEST_F(SettlingTest, LaterWorkHoldsNoEarlierMessageBack) {
+TEST_F(ReadinessTest, LaterWorkHoldsNoEarlierMessageBack) {
     constexpr std::uintptr_t kMessages = 7;
     std::uintptr_t marked = 0;
     for (std::uintptr_t over = 0; over <= kMessages; ++over) {
@@ -212,75 +225,80 @@ TEST_F(SettlingTest, LaterWorkHoldsNoEarlierMessageBack) {
         const auto all = burst(kMessages);
         gpu.pass(0, marked + over);
         // Each time at least one that may go does.
-        for (std::uintptr_t i = 0; i < kMessages; ++i)
-            settling->ask();
-        for (std::uintptr_t i = 0; i < kMessages; ++i)
+        for (std::uintptr_t i = 0; i < kMessages; ++i) {
+            readiness->ask();
+        }
+        for (std::uintptr_t i = 0; i < kMessages; ++i) {
             EXPECT_EQ(all[i]->is_settled(), i < over) << "message " << i << " with " << over << " over";
+        }
         marked += kMessages;
         gpu.pass(0, marked);
-        settling->ask();
-        for (const auto& message : all)
+        readiness->ask();
+        for (const auto& message : all) {
             EXPECT_TRUE(message->is_settled());
+        }
         end();
     }
 }
 
 /// However many are waiting for work that is not over, few answers are enough.
-TEST_F(SettlingTest, WorkThatIsNotOverIsFoundOutAboutSoon) {
+TEST_F(ReadinessTest, WorkThatIsNotOverIsFoundOutAboutSoon) {
     begin(endless_burst());
     burst(7);
-    settling->ask();
+    readiness->ask();
     EXPECT_EQ(gpu.refused(), 4) << "the youngest, and the first, third and sixth before it";
     EXPECT_EQ(gpu.answered(), 0);
 }
 
-TEST_F(SettlingTest, DevicesAnswerForThemselves) {
+TEST_F(ReadinessTest, DevicesAnswerForThemselves) {
     begin(endless_burst());
     const auto here = send(0), there = send(1);
     gpu.pass(1, 1000);
-    settling->ask();
+    readiness->ask();
     EXPECT_FALSE(here->is_settled());
     EXPECT_TRUE(there->is_settled());
     gpu.pass(0, 1000);
-    settling->ask();
+    readiness->ask();
     EXPECT_TRUE(here->is_settled());
 }
 
-TEST_F(SettlingTest, AnErrorIsThatOfItsMessage) {
+TEST_F(ReadinessTest, AnErrorIsThatOfItsMessage) {
     begin(endless_burst());
     const auto all = burst(7);
     gpu.break_mark(7);
     gpu.pass_all();
-    settling->ask();
+    readiness->ask();
     for (std::size_t i = 0; i < all.size(); ++i) {
         EXPECT_TRUE(all[i]->is_settled());
         EXPECT_EQ(all[i]->failed(), i == 6);
     }
 }
 
-TEST_F(SettlingTest, ADriverThatIsShutDownSettlesAllWithItsError) {
+TEST_F(ReadinessTest, ADriverThatIsShutDownSettlesAllWithItsError) {
     begin(endless_burst());
     const auto all = burst(5);
     gpu.gone();
-    settling->ask();
-    for (const auto& message : all)
+    readiness->ask();
+    for (const auto& message : all) {
         EXPECT_TRUE(message->failed());
-    EXPECT_FALSE(settling->any());
+    }
+    EXPECT_FALSE(readiness->any());
 }
 
-TEST_F(SettlingTest, TheEndGivesUpWhatIsLeft) {
+TEST_F(ReadinessTest, TheEndGivesUpWhatIsLeft) {
     begin(endless_burst());
     const auto left = burst(3);
-    settling->end();
+    readiness->end();
     EXPECT_EQ(gpu.live_marks(), 0);
-    EXPECT_FALSE(settling->any());
-    for (const auto& message : left)
+    EXPECT_FALSE(readiness->any());
+    for (const auto& message : left) {
         EXPECT_FALSE(message->is_settled());
+    }
 }
 
-TEST_F(SettlingTest, TheBackgroundSettlesWhatNobodyAsksAbout) {
+TEST_F(ReadinessTest, TheBackgroundSettlesWhatNobodyAsksAbout) {
     has_background = true;
-    Settling::Pace pace = endless_burst();
+    Readiness::Pace pace = endless_burst();
     pace.left = 20us;
     begin(pace);
     for (int round = 0; round < 20; ++round) {
@@ -289,14 +307,16 @@ TEST_F(SettlingTest, TheBackgroundSettlesWhatNobodyAsksAbout) {
         gpu.pass(0, static_cast<std::uintptr_t>(3 * (round + 1)));
         const auto last = all.back();
         all.clear();  // nobody else has them any more
-        EXPECT_TRUE(soon([&] { return last->is_settled() && !settling->any(); }));
+        EXPECT_TRUE(soon([&] { return last->is_settled() && !readiness->any(); }));
         EXPECT_TRUE(soon([&] { return known.front().expired(); }));
-        if (round % 10 == 9) std::this_thread::sleep_for(10ms);  // it has gone to sleep, and is woken again
+        if (round % 10 == 9) {
+            std::this_thread::sleep_for(10ms);  // it has gone to sleep, and is woken again
+        }
     }
 }
 
-TEST_F(SettlingTest, TheBackgroundLooksSeldomWhereSendersSettleEverythingThemselves) {
-    Settling::Pace pace = endless_burst();
+TEST_F(ReadinessTest, TheBackgroundLooksSeldomWhereSendersSettleEverythingThemselves) {
+    Readiness::Pace pace = endless_burst();
     pace.left = 0ns;
     pace.linger = 1h;
     pace.between_looks = 50us;
@@ -305,62 +325,62 @@ TEST_F(SettlingTest, TheBackgroundLooksSeldomWhereSendersSettleEverythingThemsel
     begin(pace);
     gpu.pass_all();
     const auto by_its_sender = send();
-    settling->ask();
+    readiness->ask();
     EXPECT_TRUE(by_its_sender->is_settled());
     const std::vector<std::chrono::microseconds> growing{50us, 50us, 50us, 100us, 200us, 300us, 300us};
     for (const auto pause : growing) {
-        EXPECT_FALSE(settling->pump()) << "it lingers";
-        EXPECT_EQ(settling->pause(), pause);
+        EXPECT_FALSE(readiness->pump()) << "it lingers";
+        EXPECT_EQ(readiness->pause(), pause);
     }
 
     // One that was left longer than between two looks: there may be more of that kind.
     const auto left = send();
-    const Settling::Clock::time_point sent = Settling::Clock::now();
-    ASSERT_TRUE(soon([&] { return Settling::Clock::now() - sent >= 50us; }));
-    EXPECT_FALSE(settling->pump());
+    const Readiness::Clock::time_point sent = Readiness::Clock::now();
+    ASSERT_TRUE(soon([&] { return Readiness::Clock::now() - sent >= 50us; }));
+    EXPECT_FALSE(readiness->pump());
     EXPECT_TRUE(left->is_settled());
-    EXPECT_EQ(settling->pause(), 50us);
+    EXPECT_EQ(readiness->pause(), 50us);
     for (const auto pause : growing) {
-        EXPECT_FALSE(settling->pump());
-        EXPECT_EQ(settling->pause(), pause);
+        EXPECT_FALSE(readiness->pump());
+        EXPECT_EQ(readiness->pause(), pause);
     }
 }
 
-TEST_F(SettlingTest, TheBackgroundBeginsAnewWithFrequentLooks) {
-    Settling::Pace pace = endless_burst();
+TEST_F(ReadinessTest, TheBackgroundBeginsAnewWithFrequentLooks) {
+    Readiness::Pace pace = endless_burst();
     pace.between_looks = 1h;
     pace.most_between_looks = 3h;
     pace.looks_for_nothing = 0;
     begin(pace);
     send();
-    EXPECT_FALSE(settling->pump()) << "its mark is not reached";
-    EXPECT_EQ(settling->pause(), 2h);
+    EXPECT_FALSE(readiness->pump()) << "its mark is not reached";
+    EXPECT_EQ(readiness->pause(), 2h);
     gpu.pass_all();
-    settling->ask();
-    EXPECT_TRUE(settling->pump()) << "nothing is left";
-    EXPECT_EQ(settling->pause(), 1h);
+    readiness->ask();
+    EXPECT_TRUE(readiness->pump()) << "nothing is left";
+    EXPECT_EQ(readiness->pause(), 1h);
     gpu::EventHandle mark;
     ASSERT_TRUE(gpu.mark_default_stream(0, mark).ok());
-    EXPECT_TRUE(settling->add(std::make_shared<Sent>(), mark, Settling::Clock::now()))
+    EXPECT_TRUE(readiness->add(std::make_shared<Sent>(), mark, Readiness::Clock::now()))
         << "it is to be handed over again";
 }
 
-TEST_F(SettlingTest, WhatIsForgottenIsNotSettled) {
+TEST_F(ReadinessTest, WhatIsForgottenIsNotSettled) {
     begin(endless_burst());
     const auto before = send(), forgotten = send(), after = send();
-    settling->forget(*forgotten);
-    settling->forget(*forgotten);
+    readiness->forget(*forgotten);
+    readiness->forget(*forgotten);
     gpu.pass_all();
-    settling->ask();
+    readiness->ask();
     EXPECT_TRUE(before->is_settled());
     EXPECT_FALSE(forgotten->is_settled());
     EXPECT_TRUE(after->is_settled());
-    settling->forget(*after);
+    readiness->forget(*after);
 }
 
-TEST_F(SettlingTest, AnyThreadMayCall) {
+TEST_F(ReadinessTest, AnyThreadMayCall) {
     has_background = true;
-    Settling::Pace pace = endless_burst();
+    Readiness::Pace pace = endless_burst();
     pace.left = 0ns;
     begin(pace);
     gpu.pass_all();
@@ -369,19 +389,24 @@ TEST_F(SettlingTest, AnyThreadMayCall) {
         threads.emplace_back([&, thread] {
             for (int i = 0; i < 500; ++i) {
                 const auto message = send(thread % 2);
-                if (i % 7 == 0) settling->forget(*message);
-                if (i % 7 == 0 || i % 3 != 0) continue;
+                if (i % 7 == 0) {
+                    readiness->forget(*message);
+                }
+                if (i % 7 == 0 || i % 3 != 0) {
+                    continue;
+                }
                 EXPECT_TRUE(soon([&] {
-                    settling->ask();
+                    readiness->ask();
                     return message->is_settled();
                 }));
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
-    EXPECT_TRUE(soon([&] { return !settling->any(); }));
+    }
+    EXPECT_TRUE(soon([&] { return !readiness->any(); }));
 }
 
 }  // namespace
-}  // namespace awaken::p2p
+}  // namespace awaken::ipc

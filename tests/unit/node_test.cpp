@@ -113,8 +113,9 @@ TEST_F(JobTest, SlurmListsItsTasksByNode) {
     EXPECT_EQ(tasks("4(x2)", "1"), 4);
     EXPECT_EQ(tasks("4(x2),3", "2"), 3);
     EXPECT_EQ(tasks("2,8(x3),1", "3"), 8);
-    for (const char* const wrong : {"4(x2", "4(x0)", "x", "4;3", "4(x2),3"})
+    for (const char* const wrong : {"4(x2", "4(x0)", "x", "4;3", "4(x2),3"}) {
         EXPECT_EQ(tasks(wrong, "5"), 0) << wrong;
+    }
 }
 
 TEST_F(JobTest, PmiIsNamedByTheProcessAtTheOtherEnd) {
@@ -224,9 +225,15 @@ TEST_F(SegmentTest, ProcessesFindEachOtherAndShareTheirAreas) {
     const int status = in_child([&] {
         std::string why;
         const auto theirs = Segment::join(job(6, 2), 8192, why, folder);
-        if (theirs == nullptr || theirs->find(5) < 0 || theirs->find(6) != theirs->own_index()) return 1;
-        if (theirs->secret() != mine->secret()) return 2;
-        if (!theirs->alive(theirs->find(5))) return 3;
+        if (theirs == nullptr || theirs->find(5) < 0 || theirs->find(6) != theirs->own_index()) {
+            return 1;
+        }
+        if (theirs->secret() != mine->secret()) {
+            return 2;
+        }
+        if (!theirs->alive(theirs->find(5))) {
+            return 3;
+        }
         std::strcpy(reinterpret_cast<char*>(theirs->area(theirs->find(5))), "from rank 6");
         std::strcpy(reinterpret_cast<char*>(theirs->area(theirs->own_index())) + 8000, "my own");
         return 0;
@@ -361,7 +368,9 @@ TEST_F(SegmentTest, WhatDeadJobsHaveLeftIsRemovedByTheNextOne) {
                   std::string why;
                   // Of different sizes, and one that has grown.
                   Segment* const grown = Segment::join(job(0, 2, "dead"), 4096, why, folder).release();
-                  if (grown == nullptr || !grown->allocate(1 << 20)) return 1;
+                  if (grown == nullptr || !grown->allocate(1 << 20)) {
+                      return 1;
+                  }
                   return Segment::join(job(0, 3, "dead too"), 8192, why, folder).release() != nullptr ? 0 : 2;
               }),
               0);
@@ -516,9 +525,13 @@ TEST_F(SegmentTest, TakesNoStandardStreamsNumber) {
                   close(STDERR_FILENO);
                   std::string why;
                   const auto theirs = Segment::join(job(0, 2), 8192, why, folder);
-                  if (theirs == nullptr) return 1;
+                  if (theirs == nullptr) {
+                      return 1;
+                  }
                   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-                      if (fcntl(stream, F_GETFD) != -1) return 2;
+                      if (fcntl(stream, F_GETFD) != -1) {
+                          return 2;
+                      }
                   }
                   return theirs->allocate(1) ? 0 : 3;
               }),
@@ -549,19 +562,27 @@ TEST_F(SegmentTest, ProcessesExchangeDataThroughAllocatedMemory) {
     EXPECT_EQ(in_child([&] {
                   std::string why;
                   const auto theirs = Segment::join(job(1, 2), 8192, why, folder);
-                  if (theirs == nullptr || theirs->find(0) != 0) return 1;
+                  if (theirs == nullptr || theirs->find(0) != 0) {
+                      return 1;
+                  }
                   std::uint64_t where = 0;
                   std::memcpy(&where, theirs->area(0), sizeof where);
                   std::byte* const seen = theirs->map(where, kBytes);
-                  if (seen == nullptr) return 2;
+                  if (seen == nullptr) {
+                      return 2;
+                  }
                   for (std::size_t position = 0; position < kBytes; ++position) {
-                      if (seen[position] != std::byte{1}) return 3;
+                      if (seen[position] != std::byte{1}) {
+                          return 3;
+                      }
                       seen[position] = static_cast<std::byte>(position);
                   }
                   theirs->unmap(seen, kBytes);
                   // Memory of its own, whose offset is all that stays.
                   const auto own = theirs->allocate(10);
-                  if (!own || *own < where + kBytes) return 4;
+                  if (!own || *own < where + kBytes) {
+                      return 4;
+                  }
                   std::byte* const letter = theirs->map(*own, 10);
                   std::memcpy(letter, "from you", 9);
                   std::memcpy(theirs->area(1), &*own, sizeof *own);
@@ -627,17 +648,25 @@ TEST_F(SegmentTest, RequestsThatCannotBeMetDoNotUseTheOffsetsUp) {
                   limit_computing();
                   std::string why;
                   const auto mine = Segment::join(job(0, 2), 8192, why, folder);
-                  if (mine == nullptr) return 1;
+                  if (mine == nullptr) {
+                      return 1;
+                  }
                   const std::uint64_t before = backed_bytes();
-                  if (mine->allocate(0)) return 2;
+                  if (mine->allocate(0)) {
+                      return 2;
+                  }
                   constexpr auto kLargest = std::numeric_limits<std::size_t>::max();
                   for (const std::size_t bytes :
                        {kLargest, kLargest / 2, kLargest / 2 - (1 << 20), kLargest / 4, kLargest / 8}) {
                       for (int round = 0; round < 20; ++round) {
-                          if (mine->allocate(bytes)) return 3;
+                          if (mine->allocate(bytes)) {
+                              return 3;
+                          }
                       }
                   }
-                  if (backed_bytes() != before) return 4;
+                  if (backed_bytes() != before) {
+                      return 4;
+                  }
                   return mine->allocate(1) ? 0 : 5;
               }),
               0);
@@ -731,7 +760,9 @@ TEST_F(SegmentTest, ThreadsAndProcessesAllocateAtOnce) {
             close(go[1]);
             std::string why;
             const auto theirs = Segment::join(job(process + 1, kProcesses + 1), 4096, why, folder);
-            if (theirs == nullptr) _exit(1);
+            if (theirs == nullptr) {
+                _exit(1);
+            }
             char byte = 0;
             (void)!read(go[0], &byte, 1);  // until the parent closes its end
             std::atomic<bool> failed{false};
@@ -805,7 +836,9 @@ TEST_F(SegmentTest, SignalsDoNotKeepMemoryFromBeingTaken) {
                   const auto theirs = Segment::join(job(0, 2), 4096, why, folder);
                   const std::size_t bytes = std::size_t{64} << 20;
                   const auto offset = theirs != nullptr ? theirs->allocate(bytes) : std::nullopt;
-                  if (!offset) return 1;
+                  if (!offset) {
+                      return 1;
+                  }
                   theirs->release(*offset, bytes);
                   return 0;
               }),
@@ -817,10 +850,18 @@ TEST_F(SegmentTest, ALimitOfFileSizesIsAnAnswerAndNoSignal) {
                   std::string why;
                   const auto before = Segment::join(job(0, 2), 4096, why, folder);
                   const rlimit limit{1 << 20, 1 << 20};
-                  if (before == nullptr || setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-                  if (before->allocate(2 << 20)) return 2;
-                  if (!before->allocate(1 << 10)) return 3;
-                  if (Segment::join(job(0, 2, "other"), 2 << 20, why, folder) != nullptr) return 4;
+                  if (before == nullptr || setrlimit(RLIMIT_FSIZE, &limit) != 0) {
+                      return 1;
+                  }
+                  if (before->allocate(2 << 20)) {
+                      return 2;
+                  }
+                  if (!before->allocate(1 << 10)) {
+                      return 3;
+                  }
+                  if (Segment::join(job(0, 2, "other"), 2 << 20, why, folder) != nullptr) {
+                      return 4;
+                  }
                   return why.find("no shared memory of") != std::string::npos ? 0 : 5;
               }),
               0);
@@ -832,7 +873,9 @@ TEST_F(SegmentTest, AnotherFileWithTheNumberOfOursIsLeftAlone) {
                   std::string why;
                   auto theirs = Segment::join(job(0, 1), 4096, why, folder);
                   const auto offset = theirs->allocate(page_bytes());
-                  if (!offset) return 1;
+                  if (!offset) {
+                      return 1;
+                  }
                   // A program that closes whatever it finds, and opens files of its own.
                   const int last = open("/dev/null", O_RDONLY);
                   for (int number = 3; number <= last; ++number) {
@@ -843,8 +886,12 @@ TEST_F(SegmentTest, AnotherFileWithTheNumberOfOursIsLeftAlone) {
                       other = open(name.c_str(), O_RDWR | O_CREAT, 0600);
                   }
                   const std::string text(1 << 20, 'x');
-                  if (write(other, text.data(), text.size()) != static_cast<ssize_t>(text.size())) return 2;
-                  if (theirs->allocate(1) || theirs->map(*offset, 1) != nullptr) return 3;
+                  if (write(other, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+                      return 2;
+                  }
+                  if (theirs->allocate(1) || theirs->map(*offset, 1) != nullptr) {
+                      return 3;
+                  }
                   theirs->release(*offset, page_bytes());
                   struct stat status{};
                   if (fstat(other, &status) != 0 || status.st_size != 1 << 20 || status.st_blocks * 512 < 1 << 20) {
@@ -852,7 +899,9 @@ TEST_F(SegmentTest, AnotherFileWithTheNumberOfOursIsLeftAlone) {
                   }
                   theirs.reset();
                   for (int number = 3; number <= last; ++number) {
-                      if (fcntl(number, F_GETFD) == -1) return 5;
+                      if (fcntl(number, F_GETFD) == -1) {
+                          return 5;
+                      }
                   }
                   return 0;
               }),
@@ -866,7 +915,9 @@ int in_child_with(const char* kind, const char* options, const std::string& fold
         // Nobody else sees the mount, and it goes with the process. Who is not root is root of a namespace.
         const std::string user = "0 " + std::to_string(geteuid()) + " 1";
         if (geteuid() != 0) {
-            if (unshare(CLONE_NEWUSER) != 0) return kCannotMount;
+            if (unshare(CLONE_NEWUSER) != 0) {
+                return kCannotMount;
+            }
             std::ofstream("/proc/self/uid_map") << user;
         }
         if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -881,41 +932,63 @@ int in_child_with(const char* kind, const char* options, const std::string& fold
 TEST_F(SegmentTest, AFullFileSystemIsAnAnswerAndNoSignal) {
     const int status = in_child_with("tmpfs", "size=1m", folder, [&] {
         std::string why;
-        if (Segment::join(job(0, 2), 1 << 20, why, folder) != nullptr) return 1;
-        if (why.find("no shared memory of") == std::string::npos) return 2;
+        if (Segment::join(job(0, 2), 1 << 20, why, folder) != nullptr) {
+            return 1;
+        }
+        if (why.find("no shared memory of") == std::string::npos) {
+            return 2;
+        }
         const auto room = [&] {
             struct statvfs now{};
             statvfs(folder.c_str(), &now);
             return now.f_bavail * now.f_frsize;
         };
-        if (room() != 1 << 20) return 3;  // what was refused is given back
+        if (room() != 1 << 20) {
+            return 3;  // what was refused is given back
+        }
         const auto mine = Segment::join(job(0, 2), 100'000, why, folder);
-        if (mine == nullptr) return 4;
+        if (mine == nullptr) {
+            return 4;
+        }
         for (int index = 0; index < 2; ++index) {
             std::memset(mine->area(index), 1, mine->area_bytes());
         }
         // A quarter is the job's, whoever of its processes has it and in however many parts.
         const std::uint64_t left = room(), quarter = left / 4 / page_bytes() * page_bytes();
-        if (mine->allocate(1 << 20) || mine->allocate(left + 1) || mine->allocate(quarter + 1)) return 5;
-        if (room() != left) return 6;
+        if (mine->allocate(1 << 20) || mine->allocate(left + 1) || mine->allocate(quarter + 1)) {
+            return 5;
+        }
+        if (room() != left) {
+            return 6;
+        }
         const auto page = mine->allocate(1);
         const auto rest = mine->allocate(quarter - page_bytes());
-        if (!page || !rest || mine->allocate(1) || room() != left - quarter) return 7;
+        if (!page || !rest || mine->allocate(1) || room() != left - quarter) {
+            return 7;
+        }
         std::byte* const memory = mine->map(*rest, quarter - page_bytes());
         std::fill_n(memory, quarter - page_bytes(), std::byte{1});
         mine->release(*rest, quarter - page_bytes());
         const auto again = mine->allocate(quarter - page_bytes());
-        if (!again) return 8;
+        if (!again) {
+            return 8;
+        }
         mine->release(*again, quarter - page_bytes());
         mine->release(*page, 1);
         // What others have is not the job's to share.
         const int file = open((folder + "/others").c_str(), O_CREAT | O_RDWR, 0600);
-        if (file < 0 || fallocate(file, 0, 0, static_cast<off_t>(left / 2)) != 0) return 9;
+        if (file < 0 || fallocate(file, 0, 0, static_cast<off_t>(left / 2)) != 0) {
+            return 9;
+        }
         close(file);
-        if (mine->allocate(quarter) || !mine->allocate(quarter / 2 / page_bytes() * page_bytes())) return 10;
+        if (mine->allocate(quarter) || !mine->allocate(quarter / 2 / page_bytes() * page_bytes())) {
+            return 10;
+        }
         return Segment::join(job(0, 2, "other"), 1 << 20, why, folder) == nullptr ? 0 : 11;
     });
-    if (status == -1) GTEST_SKIP() << "no file system can be mounted";
+    if (status == -1) {
+        GTEST_SKIP() << "no file system can be mounted";
+    }
     EXPECT_EQ(status, 0);
 }
 
@@ -923,7 +996,9 @@ TEST_F(SegmentTest, RequestsThatOnlyOneOfCanBeMetLeaveNothingBehind) {
     const int status = in_child_with("tmpfs", "size=16m", folder, [&] {
         std::string why;
         const auto mine = Segment::join(job(0, 2), 4096, why, folder);
-        if (mine == nullptr) return 1;
+        if (mine == nullptr) {
+            return 1;
+        }
         const auto room = [&] {
             struct statvfs now{};
             statvfs(folder.c_str(), &now);
@@ -936,15 +1011,23 @@ TEST_F(SegmentTest, RequestsThatOnlyOneOfCanBeMetLeaveNothingBehind) {
             std::thread other([&] { also_got = mine->allocate(kBytes); });
             got = mine->allocate(kBytes);
             other.join();
-            if (static_cast<bool>(got) == static_cast<bool>(also_got)) return 2;
-            if (room() != before - kBytes) return 3;
+            if (static_cast<bool>(got) == static_cast<bool>(also_got)) {
+                return 2;
+            }
+            if (room() != before - kBytes) {
+                return 3;
+            }
             for (const auto& offset : {got, also_got}) {
-                if (offset) mine->release(*offset, kBytes);
+                if (offset) {
+                    mine->release(*offset, kBytes);
+                }
             }
         }
         return 0;
     });
-    if (status == -1) GTEST_SKIP() << "no file system can be mounted";
+    if (status == -1) {
+        GTEST_SKIP() << "no file system can be mounted";
+    }
     EXPECT_EQ(status, 0);
 }
 
@@ -954,38 +1037,58 @@ TEST_F(SegmentTest, MemoryThatTheMachineDoesNotHaveIsRefusedAtOnce) {
         limit_computing();
         std::string why;
         const auto mine = Segment::join(job(0, 2), 4096, why, folder);
-        if (mine == nullptr) return 1;
-        if (mine->allocate(std::size_t{128} << 40)) return 2;
+        if (mine == nullptr) {
+            return 1;
+        }
+        if (mine->allocate(std::size_t{128} << 40)) {
+            return 2;
+        }
         const std::size_t bytes = std::size_t{17} << 20;
         const auto offset = mine->allocate(bytes);
-        if (!offset) return 3;
+        if (!offset) {
+            return 3;
+        }
         mine->release(*offset, bytes);
         return 0;
     });
-    if (status == -1) GTEST_SKIP() << "no file system can be mounted";
+    if (status == -1) {
+        GTEST_SKIP() << "no file system can be mounted";
+    }
     EXPECT_EQ(status, 0);
 }
 
 TEST_F(SegmentTest, WorksWhereTheFileSystemCannotSetMemoryAside) {
     const int status = in_child_with("ramfs", "mode=0700", folder, [&] {
         const int file = open((folder + "/probe").c_str(), O_CREAT | O_RDWR, 0600);
-        if (file < 0 || fallocate(file, 0, 0, 1) == 0) return 1;  // then this tests nothing
+        if (file < 0 || fallocate(file, 0, 0, 1) == 0) {
+            return 1;  // then this tests nothing
+        }
         close(file);
         unlink((folder + "/probe").c_str());
         std::string why;
         const auto mine = Segment::join(job(0, 2), 100'000, why, folder);
-        if (mine == nullptr) return 2;
-        if (backed_bytes() < 200'000) return 3;
+        if (mine == nullptr) {
+            return 2;
+        }
+        if (backed_bytes() < 200'000) {
+            return 3;
+        }
         const std::uint64_t before = backed_bytes();
         const auto offset = mine->allocate(300'000);
-        if (!offset || backed_bytes() < before + 300'000) return 4;
+        if (!offset || backed_bytes() < before + 300'000) {
+            return 4;
+        }
         std::byte* const memory = mine->map(*offset, 300'000);
-        if (memory == nullptr || memory[299'999] != std::byte{0}) return 5;
+        if (memory == nullptr || memory[299'999] != std::byte{0}) {
+            return 5;
+        }
         mine->release(*offset, 300'000);
         const auto next = mine->allocate(1);
         return next && *next >= *offset + 300'000 ? 0 : 6;
     });
-    if (status == -1) GTEST_SKIP() << "no file system can be mounted";
+    if (status == -1) {
+        GTEST_SKIP() << "no file system can be mounted";
+    }
     EXPECT_EQ(status, 0);
 }
 

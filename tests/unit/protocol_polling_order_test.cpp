@@ -9,10 +9,10 @@
 
 #include "protocol/polling_order.h"
 
-namespace awaken::p2p {
+namespace awaken::protocol {
 namespace {
 
-using Found = Looks::Found;
+using Found = PollingOrder::Found;
 
 constexpr std::size_t kOperations = 100'000;
 /// Of one round, beside what it finds.
@@ -32,17 +32,21 @@ struct Arrivals {
         std::vector<bool> arrived(order.size());
         std::vector<unsigned> seen(order.size());
         std::vector<bool> over(order.size());
-        Looks all(order.size());
-        for (std::size_t at = 0; at < order.size(); ++at)
+        PollingOrder all(order.size());
+        for (std::size_t at = 0; at < order.size(); ++at) {
             all.add(at, false);
+        }
         std::size_t next = 0;
         for (bool done = order.empty(); !done; ++rounds) {
-            for (std::size_t each = 0; each < together && next < order.size(); ++each)
+            for (std::size_t each = 0; each < together && next < order.size(); ++each) {
                 arrived[order[next++]] = true;
+            }
             done = all.round([&](const std::size_t at, bool) {
                 EXPECT_FALSE(over[at]) << "one that is over is not looked at again";
                 ++looks;
-                if (!arrived[at]) return Found::awaited;
+                if (!arrived[at]) {
+                    return Found::awaited;
+                }
                 over[at] = seen[at]++ == later;
                 return over[at] ? Found::over : Found::arrived;
             });
@@ -58,14 +62,14 @@ std::vector<std::size_t> in_order() {
     return order;
 }
 
-TEST(Looks, GrowWithTheOperationsWhenTheyArriveOneByOne) {
+TEST(PollingOrder, GrowWithTheOperationsWhenTheyArriveOneByOne) {
     Arrivals arrivals{in_order()};
     arrivals.wait();
     EXPECT_EQ(arrivals.rounds, kOperations);
     EXPECT_LE(arrivals.looks, arrivals.rounds * kLooksOfARound + kOperations);
 }
 
-TEST(Looks, GrowWithTheOperationsWhateverTheOrder) {
+TEST(PollingOrder, GrowWithTheOperationsWhateverTheOrder) {
     Arrivals backwards{in_order()};
     std::reverse(backwards.order.begin(), backwards.order.end());
     backwards.wait();
@@ -77,39 +81,41 @@ TEST(Looks, GrowWithTheOperationsWhateverTheOrder) {
     EXPECT_LE(mixed.looks, mixed.rounds * kLooksOfARound + kOperations);
 }
 
-TEST(Looks, FindAllThatHaveArrivedInOneRound) {
+TEST(PollingOrder, FindAllThatHaveArrivedInOneRound) {
     Arrivals arrivals{in_order(), kOperations};
     arrivals.wait();
     EXPECT_EQ(arrivals.rounds, 1U);
     EXPECT_EQ(arrivals.looks, kOperations);
 }
 
-TEST(Looks, ReturnToWhatGoesOnUntilItIsOver) {
+TEST(PollingOrder, ReturnToWhatGoesOnUntilItIsOver) {
     Arrivals arrivals{in_order(), 1, 3};
     arrivals.wait();
     EXPECT_EQ(arrivals.rounds, kOperations + 3);
     EXPECT_LE(arrivals.looks, arrivals.rounds * kLooksOfARound + 4 * kOperations);
 }
 
-TEST(Looks, AskTheMpiAboutEachThatDoesNotArriveInTurn) {
+TEST(PollingOrder, AskTheMpiAboutEachThatDoesNotArriveInTurn) {
     constexpr std::size_t kFew = 5;
     std::vector<unsigned> asked(kFew);
-    Looks all(kFew);
-    for (std::size_t at = 0; at < kFew; ++at)
+    PollingOrder all(kFew);
+    for (std::size_t at = 0; at < kFew; ++at) {
         all.add(at, false);
+    }
     for (std::size_t round = 0; round < kFew; ++round) {
         EXPECT_FALSE(all.round([&](const std::size_t at, const bool asks) {
             asked[at] += asks ? 1 : 0;
             return Found::awaited;
         }));
     }
-    for (const unsigned times : asked)
+    for (const unsigned times : asked) {
         EXPECT_GE(times, 1U);
+    }
     EXPECT_EQ(asked[0], kFew) << "once a round";
 }
 
-TEST(Looks, BeginWithWhatHasArrivedBefore) {
-    Looks all(3);
+TEST(PollingOrder, BeginWithWhatHasArrivedBefore) {
+    PollingOrder all(3);
     all.add(0, true);
     all.add(1, false);
     all.add(2, true);
@@ -119,8 +125,8 @@ TEST(Looks, BeginWithWhatHasArrivedBefore) {
         return Found::over;
     }));
     EXPECT_EQ(order, (std::vector<std::size_t>{0, 2, 1}));
-    EXPECT_TRUE(Looks(0).round([](std::size_t, bool) { return Found::awaited; }));
+    EXPECT_TRUE(PollingOrder(0).round([](std::size_t, bool) { return Found::awaited; }));
 }
 
 }  // namespace
-}  // namespace awaken::p2p
+}  // namespace awaken::protocol

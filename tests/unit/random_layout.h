@@ -30,10 +30,14 @@ inline std::vector<transfer::LayoutNode> random_nodes(Random& random, const int 
             cursor = node.offset + node.count * node.length;
         } else {
             node.children = random_nodes(random, depth - 1);
-            if (node.children.empty()) node.children.emplace_back();  // a loop over nothing
+            if (node.children.empty()) {
+                node.children.emplace_back();  // a loop over nothing
+            }
             node.stride = pick(random, -80, 80);
             const transfer::Layout inner(node.children, 0, 0);
-            if (pick(random, 0, 1) == 0) node.stride = inner.size();
+            if (pick(random, 0, 1) == 0) {
+                node.stride = inner.size();
+            }
             cursor = node.offset + node.count * inner.size();
         }
     }
@@ -49,8 +53,9 @@ inline void expand(const std::vector<transfer::LayoutNode>& nodes, const std::in
             if (!node.children.empty()) {
                 expand(node.children, position, bytes);
             } else {
-                for (std::int64_t byte = 0; byte < node.length; ++byte)
+                for (std::int64_t byte = 0; byte < node.length; ++byte) {
                     bytes.push_back(position + byte);
+                }
             }
         }
     }
@@ -59,8 +64,9 @@ inline void expand(const std::vector<transfer::LayoutNode>& nodes, const std::in
 inline std::vector<std::int64_t> expand(const std::vector<transfer::LayoutNode>& nodes, const std::int64_t count,
                                         const std::int64_t extent) {
     std::vector<std::int64_t> bytes;
-    for (std::int64_t i = 0; i < count; ++i)
+    for (std::int64_t i = 0; i < count; ++i) {
         expand(nodes, i * extent, bytes);
+    }
     return bytes;
 }
 

@@ -35,35 +35,49 @@ class JsonGrammar {
 
   private:
     void skip() {
-        while (_at < _text.size() && (_text[_at] == ' ' || _text[_at] == '\n'))
+        while (_at < _text.size() && (_text[_at] == ' ' || _text[_at] == '\n')) {
             ++_at;
+        }
     }
     bool take(const char character) {
         skip();
-        if (_at >= _text.size() || _text[_at] != character) return false;
+        if (_at >= _text.size() || _text[_at] != character) {
+            return false;
+        }
         ++_at;
         return true;
     }
     bool word(const std::string& expected) {
-        if (_text.compare(_at, expected.size(), expected) != 0) return false;
+        if (_text.compare(_at, expected.size(), expected) != 0) {
+            return false;
+        }
         _at += expected.size();
         return true;
     }
     bool string() {
-        if (!take('"')) return false;
+        if (!take('"')) {
+            return false;
+        }
         for (; _at < _text.size(); ++_at) {
             const auto byte = static_cast<unsigned char>(_text[_at]);
             if (byte == '"') {
                 ++_at;
                 return true;
             }
-            if (byte < 0x20) return false;
-            if (byte != '\\') continue;
-            if (++_at >= _text.size()) return false;
+            if (byte < 0x20) {
+                return false;
+            }
+            if (byte != '\\') {
+                continue;
+            }
+            if (++_at >= _text.size()) {
+                return false;
+            }
             if (_text[_at] == 'u') {
                 for (int i = 0; i < 4; ++i) {
-                    if (++_at >= _text.size() || std::isxdigit(static_cast<unsigned char>(_text[_at])) == 0)
+                    if (++_at >= _text.size() || std::isxdigit(static_cast<unsigned char>(_text[_at])) == 0) {
                         return false;
+                    }
                 }
             } else if (std::string("\"\\/bfnrt").find(_text[_at]) == std::string::npos) {
                 return false;
@@ -73,16 +87,24 @@ class JsonGrammar {
     }
     bool list(const char close, const bool named) {
         ++_at;
-        if (take(close)) return true;
+        if (take(close)) {
+            return true;
+        }
         do {
-            if (named && (!string() || !take(':'))) return false;
-            if (!value()) return false;
+            if (named && (!string() || !take(':'))) {
+                return false;
+            }
+            if (!value()) {
+                return false;
+            }
         } while (take(','));
         return take(close);
     }
     bool value() {
         skip();
-        if (_at >= _text.size()) return false;
+        if (_at >= _text.size()) {
+            return false;
+        }
         switch (_text[_at]) {
             case '{':
                 return list('}', true);
@@ -94,8 +116,9 @@ class JsonGrammar {
                 return word("null");
             default: {
                 const std::size_t begin = _at;
-                while (_at < _text.size() && std::isdigit(static_cast<unsigned char>(_text[_at])) != 0)
+                while (_at < _text.size() && std::isdigit(static_cast<unsigned char>(_text[_at])) != 0) {
                     ++_at;
+                }
                 return _at > begin && (_text[begin] != '0' || _at == begin + 1);
             }
         }
@@ -144,20 +167,24 @@ TEST(Ledger, EqualNamesAtDifferentAddressesAreOne) {
 
 TEST(Ledger, GrowsWithTheNumberOfFunctionsWhileThreadsAdd) {
     std::vector<std::string> names;
-    for (int i = 0; i < 1000; ++i)
+    for (int i = 0; i < 1000; ++i) {
         names.push_back("F" + std::to_string(i));
+    }
     Ledger ledger;
     const auto work = [&] {
         for (int round = 0; round < 5; ++round) {
-            for (const std::string& name : names)
+            for (const std::string& name : names) {
                 ledger.add(name.c_str(), Path::staged, 64, 2);
+            }
         }
     };
     std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 4; ++i) {
         threads.emplace_back(work);
-    for (auto& thread : threads)
+    }
+    for (auto& thread : threads) {
         thread.join();
+    }
     const auto entries = ledger.entries();
     ASSERT_EQ(entries.size(), 1000U);
     for (const auto& [key, entry] : entries) {
@@ -252,7 +279,8 @@ TEST(Report, ShowsTheTableThatChoseForCollectives) {
     identity.collectives = {"allreduce bytes=-1M : one-shot", "* : two-shot"};
     EXPECT_TRUE(
         to_text(identity, ledger)
-            .ends_with("(AWAKEN_COLLECTIVES puts rows before them)\n  allreduce bytes=-1M : one-shot\n  * : two-shot\n"));
+            .ends_with(
+                "(AWAKEN_COLLECTIVES puts rows before them)\n  allreduce bytes=-1M : one-shot\n  * : two-shot\n"));
     for (const char* const collective : {"MPI_Allreduce", "MPI_Bcast_init", "MPI_Ialltoallw", "MPI_Exscan"}) {
         Ledger one;
         one.add(collective, Path::direct, 8, 1);
@@ -263,8 +291,9 @@ TEST(Report, ShowsTheTableThatChoseForCollectives) {
     other.add("MPI_Send", Path::direct, 8, 1);
     other.add("MPI_Isend", Path::staged, 8, 1);
     EXPECT_FALSE(contains(to_text(identity, other), "AWAKEN_COLLECTIVES"));
-    EXPECT_NE(to_json(identity, Ledger()).find("\"collectives\": [\"allreduce bytes=-1M : one-shot\", \"* : two-shot\"],\n"),
-              std::string::npos);
+    EXPECT_NE(
+        to_json(identity, Ledger()).find("\"collectives\": [\"allreduce bytes=-1M : one-shot\", \"* : two-shot\"],\n"),
+        std::string::npos);
 }
 
 TEST(Report, TellsOfSettingsThatHadNoPart) {

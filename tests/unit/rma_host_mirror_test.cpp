@@ -1,4 +1,4 @@
-// Shadows of device memory: what the program stores and what others put meet byte by byte, and neither is lost.
+// Host mirrors of device memory: what the program stores and what others put meet byte by byte, and neither is lost.
 #include "rma/device/host_mirror.h"
 
 #include <gtest/gtest.h>
@@ -30,21 +30,22 @@ class ShadowTest : public ::testing::Test {
         device = allocation + lead;
         const void* const pointer = device;
         gpu.classify({&pointer, 1}, &info);
-        for (std::size_t at = 0; at < bytes; ++at)
+        for (std::size_t at = 0; at < bytes; ++at) {
             seen()[at] = static_cast<std::byte>(random());
+        }
         expected.assign(seen(), seen() + bytes);
     }
     /// The device memory as the CPU reaches it.
     [[nodiscard]] std::byte* seen() const { return gpu.view(device); }
-    [[nodiscard]] bool both_are_as_expected(const Shadow& shadow) const {
+    [[nodiscard]] bool both_are_as_expected(const HostMirror& mirror) const {
         return std::memcmp(seen(), expected.data(), expected.size()) == 0 &&
-               std::memcmp(shadow.data(), expected.data(), expected.size()) == 0;
+               std::memcmp(mirror.data(), expected.data(), expected.size()) == 0;
     }
 
     FakeGpu gpu;
     transfer::Copier copier{gpu};
     transfer::PinnedPool pool{std::size_t{16} << 20};
-    const Shadow::Means means{gpu, copier, pool};
+    const HostMirror::Resources resources{gpu, copier, pool};
     Random random{7};
     std::byte* allocation = nullptr;
     std::byte* device = nullptr;
@@ -54,17 +55,17 @@ class ShadowTest : public ::testing::Test {
 
 TEST_F(ShadowTest, BeginsAsTheDeviceMemoryAndIsAlignedLikeIt) {
     allocate(24, 5000);
-    const auto shadow = Shadow::make(means, device, 5000, info);
-    ASSERT_NE(shadow, nullptr);
-    EXPECT_TRUE(both_are_as_expected(*shadow));
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(shadow->data()) % 256, reinterpret_cast<std::uintptr_t>(device) % 256);
+    const auto mirror = HostMirror::make(resources, device, 5000, info);
+    ASSERT_NE(mirror, nullptr);
+    EXPECT_TRUE(both_are_as_expected(*mirror));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(mirror->data()) % 256, reinterpret_cast<std::uintptr_t>(device) % 256);
 }
 
 TEST_F(ShadowTest, ChangesOfBothSidesMeetByteByByte) {
     // Over more than one chunk, not aligned to anything.
     constexpr std::size_t kBytes = (std::size_t{2} << 20) + 4099;
     allocate(3, kBytes);
-    const auto shadow = Shadow::make(means, device, kBytes, info);
+    const auto mirror = HostMirror::make(resources, device, kBytes, info);
     for (int round = 0; round < 12; ++round) {
         // Stretches of all lengths, in which either side, both or nobody changes bytes.
         for (std::size_t at = static_cast<std::size_t>(pick(random, 0, 60000)); at < kBytes;) {
@@ -73,83 +74,86 @@ TEST_F(ShadowTest, ChangesOfBothSidesMeetByteByByte) {
             for (; at < end; ++at) {
                 const bool stores = who == 0 || (who == 2 && random() % 2 == 0);
                 const bool puts = !stores && (who == 1 || (who == 2 && random() % 2 == 0));
-                if (!stores && !puts) continue;
+                if (!stores && !puts) {
+                    continue;
+                }
                 expected[at] = static_cast<std::byte>(random());
-                (stores ? seen() : shadow->data())[at] = expected[at];
+                (stores ? seen() : mirror->data())[at] = expected[at];
             }
             at += static_cast<std::size_t>(pick(random, 0, round % 2 == 0 ? 200 : 90000));
         }
-        EXPECT_GE(shadow->reconcile(), kBytes);
-        ASSERT_TRUE(both_are_as_expected(*shadow)) << "round " << round;
+        EXPECT_GE(mirror->reconcile(), kBytes);
+        ASSERT_TRUE(both_are_as_expected(*mirror)) << "round " << round;
     }
 }
 
 TEST_F(ShadowTest, APartIsReconciledAndNothingElse) {
     allocate(0, 3000);
-    const auto shadow = Shadow::make(means, device, 3000, info);
+    const auto mirror = HostMirror::make(resources, device, 3000, info);
     seen()[10] = expected[10] = ~expected[10];
     seen()[2000] = ~expected[2000];
-    shadow->data()[11] = expected[11] = ~expected[11];
-    shadow->data()[2001] = ~expected[2001];
-    EXPECT_EQ(shadow->reconcile(5, 100), 95u + 1u);
-    EXPECT_EQ(shadow->data()[10], expected[10]);
+    mirror->data()[11] = expected[11] = ~expected[11];
+    mirror->data()[2001] = ~expected[2001];
+    EXPECT_EQ(mirror->reconcile(5, 100), 95u + 1u);
+    EXPECT_EQ(mirror->data()[10], expected[10]);
     EXPECT_EQ(seen()[11], expected[11]);
-    EXPECT_EQ(shadow->data()[2000], expected[2000]);
+    EXPECT_EQ(mirror->data()[2000], expected[2000]);
     EXPECT_EQ(seen()[2001], expected[2001]);
     expected[2000] = ~expected[2000];
     expected[2001] = ~expected[2001];
-    static_cast<void>(shadow->reconcile());
-    EXPECT_TRUE(both_are_as_expected(*shadow));
+    static_cast<void>(mirror->reconcile());
+    EXPECT_TRUE(both_are_as_expected(*mirror));
 }
 
 TEST_F(ShadowTest, WritesToTheDeviceOnlyWhatOthersHavePut) {
     allocate(0, 8192);
-    const auto shadow = Shadow::make(means, device, 8192, info);
+    const auto mirror = HostMirror::make(resources, device, 8192, info);
     gpu.reset_calls();
-    static_cast<void>(shadow->reconcile());
+    static_cast<void>(mirror->reconcile());
     EXPECT_EQ(gpu.calls("copy"), 1) << "with nothing to write it is read, and no more";
     seen()[7] = expected[7] = ~expected[7];
     gpu.reset_calls();
-    static_cast<void>(shadow->reconcile());
+    static_cast<void>(mirror->reconcile());
     EXPECT_EQ(gpu.calls("copy"), 1) << "what the program stores is not written back";
-    std::memset(shadow->data() + 100, 1, 50);
+    std::memset(mirror->data() + 100, 1, 50);
     std::memset(expected.data() + 100, 1, 50);
-    static_cast<void>(shadow->reconcile());
-    EXPECT_TRUE(both_are_as_expected(*shadow));
+    static_cast<void>(mirror->reconcile());
+    EXPECT_TRUE(both_are_as_expected(*mirror));
 }
 
 TEST_F(ShadowTest, FindsTheShadowOfAnAddress) {
     allocate(64, 1000);
-    const auto shadow = Shadow::make(means, device, 1000, info);
-    EXPECT_EQ(shadow->of(device, 1000), shadow->data());
-    EXPECT_EQ(shadow->of(device + 990, 10), shadow->data() + 990);
-    EXPECT_EQ(shadow->of(device + 990, 11), nullptr);
-    EXPECT_EQ(shadow->of(device - 1, 1), nullptr);
+    const auto mirror = HostMirror::make(resources, device, 1000, info);
+    EXPECT_EQ(mirror->of(device, 1000), mirror->data());
+    EXPECT_EQ(mirror->of(device + 990, 10), mirror->data() + 990);
+    EXPECT_EQ(mirror->of(device + 990, 11), nullptr);
+    EXPECT_EQ(mirror->of(device - 1, 1), nullptr);
 }
 
 TEST_F(ShadowTest, MemoryThatComesLaterGoesBeforeTheDevices) {
     allocate(0, 4096);
-    const auto shadow = Shadow::make_for_later(means, device, 4096, info);
-    ASSERT_NE(shadow, nullptr);
+    const auto mirror = HostMirror::make_for_later(resources, device, 4096, info);
+    ASSERT_NE(mirror, nullptr);
     std::vector<std::byte> memory(4096, std::byte{5});
-    shadow->stand_in(memory.data());
-    static_cast<void>(shadow->reconcile());
+    mirror->stand_in(memory.data());
+    static_cast<void>(mirror->reconcile());
     expected = memory;
-    EXPECT_TRUE(both_are_as_expected(*shadow));
+    EXPECT_TRUE(both_are_as_expected(*mirror));
 }
 
 TEST_F(ShadowTest, LosesNothingWhenTheGpuRefuses) {
     allocate(0, 4096);
-    const auto shadow = Shadow::make(means, device, 4096, info);
+    const auto mirror = HostMirror::make(resources, device, 4096, info);
     seen()[1] = expected[1] = ~expected[1];
-    for (const std::size_t put : {2, 900, 1000})
-        shadow->data()[put] = expected[put] = ~expected[put];
+    for (const std::size_t put : {2, 900, 1000}) {
+        mirror->data()[put] = expected[put] = ~expected[put];
+    }
     for (const int succeeding : {0, 1}) {
         gpu.fail("copy", succeeding);  // reading the device, and writing to it
-        EXPECT_THROW(static_cast<void>(shadow->reconcile()), Error);
+        EXPECT_THROW(static_cast<void>(mirror->reconcile()), Error);
     }
-    static_cast<void>(shadow->reconcile());
-    EXPECT_TRUE(both_are_as_expected(*shadow));
+    static_cast<void>(mirror->reconcile());
+    EXPECT_TRUE(both_are_as_expected(*mirror));
 }
 
 TEST_F(ShadowTest, NothingIsLostThatIsPutMeanwhile) {
@@ -157,13 +161,14 @@ TEST_F(ShadowTest, NothingIsLostThatIsPutMeanwhile) {
     constexpr std::size_t kNumbers = 64, kTimes = 200000;  // few: to meet often
     allocate(0, kNumbers * sizeof(std::uint32_t));
     std::memset(seen(), 0, kNumbers * sizeof(std::uint32_t));
-    const auto shadow = Shadow::make(means, device, kNumbers * sizeof(std::uint32_t), info);
-    auto* const numbers = reinterpret_cast<std::uint32_t*>(shadow->data());
+    const auto mirror = HostMirror::make(resources, device, kNumbers * sizeof(std::uint32_t), info);
+    auto* const numbers = reinterpret_cast<std::uint32_t*>(mirror->data());
     std::atomic<bool> done{false};
     std::thread others([&] {
         for (std::size_t time = 0; time < kTimes; ++time) {
-            for (std::size_t at = 1; at < kNumbers; at += 2)
+            for (std::size_t at = 1; at < kNumbers; at += 2) {
                 std::atomic_ref(numbers[at]).fetch_add(1);
+            }
         }
         done = true;
     });
@@ -171,12 +176,13 @@ TEST_F(ShadowTest, NothingIsLostThatIsPutMeanwhile) {
     std::uint32_t stored = 0;
     while (!done) {
         ++stored;
-        for (std::size_t at = 0; at < kNumbers; at += 2)
+        for (std::size_t at = 0; at < kNumbers; at += 2) {
             own[at] = stored;
-        static_cast<void>(shadow->reconcile());
+        }
+        static_cast<void>(mirror->reconcile());
     }
     others.join();
-    static_cast<void>(shadow->reconcile());
+    static_cast<void>(mirror->reconcile());
     for (std::size_t at = 0; at < kNumbers; ++at) {
         ASSERT_EQ(own[at], at % 2 == 0 ? stored : kTimes) << at;
         ASSERT_EQ(numbers[at], own[at]) << at;

@@ -13,8 +13,9 @@ namespace {
 
 Settings read(std::vector<std::string> entries) {
     std::vector<char*> environment;
-    for (std::string& entry : entries)
+    for (std::string& entry : entries) {
         environment.push_back(entry.data());
+    }
     environment.push_back(nullptr);
     return Settings::from_environment(environment.data());
 }
@@ -136,10 +137,12 @@ TEST(Settings, AnOldNameIsAnErrorThatNamesTheNewOne) {
 }
 
 TEST(Settings, Switches) {
-    for (const char* const yes : {"1", "on", "ON", "yes", "true"})
+    for (const char* const yes : {"1", "on", "ON", "yes", "true"}) {
         EXPECT_TRUE(read({std::string("AWAKEN_CHECK=") + yes}).check);
-    for (const char* const no : {"0", "off", "No", "false"})
+    }
+    for (const char* const no : {"0", "off", "No", "false"}) {
         EXPECT_FALSE(read({std::string("AWAKEN=") + no}).enabled);
+    }
     EXPECT_EQ(refusal("AWAKEN=maybe"), "AWAKEN=maybe is neither on nor off: use 1 or 0");
     EXPECT_EQ(refusal("AWAKEN_CHECK=2"), "AWAKEN_CHECK=2 is neither on nor off: use 1 or 0");
 }

@@ -19,8 +19,9 @@ double median_ns(const std::function<void()>& call) {
     std::vector<double> means;
     for (int batch = 0; batch < kBatches; ++batch) {
         const auto start = std::chrono::steady_clock::now();
-        for (int i = 0; i < kCalls; ++i)
+        for (int i = 0; i < kCalls; ++i) {
             call();
+        }
         const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
         means.push_back(elapsed.count() / kCalls);
     }

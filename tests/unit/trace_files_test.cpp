@@ -54,8 +54,9 @@ class Files : public ::testing::Test {
 
 std::size_t occurrences(const std::string& text, const std::string& what) {
     std::size_t count = 0;
-    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
+    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
         ++count;
+    }
     return count;
 }
 
@@ -67,8 +68,9 @@ TEST(JsonText, IsAlwaysAString) {
     for (const char* const wrong : {"\xc3", "\xe2\x82", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                                     "\xf8\x88\x80\x80", "\x80"}) {
         std::string expected = "\"";
-        for (std::size_t i = 0; i < std::string(wrong).size(); ++i)
+        for (std::size_t i = 0; i < std::string(wrong).size(); ++i) {
             expected += "\\ufffd";
+        }
         EXPECT_EQ(json_string(wrong), expected + "\"");
     }
 }
@@ -169,8 +171,9 @@ TEST_F(Files, RanksAreJoined) {
     write_file(path("trace.json"), [&](std::FILE* const stream) { merge(stream, folder, 3); });
     const std::string text = text_of("trace.json");
     EXPECT_EQ(occurrences(text, "MPI_Barrier"), 3U);
-    for (int number = 0; number < 3; ++number)
+    for (int number = 0; number < 3; ++number) {
         EXPECT_EQ(occurrences(text, "\"rank\":" + std::to_string(number) + ","), 1U);
+    }
     EXPECT_EQ(occurrences(text, "\"traceEvents\":["), 1U);
     EXPECT_TRUE(text.ends_with("}\n]}\n"));
     // A comma between any two events, and none after the last.
@@ -248,7 +251,9 @@ TEST_F(Files, ARunThatWasKilledLeavesTheFolderToTheNext) {
         return status;
     };
     const int killed = run_in_a_process([](const bool taken) {
-        if (taken) raise(SIGKILL);
+        if (taken) {
+            raise(SIGKILL);
+        }
     });
     ASSERT_TRUE(WIFSIGNALED(killed) && WTERMSIG(killed) == SIGKILL);
     EXPECT_EQ(take_folder(run), 0);
@@ -314,7 +319,9 @@ TEST_F(Files, AProcessThatExitsWithoutFinalizeLeavesItsTrace) {
                   rank.ranks = 2;
                   Session::current()->set_rank(rank, path("out/run-2"));
                   // A child of fork() is not the rank.
-                  if (fork() == 0) std::exit(0);
+                  if (fork() == 0) {
+                      std::exit(0);
+                  }
                   wait(nullptr);
               }),
               0);
@@ -332,8 +339,12 @@ TEST_F(Files, ATraceIsWrittenOnce) {
                   rank.rank = 0;
                   rank.ranks = 1;
                   Session::current()->set_rank(rank, folder);
-                  if (Session::current()->write(true) != path("rank-0.json")) std::_Exit(1);
-                  if (!Session::current()->write(true).empty()) std::_Exit(2);
+                  if (Session::current()->write(true) != path("rank-0.json")) {
+                      std::_Exit(1);
+                  }
+                  if (!Session::current()->write(true).empty()) {
+                      std::_Exit(2);
+                  }
               }),
               0);
     EXPECT_NE(text_of("rank-0.json").find("\"complete\":true"), std::string::npos);

@@ -40,8 +40,9 @@ Event numbered(const std::uint64_t number) {
 TEST(Recorder, KeepsEverythingInOrder) {
     Recorder recorder(kPlenty);
     constexpr std::uint64_t kEvents = 20'000;  // several chunks of the largest size
-    for (std::uint64_t i = 0; i < kEvents; ++i)
+    for (std::uint64_t i = 0; i < kEvents; ++i) {
         recorder.add(numbered(i));
+    }
     const std::vector<Seen> seen = all_of(recorder);
     ASSERT_EQ(seen.size(), kEvents);
     for (std::uint64_t i = 0; i < kEvents; ++i) {
@@ -60,8 +61,9 @@ TEST(Recorder, KeepsEverythingInOrder) {
 TEST(Recorder, CountsWhatDoesNotFit) {
     constexpr std::size_t kRoom = 1000;
     Recorder recorder(kRoom * sizeof(Event));
-    for (std::uint64_t i = 0; i < 5 * kRoom; ++i)
+    for (std::uint64_t i = 0; i < 5 * kRoom; ++i) {
         recorder.add(numbered(i));
+    }
     const std::vector<Seen> seen = all_of(recorder);
     // Chunks need not fill the budget to the last event.
     EXPECT_GT(seen.size(), kRoom * 9 / 10);
@@ -69,8 +71,9 @@ TEST(Recorder, CountsWhatDoesNotFit) {
     EXPECT_EQ(recorder.kept(), seen.size());
     EXPECT_EQ(recorder.kept() + recorder.dropped(), 5 * kRoom);
     // The first ones are kept: what follows could not be understood without them.
-    for (std::size_t i = 0; i < seen.size(); ++i)
+    for (std::size_t i = 0; i < seen.size(); ++i) {
         ASSERT_EQ(seen[i].event.bytes, i);
+    }
 
     Recorder nothing(0);
     nothing.add(numbered(1));
@@ -92,8 +95,9 @@ TEST(Recorder, PollsInARowAreOneEvent) {
         event.is_poll = true;
         recorder.add(event);
     };
-    for (std::uint64_t i = 0; i < 1'000; ++i)
+    for (std::uint64_t i = 0; i < 1'000; ++i) {
         poll(test, 1'000 + 100 * i);
+    }
     poll(test, 101'000 + 10 + kPollGap_ns);  // one by itself
     poll("MPI_Iprobe", 120'000);
     recorder.add(numbered(3));
@@ -104,8 +108,9 @@ TEST(Recorder, PollsInARowAreOneEvent) {
     EXPECT_EQ(seen[0].event.end_ns, 100'910U);
     EXPECT_EQ(seen[0].event.repeats, 999U);
     EXPECT_EQ(seen[0].event.bytes, 1'000U);
-    for (std::size_t i = 1; i < seen.size(); ++i)
+    for (std::size_t i = 1; i < seen.size(); ++i) {
         EXPECT_EQ(seen[i].event.repeats, 0U);
+    }
 
     // An event may not reach out of the range that it began in.
     recorder.push_range("range");
@@ -148,13 +153,15 @@ TEST(Recorder, ThreadsDoNotLoseEachOthersEvents) {
         }
     });
     start.arrive_and_wait();
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     over.store(true, std::memory_order_release);
     reader.join();
     std::map<int, std::map<int, std::uint64_t>> counts;
-    for (const Seen& seen : all_of(recorder))
+    for (const Seen& seen : all_of(recorder)) {
         ++counts[seen.thread][seen.event.peer];
+    }
     ASSERT_EQ(counts.size(), static_cast<std::size_t>(kThreads));
     for (const auto& [thread, of] : counts) {
         ASSERT_EQ(of.size(), 1U) << "a lane belongs to one thread";
@@ -168,12 +175,14 @@ TEST(Recorder, ThreadsShareOneBudget) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
         threads.emplace_back([&] {
-            for (std::uint64_t i = 0; i < kRoom; ++i)
+            for (std::uint64_t i = 0; i < kRoom; ++i) {
                 recorder.add(numbered(i));
+            }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     EXPECT_LE(recorder.kept(), kRoom);
     EXPECT_EQ(recorder.kept() + recorder.dropped(), 4 * kRoom);
 }
@@ -215,8 +224,9 @@ TEST(Recorder, RangesLieInOneAnotherOnEachThread) {
     EXPECT_GE(seen[1].event.end_ns, seen[1].event.begin_ns);
     EXPECT_EQ(seen[2].event.end_ns, 0U);
     EXPECT_NE(seen[3].thread, seen[0].thread);
-    for (const Seen& one : seen)
+    for (const Seen& one : seen) {
         EXPECT_EQ(one.event.kind, Kind::range);
+    }
     recorder.pop_range();
     recorder.pop_range();
     recorder.pop_range();
@@ -226,15 +236,18 @@ TEST(Recorder, RangesLieInOneAnotherOnEachThread) {
 
 TEST(Recorder, PopsMatchPushesThatDidNotFit) {
     Recorder recorder(16 * sizeof(Event) + 1024);
-    for (int i = 0; i < 100; ++i)
+    for (int i = 0; i < 100; ++i) {
         recorder.push_range("range");
+    }
     const std::uint64_t kept = recorder.kept();
     EXPECT_GT(kept, 0U);
     EXPECT_EQ(kept + recorder.dropped(), 100U);
-    for (std::uint64_t i = 0; i < 100 - kept; ++i)
+    for (std::uint64_t i = 0; i < 100 - kept; ++i) {
         recorder.pop_range();
-    for (const Seen& seen : all_of(recorder))
+    }
+    for (const Seen& seen : all_of(recorder)) {
         EXPECT_EQ(seen.event.end_ns, 0U) << "a pop of a range that did not fit has ended one that did";
+    }
     recorder.pop_range();
     EXPECT_NE(all_of(recorder).back().event.end_ns, 0U);
     EXPECT_EQ(all_of(recorder).front().event.end_ns, 0U);
@@ -290,8 +303,9 @@ TEST(Stretch, TellsTheSinkWhileThereIsOne) {
     EXPECT_EQ(seen[1].event.kind, Kind::kernel);
     EXPECT_EQ(seen[1].event.bytes, 200U);
     EXPECT_EQ(seen[1].event.peer, 5);
-    for (const Seen& one : seen)
+    for (const Seen& one : seen) {
         EXPECT_NE(one.event.end_ns, 0U);
+    }
 }
 
 }  // namespace

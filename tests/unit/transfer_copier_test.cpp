@@ -25,8 +25,9 @@ gpu::PointerInfo info_of(FakeGpu& gpu, const void* pointer) {
 
 std::vector<std::byte> random_bytes(Random& random, const std::size_t size) {
     std::vector<std::byte> bytes(size);
-    for (std::byte& byte : bytes)
+    for (std::byte& byte : bytes) {
         byte = static_cast<std::byte>(random());
+    }
     return bytes;
 }
 
@@ -196,7 +197,9 @@ TEST_P(RandomCopies, EqualPackAndUnpackOnTheHost) {
                             pick(random, -300, 300));
         const std::int64_t count = pick(random, 0, 8);
         const Layout::Span span = layout.span(count);
-        if (span.end - span.begin > 40000) continue;
+        if (span.end - span.begin > 40000) {
+            continue;
+        }
         const std::int64_t origin = -span.begin + pick(random, 0, 40000 - (span.end - span.begin));
         const std::int64_t limit = pick(random, 0, 1) == 0 ? INT64_MAX : pick(random, 0, layout.size() * count + 2);
         const gpu::PointerInfo* const info = pick(random, 0, 1) == 0 ? &device.info : nullptr;
@@ -236,8 +239,9 @@ TEST(Copier, BlocksOfDifferentKindsOfMemory) {
     std::vector<std::byte> packed(600), expected;
     for (const std::byte* const base : std::vector<const std::byte*>{first.content.data(), host.data(),
                                                                      second.content.data(), host.data(), host.data()}) {
-        for (const int offset : {100, 300, 500})
+        for (const int offset : {100, 300, 500}) {
             expected.insert(expected.end(), base + offset, base + offset + 40);
+        }
     }
     copier.gather(layout, nullptr, 1, INT64_MAX, packed.data(), nullptr);
     EXPECT_EQ(packed, expected);
@@ -265,8 +269,9 @@ TEST(Copier, RunsThatCrossFromOneAllocationIntoTheNext) {
                                               {MemoryKind::device, kPage},
                                               {MemoryKind::managed, kPage}});
     std::vector<std::byte> content = random_bytes(random, 5 * kPage);
-    for (std::size_t i = 0; i < parts.size(); ++i)
+    for (std::size_t i = 0; i < parts.size(); ++i) {
         std::memcpy(gpu.view(parts[i]), content.data() + i * kPage, kPage);
+    }
 
     for (const Layout& layout : {Layout({{100, 5 * kPage - 200, 1, 0, {}}}, 0, 0), strided(1000, 250, 1300),
                                  Layout({{4 * kPage + 10, 3000, 100, -2600, {}}}, 0, 0)}) {
@@ -327,8 +332,9 @@ TEST_P(FailingCalls, EndInAnErrorAfterTheStreamHasDrained) {
         gpu.fail(GetParam(), after);
         // Irregular pieces in two distant groups and a large run: single copies, 2-D copies and stretches.
         std::vector<LayoutNode> nodes;
-        for (std::int64_t i = 0; i < 200; ++i)
+        for (std::int64_t i = 0; i < 200; ++i) {
             nodes.push_back({i * i % 97 + 100 * i, 3 + i % 7, 1, 0, {}});
+        }
         nodes.push_back({50000, 40000, 1, 0, {}});
         nodes.push_back({92000, 8, 20, 300, {}});
         const Layout layout(std::move(nodes), 0, 0);
@@ -419,18 +425,24 @@ TEST(Copier, ThreadsUseLanesOfTheirOwn) {
         for (int round = 0; round < 20; ++round) {
             pack(layout, device.content.data(), 1, expected.data(), INT64_MAX);
             copier.gather(layout, device.pointer, 1, INT64_MAX, packed.data(), &device.info);
-            if (packed != expected) ++wrong;
+            if (packed != expected) {
+                ++wrong;
+            }
             packed = random_bytes(random, 8000);
             unpack(layout, device.content.data(), 1, packed.data(), INT64_MAX);
             copier.scatter(layout, device.pointer, 1, INT64_MAX, packed.data(), &device.info);
-            if (!device.holds(device.content)) ++wrong;
+            if (!device.holds(device.content)) {
+                ++wrong;
+            }
         }
     };
     std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 4; ++i) {
         threads.emplace_back(work, i);
-    for (auto& thread : threads)
+    }
+    for (auto& thread : threads) {
         thread.join();
+    }
     EXPECT_EQ(wrong, 0);
     EXPECT_LE(gpu.live_streams(), 4);
 }

@@ -43,8 +43,9 @@ fake_gdrapi& gdrapi() {
 
 std::vector<std::byte> counted(const std::size_t bytes, const unsigned first) {
     std::vector<std::byte> result(bytes);
-    for (std::size_t i = 0; i < bytes; ++i)
+    for (std::size_t i = 0; i < bytes; ++i) {
         result[i] = static_cast<std::byte>((first + i * 7 + i / 256) & 0xff);
+    }
     return result;
 }
 
@@ -176,8 +177,9 @@ TEST_F(GdrCopyTest, WhatIsInUseStaysMapped) {
     // itself holds no lock.
     static std::function<void()> others;
     others = [&] {
-        for (unsigned i = 0; i < 70; ++i)
+        for (unsigned i = 0; i < 70; ++i) {
             expect_copies(window, fake, allocate(fake, 1000), 1000, i);
+        }
     };
     gdrapi().during_copy = [] { others(); };
     const std::vector<std::byte> sent = counted(1000, 5);
@@ -333,8 +335,9 @@ TEST_F(GdrCopyTest, ManyThreadsAtOnce) {
         threads.emplace_back([&, thread] {
             // More allocations than mappings are kept, so that they come and go while others are in use.
             std::vector<std::byte*> memory;
-            for (int i = 0; i < 24; ++i)
+            for (int i = 0; i < 24; ++i) {
                 memory.push_back(allocate(fake, 5000));
+            }
             std::vector<std::byte> seen(3000);
             for (unsigned round = 0; round < 60; ++round) {
                 std::byte* const at = memory[round % memory.size()] + round;
@@ -346,8 +349,9 @@ TEST_F(GdrCopyTest, ManyThreadsAtOnce) {
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     EXPECT_EQ(wrong, 0);
 }
 
@@ -360,15 +364,18 @@ TEST_F(GdrCopyTest, ShutDownWhileOthersCopy) {
     for (unsigned thread = 0; thread < 3; ++thread) {
         threads.emplace_back([&] {
             std::vector<std::byte> host(kMiB);
-            while (window.to_host(host.data(), memory + kMiB, info, host.size()))
+            while (window.to_host(host.data(), memory + kMiB, info, host.size())) {
                 ++copies;
+            }
         });
     }
-    while (copies < 10)
+    while (copies < 10) {
         std::this_thread::yield();
+    }
     window.shut_down();
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     EXPECT_EQ(gdrapi().closed, 1);
 }
 
@@ -415,8 +422,9 @@ class VisibleGpu final : public test::ForwardingGpu {
     }
     void classify(std::span<const void* const> pointers, gpu::PointerInfo* infos) noexcept override {
         ForwardingGpu::classify(pointers, infos);
-        for (std::size_t i = 0; anonymous && i < pointers.size(); ++i)
+        for (std::size_t i = 0; anonymous && i < pointers.size(); ++i) {
             infos[i].id = 0;
+        }
     }
 };
 
@@ -433,7 +441,9 @@ TEST_F(LargeBarTest, CopiesAnyBytesAnywhere) {
     unsigned seed = 0;
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{8}, std::size_t{4096}, 3 * kMiB}) {
         for (const std::size_t offset : {std::size_t{0}, std::size_t{1}, 3 * kMiB + 100 - bytes}) {
-            if (offset + bytes <= 3 * kMiB + 100) expect_copies(window, gpu, memory + offset, bytes, seed += 2);
+            if (offset + bytes <= 3 * kMiB + 100) {
+                expect_copies(window, gpu, memory + offset, bytes, seed += 2);
+            }
         }
     }
 }

@@ -110,7 +110,9 @@ class Buffer {
 
   private:
     void move(void* const to, const void* const from, const std::size_t bytes) {
-        if (bytes == 0) return;
+        if (bytes == 0) {
+            return;
+        }
         EXPECT_TRUE(_runtime.copy(to, from, bytes, _stream).ok());
         const auto query = [this] {
             bool done = false;
@@ -152,7 +154,9 @@ inline void check_all_pairs(gpu::Runtime& runtime, const CopyEngine engine, cons
             Bytes expected(kRoom, std::byte{0xEE});
             destination.write(expected);
             for (const std::size_t size : kSizes) {
-                if (size > longest) continue;
+                if (size > longest) {
+                    continue;
+                }
                 const std::size_t target_offset = random() % 32;
                 const std::size_t source_offset = random() % 32;
                 DeviceCopies::Copy copy =
@@ -206,7 +210,9 @@ inline void check_many_at_once(gpu::Runtime& runtime, const std::uint64_t seed) 
     while (!open.empty()) {
         const std::size_t at = random() % open.size();
         Transfer& transfer = *transfers[open[at]];
-        if (!transfer.copy.poll()) continue;
+        if (!transfer.copy.poll()) {
+            continue;
+        }
         EXPECT_TRUE(same(transfer.destination.read(), transfer.content.data()));
         open.erase(open.begin() + static_cast<std::ptrdiff_t>(at));
     }
@@ -231,14 +237,18 @@ inline void check_threads(gpu::Runtime& runtime, const int rounds) {
             while (!copy.poll()) {
             }
             copies.start(0, id, back.end(), second.end(), size).wait();
-            if (!same(back.read(size), content.data())) ++wrong;
+            if (!same(back.read(size), content.data())) {
+                ++wrong;
+            }
         }
     };
     std::vector<std::thread> threads;
-    for (unsigned id = 0; id < 3; ++id)
+    for (unsigned id = 0; id < 3; ++id) {
         threads.emplace_back(work, id);
-    for (std::thread& thread : threads)
+    }
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     EXPECT_EQ(wrong, 0);
 }
 

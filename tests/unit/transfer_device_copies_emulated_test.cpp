@@ -50,7 +50,9 @@ class CountingGpu final : public test::ForwardingGpu {
     gpu::Status launch(gpu::KernelHandle kernel, gpu::Dim3 grid, gpu::Dim3 block, unsigned shared_bytes,
                        gpu::StreamHandle stream, void** arguments) noexcept override {
         ++launches;
-        if (refuse_launches) return {1, "launch", "refused by the test"};
+        if (refuse_launches) {
+            return {1, "launch", "refused by the test"};
+        }
         return ForwardingGpu::launch(kernel, grid, block, shared_bytes, stream, arguments);
     }
     std::atomic<int> copies{0};
@@ -93,8 +95,9 @@ TEST_F(EmulatedCopies, AllPairsOfPlacesWithoutPinnedMemory) {
 }
 
 TEST_F(EmulatedCopies, ManyAtOnceInAnyOrder) {
-    for (std::uint64_t seed = 0; seed < 3; ++seed)
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
         transfer::checks::check_many_at_once(gpu, seed);
+    }
 }
 
 TEST_F(EmulatedCopies, Threads) {
@@ -163,8 +166,9 @@ TEST_F(EmulatedCopies, ALaunchThatIsRefusedLeavesTheCopyToTheRuntime) {
     source.write(content);
     DeviceCopies copies(gpu, pool, Tuning{}, CopyEngine::kernel);
     gpu.refuse_launches = true;
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; ++i) {
         copies.start(0, 0, destination.end(), source.end(), 100).wait();
+    }
     EXPECT_EQ(gpu.launches, 1) << "it is not tried again";
     EXPECT_TRUE(same(destination.read(), content.data()));
     EXPECT_NE(copies.kernel_refusal().find("refused by the test"), std::string::npos) << copies.kernel_refusal();

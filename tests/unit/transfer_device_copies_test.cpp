@@ -52,8 +52,9 @@ TEST_F(DeviceCopiesTest, SixtyFourSmallCopiesTakeOneEvent) {
     started.back().wait();
     // The fake carries out one operation for each query.
     EXPECT_EQ(gpu.calls("query_event"), 65);
-    for (DeviceCopies::Copy& copy : started)
+    for (DeviceCopies::Copy& copy : started) {
         EXPECT_TRUE(copy.poll());
+    }
     EXPECT_EQ(gpu.calls("query_event"), 65) << "the answer for the last holds for all before it";
     EXPECT_EQ(gpu.calls("record_event"), 1);
     EXPECT_EQ(gpu.calls("create_event"), 1);
@@ -73,16 +74,18 @@ TEST_F(DeviceCopiesTest, CopiesStartedTogetherAreGivenToTheGpuInOneCall) {
         const std::size_t at = started.size() * kSize;
         started.push_back(copies.start(0, 0, destination.end(at), source.end(at), kSize, when));
     };
-    while (started.size() < kCopies)
+    while (started.size() < kCopies) {
         start(kTogether);
+    }
     EXPECT_EQ(gpu.calls("copy") + gpu.calls("copy_batch"), 0) << "held back";
     start(kTogether);
     EXPECT_EQ(gpu.calls("copy_batch"), 1) << "no more than 64 are";
     start(DeviceCopies::Start::now);
     EXPECT_EQ(gpu.calls("copy"), 2) << "what was held back comes first, and one alone is no batch";
     started.back().wait();
-    for (DeviceCopies::Copy& copy : started)
+    for (DeviceCopies::Copy& copy : started) {
         EXPECT_TRUE(copy.poll());
+    }
     EXPECT_EQ(gpu.calls("copy_batch"), 1);
     EXPECT_EQ(gpu.calls("record_event"), 1);
     EXPECT_TRUE(same(destination.read(), content.data()));
@@ -153,8 +156,9 @@ TEST_F(DeviceCopiesTest, ACopyStartedAfterAMarkerNeedsAnother) {
 
 TEST_F(DeviceCopiesTest, EventsAreUsedAgain) {
     Buffer source(gpu, Place::device, 8), destination(gpu, Place::device, 8);
-    for (int i = 0; i < 100; ++i)
+    for (int i = 0; i < 100; ++i) {
         copies.start(0, 0, destination.end(), source.end(), 8).wait();
+    }
     EXPECT_EQ(gpu.calls("create_event"), 1);
     EXPECT_EQ(gpu.calls("record_event"), 100);
 }
@@ -163,11 +167,13 @@ TEST_F(DeviceCopiesTest, LargeCopiesGoOnFourStreamsByLane) {
     constexpr std::size_t kSize = 65536;
     Buffer source(gpu, Place::device, kSize), destination(gpu, Place::device, kSize);
     gpu.reset_calls();
-    for (unsigned lane = 0; lane < 8; ++lane)
+    for (unsigned lane = 0; lane < 8; ++lane) {
         copies.start(0, lane, destination.end(), source.end(), kSize).wait();
+    }
     EXPECT_EQ(gpu.calls("create_stream"), 4);
-    for (unsigned lane = 0; lane < 8; ++lane)
+    for (unsigned lane = 0; lane < 8; ++lane) {
         copies.start(0, lane, destination.end(), source.end(), kSize - 1).wait();
+    }
     EXPECT_EQ(gpu.calls("create_stream"), 5);
     copies.start(1, 0, destination.end(), source.end(), 1).wait();
     EXPECT_EQ(gpu.calls("create_stream"), 6) << "a device has its own";
@@ -196,7 +202,9 @@ TEST_F(DeviceCopiesTest, OrdinaryMemoryArrivesBlockByBlock) {
         std::vector<std::size_t> seen;
         while (!copy.poll()) {
             const std::size_t arrived = copy.completed();
-            if (!seen.empty() && seen.back() == arrived) continue;
+            if (!seen.empty() && seen.back() == arrived) {
+                continue;
+            }
             seen.push_back(arrived);
             ASSERT_TRUE(same(destination.read(arrived), content.data()));
         }
@@ -267,8 +275,9 @@ TEST_F(DeviceCopiesTest, ADestroyedCopyIsOver) {
                 const Bytes content = fill(source, kSize);
                 {
                     DeviceCopies::Copy copy = copies.start(0, 0, destination.end(), source.end(), kSize);
-                    for (int i = 0; i < polls; ++i)
+                    for (int i = 0; i < polls; ++i) {
                         static_cast<void>(copy.poll());
+                    }
                 }
                 if (from == Place::device && to == Place::device) {
                     EXPECT_TRUE(same(destination.read(), content.data()));
@@ -315,8 +324,9 @@ TEST_F(DeviceCopiesTest, OneBlockIsAllThatIsLeft) {
 }
 
 TEST_F(DeviceCopiesTest, ManyAtOnceInAnyOrder) {
-    for (std::uint64_t seed = 0; seed < 5; ++seed)
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
         checks::check_many_at_once(gpu, seed);
+    }
 }
 
 TEST_F(DeviceCopiesTest, Threads) {

@@ -55,8 +55,9 @@ class ExportingGpu final : public test::ForwardingGpu {
     }
     void classify(std::span<const void* const> pointers, gpu::PointerInfo* infos) noexcept override {
         _fake.classify(pointers, infos);
-        for (std::size_t i = 0; anonymous && i < pointers.size(); ++i)
+        for (std::size_t i = 0; anonymous && i < pointers.size(); ++i) {
             infos[i].id = 0;
+        }
     }
 
   private:
@@ -194,8 +195,9 @@ TEST_F(ExportsTest, RemembersABoundedNumberTheLeastRecentlyUsedGoesFirst) {
         ASSERT_TRUE(exports.describe(reinterpret_cast<const void*>(info.base), info, location).ok());
         EXPECT_EQ(location.allocation_id, info.id);
     };
-    for (unsigned number = 0; number < 1024; ++number)
+    for (unsigned number = 0; number < 1024; ++number) {
         ask(number);
+    }
     ask(0);
     EXPECT_EQ(gpu.exports, 1024);
     ask(1024);  // takes the place of number 1
@@ -207,8 +209,9 @@ TEST_F(ExportsTest, RemembersABoundedNumberTheLeastRecentlyUsedGoesFirst) {
 
 TEST_F(ExportsTest, ManyThreadsAtOnce) {
     std::vector<std::byte*> memory;
-    for (int i = 0; i < 8; ++i)
+    for (int i = 0; i < 8; ++i) {
         memory.push_back(allocate(4096));
+    }
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
     for (unsigned thread = 0; thread < 4; ++thread) {
@@ -226,8 +229,9 @@ TEST_F(ExportsTest, ManyThreadsAtOnce) {
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     EXPECT_EQ(wrong, 0);
 }
 
@@ -403,8 +407,9 @@ TEST_F(ExportedPoolTest, IdleBlocksGoBack) {
 std::chrono::steady_clock::time_point a_moment() {
     using Clock = std::chrono::steady_clock;
     const auto wait_for_the_next = [](const Clock::time_point time) {
-        while (Clock::now() == time)
+        while (Clock::now() == time) {
             std::this_thread::yield();
+        }
     };
     wait_for_the_next(Clock::now());
     const Clock::time_point moment = Clock::now();
@@ -476,12 +481,18 @@ TEST_F(ExportedPoolTest, ManyThreadsAtOnce) {
             threads.emplace_back([&, thread] {
                 for (unsigned round = 0; round < 300; ++round) {
                     ExportedPool::Block block = pool.acquire(static_cast<int>(round % 2), kMiB << (round + thread) % 4);
-                    if (allocated_bytes() > 16 * kMiB) beyond = true;
+                    if (allocated_bytes() > 16 * kMiB) {
+                        beyond = true;
+                    }
                     if (block) {
                         const std::lock_guard lock(mutex);
-                        if (++holders[block.data()] != 1) ++shared;
+                        if (++holders[block.data()] != 1) {
+                            ++shared;
+                        }
                     }
-                    if (round % 16 == thread) pool.trim_idle();
+                    if (round % 16 == thread) {
+                        pool.trim_idle();
+                    }
                     if (block) {
                         const std::lock_guard lock(mutex);
                         --holders[block.data()];
@@ -489,8 +500,9 @@ TEST_F(ExportedPoolTest, ManyThreadsAtOnce) {
                 }
             });
         }
-        for (std::thread& thread : threads)
+        for (std::thread& thread : threads) {
             thread.join();
+        }
         EXPECT_EQ(shared, 0);
         EXPECT_EQ(pool.statistics().lent_bytes, 0u);
     }
@@ -560,7 +572,9 @@ class ExportsBetweenProcesses : public ::testing::TestWithParam<const char*> {
             const Mappings::Use use = mappings.open(0, told.location, 1, status);
             std::vector<unsigned char> seen(told.bytes);
             EXPECT_TRUE(use) << status.message();
-            if (use) copy_and_wait(runtime, 1, seen.data(), use.data(), told.bytes);
+            if (use) {
+                copy_and_wait(runtime, 1, seen.data(), use.data(), told.bytes);
+            }
             EXPECT_EQ(seen, counted(told.bytes, told.first));
             EXPECT_EQ(write(answer_to, "x", 1), 1);
         }
@@ -620,7 +634,9 @@ TEST_P(ExportsBetweenProcesses, ShowThePointersBytes) {
         for (int round = 0; round < 2; ++round) {
             const ExportedPool::Block block = pool.acquire(0, 5 * kMiB);
             EXPECT_TRUE(block);
-            if (block) show(block.data(), block.location(), 5 * kMiB);
+            if (block) {
+                show(block.data(), block.location(), 5 * kMiB);
+            }
         }
         EXPECT_EQ(pool.statistics().allocated, 1u);
         close(tell[1]);

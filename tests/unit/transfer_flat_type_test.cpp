@@ -40,8 +40,9 @@ std::vector<std::int64_t> offsets_of(const Strided& strided, const std::int64_t 
     strided.for_each_block(begin, end, [&](const StridedBlock& block, const std::int64_t position) {
         EXPECT_EQ(position, begin + static_cast<std::int64_t>(offsets.size()));
         for (std::int64_t row = 0; row < block.rows; ++row) {
-            for (std::int64_t byte = 0; byte < block.width; ++byte)
+            for (std::int64_t byte = 0; byte < block.width; ++byte) {
                 offsets.push_back(block.offset + row * block.pitch + byte);
+            }
         }
     });
     return offsets;
@@ -69,8 +70,9 @@ TEST(StridedForm, LoopsThatContinueEachOtherAreOne) {
 TEST(StridedForm, RegularIndexedIsAVector) {
     // Blocks of two rows each, at one distance: what MPI_Type_indexed makes of a vector type.
     std::vector<LayoutNode> nodes;
-    for (std::int64_t i = 0; i < 5; ++i)
+    for (std::int64_t i = 0; i < 5; ++i) {
         nodes.push_back(leaf(100 * i, 8, 2, 24));
+    }
     EXPECT_EQ(strided_form(Layout(nodes, 0, 500), 1), form(0, 8, {2, 5, 1, 1}, {24, 100, 0, 0}));
 }
 
@@ -92,8 +94,9 @@ TEST(StridedForm, NothingForIrregularDeepOrEmptyTypes) {
     EXPECT_FALSE(strided_form(Layout::contiguous(8), 0));
     std::vector<LayoutNode> nodes{leaf(0, 1, 2, 3)};
     std::int64_t stride = 7;
-    for (int depth = 0; depth < 4; ++depth, stride *= 3)
+    for (int depth = 0; depth < 4; ++depth, stride *= 3) {
         nodes = {loop(std::move(nodes), 0, 2, stride)};
+    }
     EXPECT_FALSE(strided_form(Layout(nodes, 0, 1000), 1));
 }
 
@@ -119,7 +122,9 @@ TEST(FlatType, RandomTypesMeanTheirBytes) {
         const Layout layout(nodes, 0, extent);
         const FlatType flat(layout);
         const std::vector<std::int64_t> expected = expand(nodes, count, extent);
-        if (expected.empty()) continue;
+        if (expected.empty()) {
+            continue;
+        }
         std::vector<std::int64_t> listed;
         for (std::int64_t element = 0; element < count; ++element) {
             std::uint64_t position = 0;
@@ -127,15 +132,18 @@ TEST(FlatType, RandomTypesMeanTheirBytes) {
                 EXPECT_EQ(entry.position, position);
                 position += entry.bytes();
                 for (std::int64_t row = 0; row < entry.rows; ++row) {
-                    for (std::int64_t byte = 0; byte < entry.width; ++byte)
+                    for (std::int64_t byte = 0; byte < entry.width; ++byte) {
                         listed.push_back(element * extent + entry.offset + row * entry.pitch + byte);
+                    }
                 }
             }
         }
         ASSERT_EQ(listed, expected) << "round " << round;
         ++lists_seen;
         const std::optional<Strided> strided = strided_form(layout, count);
-        if (!strided) continue;
+        if (!strided) {
+            continue;
+        }
         ++strided_seen;
         const auto size = static_cast<std::int64_t>(expected.size());
         ASSERT_EQ(strided->bytes(), size);

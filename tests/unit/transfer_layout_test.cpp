@@ -103,8 +103,9 @@ TEST(Layout, JoinsAcrossElements) {
 
 TEST(Layout, RegularIndexedTypeIsStrided) {
     std::vector<LayoutNode> nodes;
-    for (std::int64_t i = 0; i < 1000; ++i)
+    for (std::int64_t i = 0; i < 1000; ++i) {
         nodes.push_back(leaf(i * 40, 8));
+    }
     const Layout layout(std::move(nodes), 0, 40000);
     EXPECT_EQ(layout.block_count(), 1);
     EXPECT_EQ(blocks_of(layout, 2), (Blocks{{0, 8, 2000, 40}}));
@@ -161,7 +162,9 @@ TEST_P(RandomLayout, MeansTheSameBytesInTheSameOrder) {
         const auto nodes = test::random_nodes(random, static_cast<int>(test::pick(random, 0, 3)));
         const std::int64_t count = test::pick(random, 0, 5);
         std::int64_t extent = test::pick(random, -200, 200);
-        if (test::pick(random, 0, 2) == 0) extent = Layout(nodes, 0, 0).size();
+        if (test::pick(random, 0, 2) == 0) {
+            extent = Layout(nodes, 0, 0).size();
+        }
         const Layout layout(nodes, -3, extent);
 
         const std::vector<std::int64_t> element = test::expand(nodes, 1, extent);
@@ -196,8 +199,9 @@ TEST_P(RandomLayout, MeansTheSameBytesInTheSameOrder) {
             ASSERT_GT(block.width, 0);
             ASSERT_GE(block.rows, 1);
             for (std::int64_t row = 0; row < block.rows; ++row) {
-                for (std::int64_t i = 0; i < block.width; ++i)
+                for (std::int64_t i = 0; i < block.width; ++i) {
                     visited.push_back(block.offset + row * block.pitch + i);
+                }
             }
         });
         ASSERT_EQ(visited, std::vector<std::int64_t>(bytes.begin(), bytes.begin() + moved));
@@ -205,8 +209,9 @@ TEST_P(RandomLayout, MeansTheSameBytesInTheSameOrder) {
         // A buffer with room for everything; every byte tells where it is from.
         const std::int64_t room = span.end - span.begin;
         std::vector<std::uint8_t> memory(static_cast<std::size_t>(room));
-        for (auto& byte : memory)
+        for (auto& byte : memory) {
             byte = static_cast<std::uint8_t>(random());
+        }
         std::uint8_t* const origin = memory.data() - span.begin;
         std::vector<std::uint8_t> packed(static_cast<std::size_t>(moved) + 8, 0xEE), expected = packed;
         for (std::int64_t i = 0; i < moved; ++i) {
@@ -217,8 +222,9 @@ TEST_P(RandomLayout, MeansTheSameBytesInTheSameOrder) {
         ASSERT_EQ(packed, expected);
 
         std::vector<std::uint8_t> unpacked = memory, unpacked_expected = memory;
-        for (auto& byte : packed)
+        for (auto& byte : packed) {
             byte = static_cast<std::uint8_t>(random());
+        }
         for (std::int64_t i = 0; i < moved; ++i) {
             unpacked_expected[static_cast<std::size_t>(bytes[static_cast<std::size_t>(i)] - span.begin)] =
                 packed[static_cast<std::size_t>(i)];

@@ -41,7 +41,9 @@ class IpcGpu final : public gpu::Runtime {
         }
         const std::vector<unsigned char> key(std::begin(handle.bytes), std::end(handle.bytes));
         for (const auto& [address, open] : _open) {
-            if (open == key) return {1, "cuIpcOpenMemHandle", "already mapped"};
+            if (open == key) {
+                return {1, "cuIpcOpenMemHandle", "already mapped"};
+            }
         }
         base = reinterpret_cast<void*>(static_cast<std::uintptr_t>(0x10000) * static_cast<unsigned>(++_opens));
         _open[base] = key;
@@ -49,7 +51,9 @@ class IpcGpu final : public gpu::Runtime {
     }
     gpu::Status ipc_close(void* base) noexcept override {
         const std::scoped_lock lock(_mutex);
-        if (busy) ++would_wait;
+        if (busy) {
+            ++would_wait;
+        }
         return _open.erase(base) == 1 ? gpu::Status{} : gpu::Status{1, "cuIpcCloseMemHandle", "not mapped"};
     }
 
@@ -226,8 +230,9 @@ TEST_F(MappingsTest, IdleOnesAreClosedByCallsForOthers) {
     mappings.open(1, location(7, 70, 100), 0, status).release();
     const auto all_closed = [&] {
         const auto limit = std::chrono::steady_clock::now() + 60s;
-        while (gpu.open_mappings() != 0 && std::chrono::steady_clock::now() < limit)
+        while (gpu.open_mappings() != 0 && std::chrono::steady_clock::now() < limit) {
             mappings.reclaim();
+        }
         return gpu.open_mappings() == 0;
     };
     EXPECT_TRUE(all_closed());
@@ -303,12 +308,15 @@ TEST_F(MappingsTest, ManyThreadsAtOnce) {
                 // Handles of their own: what a driver does with one handle in two threads is its own affair.
                 const auto handle = static_cast<unsigned char>(1 + thread * 8 + round % 8);
                 const auto use = mappings.open(thread, location(handle, handle, 100), 0, own);
-                if (!use) ++failures;
+                if (!use) {
+                    ++failures;
+                }
             }
         });
     }
-    for (std::thread& thread : threads)
+    for (std::thread& thread : threads) {
         thread.join();
+    }
     EXPECT_EQ(failures, 0);
     mappings.shut_down();
     EXPECT_EQ(gpu.open_mappings(), 0u);

@@ -65,12 +65,16 @@ class CountingGpu final : public test::ForwardingGpu {
     gpu::Status launch(gpu::KernelHandle kernel, gpu::Dim3 grid, gpu::Dim3 block, unsigned shared_bytes,
                        gpu::StreamHandle stream, void** arguments) noexcept override {
         ++launches;
-        if (refuse_launches) return {1, "launch", "refused by the test"};
+        if (refuse_launches) {
+            return {1, "launch", "refused by the test"};
+        }
         return ForwardingGpu::launch(kernel, grid, block, shared_bytes, stream, arguments);
     }
     gpu::Status load_kernels(int device, const char* name, const char* source, gpu::ModuleHandle& module,
                              std::string& log) override {
-        if (no_compiler) return {gpu::kUnsupported, "load_kernels", "no compiler in this test"};
+        if (no_compiler) {
+            return {gpu::kUnsupported, "load_kernels", "no compiler in this test"};
+        }
         return ForwardingGpu::load_kernels(device, name, source, module, log);
     }
     void reset() { copies = copies_2d = launches = 0; }
@@ -152,15 +156,17 @@ struct Elements {
     }
     [[nodiscard]] Bytes packed(const std::int64_t begin, const std::int64_t end) const {
         Bytes bytes;
-        for (std::int64_t at = begin; at < end; ++at)
+        for (std::int64_t at = begin; at < end; ++at) {
             bytes.push_back(content[static_cast<std::size_t>(shift + offsets[static_cast<std::size_t>(at)])]);
+        }
         return bytes;
     }
     /// What the buffer holds when positions from `begin` on have become `bytes`.
     void expect_unpacked(const std::int64_t begin, const Bytes& bytes) {
         Bytes expected = content;
-        for (std::size_t at = 0; at < bytes.size(); ++at)
+        for (std::size_t at = 0; at < bytes.size(); ++at) {
             expected[static_cast<std::size_t>(shift + offsets[static_cast<std::size_t>(begin) + at])] = bytes[at];
+        }
         const Bytes found = buffer.read();
         ASSERT_EQ(found.size(), expected.size());
         EXPECT_TRUE(found == expected);
@@ -180,7 +186,9 @@ std::shared_ptr<const Type> random_type(Random& random, const std::int64_t count
         auto type = std::make_shared<const Type>(test::random_nodes(random, static_cast<int>(pick(random, 0, 3))),
                                                  pick(random, -60, 120));
         const std::vector<std::int64_t> offsets = type->offsets(count);
-        if (!offsets.empty() && (!for_writing || distinct(offsets))) return type;
+        if (!offsets.empty() && (!for_writing || distinct(offsets))) {
+            return type;
+        }
     }
 }
 
@@ -240,7 +248,9 @@ TEST_F(EmulatedPacker, FromOneTypeToAnother) {
         const std::int64_t from_count = pick(random, 1, 4), to_count = pick(random, 1, 4);
         Elements from(gpu, Place::device, random_type(random, from_count, false), from_count, random);
         Elements to(gpu, Place::device, random_type(random, to_count, true), to_count, random);
-        if (!from.memory->strided) continue;  // a peer's memory is strided, or packed by the peer
+        if (!from.memory->strided) {
+            continue;  // a peer's memory is strided, or packed by the peer
+        }
         ++(to.memory->strided ? both_strided : to_list);
         ASSERT_TRUE(copies.has_kernels(0));
         ASSERT_TRUE(copies.can_move(0, *from.memory) && copies.can_move(0, *to.memory));
@@ -458,17 +468,19 @@ TEST_F(EmulatedPacker, MirrorsForReductions) {
         gpu.classify({&pointer, 1}, &info);
         Bytes mirror = random_bytes(random, user.content.size());
         Bytes expected = mirror;
-        for (const std::int64_t offset : user.offsets)
+        for (const std::int64_t offset : user.offsets) {
             expected[static_cast<std::size_t>(user.shift + offset)] =
                 user.content[static_cast<std::size_t>(user.shift + offset)];
+        }
         copier.gather_mirror(flat_of(user.type), user.buffer.data() + user.shift, 2, mirror.data() + user.shift, &info);
         ASSERT_TRUE(mirror == expected);
         mirror = random_bytes(random, user.content.size());
         copier.scatter_mirror(flat_of(user.type), user.buffer.data() + user.shift, 2, mirror.data() + user.shift,
                               &info);
         Bytes unpacked;
-        for (const std::int64_t offset : user.offsets)
+        for (const std::int64_t offset : user.offsets) {
             unpacked.push_back(mirror[static_cast<std::size_t>(user.shift + offset)]);
+        }
         user.expect_unpacked(0, unpacked);
     }
 }

@@ -206,10 +206,12 @@ TEST(PinnedPool, ThreadsShareIt) {
         }
     };
     std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 4; ++i)
+    for (unsigned i = 0; i < 4; ++i) {
         threads.emplace_back(work, i);
-    for (auto& thread : threads)
+    }
+    for (auto& thread : threads) {
         thread.join();
+    }
     EXPECT_LE(gpu.live_bytes(gpu::MemoryKind::pinned), 64U << 10);
 }
 

@@ -83,7 +83,9 @@ class RingTest : public ::testing::Test {
     std::byte* on_device(const std::vector<std::byte>& content) {
         void* memory = nullptr;
         EXPECT_TRUE(fake.allocate(0, std::max<std::size_t>(content.size(), 1), memory).ok());
-        if (!content.empty()) std::memcpy(fake.view(memory), content.data(), content.size());
+        if (!content.empty()) {
+            std::memcpy(fake.view(memory), content.data(), content.size());
+        }
         return static_cast<std::byte*>(memory);
     }
     gpu::PointerInfo info_of(const void* pointer) {
@@ -177,7 +179,9 @@ TEST_F(RingTest, CopiesOverlapAndAreToldOfOneByOne) {
     std::vector<std::uint64_t> told;
     for (int step = 0; step < 100; ++step) {
         writer->advance();
-        if (told.empty() || control.produced != told.back()) told.push_back(control.produced);
+        if (told.empty() || control.produced != told.back()) {
+            told.push_back(control.produced);
+        }
         // What was promised is there.
         ASSERT_EQ(std::memcmp(ring.base, content.data(), control.produced), 0);
     }
@@ -302,7 +306,9 @@ TEST_F(RingTest, CountsThatCannotBeTrueEndTheMessage) {
         const auto reader = read(ring, destination, kBytes, kBytes);
         const auto advance = [&] { return wrong.writer ? writer->advance() : reader->advance(); };
         std::atomic<std::uint64_t>& theirs = wrong.writer ? control.consumed : control.produced;
-        if (wrong.writer) exhaust(*writer);
+        if (wrong.writer) {
+            exhaust(*writer);
+        }
         theirs = wrong.before;
         ASSERT_NO_THROW(advance()) << wrong.what;
         const int copied = fake.calls("copy");
@@ -455,12 +461,16 @@ struct Shared {
 
 Shared& make_shared_memory() {
     void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) std::abort();
+    if (memory == MAP_FAILED) {
+        std::abort();
+    }
     return *new (memory) Shared;
 }
 
 void require(const gpu::Status& status, const char* what) {
-    if (!status.ok()) throw Error(std::string(what) + ": " + status.message(), "this test cannot go on");
+    if (!status.ok()) {
+        throw Error(std::string(what) + ": " + status.message(), "this test cannot go on");
+    }
 }
 
 /// A process's GPU runtime and what stands on it.
@@ -517,8 +527,12 @@ class Buffer {
     }
     ~Buffer() {
         static_cast<void>(_gpu.destroy_stream(_stream));
-        if (_kind == MemoryKind::pinned) static_cast<void>(_gpu.free_pinned(data));
-        if (_kind == MemoryKind::device || _kind == MemoryKind::managed) static_cast<void>(_gpu.free(data));
+        if (_kind == MemoryKind::pinned) {
+            static_cast<void>(_gpu.free_pinned(data));
+        }
+        if (_kind == MemoryKind::device || _kind == MemoryKind::managed) {
+            static_cast<void>(_gpu.free(data));
+        }
     }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
@@ -557,11 +571,15 @@ void write_message(Machine& machine, Shared& shared, const Message& message, con
     RingWriter writer(machine.copies, control, ring_of(message, shared, message.writer_registered), 0, source.end(),
                       message.bytes);
     while (!writer.done()) {
-        if (!writer.advance()) sched_yield();
+        if (!writer.advance()) {
+            sched_yield();
+        }
     }
     // The next message uses the same chunks.
     while (control.consumed.load(std::memory_order_acquire) != message.bytes) {
-        if (control.failed.load(std::memory_order_acquire) != 0) throw Error("the reader gave up", "look at its error");
+        if (control.failed.load(std::memory_order_acquire) != 0) {
+            throw Error("the reader gave up", "look at its error");
+        }
         sched_yield();
     }
 }
@@ -580,7 +598,9 @@ void read_message(Machine& machine, Shared& shared, const Message& message, cons
     RingReader reader(machine.copies, control, ring_of(message, shared, message.reader_registered), 1,
                       destination.end(), message.wanted, message.bytes);
     while (!reader.done()) {
-        if (!reader.advance()) sched_yield();
+        if (!reader.advance()) {
+            sched_yield();
+        }
     }
     std::vector<std::byte> expected = content_of(message.bytes, number);
     std::fill(expected.begin() + static_cast<std::ptrdiff_t>(message.wanted), expected.end(), std::byte{0xEE});
@@ -619,17 +639,20 @@ SCENARIO(ring_between_threads) {
     int written = -1;
     std::thread writer([&] {
         written = run_side("writer", [&] {
-            for (unsigned number = 0; number < messages.size(); ++number)
+            for (unsigned number = 0; number < messages.size(); ++number) {
                 write_message(machine, shared, messages[number], number);
+            }
         });
     });
     const int was_read = run_side("reader", [&] {
-        for (unsigned number = 0; number < messages.size(); ++number)
+        for (unsigned number = 0; number < messages.size(); ++number) {
             read_message(machine, shared, messages[number], number);
+        }
     });
     if (was_read != 0) {
-        for (RingControl& control : shared.controls)
+        for (RingControl& control : shared.controls) {
             control.failed = 1;
+        }
     }
     writer.join();
     return written + was_read;
@@ -643,21 +666,25 @@ SCENARIO(ring_between_processes) {
     if (child == 0) {
         const int status = run_side("writer", [&] {
             Machine machine(arguments.at(0), shared);
-            for (unsigned number = 0; number < messages.size(); ++number)
+            for (unsigned number = 0; number < messages.size(); ++number) {
                 write_message(machine, shared, messages[number], number);
+            }
         });
-        for (RingControl& control : shared.controls)
+        for (RingControl& control : shared.controls) {
             control.failed = static_cast<std::uint32_t>(status);
+        }
         _exit(status);
     }
     const int was_read = run_side("reader", [&] {
         Machine machine(arguments.at(0), shared);
-        for (unsigned number = 0; number < messages.size(); ++number)
+        for (unsigned number = 0; number < messages.size(); ++number) {
             read_message(machine, shared, messages[number], number);
+        }
     });
     if (was_read != 0) {
-        for (RingControl& control : shared.controls)
+        for (RingControl& control : shared.controls) {
             control.failed = 1;
+        }
     }
     return was_read + wait_for(child);
 }
@@ -668,7 +695,9 @@ SCENARIO(ring_with_a_failing_side) {
     const bool writer_fails = arguments.at(1) == "writer";
     const Message message{40 * 64 * KiB, 40 * 64 * KiB, 64 * KiB, 4};
     const auto side = [&](const bool is_writer) {
-        if (is_writer == writer_fails) setenv("AWAKEN_TEST_FAULTS", "copy-error=9", 1);
+        if (is_writer == writer_fails) {
+            setenv("AWAKEN_TEST_FAULTS", "copy-error=9", 1);
+        }
         return run_side(is_writer ? "writer" : "reader", [&] {
             Machine machine(arguments.at(0), shared);
             is_writer ? write_message(machine, shared, message, 0) : read_message(machine, shared, message, 0);

@@ -22,8 +22,9 @@ namespace fs = std::filesystem;
 class Environment {
   public:
     Environment(std::initializer_list<std::string> entries) : _entries(entries) {
-        for (std::string& entry : _entries)
+        for (std::string& entry : _entries) {
             _pointers.push_back(entry.data());
+        }
         _pointers.push_back(nullptr);
     }
     char** get() { return _pointers.data(); }

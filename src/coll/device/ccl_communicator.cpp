@@ -205,18 +205,18 @@ void CclCommunicator::Issuer::issue_parts(const Operation& operation, const gpu:
     const auto note = [&first](const ccl::Status& status) { first = first.ok() ? status : first; };
     if (operation.kind == Kind::allgather) {
         // Each part is a broadcast, which takes it from node to node once.
-        for (const Operation::Part& part : operation.from) {
+        for (const Operation::Block& part : operation.from) {
             const auto [count, type] = elements_of(part.bytes);
             const bool own = part.member == operation.own && operation.send != nullptr;
             note(_library->broadcast(own ? operation.send : part.address, part.address, count, type, part.member,
                                      _communicator, stream));
         }
     } else {
-        for (const Operation::Part& part : operation.to) {
+        for (const Operation::Block& part : operation.to) {
             const auto [count, type] = elements_of(part.bytes);
             note(_library->send(part.address, count, type, part.member, _communicator, stream));
         }
-        for (const Operation::Part& part : operation.from) {
+        for (const Operation::Block& part : operation.from) {
             const auto [count, type] = elements_of(part.bytes);
             note(_library->receive(part.address, count, type, part.member, _communicator, stream));
         }

@@ -38,7 +38,7 @@ class CclCommunicator {
         std::byte* send = nullptr;
         std::byte* receive = nullptr;
         /// What one member sends or receives of another one, or of itself.
-        struct Part {
+        struct Block {
             int member = 0;
             std::byte* address = nullptr;
             std::uint64_t bytes = 0;
@@ -46,7 +46,7 @@ class CclCommunicator {
         /// Gather, scatter, allgather and alltoall in parts of any size, instead of `send` and `receive`. An allgather
         /// has `from` for all members, also where its own part is there already, and `to` for none.
         bool in_parts = false;
-        std::vector<Part> to = {}, from = {};
+        std::vector<Block> to = {}, from = {};
     };
     /// Whether the library has it, for equal parts.
     [[nodiscard]] static bool supports(const ccl::Library& library, Kind kind, std::uint32_t code) noexcept;

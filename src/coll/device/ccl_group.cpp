@@ -18,7 +18,8 @@ bool CclGroup::wanted(const std::vector<std::uint64_t>& devices) {
     return _state == State::ready || ++_uses > CclCommunicator::kUsesBefore;
 }
 
-CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64_t number, const int device) {
+CclGroup::Joining CclGroup::join(Engine& engine, ControlBlock& control_block, const std::uint64_t number,
+                                 const int device) {
     const auto mark = [&](Mark& one, const Outcome outcome) {
         one.value.store(mark_of(number, outcome), std::memory_order_release);
     };
@@ -26,10 +27,10 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
     const auto is = [&](const Mark& one, const Outcome outcome) {
         return one.value.load(std::memory_order_acquire) == mark_of(number, outcome);
     };
-    Mark& invited = board.invited(0, number);
+    Mark& invited = control_block.invited(0, number);
     if (_state == State::unused) {
         _state = State::joining;
-        if (board.own() == 0) {
+        if (control_block.own() == 0) {
             ccl::UniqueId identifier;
             ccl::Status status;
             const ccl::Library& library = *engine.ccl();
@@ -37,8 +38,8 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
             if (!status.ok()) {
                 _why_no_identifier = library.explain(status);
             }
-            static_assert(sizeof(identifier.bytes) == sizeof(board.identifier(0)));
-            std::memcpy(board.identifier(0).data(), identifier.bytes, sizeof identifier.bytes);
+            static_assert(sizeof(identifier.bytes) == sizeof(control_block.identifier(0)));
+            std::memcpy(control_block.identifier(0).data(), identifier.bytes, sizeof identifier.bytes);
             mark(invited, status.ok() ? Outcome::done : Outcome::failed);
         }
     }
@@ -52,10 +53,11 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
     if (!_begun) {
         _begun = true;
         ccl::UniqueId identifier;
-        std::memcpy(identifier.bytes, board.identifier(0).data(), sizeof identifier.bytes);
-        _communicator.join(*engine.ccl(), engine.runtime(), device, identifier, board.members(), board.own());
+        std::memcpy(identifier.bytes, control_block.identifier(0).data(), sizeof identifier.bytes);
+        _communicator.join(*engine.ccl(), engine.runtime(), device, identifier, control_block.members(),
+                           control_block.own());
     }
-    Mark& own = board.joined(board.own(), number);
+    Mark& own = control_block.joined(control_block.own(), number);
     if (!has(own)) {
         const CclCommunicator::Joining joining = _communicator.joining();
         if (joining != CclCommunicator::Joining::under_way) {
@@ -63,8 +65,8 @@ CclGroup::Joining CclGroup::join(Engine& engine, Board& board, const std::uint64
         }
     }
     bool all = true;
-    for (int member = 0; member < board.members(); ++member) {
-        const Mark& one = board.joined(member, number);
+    for (int member = 0; member < control_block.members(); ++member) {
+        const Mark& one = control_block.joined(member, number);
         if (is(one, Outcome::failed)) {
             abort();
             return Joining::failed;

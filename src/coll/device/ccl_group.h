@@ -1,4 +1,4 @@
-// The members of a team as a communicator of NCCL or RCCL.
+// The members of a node communicator as a communicator of NCCL or RCCL.
 //
 // Member 0 makes the identifier; then all join. When one fails, none of them uses it.
 #pragma once
@@ -22,8 +22,9 @@ class CclGroup {
     [[nodiscard]] bool ready() const noexcept { return _state == State::ready; }
 
     enum class Joining : std::uint8_t { under_way, done, failed };
-    /// Joins, in the course of round `number`. To be asked until it is over; the outcome is the same in all members.
-    [[nodiscard]] Joining join(Engine& engine, Board& board, std::uint64_t number, int device);
+    /// Joins, in the course of operation `number`. To be asked until it is over; the outcome is the same in all
+    /// members.
+    [[nodiscard]] Joining join(Engine& engine, ControlBlock& control_block, std::uint64_t number, int device);
     /// Why it failed here; empty when it did elsewhere.
     [[nodiscard]] const std::string& reason() const noexcept {
         return _why_no_identifier.empty() ? _communicator.reason() : _why_no_identifier;

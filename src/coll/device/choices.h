@@ -18,14 +18,14 @@ struct Choices {
                                                     : Selection(settings.collectives, "AWAKEN_COLLECTIVES")) {}
 
     const Selection selection;
-    std::atomic<bool> any_teams{false};
+    std::atomic<bool> any_node_comms{false};
     std::atomic<std::size_t> chunk_window{4};   ///< chunks of a pipelined collective that are under way at once
     std::atomic<std::uint64_t> chunk_bytes{0};  ///< of pipelined collectives; 0: there was none yet
-    std::atomic<int> columns{0};                ///< inter-node communicators of the last hierarchical one
+    std::atomic<int> inter_node_comms{0};       ///< inter-node communicators of the last hierarchical one
 
     /// Whether any collective was done by what the table chooses.
     [[nodiscard]] bool were_used() const noexcept {
-        return any_teams.load(std::memory_order_relaxed) || chunk_bytes.load(std::memory_order_relaxed) != 0;
+        return any_node_comms.load(std::memory_order_relaxed) || chunk_bytes.load(std::memory_order_relaxed) != 0;
     }
     /// How large collectives that span nodes, or pass through host memory, are done, in one line; empty where that did
     /// not come up.
@@ -34,7 +34,7 @@ struct Choices {
         if (bytes == 0) {
             return {};
         }
-        const int groups = columns.load(std::memory_order_relaxed);
+        const int groups = inter_node_comms.load(std::memory_order_relaxed);
         return "through host memory : chunks of " + std::to_string(bytes >> 10) + " KiB" +
                (groups > 0 ? ", " + std::to_string(groups) + " columns of nodes" : std::string());
     }

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t kLine = 128;
 
-// A slot: vote, four marks, two locations, offsets.
-constexpr std::size_t kMappedAt = sizeof(Vote);
+// A slot: proposal, four marks, two locations, offsets.
+constexpr std::size_t kMappedAt = sizeof(Proposal);
 constexpr std::size_t kDoneAt = kMappedAt + kLine;
 constexpr std::size_t kInvitedAt = kDoneAt + kLine;
 constexpr std::size_t kJoinedAt = kInvitedAt + sizeof(Mark);
@@ -23,59 +23,59 @@ constexpr std::size_t kOffsetsAt = kReceiveAt + round_up(sizeof(Location), 8);
 
 }  // namespace
 
-static_assert(sizeof(Vote) == kLine, "the processor fetches lines in pairs");
+static_assert(sizeof(Proposal) == kLine, "the processor fetches lines in pairs");
 
-Board::Board(node::Segment& segment, const int members, const int own)
+ControlBlock::ControlBlock(node::Segment& segment, const int members, const int own)
     : _slot_bytes(round_up(kOffsetsAt + 2 * static_cast<std::size_t>(members) * sizeof(std::uint64_t), kLine)),
-      _parts(segment, members, own, round_up(sizeof(Head), kLine) + kRounds * _slot_bytes) {}
+      _parts(segment, members, own, round_up(sizeof(Head), kLine) + kSlots * _slot_bytes) {}
 
-std::unique_ptr<Board> Board::make(node::Segment& segment, const int members, const int own) {
-    std::unique_ptr<Board> board(new Board(segment, members, own));
+std::unique_ptr<ControlBlock> ControlBlock::make(node::Segment& segment, const int members, const int own) {
+    std::unique_ptr<ControlBlock> control_block(new ControlBlock(segment, members, own));
     // Zero-filled memory is what all of it begins as: number 0 is no collective's.
-    return board->_parts.make_own() ? std::move(board) : nullptr;
+    return control_block->_parts.make_own() ? std::move(control_block) : nullptr;
 }
 
-std::byte* Board::at(const int member, const std::uint64_t number) const noexcept {
-    return _parts.at(member) + round_up(sizeof(Head), kLine) + number % kRounds * _slot_bytes;
+std::byte* ControlBlock::at(const int member, const std::uint64_t number) const noexcept {
+    return _parts.at(member) + round_up(sizeof(Head), kLine) + number % kSlots * _slot_bytes;
 }
 
-Vote& Board::vote(const int member, const std::uint64_t number) const noexcept {
-    return *reinterpret_cast<Vote*>(at(member, number));
+Proposal& ControlBlock::proposal(const int member, const std::uint64_t number) const noexcept {
+    return *reinterpret_cast<Proposal*>(at(member, number));
 }
 
-std::atomic<std::uint64_t>& Board::finished(const int member) const noexcept {
+std::atomic<std::uint64_t>& ControlBlock::finished(const int member) const noexcept {
     return reinterpret_cast<Head*>(_parts.at(member))->finished;
 }
 
-Mark& Board::mapped(const int member, const std::uint64_t number) const noexcept {
+Mark& ControlBlock::mapped(const int member, const std::uint64_t number) const noexcept {
     return *reinterpret_cast<Mark*>(at(member, number) + kMappedAt);
 }
 
-Mark& Board::done(const int member, const std::uint64_t number) const noexcept {
+Mark& ControlBlock::done(const int member, const std::uint64_t number) const noexcept {
     return *reinterpret_cast<Mark*>(at(member, number) + kDoneAt);
 }
 
-Mark& Board::invited(const int member, const std::uint64_t number) const noexcept {
+Mark& ControlBlock::invited(const int member, const std::uint64_t number) const noexcept {
     return *reinterpret_cast<Mark*>(at(member, number) + kInvitedAt);
 }
 
-Mark& Board::joined(const int member, const std::uint64_t number) const noexcept {
+Mark& ControlBlock::joined(const int member, const std::uint64_t number) const noexcept {
     return *reinterpret_cast<Mark*>(at(member, number) + kJoinedAt);
 }
 
-std::array<unsigned char, 128>& Board::identifier(const int member) const noexcept {
+std::array<unsigned char, 128>& ControlBlock::identifier(const int member) const noexcept {
     return reinterpret_cast<Head*>(_parts.at(member))->identifier;
 }
 
-Location& Board::send(const int member, const std::uint64_t number) const noexcept {
+Location& ControlBlock::send(const int member, const std::uint64_t number) const noexcept {
     return *reinterpret_cast<Location*>(at(member, number) + kSendAt);
 }
 
-Location& Board::receive(const int member, const std::uint64_t number) const noexcept {
+Location& ControlBlock::receive(const int member, const std::uint64_t number) const noexcept {
     return *reinterpret_cast<Location*>(at(member, number) + kReceiveAt);
 }
 
-std::span<std::uint64_t> Board::offsets(const int member, const std::uint64_t number) const noexcept {
+std::span<std::uint64_t> ControlBlock::offsets(const int member, const std::uint64_t number) const noexcept {
     return {reinterpret_cast<std::uint64_t*>(at(member, number) + kOffsetsAt),
             2 * static_cast<std::size_t>(_parts.members())};
 }

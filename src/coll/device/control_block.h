@@ -1,9 +1,9 @@
 // Where the members of a communicator tell each other what they pass to a collective, and how far they are with it.
 //
 // All members of the communicator are on one node. Each has a part of shared memory that only it writes to (and its
-// GPU): for each of the few collectives that may be under way at a time a vote, which says what the member passes, and
-// two marks, which say how far it has come. Nobody decides on a path alone: a decision is made from the votes of all,
-// by the same rule in every member.
+// GPU): for each of the few collectives that may be under way at a time a proposal, which says what the member passes,
+// and two marks, which say how far it has come. Nobody decides on a path alone: a decision is made from the proposals
+// of all, by the same rule in every member.
 //
 // Knows no MPI. The members make their parts known to each other by other means, once (see own_offset()).
 #pragma once
@@ -22,7 +22,7 @@
 namespace awaken::coll {
 
 /// Collectives of one communicator that may be under way at a time; more wait for their turn.
-inline constexpr std::uint64_t kRounds = 16;
+inline constexpr std::uint64_t kSlots = 16;
 
 /// Memory of a member, as far as others need it to recognise what they have mapped already.
 struct Side {
@@ -32,14 +32,14 @@ struct Side {
 };
 
 /// What a member says of its part in a collective. Written by it before `number` says so.
-struct alignas(128) Vote {
+struct alignas(128) Proposal {
     /// Of the collective, from 1 on in the order of the calls on the communicator. Written last.
     std::atomic<std::uint64_t> number;
-    std::uint32_t flags;  ///< see Team
+    std::uint32_t flags;  ///< see NodeComm
     std::uint32_t code;   ///< of the reduction's type and operation; 0 where nothing is reduced
     std::uint64_t signature;
     std::uint64_t bytes;
-    std::uint32_t kinds;   ///< see Team::saw
+    std::uint32_t kinds;   ///< see NodeComm::saw
     std::uint64_t device;  ///< names the GPU among all of the machine; 0: none
     Side send, receive;
 };
@@ -60,11 +60,11 @@ enum class Outcome : std::uint64_t {
     return number * 4 + static_cast<std::uint64_t>(outcome);
 }
 
-class Board {
+class ControlBlock {
   public:
     /// Takes this member's part of the node's shared memory. `members` of the communicator. Nothing when there is no
     /// room; the member then has to say so where it would have told its offset.
-    [[nodiscard]] static std::unique_ptr<Board> make(node::Segment& segment, int members, int own);
+    [[nodiscard]] static std::unique_ptr<ControlBlock> make(node::Segment& segment, int members, int own);
     /// What the others need to find this member's part.
     [[nodiscard]] std::uint64_t own_offset() const noexcept { return _parts.own_offset(); }
     /// Maps the others' parts, whose offsets are given by member. False when one cannot be mapped: then only this
@@ -74,7 +74,7 @@ class Board {
     [[nodiscard]] int members() const noexcept { return _parts.members(); }
     [[nodiscard]] int own() const noexcept { return _parts.own(); }
 
-    [[nodiscard]] Vote& vote(int member, std::uint64_t number) const noexcept;
+    [[nodiscard]] Proposal& proposal(int member, std::uint64_t number) const noexcept;
     /// This member is done with all collectives up to this number, in every sense: their slots may be used again.
     [[nodiscard]] std::atomic<std::uint64_t>& finished(int member) const noexcept;
     /// All peers' memory is mapped; only used when some of it is new to the communicator.
@@ -85,7 +85,7 @@ class Board {
     [[nodiscard]] Mark& invited(int member, std::uint64_t number) const noexcept;
     [[nodiscard]] Mark& joined(int member, std::uint64_t number) const noexcept;
     [[nodiscard]] std::array<unsigned char, 128>& identifier(int member) const noexcept;
-    /// In full, for those who have to map it. Written before the vote.
+    /// In full, for those who have to map it. Written before the proposal.
     [[nodiscard]] transfer::Location& send(int member, std::uint64_t number) const noexcept;
     [[nodiscard]] transfer::Location& receive(int member, std::uint64_t number) const noexcept;
     /// Where in its buffers the parts for and of each member lie, in bytes: those of the send buffer, then those of the
@@ -100,11 +100,11 @@ class Board {
         std::atomic<std::uint64_t> finished;
         alignas(64) std::array<unsigned char, 128> identifier;
     };
-    Board(node::Segment& segment, int members, int own);
+    ControlBlock(node::Segment& segment, int members, int own);
     [[nodiscard]] std::byte* at(int member, std::uint64_t number) const noexcept;
 
     const std::size_t _slot_bytes;
-    node::Parts _parts;
+    node::MemberBlocks _parts;
 };
 
 }  // namespace awaken::coll

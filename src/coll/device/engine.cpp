@@ -502,21 +502,22 @@ bool Engine::register_memory(const std::span<std::byte> memory) {
     return true;
 }
 
-void Engine::retire(std::unique_ptr<Board> board) noexcept {
+void Engine::retire(std::unique_ptr<ControlBlock> control_block) noexcept {
     const std::scoped_lock lock(_mutex);
     if (_shut_down) {
         return;
     }
-    // Whoever lets go of a team last may be a thread of ours, which must not unregister memory: the next team does.
-    _retired.push_back(std::move(board));
+    // Whoever lets go of a node communicator last may be a thread of ours, which must not unregister memory: the next
+    // node communicator does.
+    _retired.push_back(std::move(control_block));
 }
 
 void Engine::give_up_retired(const std::chrono::microseconds patience) noexcept {
     if (_retired.empty() || !_runtime.is_idle(-1, patience)) {
         return;
     }
-    for (const std::unique_ptr<Board>& board : _retired) {
-        void* const memory = board->own_memory().data();
+    for (const std::unique_ptr<ControlBlock>& control_block : _retired) {
+        void* const memory = control_block->own_memory().data();
         if (std::erase(_registered, memory) != 0) {
             static_cast<void>(_runtime.unregister_host(memory));
         }
@@ -542,8 +543,8 @@ void Engine::shut_down() noexcept {
     }
     _devices.clear();
     give_up_retired(gpu::kPatience);
-    for (std::unique_ptr<Board>& board : _retired) {
-        static_cast<void>(board.release());  // registered memory stays mapped until the process ends
+    for (std::unique_ptr<ControlBlock>& control_block : _retired) {
+        static_cast<void>(control_block.release());  // registered memory stays mapped until the process ends
     }
     _retired.clear();
     for (void* const memory : _registered) {

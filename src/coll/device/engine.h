@@ -100,8 +100,8 @@ class Engine {
     [[nodiscard]] const ccl::Library* ccl();
 
     /// Collectives of different communicators that wait for each other's GPUs would wait for ever. Those of one node
-    /// take turns (see Round::has_turn), and may be under way by turns; one across nodes has no turn to take, and so is
-    /// the only one of its process. False: not now.
+    /// take turns (see CollectiveOp::has_turn), and may be under way by turns; one across nodes has no turn to take,
+    /// and so is the only one of its process. False: not now.
     enum class LibraryUse : std::uint8_t { by_turns, alone };
     [[nodiscard]] bool use_library(LibraryUse use) noexcept;
     void end_use_of_library(LibraryUse use) noexcept;
@@ -110,10 +110,12 @@ class Engine {
     [[nodiscard]] std::atomic<std::uint64_t>* take_word();
     void give_back_word(std::atomic<std::uint64_t>* word) noexcept;
 
-    /// Lets kernels write to shared memory; what is registered stays so until shut_down(), or until its board retires.
+    /// Lets kernels write to shared memory; what is registered stays so until shut_down(), or until its control block
+    /// retires.
     [[nodiscard]] bool register_memory(std::span<std::byte> memory);
-    /// Takes a board that nobody uses any more, whose own memory is registered: it is kept until that can be undone.
-    void retire(std::unique_ptr<Board> board) noexcept;
+    /// Takes a control block that nobody uses any more, whose own memory is registered: it is kept until that can be
+    /// undone.
+    void retire(std::unique_ptr<ControlBlock> control_block) noexcept;
 
     /// Waits for what is under way and gives everything back, while the runtime is still there. Safe to call twice.
     void shut_down() noexcept;
@@ -128,7 +130,7 @@ class Engine {
   private:
     struct Device;
     [[nodiscard]] Device& device_of(int device);
-    /// Gives up retired boards if that waits for nothing. Needs the lock.
+    /// Gives up retired control blocks if that waits for nothing. Needs the lock.
     void give_up_retired(std::chrono::microseconds patience = {}) noexcept;
     [[nodiscard]] static std::uint64_t bytes_of(const std::vector<Fold>& folds,
                                                 const std::vector<Copy>& copies) noexcept;
@@ -146,7 +148,7 @@ class Engine {
     std::mutex _mutex;
     std::vector<std::unique_ptr<Device>> _devices;
     std::vector<std::pair<int, std::uint64_t>> _identities;  ///< by device
-    std::vector<std::unique_ptr<Board>> _retired;
+    std::vector<std::unique_ptr<ControlBlock>> _retired;
     std::vector<void*> _word_pages;
     std::vector<std::atomic<std::uint64_t>*> _free_words;
     std::vector<void*> _registered;

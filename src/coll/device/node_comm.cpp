@@ -13,7 +13,7 @@ using transfer::Location;
 
 namespace {
 
-/// What a member's vote says.
+/// What a member's proposal says.
 enum Flag : std::uint32_t {
     takes = 1,     ///< every buffer that counts is device memory, and this member can do its share by kernels
     device = 2,    ///< some buffer that counts is device memory
@@ -67,38 +67,38 @@ Error revocation() {
 
 }  // namespace
 
-// ---- team -----------------------------------------------------------------------------------------------------------
+// ---- node communicator ----------------------------------------------------------------------------------------------
 
-Team::Team(node::Segment& segment, std::unique_ptr<Board> board, std::vector<int> processes, const Selection& selection,
-           const std::atomic<Engine*>& engine)
+NodeComm::NodeComm(node::Segment& segment, std::unique_ptr<ControlBlock> control_block, std::vector<int> processes,
+                   const Selection& selection, const std::atomic<Engine*>& engine)
     : _segment(segment),
-      _board(std::move(board)),
+      _control_block(std::move(control_block)),
       _processes(std::move(processes)),
       _selection(selection),
       _engine(engine),
       _known(_processes.size()) {}
 
-Team::~Team() {
+NodeComm::~NodeComm() {
     if (Engine* const engine = _engine.load(std::memory_order_acquire); engine != nullptr && _registered) {
-        engine->retire(std::move(_board));
+        engine->retire(std::move(_control_block));
     }
 }
 
-bool Team::registered(Engine& engine) {
+bool NodeComm::registered(Engine& engine) {
     const std::scoped_lock lock(_mutex);
     if (!_register_tried) {
         _register_tried = true;
-        _registered = engine.register_memory(_board->own_memory());
+        _registered = engine.register_memory(_control_block->own_memory());
     }
     return _registered;
 }
 
-std::unique_ptr<Round> Team::begin(const Arguments& arguments) {
+std::unique_ptr<CollectiveOp> NodeComm::begin(const Arguments& arguments) {
     const std::scoped_lock lock(_mutex);
-    return std::unique_ptr<Round>(new Round(shared_from_this(), ++_number, arguments));
+    return std::unique_ptr<CollectiveOp>(new CollectiveOp(shared_from_this(), ++_number, arguments));
 }
 
-void Team::saw(const Kind kind, const bool only_device) noexcept {
+void NodeComm::saw(const Kind kind, const bool only_device) noexcept {
     const auto bit = std::uint32_t{1} << static_cast<unsigned>(kind);
     if (only_device) {
         _seen.fetch_or(bit, std::memory_order_relaxed);
@@ -107,18 +107,18 @@ void Team::saw(const Kind kind, const bool only_device) noexcept {
     }
 }
 
-bool Team::agreed(const Kind kind) const noexcept {
+bool NodeComm::agreed(const Kind kind) const noexcept {
     return (_agreed.load(std::memory_order_relaxed) >> static_cast<unsigned>(kind) & 1) != 0;
 }
 
-bool Team::is_known(const int member, const Side& side) const noexcept {
+bool NodeComm::is_known(const int member, const Side& side) const noexcept {
     if (side.allocation == 0) {
         return true;  // nothing is needed
     }
     return side.allocation_id != 0 && _known[static_cast<std::size_t>(member)].identities.contains(side.allocation_id);
 }
 
-void Team::learn(const int member, const Side& side) {
+void NodeComm::learn(const int member, const Side& side) {
     if (side.allocation != 0 && side.allocation_id != 0 && !is_known(member, side)) {
         Allocations& known = _known[static_cast<std::size_t>(member)];
         if (known.in_order.size() == kMostKnown) {
@@ -130,10 +130,10 @@ void Team::learn(const int member, const Side& side) {
     }
 }
 
-// ---- round ----------------------------------------------------------------------------------------------------------
+// ---- operation ------------------------------------------------------------------------------------------------------
 
-Round::Round(std::shared_ptr<Team> owner, const std::uint64_t number, const Arguments& arguments)
-    : _owner(std::move(owner)), _team(*_owner), _number(number), _arguments(arguments) {
+CollectiveOp::CollectiveOp(std::shared_ptr<NodeComm> owner, const std::uint64_t number, const Arguments& arguments)
+    : _owner(std::move(owner)), _node_comm(*_owner), _number(number), _arguments(arguments) {
     const auto keep = [](std::span<const std::uint64_t>& given, std::vector<std::uint64_t>& kept) {
         kept.assign(given.begin(), given.end());
         given = kept;
@@ -145,7 +145,7 @@ Round::Round(std::shared_ptr<Team> owner, const std::uint64_t number, const Argu
     _traced.begin(trace::Kind::background, to_string(_arguments.kind), _arguments.bytes, -1);
 }
 
-Round::~Round() {
+CollectiveOp::~CollectiveOp() {
     if (_state != State::over) {
         give_up();
     }
@@ -154,7 +154,7 @@ Round::~Round() {
     }
 }
 
-bool Round::advance() {
+bool CollectiveOp::advance() {
     try {
         while (_state != State::over && step()) {
         }
@@ -165,7 +165,7 @@ bool Round::advance() {
     return _state == State::over;
 }
 
-void Round::revoke() noexcept {
+void CollectiveOp::revoke() noexcept {
     if (_state != State::over) {
         _revoked = true;
         give_up();
@@ -173,22 +173,24 @@ void Round::revoke() noexcept {
 }
 
 /// Ends it here, and lets the others know.
-void Round::give_up() noexcept {
+void CollectiveOp::give_up() noexcept {
     _copies.clear();  // waits, as _work does
     const bool started = static_cast<bool>(_work) || _state == State::taking_turn || _state == State::working;
     if (_algorithm == Algorithm::ccl && started) {
-        _team._ccl.abort();  // or it might wait for a member that is gone
+        _node_comm._ccl.abort();  // or it might wait for a member that is gone
     }
     _work = {};
     give_turn_back();
-    if (!_voted && _state != State::queued) {
-        Vote& vote = _team._board->vote(_team.own(), _number);
-        vote.flags = _revoked ? failed | revoked : failed;
-        vote.number.store(_number, std::memory_order_release);
-        _voted = true;
+    if (!_proposed && _state != State::queued) {
+        Proposal& proposal = _node_comm._control_block->proposal(_node_comm.own(), _number);
+        proposal.flags = _revoked ? failed | revoked : failed;
+        proposal.number.store(_number, std::memory_order_release);
+        _proposed = true;
     }
-    if (_voted) {
-        if (_marked && _team._board->done(_team.own(), _number).value.load(std::memory_order_acquire) / 4 != _number) {
+    if (_proposed) {
+        if (_marked &&
+            _node_comm._control_block->done(_node_comm.own(), _number).value.load(std::memory_order_acquire) / 4 !=
+                _number) {
             _marked = false;  // the kernel that was to do it has failed
         }
         mark_done(_revoked ? Outcome::revoked : Outcome::failed);
@@ -197,18 +199,19 @@ void Round::give_up() noexcept {
 }
 
 /// One step; false when there is nothing to do but to wait.
-bool Round::step() {
-    Team& team = _team;
+bool CollectiveOp::step() {
+    NodeComm& node_comm = _node_comm;
     switch (_state) {
         case State::queued:
-            // The slots of the board come round: whoever may still be looking at the last use must be done with it.
-            if (_number > kRounds && team._finished_by_all.load(std::memory_order_acquire) < _number - kRounds) {
+            // The slots of the control block come round: whoever may still be looking at the last use must be done with
+            // it.
+            if (_number > kSlots && node_comm._finished_by_all.load(std::memory_order_acquire) < _number - kSlots) {
                 std::uint64_t all = ~std::uint64_t{0};
-                for (int member = 0; member < team.members(); ++member) {
-                    all = std::min(all, team._board->finished(member).load(std::memory_order_acquire));
+                for (int member = 0; member < node_comm.members(); ++member) {
+                    all = std::min(all, node_comm._control_block->finished(member).load(std::memory_order_acquire));
                 }
-                team._finished_by_all.store(all, std::memory_order_release);
-                if (all < _number - kRounds) {
+                node_comm._finished_by_all.store(all, std::memory_order_release);
+                if (all < _number - kSlots) {
                     check_members("before the next collective could begin");
                     return false;
                 }
@@ -228,20 +231,20 @@ bool Round::step() {
             if (!default_stream_is_over()) {
                 return false;
             }
-            vote();
-            _state = State::voting;
+            proposal();
+            _state = State::proposing;
             return true;
-        case State::voting:
-            if (team._decided.load(std::memory_order_acquire) + 1 != _number) {
+        case State::proposing:
+            if (node_comm._decided.load(std::memory_order_acquire) + 1 != _number) {
                 return false;  // in their order
             }
-            if (!all_have_voted()) {
+            if (!all_have_proposed()) {
                 return false;
             }
             decide();
             return true;
         case State::joining:
-            switch (team._ccl.join(*_engine, *team._board, _number, _device)) {
+            switch (node_comm._ccl.join(*_engine, *node_comm._control_block, _number, _device)) {
                 case CclGroup::Joining::under_way:
                     check_members("while it joined a communicator of NCCL or RCCL");
                     return false;
@@ -250,9 +253,9 @@ bool Round::step() {
                     _state = State::taking_turn;
                     return true;
                 case CclGroup::Joining::failed:
-                    _engine->note_once((team._ccl.reason().empty()
+                    _engine->note_once((node_comm._ccl.reason().empty()
                                             ? std::string("another rank could not join a communicator of NCCL or RCCL")
-                                            : team._ccl.reason()));
+                                            : node_comm._ccl.reason()));
                     _algorithm = Algorithm::two_shot;
                     go_on_with_kernels();
                     return true;
@@ -299,7 +302,7 @@ bool Round::step() {
     return false;
 }
 
-bool Round::check_members(const char* const doing) {
+bool CollectiveOp::check_members(const char* const doing) {
     const Clock::time_point now = Clock::now();
     if (_looked == Clock::time_point{}) {
         _looked = now;
@@ -314,19 +317,19 @@ bool Round::check_members(const char* const doing) {
     return true;
 }
 
-/// A word is of rounds that share its slot, and of a later one only when this one is over.
-void Round::check_members(const char* const doing, const std::uint64_t number) {
+/// A word is of operations that share its slot, and of a later one only when this one is over.
+void CollectiveOp::check_members(const char* const doing, const std::uint64_t number) {
     if (check_members(doing) && number != _number &&
-        (number > _number || (number != 0 && number % kRounds != _number % kRounds))) {
+        (number > _number || (number != 0 && number % kSlots != _number % kSlots))) {
         throw overwritten();
     }
 }
 
-void Round::look_for_dead_members(const char* const doing) const {
-    for (int member = 0; member < _team.members(); ++member) {
-        const int process = _team._processes[static_cast<std::size_t>(member)];
-        if (member != _team.own() && !_team._segment.alive(process)) {
-            throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
+void CollectiveOp::look_for_dead_members(const char* const doing) const {
+    for (int member = 0; member < _node_comm.members(); ++member) {
+        const int process = _node_comm._processes[static_cast<std::size_t>(member)];
+        if (member != _node_comm.own() && !_node_comm._segment.alive(process)) {
+            throw Error("rank " + std::to_string(_node_comm._segment.process(process).world_rank) +
                             " of MPI_COMM_WORLD ended " + doing,
                         "look at that rank's own output for the reason", Error::Kind::failed_process);
         }
@@ -334,39 +337,39 @@ void Round::look_for_dead_members(const char* const doing) const {
 }
 
 /// Whether this member's GPU can pack and unpack all of it.
-bool Round::can_move(const Buffer& buffer) const {
-    return std::all_of(buffer.pieces.begin(), buffer.pieces.end(), [this](const Buffer::Piece& piece) {
+bool CollectiveOp::can_move(const Buffer& buffer) const {
+    return std::all_of(buffer.pieces.begin(), buffer.pieces.end(), [this](const Buffer::Segment& piece) {
         return piece.typed == nullptr || _engine->copies().can_move(_device, *piece.typed);
     });
 }
 
 /// Starts filling the copy that is shown in the place of the buffer.
-void Round::copy_in(const Buffer& buffer, const Shown& shown) {
+void CollectiveOp::copy_in(const Buffer& buffer, const Shown& shown) {
     DeviceCopies& copies = _engine->copies();
     if (buffer.pieces.empty()) {
         _copies.push_back(
             copies.start(_device, 0, {shown.block.data(), nullptr}, {buffer.address, &buffer.info}, buffer.bytes));
     }
-    for (const Buffer::Piece& piece : buffer.pieces) {
+    for (const Buffer::Segment& piece : buffer.pieces) {
         _copies.push_back(copies.start(_device, 0, {shown.block.data() + piece.at, nullptr},
                                        {piece.address, &piece.info, piece.typed}, piece.bytes));
     }
 }
 
 /// Starts bringing the copy's data to where the program wants it, and nothing else: what lies between belongs to it.
-void Round::copy_out(const Buffer& buffer, const Shown& shown) {
+void CollectiveOp::copy_out(const Buffer& buffer, const Shown& shown) {
     DeviceCopies& copies = _engine->copies();
     if (buffer.pieces.empty()) {
         _copies.push_back(
             copies.start(_device, 0, {buffer.address, &buffer.info}, {shown.block.data(), nullptr}, buffer.bytes));
     }
-    for (const Buffer::Piece& piece : buffer.pieces) {
+    for (const Buffer::Segment& piece : buffer.pieces) {
         _copies.push_back(copies.start(_device, 0, {piece.address, &piece.info, piece.typed},
                                        {shown.block.data() + piece.at, nullptr}, piece.bytes));
     }
 }
 
-bool Round::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
+bool CollectiveOp::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
     Engine& engine = *_engine;
     shown.needed = true;
     // Kernels want elements where they belong.
@@ -387,7 +390,7 @@ bool Round::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
 }
 
 /// The GPU was busy when it was last asked to do what would wait for its work: whether it is time to ask again.
-bool Round::asks_again() noexcept {
+bool CollectiveOp::asks_again() noexcept {
     constexpr std::chrono::milliseconds kBetween{1};
     const Clock::time_point now = Clock::now();
     if (_asked != Clock::time_point{} && now - _asked < kBetween) {
@@ -399,13 +402,13 @@ bool Round::asks_again() noexcept {
 
 /// Looks at what this member passes, and starts the copies that others will read. False when it has to be called again:
 /// what all have agreed to do with kernels needs some that cannot be loaded now.
-bool Round::prepare() {
+bool CollectiveOp::prepare() {
     Arguments& given = _arguments;
-    _engine = _team._engine.load(std::memory_order_acquire);
+    _engine = _node_comm._engine.load(std::memory_order_acquire);
     Engine* const engine = _engine;
     const auto is_device = [](const Buffer& buffer) { return buffer.state == Buffer::State::device; };
     const auto is_used = [](const Buffer& buffer) { return buffer.state != Buffer::State::unused; };
-    if (given.obstacle != nullptr || engine == nullptr || _team.members() > kMostMembers) {
+    if (given.obstacle != nullptr || engine == nullptr || _node_comm.members() > kMostMembers) {
         return true;
     }
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
@@ -499,8 +502,8 @@ bool Round::prepare() {
 }
 
 /// In the program's call, if possible: what it gives to the default stream afterwards is not to be waited for.
-void Round::mark_default_stream() {
-    Engine* const engine = _team._engine.load(std::memory_order_acquire);
+void CollectiveOp::mark_default_stream() {
+    Engine* const engine = _node_comm._engine.load(std::memory_order_acquire);
     if (engine == nullptr || _arguments.asks || _arguments.obstacle != nullptr) {
         return;
     }
@@ -515,7 +518,7 @@ void Round::mark_default_stream() {
 
 /// Others will read this memory, and write to it, in streams that know nothing of this process's own. Asks only once
 /// each time, since the thread that asks may be the one that everything in the background depends on.
-bool Round::default_stream_is_over() {
+bool CollectiveOp::default_stream_is_over() {
     if (!_takes_part || _device < 0 || _arguments.asks) {
         return true;
     }
@@ -536,33 +539,33 @@ bool Round::default_stream_is_over() {
     return over;
 }
 
-void Round::vote() {
-    Team& team = _team;
+void CollectiveOp::proposal() {
+    NodeComm& node_comm = _node_comm;
     const Arguments& given = _arguments;
-    Board& board = *team._board;
-    const int own = team.own();
-    Vote& vote = board.vote(own, _number);
-    vote.flags = _takes_part ? std::uint32_t{takes} : 0;
+    ControlBlock& control_block = *node_comm._control_block;
+    const int own = node_comm.own();
+    Proposal& proposal = control_block.proposal(own, _number);
+    proposal.flags = _takes_part ? std::uint32_t{takes} : 0;
     if (_reused) {
-        vote.flags |= reused;
+        proposal.flags |= reused;
     }
-    vote.device = 0;
+    proposal.device = 0;
     if (may_use_ccl() && _engine->use_library(Engine::LibraryUse::by_turns)) {
         _uses_library = true;
-        vote.flags |= library;
-        vote.device = _engine->identity_of(_device);
+        proposal.flags |= library;
+        proposal.device = _engine->identity_of(_device);
     }
     for (const Buffer* const buffer : {&given.send, &given.receive}) {
         if (buffer->state == Buffer::State::host) {
-            vote.flags |= host;
+            proposal.flags |= host;
         } else if (buffer->state != Buffer::State::unused) {
-            vote.flags |= device;
+            proposal.flags |= device;
         }
     }
-    vote.kinds = team._seen.load(std::memory_order_relaxed);
-    vote.code = given.code;
-    vote.signature = signature_of(given);
-    vote.bytes = given.bytes;
+    proposal.kinds = node_comm._seen.load(std::memory_order_relaxed);
+    proposal.code = given.code;
+    proposal.signature = signature_of(given);
+    proposal.bytes = given.bytes;
     const auto describe = [](const Shown& shown, Side& side, Location& location) {
         side = {};
         if (shown.needed) {
@@ -570,22 +573,22 @@ void Round::vote() {
             side = {location.allocation_id, location.address, location.offset};
         }
     };
-    describe(_send, vote.send, board.send(own, _number));
-    describe(_receive, vote.receive, board.receive(own, _number));
+    describe(_send, proposal.send, control_block.send(own, _number));
+    describe(_receive, proposal.receive, control_block.receive(own, _number));
     if (given.varying) {
-        const std::span<std::uint64_t> offsets = board.offsets(own, _number);
+        const std::span<std::uint64_t> offsets = control_block.offsets(own, _number);
         std::copy(_send_offsets.begin(), _send_offsets.end(), offsets.begin());
         std::copy(_receive_offsets.begin(), _receive_offsets.end(),
                   offsets.begin() + static_cast<std::ptrdiff_t>(offsets.size() / 2));
     }
-    vote.number.store(_number, std::memory_order_release);
-    _voted = true;
+    proposal.number.store(_number, std::memory_order_release);
+    _proposed = true;
 }
 
-bool Round::all_have_voted() {
-    Board& board = *_team._board;
-    for (; _seen < board.members(); ++_seen) {
-        const std::uint64_t number = board.vote(_seen, _number).number.load(std::memory_order_acquire);
+bool CollectiveOp::all_have_proposed() {
+    ControlBlock& control_block = *_node_comm._control_block;
+    for (; _seen < control_block.members(); ++_seen) {
+        const std::uint64_t number = control_block.proposal(_seen, _number).number.load(std::memory_order_acquire);
         if (number != _number) {
             check_members("before it came to a collective", number);
             return false;
@@ -596,22 +599,22 @@ bool Round::all_have_voted() {
 }
 
 /// Every member draws the same conclusion here.
-void Round::decide() {
-    Team& team = _team;
-    Board& board = *team._board;
+void CollectiveOp::decide() {
+    NodeComm& node_comm = _node_comm;
+    ControlBlock& control_block = *node_comm._control_block;
     std::uint32_t any = 0;
     int refuses = -1;
     std::uint64_t bytes = 0;
     bool alike = true;
     std::uint32_t kinds = ~std::uint32_t{0};
-    const std::uint64_t signature = board.vote(0, _number).signature;
-    for (int member = 0; member < board.members(); ++member) {
-        const Vote& vote = board.vote(member, _number);
-        any |= vote.flags;
-        alike = alike && vote.signature == signature;
-        bytes = std::max(bytes, vote.bytes);
-        kinds &= vote.kinds;
-        if ((vote.flags & takes) == 0 && refuses < 0) {
+    const std::uint64_t signature = control_block.proposal(0, _number).signature;
+    for (int member = 0; member < control_block.members(); ++member) {
+        const Proposal& proposal = control_block.proposal(member, _number);
+        any |= proposal.flags;
+        alike = alike && proposal.signature == signature;
+        bytes = std::max(bytes, proposal.bytes);
+        kinds &= proposal.kinds;
+        if ((proposal.flags & takes) == 0 && refuses < 0) {
             refuses = member;
         }
     }
@@ -624,9 +627,9 @@ void Round::decide() {
                     "look at that rank's own output for the reason");
     }
     if (!_arguments.compulsory) {
-        team._agreed.store(team._reachable ? kinds : 0, std::memory_order_relaxed);
-        if (kinds != 0 && !team._reachable && !team._tried) {
-            team._must_try = team._tried = true;
+        node_comm._agreed.store(node_comm._reachable ? kinds : 0, std::memory_order_relaxed);
+        if (kinds != 0 && !node_comm._reachable && !node_comm._tried) {
+            node_comm._must_try = node_comm._tried = true;
         }
     } else if (refuses >= 0 || !alike) {
         throw Error(!alike ? "the ranks pass different arguments to a nonblocking collective"
@@ -637,7 +640,7 @@ void Round::decide() {
     if (refuses >= 0 || !alike) {
         _decision = (any & device) != 0 ? Decision::staged : Decision::host;
         if (_decision == Decision::staged) {
-            const bool is_host = refuses >= 0 && (board.vote(refuses, _number).flags & host) != 0;
+            const bool is_host = refuses >= 0 && (control_block.proposal(refuses, _number).flags & host) != 0;
             _reason = _arguments.obstacle != nullptr ? _arguments.obstacle
                       : !alike                       ? "the ranks pass different arguments"
                       : is_host                      ? "some rank passes host memory"
@@ -651,7 +654,7 @@ void Round::decide() {
         finish();
         return;
     }
-    _algorithm = team._selection.choose(occasion(bytes));
+    _algorithm = node_comm._selection.choose(occasion(bytes));
     if (_algorithm == Algorithm::staged && _arguments.compulsory) {
         _algorithm = Algorithm::two_shot;
     }
@@ -662,8 +665,8 @@ void Round::decide() {
         return;
     }
     if (_arguments.asks) {
-        if (!team._reachable && !team._tried) {
-            team._must_try = team._tried = true;
+        if (!node_comm._reachable && !node_comm._tried) {
+            node_comm._must_try = node_comm._tried = true;
         }
         _decision = Decision::ours;
         finish();
@@ -674,7 +677,7 @@ void Round::decide() {
     }
     if (_algorithm == Algorithm::ccl) {
         if (wants_ccl()) {
-            if (team._ccl.ready()) {
+            if (node_comm._ccl.ready()) {
                 take_part();
                 _state = State::taking_turn;
             } else {
@@ -688,15 +691,15 @@ void Round::decide() {
 }
 
 /// What the table is asked for, for so many bytes.
-Occasion Round::occasion(const std::uint64_t bytes) const noexcept {
-    return {_arguments.kind, type_class_of(_arguments.kind, _arguments.code), _team.members(), 1, bytes};
+Occasion CollectiveOp::occasion(const std::uint64_t bytes) const noexcept {
+    return {_arguments.kind, type_class_of(_arguments.kind, _arguments.code), _node_comm.members(), 1, bytes};
 }
 
 /// Whether the table sends this to a library that this member could use for it.
-bool Round::may_use_ccl() const {
+bool CollectiveOp::may_use_ccl() const {
     const Arguments& given = _arguments;
-    if (!_takes_part || !_team._may_use_library || _device < 0 || given.varying || !given.even ||
-        _team._selection.choose(occasion(given.bytes)) != Algorithm::ccl) {
+    if (!_takes_part || !_node_comm._may_use_library || _device < 0 || given.varying || !given.even ||
+        _node_comm._selection.choose(occasion(given.bytes)) != Algorithm::ccl) {
         return false;
     }
     const ccl::Library* const found = _engine->ccl();
@@ -704,45 +707,46 @@ bool Round::may_use_ccl() const {
 }
 
 /// The same in all members: whether all can use the library, and it is worth its price by now.
-bool Round::wants_ccl() {
-    const Board& board = *_team._board;
+bool CollectiveOp::wants_ccl() {
+    const ControlBlock& control_block = *_node_comm._control_block;
     std::vector<std::uint64_t> devices;
-    for (int member = 0; member < board.members(); ++member) {
-        const Vote& vote = board.vote(member, _number);
-        if ((vote.flags & library) == 0 || std::find(devices.begin(), devices.end(), vote.device) != devices.end()) {
+    for (int member = 0; member < control_block.members(); ++member) {
+        const Proposal& proposal = control_block.proposal(member, _number);
+        if ((proposal.flags & library) == 0 ||
+            std::find(devices.begin(), devices.end(), proposal.device) != devices.end()) {
             return false;  // not all have it, or two share a GPU, which it refuses
         }
-        devices.push_back(vote.device);
+        devices.push_back(proposal.device);
     }
-    return _team._ccl.wanted(devices);
+    return _node_comm._ccl.wanted(devices);
 }
 
-/// The round is ours for certain.
-void Round::take_part() {
+/// The operation is ours for certain.
+void CollectiveOp::take_part() {
     _decision = Decision::ours;
     {
-        const std::scoped_lock lock(_team._mutex);
-        _team.no_more_to_decide(_number);
+        const std::scoped_lock lock(_node_comm._mutex);
+        _node_comm.no_more_to_decide(_number);
     }
     _copied = (_send.block && !_arguments.send.gathered) || (_receive.block && !_arguments.receive.gathered);
 }
 
 /// Two collectives of different communicators that wait for each other's GPUs would wait for ever: the members of one
 /// go together, while no others do.
-bool Round::has_turn() {
-    Board& board = *_team._board;
-    Mark& go = board.mapped(0, _number);
-    if (board.own() == 0 && !_has_turn) {
-        std::atomic<std::uint64_t>& token = _team._segment.token();
+bool CollectiveOp::has_turn() {
+    ControlBlock& control_block = *_node_comm._control_block;
+    Mark& go = control_block.mapped(0, _number);
+    if (control_block.own() == 0 && !_has_turn) {
+        std::atomic<std::uint64_t>& token = _node_comm._segment.token();
         std::uint64_t holder = 0;
-        const auto own = static_cast<std::uint64_t>(_team._segment.own_index()) + 1;
+        const auto own = static_cast<std::uint64_t>(_node_comm._segment.own_index()) + 1;
         if (!token.compare_exchange_strong(holder, own, std::memory_order_acq_rel)) {
             if (!check_members("in a collective")) {
                 return false;
             }
             // Of another communicator, maybe. Who is dead, or never was, does not give it back.
-            const bool lives = holder <= static_cast<std::uint64_t>(_team._segment.processes()) &&
-                               _team._segment.alive(static_cast<int>(holder) - 1);
+            const bool lives = holder <= static_cast<std::uint64_t>(_node_comm._segment.processes()) &&
+                               _node_comm._segment.alive(static_cast<int>(holder) - 1);
             if (lives || !token.compare_exchange_strong(holder, own, std::memory_order_acq_rel)) {
                 return false;
             }
@@ -758,52 +762,52 @@ bool Round::has_turn() {
     return true;
 }
 
-void Round::give_turn_back() noexcept {
+void CollectiveOp::give_turn_back() noexcept {
     if (std::exchange(_has_turn, false)) {
-        auto own = static_cast<std::uint64_t>(_team._segment.own_index()) + 1;
-        _team._segment.token().compare_exchange_strong(own, 0, std::memory_order_acq_rel);
+        auto own = static_cast<std::uint64_t>(_node_comm._segment.own_index()) + 1;
+        _node_comm._segment.token().compare_exchange_strong(own, 0, std::memory_order_acq_rel);
     }
 }
 
-void Round::start_ccl() {
+void CollectiveOp::start_ccl() {
     const Arguments& given = _arguments;
     CclCommunicator::Operation operation;
     operation.kind = given.kind;
     operation.code = given.code;
     operation.root = given.root;
-    operation.members = _team.members();
-    operation.own = _team.own();
+    operation.members = _node_comm.members();
+    operation.own = _node_comm.own();
     operation.elements = given.elements;
     operation.block_bytes = given.block_bytes;
-    _reached.resize(static_cast<std::size_t>(_team.members()));
+    _reached.resize(static_cast<std::size_t>(_node_comm.members()));
     // Its own buffers only, which need no mapping.
-    static_cast<void>(reach(_team.own(), false) && reach(_team.own(), true));
-    const Reached& own = _reached[static_cast<std::size_t>(_team.own())];
+    static_cast<void>(reach(_node_comm.own(), false) && reach(_node_comm.own(), true));
+    const MappedPeer& own = _reached[static_cast<std::size_t>(_node_comm.own())];
     operation.send = own.send_address;
     operation.receive = own.receive_address;
     start([&](std::atomic<std::uint64_t>& word, const std::uint64_t value) {
         return _engine->start(
-            _device, [&](const gpu::StreamHandle stream) { _team._ccl.communicator().issue(operation, stream); }, word,
-            value);
+            _device, [&](const gpu::StreamHandle stream) { _node_comm._ccl.communicator().issue(operation, stream); },
+            word, value);
     });
     _state = State::working;
 }
 
-void Round::go_on_with_kernels() {
-    Team& team = _team;
-    Board& board = *team._board;
-    _reached.resize(static_cast<std::size_t>(board.members()));
+void CollectiveOp::go_on_with_kernels() {
+    NodeComm& node_comm = _node_comm;
+    ControlBlock& control_block = *node_comm._control_block;
+    _reached.resize(static_cast<std::size_t>(control_block.members()));
     if (must_map_all()) {
         bool ok = true;
         _busy = false;
-        for (int member = 0; member < board.members() && ok; ++member) {
+        for (int member = 0; member < control_block.members() && ok; ++member) {
             ok = reach(member, false) && reach(member, true);
         }
         if (!ok && _busy && _arguments.compulsory) {
             _state = State::reaching;  // all have agreed to do it so
             return;
         }
-        board.mapped(team.own(), _number)
+        control_block.mapped(node_comm.own(), _number)
             .value.store(mark_of(_number, ok ? Outcome::done : Outcome::failed), std::memory_order_release);
         _state = State::mapping;
         return;
@@ -811,11 +815,11 @@ void Round::go_on_with_kernels() {
     start_work();
 }
 
-bool Round::must_map_all() const {
-    const Board& board = *_team._board;
-    for (int member = 0; member < board.members(); ++member) {
-        const Vote& vote = board.vote(member, _number);
-        if (!_team.is_known(member, vote.send) || !_team.is_known(member, vote.receive)) {
+bool CollectiveOp::must_map_all() const {
+    const ControlBlock& control_block = *_node_comm._control_block;
+    for (int member = 0; member < control_block.members(); ++member) {
+        const Proposal& proposal = control_block.proposal(member, _number);
+        if (!_node_comm.is_known(member, proposal.send) || !_node_comm.is_known(member, proposal.receive)) {
             return true;
         }
     }
@@ -823,19 +827,19 @@ bool Round::must_map_all() const {
 }
 
 /// Maps a member's buffer, if it has one.
-bool Round::reach(const int member, const bool receives) {
-    Reached& reached = _reached[static_cast<std::size_t>(member)];
+bool CollectiveOp::reach(const int member, const bool receives) {
+    MappedPeer& reached = _reached[static_cast<std::size_t>(member)];
     std::byte*& address = receives ? reached.receive_address : reached.send_address;
     if (address != nullptr) {
         return true;
     }
-    Board& board = *_team._board;
-    const Vote& vote = board.vote(member, _number);
-    const Side& side = receives ? vote.receive : vote.send;
+    ControlBlock& control_block = *_node_comm._control_block;
+    const Proposal& proposal = control_block.proposal(member, _number);
+    const Side& side = receives ? proposal.receive : proposal.send;
     if (side.allocation == 0 || _device < 0) {
         return true;  // there is none, or nothing is to be done with it here
     }
-    if (member == _team.own()) {
+    if (member == _node_comm.own()) {
         const Shown& shown = receives ? _receive : _send;
         const Buffer& buffer = receives ? _arguments.receive : _arguments.send;
         address = shown.block ? shown.block.data() : buffer.address;
@@ -845,10 +849,10 @@ bool Round::reach(const int member, const bool receives) {
         }
         return true;
     }
-    const Location& location = receives ? board.receive(member, _number) : board.send(member, _number);
+    const Location& location = receives ? control_block.receive(member, _number) : control_block.send(member, _number);
     gpu::Status status;
     transfer::Mappings::Use& use = receives ? reached.receive : reached.send;
-    use = _engine->mappings().open(_team._processes[static_cast<std::size_t>(member)], location, _device, status);
+    use = _engine->mappings().open(_node_comm._processes[static_cast<std::size_t>(member)], location, _device, status);
     if (!use) {
         _busy = status.code == gpu::kBusy;
         _engine->note_once("memory of another rank cannot be mapped: " + status.message());
@@ -858,21 +862,21 @@ bool Round::reach(const int member, const bool receives) {
     return true;
 }
 
-bool Round::all_have_mapped() {
-    Team& team = _team;
-    Board& board = *team._board;
+bool CollectiveOp::all_have_mapped() {
+    NodeComm& node_comm = _node_comm;
+    ControlBlock& control_block = *node_comm._control_block;
     bool ok = true;
-    for (; _seen < board.members(); ++_seen) {
-        const std::uint64_t number = board.mapped(_seen, _number).value.load(std::memory_order_acquire) / 4;
+    for (; _seen < control_block.members(); ++_seen) {
+        const std::uint64_t number = control_block.mapped(_seen, _number).value.load(std::memory_order_acquire) / 4;
         if (number != _number) {
             check_members("in a collective", number);
             return false;
         }
     }
     _seen = 0;
-    for (int member = 0; member < board.members(); ++member) {
-        ok = ok &&
-             board.mapped(member, _number).value.load(std::memory_order_relaxed) == mark_of(_number, Outcome::done);
+    for (int member = 0; member < control_block.members(); ++member) {
+        ok = ok && control_block.mapped(member, _number).value.load(std::memory_order_relaxed) ==
+                       mark_of(_number, Outcome::done);
     }
     if (!ok && _arguments.compulsory) {
         throw Error("memory of some rank cannot be mapped by another",
@@ -884,60 +888,62 @@ bool Round::all_have_mapped() {
         finish();
         return true;
     }
-    team._reachable = true;
-    for (int member = 0; member < board.members(); ++member) {
-        const Vote& vote = board.vote(member, _number);
-        team.learn(member, vote.send);
-        team.learn(member, vote.receive);
+    node_comm._reachable = true;
+    for (int member = 0; member < control_block.members(); ++member) {
+        const Proposal& proposal = control_block.proposal(member, _number);
+        node_comm.learn(member, proposal.send);
+        node_comm.learn(member, proposal.receive);
     }
     start_work();
     return true;
 }
 
 /// Bytes from the beginning of a member's buffer to the end of its allocation, as the member has said.
-std::uint64_t Round::room_of(const Place& place) const noexcept {
-    const Board& board = *_team._board;
+std::uint64_t CollectiveOp::room_of(const Operand& operand) const noexcept {
+    const ControlBlock& control_block = *_node_comm._control_block;
     const auto rest = [](const Location& location, const std::uint64_t offset) {
         const std::uint64_t begin = location.offset + offset;
         return begin < offset || begin > location.allocation_bytes ? 0 : location.allocation_bytes - begin;
     };
-    if (place.member != _team.own()) {
-        return rest(place.receives ? board.receive(place.member, _number) : board.send(place.member, _number), 0);
+    if (operand.member != _node_comm.own()) {
+        return rest(operand.receives ? control_block.receive(operand.member, _number)
+                                     : control_block.send(operand.member, _number),
+                    0);
     }
-    if (place.receives) {
+    if (operand.receives) {
         return rest(_receive.location, 0);
     }
     return _send.needed ? rest(_send.location, 0) : rest(_receive.location, _arguments.in_place_offset);
 }
 
 /// Others' offsets come out of shared memory: a kernel must not be sent where they do not belong.
-std::byte* Round::address_of(const Place& place, const std::uint64_t bytes) {
-    const std::uint64_t room = room_of(place);
-    if (place.offset > room || bytes > room - place.offset) {
+std::byte* CollectiveOp::address_of(const Operand& operand, const std::uint64_t bytes) {
+    const std::uint64_t room = room_of(operand);
+    if (operand.offset > room || bytes > room - operand.offset) {
         throw overwritten();
     }
-    if (!reach(place.member, place.receives)) {
-        throw Error(
-            "memory of rank " +
-                std::to_string(
-                    _team._segment.process(_team._processes[static_cast<std::size_t>(place.member)]).world_rank) +
-                " of MPI_COMM_WORLD can no longer be mapped",
-            "the GPU runtime is out of resources; AWAKEN_COLLECTIVES=\"* : staged\" does without");
+    if (!reach(operand.member, operand.receives)) {
+        throw Error("memory of rank " +
+                        std::to_string(
+                            _node_comm._segment.process(_node_comm._processes[static_cast<std::size_t>(operand.member)])
+                                .world_rank) +
+                        " of MPI_COMM_WORLD can no longer be mapped",
+                    "the GPU runtime is out of resources; AWAKEN_COLLECTIVES=\"* : staged\" does without");
     }
-    const Reached& reached = _reached[static_cast<std::size_t>(place.member)];
-    return (place.receives ? reached.receive_address : reached.send_address) + place.offset;
+    const MappedPeer& reached = _reached[static_cast<std::size_t>(operand.member)];
+    return (operand.receives ? reached.receive_address : reached.send_address) + operand.offset;
 }
 
-void Round::start_work() {
-    Team& team = _team;
-    Board& board = *team._board;
+void CollectiveOp::start_work() {
+    NodeComm& node_comm = _node_comm;
+    ControlBlock& control_block = *node_comm._control_block;
     take_part();
     _state = State::working;
     const Arguments& given = _arguments;
     Shape shape;
     shape.kind = given.kind;
-    shape.members = board.members();
-    shape.own = board.own();
+    shape.members = control_block.members();
+    shape.own = control_block.own();
     shape.root = given.root;
     shape.in_place = given.in_place;
     shape.elements = given.elements;
@@ -947,8 +953,8 @@ void Round::start_work() {
     shape.block_bytes = given.block_bytes;
     shape.bytes_from = given.varying && !_bytes_from.empty() ? _bytes_from.data() : nullptr;
     if (given.varying) {
-        for (int member = 0; member < board.members(); ++member) {
-            shape.offsets[static_cast<std::size_t>(member)] = board.offsets(member, _number).data();
+        for (int member = 0; member < control_block.members(); ++member) {
+            shape.offsets[static_cast<std::size_t>(member)] = control_block.offsets(member, _number).data();
         }
     }
     _plan = make_plan(shape, _algorithm);
@@ -957,8 +963,8 @@ void Round::start_work() {
         return;
     }
     std::vector<Engine::Fold> folds;
-    const auto number_of = [this](const Place& place, const std::uint64_t bytes) {
-        return reinterpret_cast<std::uint64_t>(address_of(place, bytes));
+    const auto number_of = [this](const Operand& operand, const std::uint64_t bytes) {
+        return reinterpret_cast<std::uint64_t>(address_of(operand, bytes));
     };
     for (const Combination& combination : _plan.combinations) {
         Engine::Fold fold;
@@ -1007,10 +1013,11 @@ void Round::start_work() {
     });
 }
 
-void Round::start(const std::function<Engine::Work(std::atomic<std::uint64_t>& word, std::uint64_t value)>& start) {
-    Board& board = *_team._board;
-    std::atomic<std::uint64_t>* word = &board.done(board.own(), _number).value;
-    const bool registered = _team.registered(*_engine);
+void CollectiveOp::start(
+    const std::function<Engine::Work(std::atomic<std::uint64_t>& word, std::uint64_t value)>& start) {
+    ControlBlock& control_block = *_node_comm._control_block;
+    std::atomic<std::uint64_t>* word = &control_block.done(control_block.own(), _number).value;
+    const bool registered = _node_comm.registered(*_engine);
     if (!registered) {
         _word = _engine->take_word();
         if (_word == nullptr) {
@@ -1024,15 +1031,15 @@ void Round::start(const std::function<Engine::Work(std::atomic<std::uint64_t>& w
     _marked = registered;
 }
 
-bool Round::work_is_done() {
-    Team& team = _team;
-    Board& board = *team._board;
+bool CollectiveOp::work_is_done() {
+    NodeComm& node_comm = _node_comm;
+    ControlBlock& control_block = *node_comm._control_block;
     if (_word != nullptr && _word->load(std::memory_order_acquire) == mark_of(_number, Outcome::done)) {
         _engine->give_back_word(std::exchange(_word, nullptr));
         mark_done(Outcome::done);
     }
-    for (; _seen < board.members(); ++_seen) {
-        const std::uint64_t number = board.done(_seen, _number).value.load(std::memory_order_acquire) / 4;
+    for (; _seen < control_block.members(); ++_seen) {
+        const std::uint64_t number = control_block.done(_seen, _number).value.load(std::memory_order_acquire) / 4;
         if (number != _number) {
             check_members("in a collective", number);
             if (_work) {
@@ -1043,7 +1050,7 @@ bool Round::work_is_done() {
                     _queried = now;
                     static_cast<void>(_work.query());  // throws if the kernel failed
                     if (_algorithm == Algorithm::ccl) {
-                        team._ccl.communicator().check();
+                        node_comm._ccl.communicator().check();
                         look_for_failed_members();
                     }
                 }
@@ -1059,10 +1066,10 @@ bool Round::work_is_done() {
 }
 
 /// The library waits for all members, and knows nothing of one whose call was refused.
-void Round::look_for_failed_members() const {
-    const Board& board = *_team._board;
-    for (int member = 0; member < board.members(); ++member) {
-        const std::uint64_t mark = board.done(member, _number).value.load(std::memory_order_acquire);
+void CollectiveOp::look_for_failed_members() const {
+    const ControlBlock& control_block = *_node_comm._control_block;
+    for (int member = 0; member < control_block.members(); ++member) {
+        const std::uint64_t mark = control_block.done(member, _number).value.load(std::memory_order_acquire);
         if (mark == mark_of(_number, Outcome::revoked)) {
             throw revocation();
         }
@@ -1071,23 +1078,25 @@ void Round::look_for_failed_members() const {
         }
         if (mark == mark_of(_number, Outcome::failed)) {
             look_for_dead_members("in a collective");  // which then is the reason
-            const int process = _team._processes[static_cast<std::size_t>(member)];
-            throw Error("rank " + std::to_string(_team._segment.process(process).world_rank) +
+            const int process = _node_comm._processes[static_cast<std::size_t>(member)];
+            throw Error("rank " + std::to_string(_node_comm._segment.process(process).world_rank) +
                             " of MPI_COMM_WORLD could not do its part of a collective",
                         "look at that rank's own output for the reason");
         }
     }
 }
 
-void Round::mark_done(const Outcome outcome) noexcept {
+void CollectiveOp::mark_done(const Outcome outcome) noexcept {
     if (std::exchange(_marked, true)) {
         return;  // the GPU does it, or has done it
     }
-    _team._board->done(_team.own(), _number).value.store(mark_of(_number, outcome), std::memory_order_release);
+    _node_comm._control_block->done(_node_comm.own(), _number)
+        .value.store(mark_of(_number, outcome), std::memory_order_release);
 }
 
-/// Rounds are decided in their order; one that failed before its turn is passed over when that comes. Under the lock.
-void Team::no_more_to_decide(const std::uint64_t number) {
+/// Operations are decided in their order; one that failed before its turn is passed over when that comes. Under the
+/// lock.
+void NodeComm::no_more_to_decide(const std::uint64_t number) {
     std::uint64_t decided = _decided.load(std::memory_order_relaxed);
     if (number <= decided) {
         return;
@@ -1103,8 +1112,8 @@ void Team::no_more_to_decide(const std::uint64_t number) {
 }
 
 /// This member looks at nobody's memory any more.
-void Round::finish() noexcept {
-    Team& team = _team;
+void CollectiveOp::finish() noexcept {
+    NodeComm& node_comm = _node_comm;
     _state = State::over;
     if (std::exchange(_uses_library, false)) {
         _engine->end_use_of_library(Engine::LibraryUse::by_turns);
@@ -1116,19 +1125,19 @@ void Round::finish() noexcept {
     if (_word != nullptr) {
         _engine->give_back_word(std::exchange(_word, nullptr));
     }
-    const std::scoped_lock lock(team._mutex);
-    team.no_more_to_decide(_number);
-    if (team._finished_here + 1 != _number) {
-        team._finished_early.insert(_number);
+    const std::scoped_lock lock(node_comm._mutex);
+    node_comm.no_more_to_decide(_number);
+    if (node_comm._finished_here + 1 != _number) {
+        node_comm._finished_early.insert(_number);
         return;
     }
     std::uint64_t finished = _number;
-    while (!team._finished_early.empty() && *team._finished_early.begin() == finished + 1) {
-        team._finished_early.erase(team._finished_early.begin());
+    while (!node_comm._finished_early.empty() && *node_comm._finished_early.begin() == finished + 1) {
+        node_comm._finished_early.erase(node_comm._finished_early.begin());
         ++finished;
     }
-    team._finished_here = finished;
-    team._board->finished(team.own()).store(finished, std::memory_order_release);
+    node_comm._finished_here = finished;
+    node_comm._control_block->finished(node_comm.own()).store(finished, std::memory_order_release);
 }
 
 }  // namespace awaken::coll

@@ -1,15 +1,15 @@
 // The members of a communicator, when all of them are on this node: how they agree on the path of a collective, and how
 // they do it themselves when everything is device memory.
 //
-// A collective is a Round. In each, every member votes, by writing to the board what it passes, when the work that its
-// program gave to the GPU's default stream is over. When all votes are there, each member draws the same conclusion
-// from them. If the round is ours, each starts kernels for its share (see plan.h), which read and write the members'
-// own buffers through IPC and wait for nothing; each says when its share is done; when all have said so the collective
-// is over. No kernel ever waits for another GPU, so nothing that the program waits for on its own GPU can be held up by
-// another rank, and ranks may share a GPU.
+// A collective is a CollectiveOp. In each, every member proposes, by writing to the control block what it passes, when
+// the work that its program gave to the GPU's default stream is over. When all proposals are there, each member draws
+// the same conclusion from them. If the operation is ours, each starts kernels for its share (see plan.h), which read
+// and write the members' own buffers through IPC and wait for nothing; each says when its share is done; when all have
+// said so the collective is over. No kernel ever waits for another GPU, so nothing that the program waits for on its
+// own GPU can be held up by another rank, and ranks may share a GPU.
 //
-// A round never waits either: advance() does what can be done now. Rounds of a communicator are decided one after the
-// other, in the order of the calls.
+// An operation never waits either: advance() does what can be done now. Operations of a communicator are decided one
+// after the other, in the order of the calls.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ struct Buffer {
         other    ///< device memory in an arrangement that nothing here can move
     };
     /// Part of the program's memory that is data.
-    struct Piece {
+    struct Segment {
         std::byte* address = nullptr;
         gpu::PointerInfo info;
         std::uint64_t at = 0;  ///< where it lies in a copy of the buffer
@@ -55,7 +55,7 @@ struct Buffer {
     std::uint64_t bytes = 0;
     gpu::PointerInfo info;
     /// The data, which is all that copies move; empty: all `bytes` bytes from `address` on.
-    std::vector<Piece> pieces;
+    std::vector<Segment> pieces;
     /// The pieces do not lie at `address` as they do in the copy, so it is the copy that takes part.
     bool gathered = false;
 };
@@ -88,9 +88,9 @@ struct Arguments {
     const char* obstacle = nullptr;
 };
 
-class Team;
+class NodeComm;
 
-class Round {
+class CollectiveOp {
   public:
     enum class Decision : std::uint8_t {
         open,    ///< not all members have come
@@ -99,12 +99,12 @@ class Round {
         ours
     };
 
-    ~Round();
-    Round(const Round&) = delete;
-    Round& operator=(const Round&) = delete;
+    ~CollectiveOp();
+    CollectiveOp(const CollectiveOp&) = delete;
+    CollectiveOp& operator=(const CollectiveOp&) = delete;
 
-    /// Does what can be done now. True when nothing remains to be done here: the round was ours and is over, or it is
-    /// not ours. Throws Error when it failed; then it is over.
+    /// Does what can be done now. True when nothing remains to be done here: the operation was ours and is over, or it
+    /// is not ours. Throws Error when it failed; then it is over.
     [[nodiscard]] bool advance();
     /// The communicator was revoked: ends it here, and lets the others know.
     void revoke() noexcept;
@@ -119,11 +119,11 @@ class Round {
     [[nodiscard]] std::uint64_t number() const noexcept { return _number; }
 
   private:
-    friend class Team;
+    friend class NodeComm;
     enum class State : std::uint8_t {
         queued,
         copying_in,
-        voting,
+        proposing,
         joining,      ///< the members make a communicator of NCCL or RCCL
         reaching,     ///< this member cannot map another's memory yet, while its GPU is busy
         mapping,      ///< the members map each other's memory
@@ -141,13 +141,13 @@ class Round {
         bool needed = false;
     };
     /// Another member's buffers, mapped here.
-    struct Reached {
+    struct MappedPeer {
         transfer::Mappings::Use send, receive;
         std::byte* send_address = nullptr;
         std::byte* receive_address = nullptr;
     };
 
-    Round(std::shared_ptr<Team> owner, std::uint64_t number, const Arguments& arguments);
+    CollectiveOp(std::shared_ptr<NodeComm> owner, std::uint64_t number, const Arguments& arguments);
     bool step();
     void give_up() noexcept;
     [[nodiscard]] bool prepare();
@@ -160,8 +160,8 @@ class Round {
     [[nodiscard]] bool default_stream_is_over();
     void look_for_dead_members(const char* doing) const;
     void look_for_failed_members() const;
-    void vote();
-    [[nodiscard]] bool all_have_voted();
+    void proposal();
+    [[nodiscard]] bool all_have_proposed();
     void decide();
     [[nodiscard]] Occasion occasion(std::uint64_t bytes) const noexcept;
     [[nodiscard]] bool may_use_ccl() const;
@@ -174,8 +174,8 @@ class Round {
     void start(const std::function<Engine::Work(std::atomic<std::uint64_t>& word, std::uint64_t value)>& start);
     [[nodiscard]] bool must_map_all() const;
     [[nodiscard]] bool reach(int member, bool receives);
-    [[nodiscard]] std::byte* address_of(const Place& place, std::uint64_t bytes);
-    [[nodiscard]] std::uint64_t room_of(const Place& place) const noexcept;
+    [[nodiscard]] std::byte* address_of(const Operand& operand, std::uint64_t bytes);
+    [[nodiscard]] std::uint64_t room_of(const Operand& operand) const noexcept;
     [[nodiscard]] bool all_have_mapped();
     void start_work();
     [[nodiscard]] bool work_is_done();
@@ -183,38 +183,39 @@ class Round {
     void finish() noexcept;
     /// Now and then: throws Error when a member is dead or has failed. True when it has looked.
     bool check_members(const char* doing);
-    /// The same for a wait in which a member's word of this round says `number` so far.
+    /// The same for a wait in which a member's word of this operation says `number` so far.
     void check_members(const char* doing, std::uint64_t number);
 
     /// This process's; set when it is needed first.
     Engine* _engine = nullptr;
-    const std::shared_ptr<Team> _owner;  ///< a communicator may be freed while its collectives are under way
-    Team& _team;
+    const std::shared_ptr<NodeComm> _owner;  ///< a communicator may be freed while its collectives are under way
+    NodeComm& _node_comm;
     const std::uint64_t _number;
     Arguments _arguments;
     State _state = State::queued;
     Decision _decision = Decision::open;
     Algorithm _algorithm = Algorithm::staged;
     std::string _reason;
-    bool _takes_part = false;  ///< this member's vote says that it can
+    bool _takes_part = false;  ///< this member's proposal says that it can
     bool _uses_library = false;
-    bool _voted = false;
+    bool _proposed = false;
     bool _copied = false;
     bool _has_turn = false;
     bool _reused = false;  ///< what this member sends lies where it receives
     int _device = -1;
-    int _seen = 0;  ///< members up to this one have voted, mapped or finished
+    int _seen = 0;  ///< members up to this one have proposed, mapped or finished
     bool _marked = false;
     bool _revoked = false;
     bool _default_marked = false;    ///< the mark was made
     gpu::EventHandle _default_mark;  ///< behind what the program had given to the default stream when it called
     Shown _send, _receive;
     std::vector<transfer::DeviceCopies::Copy> _copies;
-    std::vector<Reached> _reached;
+    std::vector<MappedPeer> _reached;
     Plan _plan;
     Engine::Work _work;
     trace::Stretch _traced;
-    std::atomic<std::uint64_t>* _word = nullptr;  ///< what the kernels write to, where the board is not registered
+    std::atomic<std::uint64_t>* _word =
+        nullptr;  ///< what the kernels write to, where the control block is not registered
     Clock::time_point _looked{};
     Clock::time_point _queried{};
     Clock::time_point _asked{};  ///< when the GPU was last busy
@@ -223,19 +224,19 @@ class Round {
     std::vector<std::uint64_t> _bytes_from, _send_offsets, _receive_offsets;
 };
 
-class Team : public std::enable_shared_from_this<Team> {
+class NodeComm : public std::enable_shared_from_this<NodeComm> {
   public:
     /// @param processes  by member, its index in the segment.
     /// @param selection  the same in all members.
     /// @param engine     null as long as this process uses no GPU, and again when the runtime is about to go.
-    Team(node::Segment& segment, std::unique_ptr<Board> board, std::vector<int> processes, const Selection& selection,
-         const std::atomic<Engine*>& engine);
-    ~Team();
-    Team(const Team&) = delete;
-    Team& operator=(const Team&) = delete;
+    NodeComm(node::Segment& segment, std::unique_ptr<ControlBlock> control_block, std::vector<int> processes,
+             const Selection& selection, const std::atomic<Engine*>& engine);
+    ~NodeComm();
+    NodeComm(const NodeComm&) = delete;
+    NodeComm& operator=(const NodeComm&) = delete;
 
     /// The next collective of the communicator. All members call it in the same order.
-    [[nodiscard]] std::unique_ptr<Round> begin(const Arguments& arguments);
+    [[nodiscard]] std::unique_ptr<CollectiveOp> begin(const Arguments& arguments);
 
     /// Nonblocking collectives cannot be given to the MPI once it has turned out that not everybody passes device
     /// memory: a rank may be waiting in the MPI by then. So the members agree beforehand that those of a kind are done
@@ -250,33 +251,33 @@ class Team : public std::enable_shared_from_this<Team> {
     /// What came of it; the same in all members.
     [[nodiscard]] bool reachable() const noexcept { return _reachable; }
 
-    /// NCCL and RCCL are not used: each team would make a communicator of its own.
+    /// NCCL and RCCL are not used: each node communicator would make a communicator of its own.
     void do_without_library() noexcept { _may_use_library = false; }
 
-    [[nodiscard]] int members() const noexcept { return _board->members(); }
-    [[nodiscard]] int own() const noexcept { return _board->own(); }
+    [[nodiscard]] int members() const noexcept { return _control_block->members(); }
+    [[nodiscard]] int own() const noexcept { return _control_block->own(); }
 
   private:
-    friend class Round;
+    friend class CollectiveOp;
     [[nodiscard]] bool is_known(int member, const Side& side) const noexcept;
     void learn(int member, const Side& side);
     void no_more_to_decide(std::uint64_t number);
-    /// Whether kernels may write to this member's part of the board.
+    /// Whether kernels may write to this member's part of the control block.
     [[nodiscard]] bool registered(Engine& engine);
 
     node::Segment& _segment;
-    std::unique_ptr<Board> _board;
+    std::unique_ptr<ControlBlock> _control_block;
     const std::vector<int> _processes;
     const Selection& _selection;
     const std::atomic<Engine*>& _engine;
     std::mutex _mutex;
-    std::uint64_t _number = 0;  ///< of the last round
-    /// Rounds up to this one need no decision any more.
+    std::uint64_t _number = 0;  ///< of the last operation
+    /// Operations up to this one need no decision any more.
     std::atomic<std::uint64_t> _decided{0};
     std::set<std::uint64_t> _decided_early;          ///< those after it that need none, since they failed
     std::atomic<std::uint64_t> _finished_by_all{0};  ///< as far as it was looked
     std::uint64_t _finished_here = 0;
-    std::set<std::uint64_t> _finished_early;  ///< own rounds that overtook another
+    std::set<std::uint64_t> _finished_early;  ///< own operations that overtook another
     CclGroup _ccl;
     std::atomic<std::uint32_t> _seen{0};    ///< by kind, as a bit
     std::atomic<std::uint32_t> _agreed{0};  ///< the same in all members between two blocking collectives
@@ -284,8 +285,8 @@ class Team : public std::enable_shared_from_this<Team> {
     bool _must_try = false;
     bool _tried = false;
     bool _reachable = false;  ///< all members could map each other's memory
-    /// By member, the identities of allocations that all members could map. All members see the same votes in the same
-    /// order, so all know the same ones.
+    /// By member, the identities of allocations that all members could map. All members see the same proposals in the
+    /// same order, so all know the same ones.
     struct Allocations {
         std::unordered_set<std::uint64_t> identities;
         std::deque<std::uint64_t> in_order;  ///< oldest first

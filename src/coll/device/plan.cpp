@@ -9,12 +9,13 @@ namespace {
 /// Shares begin at a multiple of so many bytes, so that vectors of all members are aligned alike.
 constexpr std::uint64_t kShareUnit = 256;
 
-struct Share {
+struct Partition {
     std::uint64_t begin = 0, count = 0;  ///< elements
 };
 
 /// The part of `elements` that falls to worker number `worker` of `workers`.
-Share share_of(const std::uint64_t elements, const std::uint64_t element_bytes, const int workers, const int worker) {
+Partition partition_of(const std::uint64_t elements, const std::uint64_t element_bytes, const int workers,
+                       const int worker) {
     const std::uint64_t unit = std::max<std::uint64_t>(1, kShareUnit / element_bytes);
     const auto count = static_cast<std::uint64_t>(workers);
     std::uint64_t each = (elements + count - 1) / count;
@@ -93,7 +94,7 @@ class Planner {
         return _algorithm == Algorithm::one_shot && _shape.kind == Kind::allreduce;
     }
 
-    void move(const Place& target, const Place& source, const std::uint64_t bytes) {
+    void move(const Operand& target, const Operand& source, const std::uint64_t bytes) {
         if (bytes != 0) {
             _plan.moves.push_back({target, source, bytes});
         }
@@ -102,9 +103,9 @@ class Planner {
     /// A worker's share of a reduction of all send buffers.
     template <class Targets>
     void reduce(const int single, const Targets& targets) {
-        Share share{0, _shape.elements};
+        Partition share{0, _shape.elements};
         if (_algorithm == Algorithm::two_shot) {
-            share = share_of(_shape.elements, _shape.element_bytes, _shape.members, _shape.own);
+            share = partition_of(_shape.elements, _shape.element_bytes, _shape.members, _shape.own);
         } else if (_shape.own != single && !for_itself()) {
             return;
         }
@@ -151,7 +152,7 @@ class Planner {
     /// The root's link carries each byte once: every other member fetches a share and hands it to the rest. With few
     /// bytes the root writes to all.
     void broadcast() {
-        Share share{0, _shape.elements};
+        Partition share{0, _shape.elements};
         const int others = _shape.members - 1;
         if (others == 0) {
             return;
@@ -161,7 +162,7 @@ class Planner {
                 return;
             }
             const int worker = (_shape.own - _shape.root - 1 + _shape.members) % _shape.members;
-            share = share_of(_shape.elements, 1, others, worker);
+            share = partition_of(_shape.elements, 1, others, worker);
         } else if (_shape.own != _shape.root) {
             return;
         }

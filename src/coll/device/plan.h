@@ -27,7 +27,7 @@ enum class Kind : std::uint8_t {
     alltoall,
     scan,
     exscan,
-    barrier,      ///< over when all have voted
+    barrier,      ///< over when all have proposed
     neighborhood  ///< messages along the edges of a topology, whatever moves these: nothing is planned
 };
 inline constexpr int kKinds = 12;
@@ -68,7 +68,7 @@ enum class Algorithm : std::uint8_t {
 inline constexpr int kMostMembers = static_cast<int>(kernels::kMostPlaces);
 
 /// Bytes of a member's send or receive buffer.
-struct Place {
+struct Operand {
     int member = 0;
     bool receives = false;     ///< in its receive buffer
     std::uint64_t offset = 0;  ///< bytes
@@ -76,8 +76,8 @@ struct Place {
 
 /// Reduces `elements` elements of all sources, in order, and writes the result to all targets. One source: copies.
 struct Combination {
-    std::array<Place, kMostMembers> sources;
-    std::array<Place, kMostMembers> targets;
+    std::array<Operand, kMostMembers> sources;
+    std::array<Operand, kMostMembers> targets;
     unsigned source_count = 0;
     unsigned target_count = 0;
     std::uint64_t elements = 0;
@@ -85,11 +85,11 @@ struct Combination {
 
 /// Copies bytes.
 struct Move {
-    Place target, source;
+    Operand target, source;
     std::uint64_t bytes = 0;
 };
 
-/// What is known of a collective when all have voted, seen from one member.
+/// What is known of a collective when all have proposed, seen from one member.
 struct Shape {
     Kind kind = Kind::allreduce;
     int members = 1;

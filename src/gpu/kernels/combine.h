@@ -49,11 +49,15 @@ struct Notice {
 /// to, and the last one once more.
 AWAKEN_DEVICE void give_notice(const Notice& notice) {
     block_barrier_before_fence();
-    if (thread_index().x != 0 || address(notice.word) == 0) return;
+    if (thread_index().x != 0 || address(notice.word) == 0) {
+        return;
+    }
     const u32 blocks = grid_size().x * grid_size().y;
     if (blocks > 1) {
         system_fence();
-        if (atomic_add(notice.counter, 1U) != blocks - 1) return;
+        if (atomic_add(notice.counter, 1U) != blocks - 1) {
+            return;
+        }
         notice.counter[0] = 0;
     }
     store_release(notice.word, notice.value);
@@ -98,7 +102,9 @@ struct Float16 {
         // missing (127 - 15); the multiplication also normalises.
         const u32 magnitude = (u32)(stored & 0x7fff) << 13;
         u32 bits = reinterpreted<u32>(reinterpreted<float>(magnitude) * 0x1p112F);
-        if (magnitude >= (u32)0x7c00 << 13) bits |= 0x7f800000;  // an infinity or NaN
+        if (magnitude >= (u32)0x7c00 << 13) {
+            bits |= 0x7f800000;  // an infinity or NaN
+        }
         return reinterpreted<float>(bits | (u32)(stored & 0x8000) << 16);
     }
     static AWAKEN_DEVICE Value rounded(Wide wide) {
@@ -108,11 +114,15 @@ struct Float16 {
         // a sum or product of two such numbers, at most 2^32, an infinity or NaN. For the last two spacer is negative
         // and tiny.
         u32 exponent = bits & 0x7f800000;
-        if (exponent < 113U << 23) exponent = 113U << 23;
+        if (exponent < 113U << 23) {
+            exponent = 113U << 23;
+        }
         const float spacer = reinterpreted<float>(exponent + (13U << 23));
         float magnitude = reinterpreted<float>(bits & 0x7fffffff);
         magnitude = (magnitude + spacer) - spacer;
-        if (magnitude >= 65536.0F) magnitude = reinterpreted<float>(0x7f800000U);
+        if (magnitude >= 65536.0F) {
+            magnitude = reinterpreted<float>(0x7f800000U);
+        }
         return reinterpreted<float>(reinterpreted<u32>(magnitude) | (bits & 0x80000000));
     }
     static AWAKEN_DEVICE Stored closed(Value value) {
@@ -134,7 +144,9 @@ struct Bfloat16 {
         const u32 bits = reinterpreted<u32>(wide);
         // To the nearest, ties to even; what is too large becomes infinity by itself. A NaN must stay one.
         u32 upper = bits + 0x7fff + ((bits >> 16) & 1);
-        if ((bits & 0x7fffffff) > 0x7f800000) upper = bits | 0x00400000;
+        if ((bits & 0x7fffffff) > 0x7f800000) {
+            upper = bits | 0x00400000;
+        }
         return reinterpreted<float>(upper & 0xffff0000);
     }
     static AWAKEN_DEVICE Stored closed(Value value) { return (Stored)(reinterpreted<u32>(value) >> 16); }
@@ -404,8 +416,9 @@ AWAKEN_DEVICE Lanes<Numbers> opened_lanes(Vector16 vector) {
     const StoredLanes<Numbers> stored = reinterpreted<StoredLanes<Numbers>>(vector);
     Lanes<Numbers> lanes;
     AWAKEN_UNROLL
-    for (unsigned i = 0; i < kLanes<Numbers>; ++i)
+    for (unsigned i = 0; i < kLanes<Numbers>; ++i) {
         lanes.at[i] = Numbers::opened(stored.at[i]);
+    }
     return lanes;
 }
 
@@ -413,8 +426,9 @@ template <typename Numbers>
 AWAKEN_DEVICE Vector16 closed_lanes(const Lanes<Numbers>& lanes) {
     StoredLanes<Numbers> stored;
     AWAKEN_UNROLL
-    for (unsigned i = 0; i < kLanes<Numbers>; ++i)
+    for (unsigned i = 0; i < kLanes<Numbers>; ++i) {
         stored.at[i] = Numbers::closed(lanes.at[i]);
+    }
     return reinterpreted<Vector16>(stored);
 }
 
@@ -423,8 +437,9 @@ template <typename Operation, typename Numbers>
 AWAKEN_DEVICE void combine_lanes(Lanes<Numbers>& result, Vector16 vector) {
     const Lanes<Numbers> lanes = opened_lanes<Numbers>(vector);
     AWAKEN_UNROLL
-    for (unsigned i = 0; i < kLanes<Numbers>; ++i)
+    for (unsigned i = 0; i < kLanes<Numbers>; ++i) {
         result.at[i] = Operation::template combined<Numbers>(result.at[i], lanes.at[i]);
+    }
 }
 
 /// Loads the vectors `offset` bytes into the places from number `first` on: `most` of them unless the `count` places
@@ -433,14 +448,17 @@ template <unsigned least, unsigned most>
 AWAKEN_DEVICE void load_vectors(Vector16 (&vectors)[most], const Places& places, u32 first, u32 count, u64 offset) {
     AWAKEN_UNROLL
     for (unsigned i = 0; i < most; ++i) {
-        if (i < least || first + i < count) vectors[i] = *pointer_cast<const Vector16>(places.at[first + i] + offset);
+        if (i < least || first + i < count) {
+            vectors[i] = *pointer_cast<const Vector16>(places.at[first + i] + offset);
+        }
     }
 }
 
 AWAKEN_DEVICE void store_vector(const Places& targets, u32 target_count, u64 offset, Vector16 vector) {
     AWAKEN_KEEP_LOOP
-    for (u32 target = 0; target < target_count; ++target)
+    for (u32 target = 0; target < target_count; ++target) {
         *pointer_cast<Vector16>(targets.at[target] + offset) = vector;
+    }
 }
 
 /// Sources that are loaded together; those beyond are combined in further groups of this number.
@@ -454,8 +472,9 @@ AWAKEN_DEVICE void combine_vectors_at(const Places& sources, u32 source_count, c
                                       u64 offset, u64 step) {
     Vector16 vectors[positions][most] = {};
     AWAKEN_UNROLL
-    for (unsigned p = 0; p < positions; ++p)
+    for (unsigned p = 0; p < positions; ++p) {
         load_vectors<least, most>(vectors[p], sources, 0, source_count, offset + p * step);
+    }
     AWAKEN_UNROLL
     for (unsigned p = 0; p < positions; ++p) {
         if constexpr (most == 1) {
@@ -464,14 +483,18 @@ AWAKEN_DEVICE void combine_vectors_at(const Places& sources, u32 source_count, c
             Lanes<Numbers> result = opened_lanes<Numbers>(vectors[p][0]);
             AWAKEN_UNROLL
             for (unsigned i = 1; i < most; ++i) {
-                if (i < least || i < source_count) combine_lanes<Operation>(result, vectors[p][i]);
+                if (i < least || i < source_count) {
+                    combine_lanes<Operation>(result, vectors[p][i]);
+                }
             }
             if constexpr (most == kSourceGroup) {
                 for (u32 first = most; first < source_count; first += most) {
                     load_vectors<1, most>(vectors[p], sources, first, source_count, offset + p * step);
                     AWAKEN_UNROLL
                     for (unsigned i = 0; i < most; ++i) {
-                        if (i < 1 || first + i < source_count) combine_lanes<Operation>(result, vectors[p][i]);
+                        if (i < 1 || first + i < source_count) {
+                            combine_lanes<Operation>(result, vectors[p][i]);
+                        }
                     }
                 }
             }
@@ -517,8 +540,9 @@ AWAKEN_DEVICE void combine_elements(const Places& sources, u32 source_count, con
             stored = Numbers::closed(result);
         }
         AWAKEN_KEEP_LOOP
-        for (u32 target = 0; target < target_count; ++target)
+        for (u32 target = 0; target < target_count; ++target) {
             pointer_cast<Stored>(targets.at[target])[element] = stored;
+        }
     }
 }
 
@@ -528,16 +552,20 @@ AWAKEN_DEVICE void combine_places(const Places& sources, u32 source_count, const
                                   u64 elements) {
     constexpr unsigned kBytes = sizeof(typename Element::Stored);
     u64 differences = 0;
-    for (u32 source = 0; source < source_count; ++source)
+    for (u32 source = 0; source < source_count; ++source) {
         differences |= address(sources.at[source]) ^ address(targets.at[0]);
-    for (u32 target = 1; target < target_count; ++target)
+    }
+    for (u32 target = 1; target < target_count; ++target) {
         differences |= address(targets.at[target]) ^ address(targets.at[0]);
+    }
     const unsigned head_bytes = (16 - (unsigned)(address(targets.at[0]) & 15)) & 15;
     u64 head = elements;
     u64 vectors = 0;
     // Elements of several parts may be aligned to the parts only, and then lie across all vectors.
     if ((differences & 15) == 0 && head_bytes % kBytes == 0) {
-        if (head_bytes / kBytes < elements) head = head_bytes / kBytes;
+        if (head_bytes / kBytes < elements) {
+            head = head_bytes / kBytes;
+        }
         vectors = (elements - head) * kBytes / 16;
     }
     const u64 begin = head * kBytes;
@@ -588,7 +616,9 @@ AWAKEN_DEVICE void combine_any(u32 code, const Places& sources, u32 source_count
             combine_any<first + kHalf, count - kHalf>(code, sources, source_count, targets, target_count, elements);
         }
     } else if constexpr (is_defined(type_of(first), operation_of(first))) {
-        if (code == first) combine_code<first>(sources, source_count, targets, target_count, elements);
+        if (code == first) {
+            combine_code<first>(sources, source_count, targets, target_count, elements);
+        }
     }
 }
 
@@ -613,7 +643,9 @@ AWAKEN_KERNEL(awaken_combine, Places sources, u32 source_count, Places targets, 
 /// y, of which each does one.
 AWAKEN_KERNEL(awaken_move, Moves moves, u32 count, Notice notice) {
     const u32 number = block_index().y;
-    if (number < count) copy_bytes(moves.list[number].target, moves.list[number].source, moves.list[number].bytes);
+    if (number < count) {
+        copy_bytes(moves.list[number].target, moves.list[number].source, moves.list[number].bytes);
+    }
     give_notice(notice);
 }
 

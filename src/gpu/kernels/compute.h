@@ -11,8 +11,9 @@ namespace awaken::kernels {
 AWAKEN_KERNEL(awaken_compute, device_pointer<float> sums, device_pointer<const float> terms, float factor, u64 elements,
               u64 rounds) {
     for (u64 i = global_thread(); i < elements; i += total_threads()) {
-        for (u64 round = 0; round < rounds; ++round)
+        for (u64 round = 0; round < rounds; ++round) {
             sums[i] = sums[i] + factor * terms[i];
+        }
     }
 }
 

@@ -14,7 +14,9 @@ AWAKEN_DEVICE u64 word_across(u64 low, u64 high, unsigned skipped) {
 /// The 16 bytes that begin `skipped` bytes (1 to 15) into two consecutive vectors. GPUs are little-endian.
 AWAKEN_DEVICE Vector16 vector_across(Vector16 low, Vector16 high, unsigned skipped) {
     const unsigned rest = skipped & 7;
-    if (skipped < 8) return {word_across(low.low, low.high, rest), word_across(low.high, high.low, rest)};
+    if (skipped < 8) {
+        return {word_across(low.low, low.high, rest), word_across(low.high, high.low, rest)};
+    }
     return {word_across(low.high, high.low, rest), word_across(high.low, high.high, rest)};
 }
 
@@ -31,13 +33,17 @@ AWAKEN_DEVICE void copy_bytes(device_pointer<u8> target, device_pointer<const u8
     const u64 threads = total_threads();
     // Stores are aligned; the loads of an odd source are too, and its vectors are put together from two.
     u64 head = (16 - (address(target) & 15)) & 15;
-    if (head > bytes) head = bytes;
+    if (head > bytes) {
+        head = bytes;
+    }
     const u64 vectors = (bytes - head) / 16;
     const u64 tail = head + 16 * vectors;
-    for (u64 i = thread; i < head; i += threads)
+    for (u64 i = thread; i < head; i += threads) {
         target[i] = source[i];
-    for (u64 i = tail + thread; i < bytes; i += threads)
+    }
+    for (u64 i = tail + thread; i < bytes; i += threads) {
         target[i] = source[i];
+    }
 
     const unsigned skipped = (unsigned)((address(source) + head) & 15);
     const device_pointer<Vector16> to = pointer_cast<Vector16>(target + head);
@@ -54,8 +60,9 @@ AWAKEN_DEVICE void copy_bytes(device_pointer<u8> target, device_pointer<const u8
         to[i + 2 * threads] = third;
         to[i + 3 * threads] = fourth;
     }
-    for (; i < vectors; i += threads)
+    for (; i < vectors; i += threads) {
         to[i] = source_vector(from, i, skipped);
+    }
 }
 
 }  // namespace awaken::kernels

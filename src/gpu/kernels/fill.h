@@ -17,17 +17,21 @@ AWAKEN_DEVICE u8 pattern_byte(u64 seed, u64 position) {
 
 /// Writes bytes [first, first + bytes) of the pattern to `target`.
 AWAKEN_KERNEL(awaken_fill_pattern, device_pointer<u8> target, u64 bytes, u64 seed, u64 first) {
-    for (u64 i = global_thread(); i < bytes; i += total_threads())
+    for (u64 i = global_thread(); i < bytes; i += total_threads()) {
         target[i] = pattern_byte(seed, first + i);
+    }
 }
 
 /// Adds to `mismatches` the number of bytes at `data` that differ from the pattern.
 AWAKEN_KERNEL(awaken_count_mismatches, device_pointer<const u8> data, u64 bytes, u64 seed, u64 first,
               device_pointer<u64> mismatches) {
     u64 count = 0;
-    for (u64 i = global_thread(); i < bytes; i += total_threads())
+    for (u64 i = global_thread(); i < bytes; i += total_threads()) {
         count += data[i] != pattern_byte(seed, first + i);
-    if (count != 0) atomic_add(mismatches, count);
+    }
+    if (count != 0) {
+        atomic_add(mismatches, count);
+    }
 }
 
 }  // namespace awaken::kernels

@@ -69,8 +69,9 @@ AWAKEN_DEVICE u64 divide(u64 number, u64 divisor, u64& remainder) {
 
 AWAKEN_DEVICE u64 alignment_of(const Shape& shape) {
     u64 bits = shape.base | shape.width;
-    for (unsigned i = 0; i < kShapeLoops; ++i)
+    for (unsigned i = 0; i < kShapeLoops; ++i) {
         bits |= (u64)shape.strides[i];
+    }
     return bits;
 }
 
@@ -106,8 +107,9 @@ struct ShapeWalk {
     }
     AWAKEN_DEVICE u64 here() const {
         u64 result = shape.base + column * sizeof(Unit);
-        for (unsigned i = 0; i < kShapeLoops; ++i)
+        for (unsigned i = 0; i < kShapeLoops; ++i) {
             result += index[i] * (u64)shape.strides[i];
+        }
         return result;
     }
     AWAKEN_DEVICE void next() {
@@ -145,11 +147,15 @@ AWAKEN_DEVICE void move_units(Target target, u64 target_first, Source source, u6
     for (; unit < units; unit += kPackBatch * step) {
         Unit values[kPackBatch];
         for (unsigned i = 0; i < kPackBatch; ++i) {
-            if (unit + i * step < units) values[i] = *device_pointer<const Unit>(source.here());
+            if (unit + i * step < units) {
+                values[i] = *device_pointer<const Unit>(source.here());
+            }
             source.next();
         }
         for (unsigned i = 0; i < kPackBatch; ++i) {
-            if (unit + i * step < units) *device_pointer<Unit>(target.here()) = values[i];
+            if (unit + i * step < units) {
+                *device_pointer<Unit>(target.here()) = values[i];
+            }
             target.next();
         }
     }

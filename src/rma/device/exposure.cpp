@@ -42,7 +42,7 @@ struct Exposure::Head {
     std::atomic<std::uint64_t> arrived;
 };
 
-struct alignas(kLine) Exposure::Seat {
+struct alignas(kLine) Exposure::MemberWords {
     /// Of the lock: when the member came, 0 while it does not wait; what it wants, and what it has.
     std::atomic<std::uint64_t> ticket;
     std::atomic<Hold> wants, has;
@@ -95,7 +95,7 @@ Exposure::Exposure(node::Segment& segment, std::vector<int> processes, const int
       _own(own),
       _idle(std::move(idle)),
       _parts(segment, static_cast<int>(_processes.size()), own,
-             round_up(sizeof(Head), kLine) + _processes.size() * sizeof(Seat)),
+             round_up(sizeof(Head), kLine) + _processes.size() * sizeof(MemberWords)),
       _seen(_processes.size()) {}
 
 std::unique_ptr<Exposure> Exposure::make(node::Segment& segment, std::vector<int> processes, const int own, Idle idle) {
@@ -114,9 +114,9 @@ Exposure::Head& Exposure::head(const int member) const noexcept {
     return *reinterpret_cast<Head*>(_parts.at(member));
 }
 
-Exposure::Seat& Exposure::seat(const int of, const int member) const noexcept {
+Exposure::MemberWords& Exposure::member_words(const int of, const int member) const noexcept {
     std::byte* const seats = _parts.at(of) + round_up(sizeof(Head), kLine);
-    return reinterpret_cast<Seat*>(seats)[member];
+    return reinterpret_cast<MemberWords*>(seats)[member];
 }
 
 void Exposure::check_alive(const int member, const char* const doing) const {
@@ -222,7 +222,7 @@ void Exposure::take(std::atomic<std::uint64_t>& holder, const int target, const 
 
 int Exposure::in_the_way(const int target, const std::uint64_t ticket, const Hold how) const noexcept {
     for (int member = 0; member < members(); ++member) {
-        const Seat& other = seat(target, member);
+        const MemberWords& other = member_words(target, member);
         const Hold has = other.has.load(std::memory_order_acquire);
         if (has == Hold::exclusive || (has == Hold::shared && how == Hold::exclusive)) {
             return member;
@@ -240,7 +240,7 @@ int Exposure::in_the_way(const int target, const std::uint64_t ticket, const Hol
 void Exposure::lock(const int target, const Hold how) {
     constexpr const char* kDoing = "while it held a lock of a window, or waited for it";
     Head& of = head(target);
-    Seat& mine = seat(target, _own);
+    MemberWords& mine = member_words(target, _own);
     take(of.steward, target, kDoing);
     const std::uint64_t ticket = ++of.last_ticket;
     const bool at_once = in_the_way(target, ticket, how) < 0;
@@ -280,7 +280,7 @@ void Exposure::lock(const int target, const Hold how) {
 }
 
 void Exposure::unlock(const int target) noexcept {
-    seat(target, _own).has.store(Hold::none, std::memory_order_release);
+    member_words(target, _own).has.store(Hold::none, std::memory_order_release);
 }
 
 Exposure::Update::Update(Exposure& exposure, const int target) : _holder(exposure.head(target).updater) {
@@ -294,12 +294,12 @@ Exposure::Update::~Update() {
 // ---- post, start, complete, wait ------------------------------------------------------------------------------------
 
 void Exposure::post(const int origin) noexcept {
-    seat(_own, origin).posts.fetch_add(1, std::memory_order_acq_rel);
+    member_words(_own, origin).posts.fetch_add(1, std::memory_order_acq_rel);
 }
 
 void Exposure::await_post(const int target) {
     std::uint64_t& seen = _seen[static_cast<std::size_t>(target)].posts;
-    for (Patience patience(_idle); seat(target, _own).posts.load(std::memory_order_acquire) <= seen;) {
+    for (Patience patience(_idle); member_words(target, _own).posts.load(std::memory_order_acquire) <= seen;) {
         if (patience.turn()) {
             check_alive(target, "before it opened its window");
         }
@@ -308,12 +308,12 @@ void Exposure::await_post(const int target) {
 }
 
 void Exposure::complete(const int target) noexcept {
-    seat(_own, target).completions.fetch_add(1, std::memory_order_acq_rel);
+    member_words(_own, target).completions.fetch_add(1, std::memory_order_acq_rel);
 }
 
 bool Exposure::has_completed(const int origin) const noexcept {
     const std::uint64_t seen = _seen[static_cast<std::size_t>(origin)].completions;
-    return seat(origin, _own).completions.load(std::memory_order_acquire) > seen;
+    return member_words(origin, _own).completions.load(std::memory_order_acquire) > seen;
 }
 
 void Exposure::await_completion(const int origin) {

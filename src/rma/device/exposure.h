@@ -65,7 +65,7 @@ class Exposure {
         return _processes[static_cast<std::size_t>(member)];
     }
 
-    // ---- memory -------------------------------------------------------------------------------------------------
+    // ---- memory -----------------------------------------------------------------------------------------------------
     /// Shows others this member's regions, in the place of those that it has shown before. False when there is no room
     /// in shared memory; nothing is changed then. One thread at a time.
     [[nodiscard]] bool publish(std::span<const Region> regions);
@@ -75,7 +75,7 @@ class Exposure {
     /// mapped.
     [[nodiscard]] std::vector<Region> regions(int member, std::uint64_t& version) const;
 
-    // ---- locks --------------------------------------------------------------------------------------------------
+    // ---- locks ------------------------------------------------------------------------------------------------------
     /// Waits for the lock of MPI_Win_lock on a member's memory. In the order of coming, but that those who share need
     /// not wait for each other. Throws Error when a member that is in the way has died.
     void lock(int target, Hold how);
@@ -94,7 +94,7 @@ class Exposure {
         std::atomic<std::uint64_t>& _holder;
     };
 
-    // ---- post, start, complete, wait ----------------------------------------------------------------------------
+    // ---- post, start, complete, wait --------------------------------------------------------------------------------
     /// This member's memory is open to `origin`.
     void post(int origin) noexcept;
     /// Waits until `target` has opened its memory to this member once more than it was waited for. Throws Error when it
@@ -106,7 +106,7 @@ class Exposure {
     /// Waits until `origin` has completed. Throws Error when it has died.
     void await_completion(int origin);
 
-    // ---- fences, counted from 1 ---------------------------------------------------------------------------------
+    // ---- fences, counted from 1 -------------------------------------------------------------------------------------
     /// Before a fence: results that may be for this member's own memory are copied there after it.
     void announce_results(std::uint64_t fence) noexcept;
     void results_are_there(std::uint64_t fence) noexcept;
@@ -115,7 +115,7 @@ class Exposure {
 
   private:
     struct Head;
-    struct Seat;  ///< what a part has for each member
+    struct MemberWords;  ///< what a part has for each member
     /// What this process has waited for, of a member.
     struct Seen {
         std::uint64_t posts = 0;
@@ -125,7 +125,7 @@ class Exposure {
 
     Exposure(node::Segment& segment, std::vector<int> processes, int own, Idle idle);
     [[nodiscard]] Head& head(int member) const noexcept;
-    [[nodiscard]] Seat& seat(int of, int member) const noexcept;
+    [[nodiscard]] MemberWords& member_words(int of, int member) const noexcept;
     /// Takes a word that holds 0 or the process that has it.
     void take(std::atomic<std::uint64_t>& holder, int target, const char* doing);
     /// Whoever keeps this member from the lock; -1: nobody.
@@ -136,7 +136,7 @@ class Exposure {
     const std::vector<int> _processes;
     const int _own;
     const Idle _idle;
-    node::Parts _parts;
+    node::MemberBlocks _parts;
     std::vector<Seen> _seen;                            ///< by member
     std::uint64_t _table_offset = 0, _table_bytes = 0;  ///< of this member's regions
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 /// Pages without any difference are told by one comparison.
 constexpr std::size_t kPageBytes = 4096;
-/// The shadow lies in this as the device memory does: operations on elements expect them to be aligned.
+/// The host mirror lies in this as the device memory does: operations on elements expect them to be aligned.
 constexpr std::size_t kAlignment = 256;
 
 using Word = std::uint64_t;
@@ -36,62 +36,64 @@ Word differing_bytes(const Word a, const Word b) noexcept {
 
 }  // namespace
 
-Shadow::Shadow(const Means& means, void* const device, const std::size_t bytes, const gpu::PointerInfo& info)
-    : _means(means), _device(static_cast<std::byte*>(device)), _bytes(bytes), _info(info) {}
+HostMirror::HostMirror(const Resources& resources, void* const device, const std::size_t bytes,
+                       const gpu::PointerInfo& info)
+    : _resources(resources), _device(static_cast<std::byte*>(device)), _bytes(bytes), _info(info) {}
 
-std::unique_ptr<Shadow> Shadow::make(const Means& means, void* const device, const std::size_t bytes,
-                                     const gpu::PointerInfo& info) {
-    std::unique_ptr<Shadow> shadow(new Shadow(means, device, bytes, info));
-    shadow->_owned.reset(new (std::nothrow) std::byte[bytes + kAlignment]);
-    if (shadow->_owned == nullptr || !shadow->allocate_twin()) {
+std::unique_ptr<HostMirror> HostMirror::make(const Resources& resources, void* const device, const std::size_t bytes,
+                                             const gpu::PointerInfo& info) {
+    std::unique_ptr<HostMirror> mirror(new HostMirror(resources, device, bytes, info));
+    mirror->_owned.reset(new (std::nothrow) std::byte[bytes + kAlignment]);
+    if (mirror->_owned == nullptr || !mirror->allocate_baseline()) {
         return nullptr;
     }
-    shadow->read_twin();
+    mirror->read_baseline();
     const auto wanted = reinterpret_cast<std::uintptr_t>(device) % kAlignment;
-    const auto there = reinterpret_cast<std::uintptr_t>(shadow->_owned.get()) % kAlignment;
-    shadow->_memory = shadow->_owned.get() + (wanted + kAlignment - there) % kAlignment;
-    std::memcpy(shadow->_memory, shadow->_twin.get(), bytes);
-    return shadow;
+    const auto there = reinterpret_cast<std::uintptr_t>(mirror->_owned.get()) % kAlignment;
+    mirror->_memory = mirror->_owned.get() + (wanted + kAlignment - there) % kAlignment;
+    std::memcpy(mirror->_memory, mirror->_baseline.get(), bytes);
+    return mirror;
 }
 
-std::unique_ptr<Shadow> Shadow::make_for_later(const Means& means, void* const device, const std::size_t bytes,
-                                               const gpu::PointerInfo& info) {
-    std::unique_ptr<Shadow> shadow(new Shadow(means, device, bytes, info));
-    if (!shadow->allocate_twin()) {
+std::unique_ptr<HostMirror> HostMirror::make_for_later(const Resources& resources, void* const device,
+                                                       const std::size_t bytes, const gpu::PointerInfo& info) {
+    std::unique_ptr<HostMirror> mirror(new HostMirror(resources, device, bytes, info));
+    if (!mirror->allocate_baseline()) {
         return nullptr;
     }
-    shadow->read_twin();
-    return shadow;
+    mirror->read_baseline();
+    return mirror;
 }
 
-bool Shadow::allocate_twin() noexcept {
-    _twin.reset(new (std::nothrow) std::byte[_bytes]);
-    return _twin != nullptr;
+bool HostMirror::allocate_baseline() noexcept {
+    _baseline.reset(new (std::nothrow) std::byte[_bytes]);
+    return _baseline != nullptr;
 }
 
-void Shadow::read_twin() {
-    const transfer::StagingBlock block = _means.pool.acquire(_means.runtime, std::min(kChunkBytes, _bytes));
+void HostMirror::read_baseline() {
+    const transfer::StagingBlock block = _resources.pool.acquire(_resources.runtime, std::min(kChunkBytes, _bytes));
     for (std::size_t at = 0; at < _bytes; at += kChunkBytes) {
         const std::size_t length = std::min(kChunkBytes, _bytes - at);
-        _means.copier.copy(block.data(), _device + at, length, _device + at, _info);
-        std::memcpy(_twin.get() + at, block.data(), length);
+        _resources.copier.copy(block.data(), _device + at, length, _device + at, _info);
+        std::memcpy(_baseline.get() + at, block.data(), length);
     }
 }
 
-std::byte* Shadow::of(const void* const address, const std::size_t length) const noexcept {
+std::byte* HostMirror::of(const void* const address, const std::size_t length) const noexcept {
     const auto first = reinterpret_cast<std::uintptr_t>(address);
     const auto begin = reinterpret_cast<std::uintptr_t>(_device);
     const bool inside = first >= begin && first - begin <= _bytes && length <= _bytes - (first - begin);
     return inside ? _memory + (first - begin) : nullptr;
 }
 
-std::size_t Shadow::reconcile(const std::size_t begin, const std::size_t end) {
+std::size_t HostMirror::reconcile(const std::size_t begin, const std::size_t end) {
     const std::scoped_lock lock(_mutex);
-    const transfer::StagingBlock block = _means.pool.acquire(_means.runtime, std::min(kChunkBytes, end - begin));
+    const transfer::StagingBlock block =
+        _resources.pool.acquire(_resources.runtime, std::min(kChunkBytes, end - begin));
     std::size_t copied = 0;
     for (std::size_t at = begin; at < end; at += kChunkBytes) {
         const std::size_t length = std::min(kChunkBytes, end - at);
-        _means.copier.copy(block.data(), _device + at, length, _device + at, _info);
+        _resources.copier.copy(block.data(), _device + at, length, _device + at, _info);
         _puts.clear();
         merge(at, length, block.data());
         store_puts(at, block.data());
@@ -103,14 +105,14 @@ std::size_t Shadow::reconcile(const std::size_t begin, const std::size_t end) {
     return copied;
 }
 
-/// Brings the bytes from `at` on together, of which `device` is an image: what others have put goes there, too.
-void Shadow::merge(const std::size_t at, const std::size_t length, std::byte* const device) {
+/// Brings the bytes from `at` on together, of which `device` is a staging buffer: what others have put goes there, too.
+void HostMirror::merge(const std::size_t at, const std::size_t length, std::byte* const device) {
     for (std::size_t page = 0; page < length; page += kPageBytes) {
         const std::size_t end = page + std::min(kPageBytes, length - page);
-        const std::byte* const twin = _twin.get() + at + page;
+        const std::byte* const baseline = _baseline.get() + at + page;
         // What is put while this looks is found the next time.
-        if (std::memcmp(device + page, twin, end - page) == 0 &&
-            std::memcmp(_memory + at + page, twin, end - page) == 0) {
+        if (std::memcmp(device + page, baseline, end - page) == 0 &&
+            std::memcmp(_memory + at + page, baseline, end - page) == 0) {
             continue;
         }
         std::size_t position = page;
@@ -129,20 +131,20 @@ void Shadow::merge(const std::size_t at, const std::size_t length, std::byte* co
     }
 }
 
-// Others may store to the shadow at any time, so it is read once; and it is written by an exchange that keeps the bytes
-// which the program has not stored to. That it is a word at a time lets others see whole numbers.
+// Others may store to the host mirror at any time, so it is read once; and it is written by an exchange that keeps the
+// bytes which the program has not stored to. That it is a word at a time lets others see whole numbers.
 
-void Shadow::merge_word(const std::size_t at, const std::size_t position, std::byte* const device) {
-    std::byte* const twin = _twin.get() + at + position;
-    const std::atomic_ref<Word> shadow(*reinterpret_cast<Word*>(_memory + at + position));
-    const Word before = word_at(twin), here = word_at(device + position);
-    Word there = shadow.load(std::memory_order_relaxed);
+void HostMirror::merge_word(const std::size_t at, const std::size_t position, std::byte* const device) {
+    std::byte* const baseline = _baseline.get() + at + position;
+    const std::atomic_ref<Word> mirror(*reinterpret_cast<Word*>(_memory + at + position));
+    const Word before = word_at(baseline), here = word_at(device + position);
+    Word there = mirror.load(std::memory_order_relaxed);
     const Word stored = differing_bytes(here, before);
     if (stored == 0 && there == before) {
         return;
     }
     Word both = (there & ~stored) | (here & stored);
-    while (stored != 0 && !shadow.compare_exchange_weak(there, both, std::memory_order_acq_rel)) {
+    while (stored != 0 && !mirror.compare_exchange_weak(there, both, std::memory_order_acq_rel)) {
         both = (there & ~stored) | (here & stored);
     }
     if (const Word put = differing_bytes(both, here); put != 0) {
@@ -154,25 +156,25 @@ void Shadow::merge_word(const std::size_t at, const std::size_t position, std::b
         }
         std::memcpy(device + position, &both, sizeof both);
     }
-    // The twin learns what was put only when the device has it.
+    // The baseline learns what was put only when the device has it.
     const Word kept = (before & ~stored) | (here & stored);
-    std::memcpy(twin, &kept, sizeof kept);
+    std::memcpy(baseline, &kept, sizeof kept);
 }
 
-void Shadow::merge_byte(const std::size_t at, const std::size_t position, std::byte* const device) {
-    std::byte& twin = _twin[at + position];
+void HostMirror::merge_byte(const std::size_t at, const std::size_t position, std::byte* const device) {
+    std::byte& baseline = _baseline[at + position];
     std::byte& here = device[position];
-    const std::atomic_ref<std::byte> shadow(_memory[at + position]);
-    if (here != twin) {
-        shadow.store(here, std::memory_order_release);
-        twin = here;
-    } else if (const std::byte there = shadow.load(std::memory_order_relaxed); there != twin) {
+    const std::atomic_ref<std::byte> mirror(_memory[at + position]);
+    if (here != baseline) {
+        mirror.store(here, std::memory_order_release);
+        baseline = here;
+    } else if (const std::byte there = mirror.load(std::memory_order_relaxed); there != baseline) {
         note_put(position);
         here = there;
     }
 }
 
-void Shadow::note_put(const std::size_t position) {
+void HostMirror::note_put(const std::size_t position) {
     if (!_puts.empty() && _puts.back().begin + _puts.back().length == position) {
         ++_puts.back().length;
     } else {
@@ -182,13 +184,14 @@ void Shadow::note_put(const std::size_t position) {
 
 /// Copies what others have put to the device, and nothing that is in between: the program's own kernels may be storing
 /// there.
-void Shadow::store_puts(const std::size_t at, const std::byte* const device) {
+void HostMirror::store_puts(const std::size_t at, const std::byte* const device) {
     if (_puts.empty()) {
         return;
     }
     if (_puts.size() == 1) {
         const Run& run = _puts.front();
-        _means.copier.copy(_device + at + run.begin, device + run.begin, run.length, _device + at + run.begin, _info);
+        _resources.copier.copy(_device + at + run.begin, device + run.begin, run.length, _device + at + run.begin,
+                               _info);
     } else {
         std::vector<transfer::LayoutNode> nodes;
         nodes.reserve(_puts.size());
@@ -197,7 +200,7 @@ void Shadow::store_puts(const std::size_t at, const std::byte* const device) {
             nodes.push_back({static_cast<std::int64_t>(run.begin), static_cast<std::int64_t>(run.length), 1, 0, {}});
             bytes += run.length;
         }
-        const transfer::StagingBlock packed = _means.pool.acquire(_means.runtime, bytes);
+        const transfer::StagingBlock packed = _resources.pool.acquire(_resources.runtime, bytes);
         std::size_t filled = 0;
         for (const Run& run : _puts) {
             std::memcpy(packed.data() + filled, device + run.begin, run.length);
@@ -205,10 +208,10 @@ void Shadow::store_puts(const std::size_t at, const std::byte* const device) {
         }
         const auto type = std::make_shared<const transfer::FlatType>(
             transfer::Layout(std::move(nodes), 0, static_cast<std::int64_t>(kChunkBytes)));
-        _means.copier.scatter(type, _device + at, 1, static_cast<std::int64_t>(bytes), packed.data(), &_info);
+        _resources.copier.scatter(type, _device + at, 1, static_cast<std::int64_t>(bytes), packed.data(), &_info);
     }
     for (const Run& run : _puts) {
-        std::memcpy(_twin.get() + at + run.begin, device + run.begin, run.length);
+        std::memcpy(_baseline.get() + at + run.begin, device + run.begin, run.length);
     }
 }
 

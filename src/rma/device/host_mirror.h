@@ -1,9 +1,10 @@
 // Host memory that stands for device memory in a window: the MPI reaches it, for this process and for all others.
 //
-// Two parties change a window's memory. The program stores to the device memory, everybody else to the shadow. Which of
-// them a byte is from is told by a twin, the bytes that both had when they were last the same: what differs from it on
-// the device was stored by the program and goes to the shadow, what differs from it in the shadow was put by others and
-// goes to the device. So changes to neighbouring bytes survive, whoever made them and whenever.
+// Two parties change a window's memory. The program stores to the device memory, everybody else to the host mirror.
+// Which of them a byte is from is told by a baseline, the bytes that both had when they were last the same: what
+// differs from it on the device was stored by the program and goes to the host mirror, what differs from it in the host
+// mirror was put by others and goes to the device. So changes to neighbouring bytes survive, whoever made them and
+// whenever.
 //
 // Knows no MPI.
 #pragma once
@@ -22,10 +23,10 @@
 namespace awaken::rma {
 
 /// Thread-safe. Each stretch of `bytes` bytes here takes twice as much host memory.
-class Shadow {
+class HostMirror {
   public:
-    /// What copies need; outlives the shadow.
-    struct Means {
+    /// What copies need; outlives the host mirror.
+    struct Resources {
         gpu::Runtime& runtime;
         transfer::Copier& copier;
         transfer::PinnedPool& pool;
@@ -33,22 +34,23 @@ class Shadow {
 
     /// Memory of its own, which holds what the device memory holds now, and whose alignment is the device memory's.
     /// Null when there is no memory. Throws Error when the device memory cannot be read.
-    [[nodiscard]] static std::unique_ptr<Shadow> make(const Means& means, void* device, std::size_t bytes,
-                                                      const gpu::PointerInfo& info);
+    [[nodiscard]] static std::unique_ptr<HostMirror> make(const Resources& resources, void* device, std::size_t bytes,
+                                                          const gpu::PointerInfo& info);
     /// For memory that will be there later, with content that goes before the device's: see stand_in().
-    [[nodiscard]] static std::unique_ptr<Shadow> make_for_later(const Means& means, void* device, std::size_t bytes,
-                                                                const gpu::PointerInfo& info);
-    /// This memory is the shadow from now on; others may have stored to it already. It outlives the shadow's use.
+    [[nodiscard]] static std::unique_ptr<HostMirror> make_for_later(const Resources& resources, void* device,
+                                                                    std::size_t bytes, const gpu::PointerInfo& info);
+    /// This memory is the host mirror from now on; others may have stored to it already. It outlives the host mirror's
+    /// use.
     void stand_in(std::byte* memory) noexcept { _memory = memory; }
 
     [[nodiscard]] std::byte* data() const noexcept { return _memory; }
     [[nodiscard]] std::size_t size() const noexcept { return _bytes; }
-    /// The shadow of [address, address + length), null when that is not all device memory of this shadow.
+    /// The host mirror of [address, address + length), null when that is not all device memory of this host mirror.
     [[nodiscard]] std::byte* of(const void* address, std::size_t length) const noexcept;
 
-    /// Makes shadow and device memory the same: each gets what was stored to the other one, and nothing else of either
-    /// is written. Others may store to the shadow meanwhile; what comes too late is there for the next time. Throws
-    /// Error when the GPU refuses a copy; what has been stored is not lost then.
+    /// Makes host mirror and device memory the same: each gets what was stored to the other one, and nothing else of
+    /// either is written. Others may store to the host mirror meanwhile; what comes too late is there for the next
+    /// time. Throws Error when the GPU refuses a copy; what has been stored is not lost then.
     /// @return bytes that were copied from and to the device.
     std::size_t reconcile() { return reconcile(0, _bytes); }
     /// The same for a part of it.
@@ -60,22 +62,22 @@ class Shadow {
         std::size_t begin, length;
     };
 
-    Shadow(const Means& means, void* device, std::size_t bytes, const gpu::PointerInfo& info);
-    [[nodiscard]] bool allocate_twin() noexcept;
-    void read_twin();
+    HostMirror(const Resources& resources, void* device, std::size_t bytes, const gpu::PointerInfo& info);
+    [[nodiscard]] bool allocate_baseline() noexcept;
+    void read_baseline();
     void merge(std::size_t at, std::size_t length, std::byte* device);
     void merge_word(std::size_t at, std::size_t position, std::byte* device);
     void merge_byte(std::size_t at, std::size_t position, std::byte* device);
     void note_put(std::size_t position);
     void store_puts(std::size_t at, const std::byte* device);
 
-    const Means _means;
+    const Resources _resources;
     std::byte* const _device;
     const std::size_t _bytes;
     const gpu::PointerInfo _info;
-    std::unique_ptr<std::byte[]> _owned, _twin;
+    std::unique_ptr<std::byte[]> _owned, _baseline;
     std::byte* _memory = nullptr;
-    std::mutex _mutex;  ///< of the twin, and of the list below
+    std::mutex _mutex;  ///< of the baseline, and of the list below
     std::vector<Run> _puts;
 };
 
