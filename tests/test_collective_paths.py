@@ -514,6 +514,6 @@ def test_a_table_that_has_no_part_is_told(mpi_named: Callable[[str], harness.Mpi
     for path, told in (("ring", True), ("auto", False)):
         environment = {"AWAKEN_COLLECTIVES": "* : two-shot", "AWAKEN_PATH": path, "AWAKEN_REPORT": str(report)}
         mpich = mpi_named("mpich")
-        program = [mpich.programs / "collectives", "--gpu=cuda", "--mix=device", "--filter=bcast"]
+        program: list[str | Path] = [mpich.programs / "collectives", "--gpu=cuda", "--mix=device", "--filter=bcast"]
         harness.run_ranks(mpich, 2, program, emulate="cuda:2", environment=environment).check()
         assert ("AWAKEN_COLLECTIVES had no part: AWAKEN_PATH=ring" in report.read_text()) == told

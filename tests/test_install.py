@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import harness
@@ -51,13 +51,13 @@ int main(int argc, char** argv) {
 AS_NEEDED = "-Wl,--as-needed"
 
 
-def command(*words: str | Path, timeout_s: float = harness.HANG_S, **environment: str) -> str:
+def command(*words: str | Path, timeout_s: float = harness.HANG_S, environment: Mapping[str, str] | None = None) -> str:
     done = subprocess.run(
         [str(word) for word in words],
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**harness.clean_environment(), **environment},
+        env={**harness.clean_environment(), **(environment or {})},
         check=False,
     )
     assert done.returncode == 0, f"$ {' '.join(map(str, words))}\n{done.stdout}\n{done.stderr}"
@@ -103,7 +103,7 @@ def check_run(mpi: harness.Mpi, program: Path, prefix: Path) -> None:
     emulator = prefix / "lib" / "awaken" / "emulator"
     output = command(
         "timeout", str(harness.HANG_S), mpi.mpiexec, *mpi.arguments, "-n", "2", program,
-        AWAKEN_EMULATE="cuda:2", LD_LIBRARY_PATH=str(emulator), **dict(mpi.environment),
+        environment={"AWAKEN_EMULATE": "cuda:2", "LD_LIBRARY_PATH": str(emulator), **mpi.environment},
     )  # fmt: skip
     assert "sum 3 version " in output
 
@@ -123,9 +123,8 @@ def test_pkg_config(
     moved = prefix.parent / "moved"  # pkg-config files know no quoting of blanks that every reader understands
     if not moved.exists():
         moved.symlink_to(prefix)
-    flags = command(
-        tool("pkg-config"), "--cflags", "--libs", "awaken", PKG_CONFIG_PATH=str(moved / "lib" / "pkgconfig")
-    ).split()
+    found_by = {"PKG_CONFIG_PATH": str(moved / "lib" / "pkgconfig")}
+    flags = command(tool("pkg-config"), "--cflags", "--libs", "awaken", environment=found_by).split()
     program = tmp_path / "program"
     emulator = prefix / "lib" / "awaken" / "emulator"
     command(used.mpiexec.parent / "mpicc", AS_NEEDED, source, "-o", program, *flags, f"-L{emulator}", "-l:libcuda.so.1")
@@ -201,7 +200,7 @@ def test_own_mpi(mpi: str, tmp_path: Path, source: Path, mpi_named: Callable[[st
     command(tool("cmake"), "--install", build, "--prefix", prefix)
     program = tmp_path / "program"
     emulator = prefix / "lib" / "awaken" / "emulator"
-    flags = ["-I", prefix / "include", f"-L{prefix}/lib/awaken", f"-Wl,-rpath,{prefix}/lib/awaken"]
+    flags: list[str | Path] = ["-I", prefix / "include", f"-L{prefix}/lib/awaken", f"-Wl,-rpath,{prefix}/lib/awaken"]
     link: Sequence[str | Path] = ["-Wl,--no-as-needed", "-lawaken", f"-L{emulator}", "-l:libcuda.so.1"]
     command(compiler, source, "-o", program, *flags, *link)
     check_run(used, program, prefix)
@@ -219,7 +218,7 @@ def test_wheel(tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.
     shutil.copytree(harness.ROOT, tree, ignore=shutil.ignore_patterns("build", ".venv", ".git", ".hw"))
     command(
         sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", tree,
-        timeout_s=harness.LONG_HANG_S, **index,
+        timeout_s=harness.LONG_HANG_S, environment=index,
     )  # fmt: skip
     awaken = environment / "bin" / "awaken"
     assert "awaken " in command(awaken, "version")
@@ -242,6 +241,6 @@ def test_wheel(tmp_path: Path, source: Path, mpi_named: Callable[[str], harness.
     command(used.mpiexec.parent / "mpicc", plain, "-o", preloaded, f"-L{emulator}", "-l:libcuda.so.1")
     output = command(
         "timeout", str(harness.HANG_S), used.mpiexec, "-n", "2", awaken, "exec", "--emulate", "cuda:2", "--", preloaded,
-        LD_LIBRARY_PATH=str(emulator),
+        environment={"LD_LIBRARY_PATH": str(emulator)},
     )  # fmt: skip
     assert "sum 3 version none" in output

@@ -51,7 +51,7 @@ def report_of(
 ) -> dict[str, Any]:
     """Runs the messages between two nodes; they must be right. The report of all ranks."""
     report = folder / "report.json"
-    command = [program, f"--gpu={emulate.split(':')[0]}", *arguments]
+    command: list[str | Path] = [program, f"--gpu={emulate.split(':')[0]}", *arguments]
     environment = {
         **test_between_nodes.TWO_NODES,
         **GPU_AWARE,

@@ -63,7 +63,7 @@ def check(case: Case, program: Path, mpi: harness.Mpi, timeout: float) -> None:
     path, name_of_mpi, emulate, ranks, arguments = case
     environment, options = PATHS[path]
     exceptions = [f"--except={text}" for text in NATIVE_BUGS.get(name_of_mpi, ())]
-    command = [program, paths.gpu_option(emulate), *options, *arguments, *exceptions]
+    command: list[str | Path] = [program, paths.gpu_option(emulate), *options, *arguments, *exceptions]
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, environment=environment, timeout=timeout)
     result.check()
     assert "\nok " in result.output, f"no case ran\n{result.explain()}"
@@ -95,7 +95,13 @@ def test_the_report_says_why_a_window_is_served_through_host_memory(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    command = [rank_program("mpich", "one_sided"), "--gpu=cuda", "--shadows", "--mix=device", "--filter=put_and_get_f"]
+    command: list[str | Path] = [
+        rank_program("mpich", "one_sided"),
+        "--gpu=cuda",
+        "--shadows",
+        "--mix=device",
+        "--filter=put_and_get_f",
+    ]
     environment = {"AWAKEN_TEST_NODES": "2", "AWAKEN_REPORT": "1"}
     result = harness.run_ranks(
         mpi_named("mpich"), 2, command, emulate="cuda:2", environment=environment, timeout=harness.HANG_S

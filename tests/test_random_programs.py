@@ -80,7 +80,7 @@ def compare(
     reference_result.check()
     reference = hashes(reference_result)
     gpu = "cuda" if emulate.startswith("cuda") else "hip"
-    command = [program, *which, f"--gpu={gpu}"]
+    command: list[str | Path] = [program, *which, f"--gpu={gpu}"]
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, timeout=timeout, environment=settings)
     actual = hashes(result)
     wrong = [seed for seed in reference if actual.get(seed) != reference[seed]]

@@ -58,7 +58,7 @@ def run(
 ) -> Traced:
     environment = {"AWAKEN_TRACE": str(folder), **variables}
     gpu = "--gpu=auto" if emulate else "--gpu=none"
-    program = [mpi.programs / "traced", gpu, *arguments]
+    program: list[str | Path] = [mpi.programs / "traced", gpu, *arguments]
     result = harness.run_ranks(mpi, ranks, program, emulate=emulate, environment=environment, timeout=harness.HANG_S)
     if status == 0:
         result.check()

@@ -476,8 +476,12 @@ def openmpi() -> None:
         check_mpi(OPENMPI)
 
 
-def test_tools() -> None:
+def python_test_tools() -> None:
     install_requirements("test", "pytest, numpy, mpi4py")
+
+
+def test_tools() -> None:
+    python_test_tools()
     install_requirements("test-openmpi", "numpy, mpi4py", OPENMPI)
     optional_packages("test", TEST_PACKAGES)
 
@@ -501,7 +505,8 @@ BUILD: tuple[Callable[[], None], ...] = (
 PROFILES: dict[str, tuple[Callable[[], None], ...]] = {
     "build": BUILD,
     "test": (*BUILD, test_tools, style_tools),
-    "lint": (*BUILD, style_tools, lint_tools),
+    # mypy reads the tests, and the types of what they import.
+    "lint": (*BUILD, python_test_tools, style_tools, lint_tools),
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from awaken import charts, units
 from awaken.findings import name_of
-from awaken.results import BANDWIDTH, TIME, Point, Series, by_test
+from awaken.results import BANDWIDTH, TIME, UNKNOWN_TEST, Point, Series, by_test
 
 STYLES = {"awaken": 1, "native": 2, "xccl": 3, "staged": 5, "raw": 0}
 """The same thing has the same colour in every chart."""
@@ -54,6 +54,7 @@ TITLES = {
     "get_acc_latency": "Latency of get and accumulate",
     "fop_latency": "Latency of fetch and add",
     "cas_latency": "Latency of compare and swap",
+    UNKNOWN_TEST: "A test whose name the log does not tell",
 }
 
 
@@ -78,7 +79,7 @@ class Picture:
     @property
     def title(self) -> str:
         name = TITLES.get(self.test, self.test.replace("_", " ").capitalize())
-        return f"{name}, {self.ranks} ranks" if self.ranks else name
+        return f"{name}, {self.ranks} rank{'s' if self.ranks > 1 else ''}" if self.ranks else name
 
     @property
     def quantity(self) -> str:

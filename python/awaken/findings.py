@@ -9,7 +9,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from awaken import units
-from awaken.results import BANDWIDTH, FAILURES, INTERVAL_OF_MEDIAN, TIME, WORKS, Document, Point, Series
+from awaken.results import (
+    BANDWIDTH,
+    FAILURES,
+    INTERVAL_OF_MEDIAN,
+    TIME,
+    UCC,
+    UNKNOWN_TEST,
+    WORKS,
+    Document,
+    Point,
+    Series,
+)
 
 GOOD, BAD, NEUTRAL, UNKNOWN = "good", "bad", "neutral", "unknown"
 LEVEL_WITHOUT_BAND = 0.05
@@ -18,7 +29,14 @@ SMALL_BYTES = 8
 DIRECT_PATHS = ("direct", "ccl")
 COPIED = "copied"
 """Through a copy, in exported memory of a GPU or in memory of the host (docs/protocol.md): which is not told."""
-NAMES = {"awaken": "Awaken", "native": "the MPI alone", "staged": "staged", "raw": "raw copy", "xccl": "NCCL/RCCL"}
+NAMES = {
+    "awaken": "Awaken",
+    "native": "the MPI alone",
+    "staged": "staged",
+    "raw": "raw copy",
+    "xccl": "NCCL/RCCL",
+    UCC: "UCC",
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +84,7 @@ def on_device(series: Series) -> bool:
 
 def _of_mpi(series: Series) -> bool:
     """Whether an MPI, alone or with Awaken, was given these buffers."""
-    return series.implementation not in ("staged", "raw", "xccl")
+    return series.implementation not in ("staged", "raw", "xccl", UCC)
 
 
 def _memory(series: Series) -> str:
@@ -111,7 +129,7 @@ def findings(documents: Sequence[Document]) -> list[Finding]:
 
 def aware(documents: Sequence[Document]) -> Finding:
     question = "Is this MPI GPU-aware?"
-    # NCCL's answers, and copies of the benchmark's own, say nothing about an MPI.
+    # NCCL's and UCC's answers, and copies of the benchmark's own, say nothing about an MPI.
     device = [series for series in all_series(documents) if on_device(series) and _of_mpi(series)]
     native = [series for series in device if series.implementation == "native"]
     layered = [series for series in device if series.implementation == "awaken" and series.points]
@@ -146,7 +164,7 @@ def aware(documents: Sequence[Document]) -> Finding:
 
 
 def _tests(series: Iterable[Series]) -> str:
-    names = list(dict.fromkeys(one.test for one in series))
+    names = list(dict.fromkeys("a test without a name" if one.test == UNKNOWN_TEST else one.test for one in series))
     shown = ", ".join(names[:6])
     return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more"
 

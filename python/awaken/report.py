@@ -36,9 +36,9 @@ DESCRIPTION = """Writes one page about an MPI and its GPUs: HTML without script 
 Markdown.
 
 Without files it measures, with all that this installation has. With files it reads them: JSON of awaken bench, of
-AWAKEN_REPORT, of awaken topo and awaken doctor, traces, and logs of the OSU micro-benchmarks, nccl-tests and the
-Intel MPI Benchmarks. LABEL=FILE names a file in the charts, and LABEL@RANKS:BUFFERS=FILE tells what its log does not,
-such as osu@4=allreduce.log or imb@:D=imb.log. A folder is that of an earlier run, or of a trace."""
+AWAKEN_REPORT, of awaken topo and awaken doctor, traces, and logs of the OSU micro-benchmarks, nccl-tests, the Intel
+MPI Benchmarks and ucc_perftest. LABEL=FILE names a file in the charts, and LABEL@RANKS:BUFFERS=FILE tells what its
+log does not, such as osu@4=allreduce.log or imb@:D=imb.log. A folder is that of an earlier run, or of a trace."""
 EPILOG = """Exit status: 0 when all went well, 1 when a measurement failed or a file could not be read (the page is then
 written from the others), 2 for wrong use."""
 

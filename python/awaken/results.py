@@ -16,9 +16,15 @@ TIME = "time"
 BANDWIDTH = "bandwidth"
 """Quantity of a series: GB/s; more is better."""
 
+UCC = "ucc"
+"""Implementation of a series: UCC, called by itself and not through an MPI."""
+
 INTERVAL_OF_MEDIAN = "95 % interval of the median"
 """Of `Series.band`, the one that tells how far another run's value may be. What ranks or calls differ by, which logs
 tell, is many times wider and says nothing about that."""
+
+UNKNOWN_TEST = "unknown"
+"""Of `Series.test`, where a log does not tell which test it is."""
 
 POINT_TO_POINT = frozenset(
     [
@@ -68,7 +74,7 @@ class Series:
     test: str
     """As `awaken bench` calls it: latency, bw, allreduce, ..."""
     implementation: str
-    """awaken, native, staged, xccl and raw as in `awaken bench`; the file's label for logs of unknown origin."""
+    """awaken, native, staged, xccl and raw as in `awaken bench`; UCC; the file's label for logs of unknown origin."""
     quantity: str
     points: tuple[Point, ...]
     source: str = ""

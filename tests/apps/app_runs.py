@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,25 +30,33 @@ class Result:
 
 
 def mpiexec(
-    abi: str, program: str, *arguments: str, ranks: int = 2, before: Sequence[str | Path] = (), **variables: str
+    abi: str,
+    program: str,
+    *arguments: str,
+    ranks: int = 2,
+    before: Sequence[str | Path] = (),
+    environment: Mapping[str, str] | None = None,
+    **variables: str,
 ) -> Result:
-    """Runs a program of the build. `before` goes between mpiexec and the program, `variables` into the environment.
+    """Runs a program of the build. `before` goes between mpiexec and the program, `environment` and `variables` into
+    the environment.
 
     The launcher and all that it started end with this call.
     """
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWAKEN", "LD_"))}
-    environment.update(
-        OMPI_ALLOW_RUN_AS_ROOT="1",
-        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-        PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
+    whole = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("AWAKEN", "LD_"))},
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         **harness.sanitizer_environment(),
+        **(environment or {}),
         **variables,
-    )
+    }
     launcher = PREFIX_OF_ABI[abi] / "bin" / "mpiexec"
     command = [launcher, "-n", str(ranks), *before, BUILD / "apps" / abi / program, *arguments]
     with subprocess.Popen(
         command,
-        env=environment,
+        env=whole,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -112,7 +112,7 @@ def test_both_libraries_are_measured(kind: str, ranks: int, request: pytest.Fixt
 
 @pytest.mark.parametrize("abi", ABIS)
 def test_without_nccl_the_reason_is_told_and_mpi_measured(abi: str, without_ccl: dict[str, str]) -> None:
-    result = mpiexec(abi, "allreduce", *SMALL, **without_ccl)
+    result = mpiexec(abi, "allreduce", *SMALL, environment=without_ccl)
     check_output(result, elements=1001, iterations=4, ranks=2, ccl=None)
     assert "# NCCL left out: libnccl.so.2: cannot open shared object file" in result.out
     assert "put the folder of libnccl.so.2 into LD_LIBRARY_PATH" in result.out
@@ -144,13 +144,13 @@ def test_nccl_is_found_where_it_is_usually_installed(variable: str, place: str, 
     (folder / "libnccl.so.2").rename(home / place / "libnccl.so.2")
     if variable:
         environment[variable] = str(home)
-    result = mpiexec("mpich", "allreduce", *SMALL, **environment)
+    result = mpiexec("mpich", "allreduce", *SMALL, environment=environment)
     check_output(result, elements=1001, iterations=4, ranks=2, ccl="NCCL 2.27.3")
 
 
 @pytest.mark.parametrize(("code", "text"), [("2708", "2.7.8"), ("2804", "2.8.4"), ("21805", "2.18.5")])
 def test_nccl_has_numbered_its_versions_in_two_ways(code: str, text: str, cuda: dict[str, str]) -> None:
-    result = mpiexec("mpich", "allreduce", *SMALL, CCL_VERSION=code, **cuda)
+    result = mpiexec("mpich", "allreduce", *SMALL, CCL_VERSION=code, environment=cuda)
     check_output(result, elements=1001, iterations=4, ranks=2, ccl=f"NCCL {text}")
 
 
@@ -165,7 +165,7 @@ def test_nccl_has_numbered_its_versions_in_two_ways(code: str, text: str, cuda: 
     ],
 )
 def test_what_was_measured_is_told(words: tuple[str, str], told: str, without_ccl: dict[str, str]) -> None:
-    result = mpiexec("mpich", "allreduce", *SMALL, *words, **without_ccl)
+    result = mpiexec("mpich", "allreduce", *SMALL, *words, environment=without_ccl)
     check_output(result, elements=1001, iterations=4, ranks=2, ccl=None)
     assert told in result.out
 
@@ -175,14 +175,18 @@ def test_memory_is_shared_by_the_ranks_of_a_gpu_alone(gpus: str, binding: list[P
     """A rank that sees one GPU may have it to itself, or share it: half of what is free is for its arrays."""
     machine = {"AWAKEN_EMULATE": gpus, "AWAKEN_EMULATE_MEMORY": "16M", "BIND_GPU_COUNT": "2"}
     words = ("--elements", "128K", "--iterations", "8", "--warm-up", "0")
-    result = mpiexec("mpich", "allreduce", *words, before=[*binding, AWAKEN_OF_BUILD, "exec", "--"], **machine)
+    result = mpiexec(
+        "mpich", "allreduce", *words, before=[*binding, AWAKEN_OF_BUILD, "exec", "--"], environment=machine
+    )
     assert result.status == 0, result.err
     assert f"# 8 timed calls after 0 for warm-up, on {buffers} buffers in turn\n" in result.out
 
 
 def test_fewer_buffers_are_taken_where_memory_is_short(without_ccl: dict[str, str]) -> None:
     # Four ranks share two GPUs: each may take a quarter of its GPU's free memory, which is two and a half arrays.
-    result = mpiexec("mpich", "allreduce", *SMALL, ranks=4, STAND_IN_MEMORY_BYTES=str(10 * 8008), **without_ccl)
+    result = mpiexec(
+        "mpich", "allreduce", *SMALL, ranks=4, STAND_IN_MEMORY_BYTES=str(10 * 8008), environment=without_ccl
+    )
     check_output(result, elements=1001, iterations=4, ranks=4, ccl=None)
     assert "on 2 buffers in turn" in result.out
 
@@ -200,7 +204,7 @@ def test_a_wrong_sum_of_mpi_is_noticed(
     call: int, mode: str, rank: int, faulty_mpi: Path, without_ccl: dict[str, str]
 ) -> None:
     fault = {"FAULT_RANK": str(rank), "FAULT_CALL": str(call), "FAULT_KIND": "flip", "LD_PRELOAD": str(faulty_mpi)}
-    result = mpiexec("mpich", "allreduce", *SMALL, "--warm-up", "0", **fault, **without_ccl)
+    result = mpiexec("mpich", "allreduce", *SMALL, "--warm-up", "0", environment={**fault, **without_ccl})
     assert result.status == 1
     buffer = (call % 4) % 3
     where = f"wrong data: standard MPI, {mode}: rank {rank}, element 1000 of buffer {buffer}: "
@@ -212,21 +216,23 @@ def test_a_wrong_sum_of_mpi_is_noticed(
 
 def test_a_sum_that_never_came_is_noticed(faulty_mpi: Path, without_ccl: dict[str, str]) -> None:
     fault = {"FAULT_RANK": "1", "FAULT_CALL": "1", "FAULT_KIND": "drop", "LD_PRELOAD": str(faulty_mpi)}
-    result = mpiexec("mpich", "allreduce", *SMALL, "--warm-up", "0", **fault, **without_ccl)
+    result = mpiexec("mpich", "allreduce", *SMALL, "--warm-up", "0", environment={**fault, **without_ccl})
     assert result.status == 1
     assert "wrong data: standard MPI, waited: rank 1, element 0 of buffer 1: " in result.err
 
 
 def test_a_wrong_sum_in_the_warm_up_is_noticed(faulty_mpi: Path, without_ccl: dict[str, str]) -> None:
     fault = {"FAULT_RANK": "0", "FAULT_CALL": "0", "FAULT_KIND": "flip", "LD_PRELOAD": str(faulty_mpi)}
-    result = mpiexec("mpich", "allreduce", *SMALL, "--warm-up", "1", **fault, **without_ccl)
+    result = mpiexec("mpich", "allreduce", *SMALL, "--warm-up", "1", environment={**fault, **without_ccl})
     assert result.status == 1
     assert "wrong data: standard MPI, waited: rank 0, element 1000 of buffer 0: " in result.err
 
 
 @pytest.mark.parametrize(("call", "mode"), [(0, "queued"), (3, "queued"), (4, "waited"), (7, "waited")])
 def test_a_wrong_sum_of_nccl_is_noticed(call: int, mode: str, cuda: dict[str, str]) -> None:
-    result = mpiexec("mpich", "allreduce", *SMALL, "--warm-up", "0", CCL_FAULT="flip", CCL_FAULT_CALL=str(call), **cuda)
+    result = mpiexec(
+        "mpich", "allreduce", *SMALL, "--warm-up", "0", CCL_FAULT="flip", CCL_FAULT_CALL=str(call), environment=cuda
+    )
     assert result.status == 1
     assert f"wrong data: NCCL 2.27.3, {mode}: rank 1, element 1000 of buffer {(call % 4) % 3}: " in result.err
 
@@ -235,14 +241,14 @@ def test_a_wrong_sum_of_nccl_is_noticed(call: int, mode: str, cuda: dict[str, st
 
 
 def test_ranks_that_cannot_be_connected_leave_mpi_alone(cuda: dict[str, str]) -> None:
-    result = mpiexec("mpich", "allreduce", *SMALL, CCL_FAULT="init", **cuda)
+    result = mpiexec("mpich", "allreduce", *SMALL, CCL_FAULT="init", environment=cuda)
     check_output(result, elements=1001, iterations=4, ranks=2, ccl=None)
     assert "# NCCL 2.27.3 left out: ncclCommInitRank: invalid argument; " in result.out
     assert "each rank needs a GPU of its own" in result.out
 
 
 def test_a_library_that_lacks_a_function_is_left_out(tmp_path: Path) -> None:
-    result = mpiexec("mpich", "allreduce", *SMALL, **machine(tmp_path, "hip", "-DWITHOUT_DESTROY"))
+    result = mpiexec("mpich", "allreduce", *SMALL, environment=machine(tmp_path, "hip", "-DWITHOUT_DESTROY"))
     check_output(result, elements=1001, iterations=4, ranks=2, ccl=None)
     assert "# RCCL left out: librccl.so.1 has no ncclCommDestroy\n" in result.out
 
@@ -255,7 +261,7 @@ def test_a_library_that_lacks_a_function_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_a_failure_of_nccl_ends_the_job(fault: str, told: str, cuda: dict[str, str]) -> None:
-    result = mpiexec("mpich", "allreduce", *SMALL, CCL_FAULT=fault, **cuda)
+    result = mpiexec("mpich", "allreduce", *SMALL, CCL_FAULT=fault, environment=cuda)
     assert result.status != 0
     assert told in result.err
     assert CCL_LINE not in result.out
@@ -272,7 +278,7 @@ def test_a_failure_of_nccl_ends_the_job(fault: str, told: str, cuda: dict[str, s
     ],
 )
 def test_wrong_options_are_refused(words: list[str], complaint: str, cuda: dict[str, str]) -> None:
-    result = mpiexec("mpich", "allreduce", *words, **cuda)
+    result = mpiexec("mpich", "allreduce", *words, environment=cuda)
     assert (result.status, result.out) == (2, "")
     assert result.err.count(complaint) == 1
     assert result.err.count("\n") == 1
@@ -292,7 +298,7 @@ def test_without_a_gpu_the_message_names_what_was_looked_for(tmp_path: Path) -> 
 
 def emulated(abi: str, kind: str, *arguments: str, ranks: int) -> Result:
     variables = {"AWAKEN_EMULATE": f"{kind}:{ranks}"}
-    return mpiexec(abi, "allreduce", *arguments, ranks=ranks, before=[AWAKEN, "exec", "--"], **variables)
+    return mpiexec(abi, "allreduce", *arguments, ranks=ranks, before=[AWAKEN, "exec", "--"], environment=variables)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -308,7 +314,7 @@ def test_it_runs_under_awaken(abi: str, kind: str, ranks: int) -> None:
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
 def test_ranks_that_share_a_gpu_leave_nccl_out(kind: str) -> None:
     variables = {"AWAKEN_EMULATE": f"{kind}:1"}
-    result = mpiexec("mpich", "allreduce", *SMALL, before=[AWAKEN, "exec", "--"], **variables)
+    result = mpiexec("mpich", "allreduce", *SMALL, before=[AWAKEN, "exec", "--"], environment=variables)
     check_output(result, elements=1001, iterations=4, ranks=2, ccl=None)
     assert re.search(
         rf"# {CCL_NAME[kind]} [\d.]+ left out: ncclCommInitRank: .*each rank needs a GPU of its own", result.out

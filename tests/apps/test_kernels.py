@@ -13,7 +13,7 @@ import pytest
 from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, mpiexec
 from test_programs import SONAMES, stand_in
 
-BEFORE = [AWAKEN_OF_BUILD, "exec", "--"]
+BEFORE: list[str | Path] = [AWAKEN_OF_BUILD, "exec", "--"]
 
 
 def is_installed(soname: str) -> bool:

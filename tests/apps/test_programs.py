@@ -84,7 +84,7 @@ def check_ping_pong_output(out: str, sizes: Sequence[int]) -> None:
 @pytest.mark.parametrize("abi", ABIS)
 @pytest.mark.parametrize("program", PING_PONGS)
 def test_ping_pong_prints_one_line_a_size(abi: str, program: str, gpu: dict[str, str]) -> None:
-    result = mpiexec(abi, program, "--max-bytes", "64K", "--iterations", "3", **gpu)
+    result = mpiexec(abi, program, "--max-bytes", "64K", "--iterations", "3", environment=gpu)
     assert result.status == 0, result.err
     check_ping_pong_output(result.out, [2**i for i in range(3, 17)])
 
@@ -105,7 +105,7 @@ def test_ping_pong_ends_at_the_largest_size_within_the_limit(limit: str, last: i
 
 
 def test_each_rank_takes_the_device_of_its_number(gpu: dict[str, str], tmp_path: Path) -> None:
-    result = mpiexec("mpich", "reduce", "--count", "10", ranks=4, **gpu)
+    result = mpiexec("mpich", "reduce", "--count", "10", ranks=4, environment=gpu)
     assert result.status == 0, result.err
     assert sorted(re.findall(r"<cuda device (\d)>", result.err)) == ["0", "0", "1", "2"]
 
@@ -125,7 +125,7 @@ def test_ping_pong_notices_wrong_data(
 ) -> None:
     arguments = ("--max-bytes", "8", "--warm-up", "0", "--iterations", "2")
     fault = {"FAULT_RANK": str(rank), "FAULT_CALL": str(call), "FAULT_KIND": kind, "LD_PRELOAD": str(faulty_mpi)}
-    result = mpiexec("mpich", program, *arguments, **gpu, **fault)
+    result = mpiexec("mpich", program, *arguments, environment={**gpu, **fault})
     assert result.status == 1
     assert "wrong data: " in result.err
     assert "transfers of 8 B" in result.err
@@ -133,14 +133,16 @@ def test_ping_pong_notices_wrong_data(
 
 def test_ping_pong_notices_that_the_first_message_never_came(faulty_mpi: Path) -> None:
     fault = {"FAULT_RANK": "1", "FAULT_CALL": "0", "FAULT_KIND": "drop", "LD_PRELOAD": str(faulty_mpi)}
-    result = mpiexec("mpich", "ping_pong_cpu", "--max-bytes", "8", "--warm-up", "0", "--iterations", "2", **fault)
+    result = mpiexec(
+        "mpich", "ping_pong_cpu", "--max-bytes", "8", "--warm-up", "0", "--iterations", "2", environment=fault
+    )
     assert result.status == 1
     assert "wrong data: " in result.err
 
 
 def test_the_fault_itself_is_harmless_where_it_does_not_strike(faulty_mpi: Path) -> None:
     fault = {"FAULT_RANK": "1", "FAULT_CALL": "1000", "LD_PRELOAD": str(faulty_mpi)}
-    result = mpiexec("mpich", "ping_pong_cpu", "--max-bytes", "1K", "--iterations", "2", **fault)
+    result = mpiexec("mpich", "ping_pong_cpu", "--max-bytes", "1K", "--iterations", "2", environment=fault)
     assert (result.status, result.err) == (0, "")
 
 
@@ -150,7 +152,7 @@ def test_the_fault_itself_is_harmless_where_it_does_not_strike(faulty_mpi: Path)
 @pytest.mark.parametrize("abi", ABIS)
 @pytest.mark.parametrize("program", EXAMPLES)
 def test_examples_pass(abi: str, program: str, gpu: dict[str, str]) -> None:
-    result = mpiexec(abi, program, "--count", "1001", **gpu)
+    result = mpiexec(abi, program, "--count", "1001", environment=gpu)
     assert result.status == 0, result.err
     assert result.out.startswith(f"PASS {program}: ")
     assert "1001 ints" in result.out
@@ -173,7 +175,7 @@ def test_examples_notice_wrong_data(
     program: str, rank: int, call: int, kind: str, faulty_mpi: Path, gpu: dict[str, str]
 ) -> None:
     fault = {"FAULT_RANK": str(rank), "FAULT_CALL": str(call), "FAULT_KIND": kind, "LD_PRELOAD": str(faulty_mpi)}
-    result = mpiexec("mpich", program, "--count", "100", **gpu, **fault)
+    result = mpiexec("mpich", program, "--count", "100", environment={**gpu, **fault})
     assert result.status == 1
     assert result.out.startswith(f"FAIL {program}: ")
 
@@ -214,7 +216,7 @@ def test_wrong_options_are_refused(words: list[str], complaint: str) -> None:
 
 @pytest.mark.parametrize("program", [*PING_PONGS[1:], *EXAMPLES])
 def test_without_a_gpu_the_message_names_what_was_looked_for(program: str, no_gpu: dict[str, str]) -> None:
-    result = mpiexec("mpich", program, **no_gpu)
+    result = mpiexec("mpich", program, environment=no_gpu)
     assert (result.status, result.out) == (2, "")
     assert result.err.startswith(f"{program}: no GPU")
     for soname in (*SONAMES["hip"], *SONAMES["cuda"]):
@@ -225,8 +227,8 @@ def test_a_runtime_that_lacks_a_function_serves_what_does_not_use_it(tmp_path: P
     stand_in(tmp_path, "cuda", 1, "-DWITHOUT_PINNED")
     stand_in(tmp_path, "hip", 0)
     path = {"LD_LIBRARY_PATH": str(tmp_path)}
-    assert mpiexec("mpich", "point_to_point", **path).status == 0
-    result = mpiexec("mpich", "host_staged", **path)
+    assert mpiexec("mpich", "point_to_point", environment=path).status == 0
+    result = mpiexec("mpich", "host_staged", environment=path)
     assert result.status != 0
     assert "hipHostMalloc(&h_buffer, bytes)" in result.err
 

@@ -33,7 +33,7 @@ def tool(folder: Path, file: str, name: str, *flags: str) -> Path:
 
 
 def run(folder: Path, abi: str = "mpich", **variables: str) -> Result:
-    result = mpiexec(abi, "allreduce", *RUN, ranks=RANKS, LD_LIBRARY_PATH=str(folder), **variables)
+    result = mpiexec(abi, "allreduce", *RUN, ranks=RANKS, environment={"LD_LIBRARY_PATH": str(folder), **variables})
     assert result.status == 0, result.err
     return result
 

@@ -39,7 +39,7 @@ def test_every_program_runs_under_awaken(program: str, abi: str, gpus: str, tmp_
     # Beyond what one staging slice or one eager message holds.
     arguments = ("--max-bytes", "4M", "--iterations", "2") if is_ping_pong else ("--count", "1048577")
     variables = {"AWAKEN_EMULATE": gpus, "AWAKEN_REPORT": str(report_file)}
-    result = mpiexec(abi, program, *arguments, before=[AWAKEN, "exec", "--"], **variables)
+    result = mpiexec(abi, program, *arguments, before=[AWAKEN, "exec", "--"], environment=variables)
     assert result.status == 0, result.err
     if is_ping_pong:
         assert result.out.count("Transfer size (B): ") == 20
@@ -60,7 +60,7 @@ def test_every_program_runs_under_awaken(program: str, abi: str, gpus: str, tmp_
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_reduce_runs_on_any_number_of_ranks(ranks: int) -> None:
-    before = [AWAKEN, "exec", "--"]
+    before: list[str | Path] = [AWAKEN, "exec", "--"]
     result = mpiexec("mpich", "reduce", "--count", "1000", ranks=ranks, before=before, AWAKEN_EMULATE="cuda:2")
     assert result.status == 0, result.err
     assert f"{ranks} ranks" in result.out
@@ -104,7 +104,7 @@ def test_debians_mpich(debian_ping_pong: Path, gpus: str) -> None:
 
     def run(*before: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*ranks, *before, *words],
+            [str(word) for word in (*ranks, *before, *words)],
             env={**environment, **variables},
             capture_output=True,
             text=True,

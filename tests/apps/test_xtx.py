@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from app_runs import ABIS, AWAKEN_OF_BUILD, BUILD, ROOT, VENV, Result, mpiexec
 from test_programs import SONAMES, compile_library, stand_in
 
 EMULATOR = BUILD / "lib" / "awaken" / "emulator"
-BEFORE = [AWAKEN_OF_BUILD, "exec", "--"]
+BEFORE: list[str | Path] = [AWAKEN_OF_BUILD, "exec", "--"]
 NO_LIBRARIES = ("libopenblas.so.0", "libopenblas.so", "libcblas.so.3", "libcblas.so", "libblas.so.3", "libblas.so")
 FEW = ("--repeats", "2")
 
@@ -26,11 +27,15 @@ def sizes(dofs: int, vectors: int, block: int) -> tuple[str, ...]:
 
 
 def on_gpus(abi: str, gpus: str, *words: str, ranks: int, **variables: str) -> Result:
-    return mpiexec(abi, "xtx", *words, "--device", "gpu", ranks=ranks, before=BEFORE, AWAKEN_EMULATE=gpus, **variables)
+    environment = {"AWAKEN_EMULATE": gpus, **variables}
+    return mpiexec(abi, "xtx", *words, "--device", "gpu", ranks=ranks, before=BEFORE, environment=environment)
 
 
-def on_cpu(abi: str, *words: str, ranks: int = 2, **variables: str) -> Result:
-    return mpiexec(abi, "xtx", *words, "--device", "cpu", ranks=ranks, **variables)
+def on_cpu(
+    abi: str, *words: str, ranks: int = 2, environment: Mapping[str, str] | None = None, **variables: str
+) -> Result:
+    whole = {**(environment or {}), **variables}
+    return mpiexec(abi, "xtx", *words, "--device", "cpu", ranks=ranks, environment=whole)
 
 
 def figure(out: str, name: str) -> str:
@@ -200,19 +205,19 @@ def emulator_without(folder: Path, *names: str) -> dict[str, str]:
 
 def test_without_the_gpus_blas_the_cpu_multiplies(tmp_path: Path) -> None:
     machine = emulator_without(tmp_path, "libcublas")
-    result = mpiexec("mpich", "xtx", *sizes(100, 20, 5), *FEW, **machine)
+    result = mpiexec("mpich", "xtx", *sizes(100, 20, 5), *FEW, environment=machine)
     check_run(result, 100, 20, 5, ranks=2)
     assert "# no GPU: libcublas.so.13: cannot open shared object file" in result.out
     assert figure(result.out, "products").endswith(" on the CPU")
 
-    result = mpiexec("mpich", "xtx", *sizes(100, 20, 5), "--device", "gpu", **machine)
+    result = mpiexec("mpich", "xtx", *sizes(100, 20, 5), "--device", "gpu", environment=machine)
     assert (result.status, result.out) == (2, "")
     assert "put the folder of libcublas.so.13 into LD_LIBRARY_PATH" in result.err
 
 
 def test_without_nccl_its_reduction_is_refused(tmp_path: Path) -> None:
     machine = emulator_without(tmp_path, "libnccl")
-    result = mpiexec("mpich", "xtx", *sizes(100, 20, 5), "--reduce", "ccl", **machine)
+    result = mpiexec("mpich", "xtx", *sizes(100, 20, 5), "--reduce", "ccl", environment=machine)
     assert result.status == 2
     assert "xtx: --reduce ccl: libnccl.so.2: cannot open shared object file" in result.err
 
@@ -222,10 +227,10 @@ def test_memory_is_shared_by_the_ranks_of_a_gpu_alone() -> None:
     few = ("--repeats", "1", "--warm-up", "0", "--overlap", "off", "--check", "samples")
     machine = {"BIND_GPU_COUNT": "2", "AWAKEN_EMULATE_MEMORY": "16M"}
     words = [*sizes(26000, 100, 20), "--device", "gpu", *few]
-    before = [ROOT / "apps" / "bind_gpu.sh", *BEFORE]
-    result = mpiexec("mpich", "xtx", *words, before=before, AWAKEN_EMULATE="cuda:2", **machine)
+    before: list[str | Path] = [ROOT / "apps" / "bind_gpu.sh", *BEFORE]
+    result = mpiexec("mpich", "xtx", *words, before=before, AWAKEN_EMULATE="cuda:2", environment=machine)
     assert result.status == 0, result.err
-    result = mpiexec("mpich", "xtx", *words, before=BEFORE, AWAKEN_EMULATE="cuda:1", **machine)
+    result = mpiexec("mpich", "xtx", *words, before=BEFORE, AWAKEN_EMULATE="cuda:1", environment=machine)
     assert result.status == 2
     assert "0.00972 GiB are needed and 0.00781 GiB free" in result.err, result.err
 
@@ -388,7 +393,7 @@ def blas_machine(folder: Path, *flags: str) -> dict[str, str]:
 @pytest.mark.parametrize("numbers", ["real", "complex"])
 def test_a_host_blas_is_used_where_there_is_one(numbers: str, tmp_path: Path) -> None:
     words = ["--precision", "mixed", "--input", "random", *FEW] + (["--complex"] if numbers == "complex" else [])
-    result = on_cpu("mpich", *sizes(90, 20, 6), *words, **blas_machine(tmp_path))
+    result = on_cpu("mpich", *sizes(90, 20, 6), *words, environment=blas_machine(tmp_path))
     check_run(result, 90, 20, 6, ranks=2, parts=PARTS[numbers], mixed=True)
     assert figure(result.out, "products") == "libopenblas.so.0 on the CPU"
     for letter in "sd" if numbers == "real" else "cz":
@@ -400,15 +405,15 @@ def test_products_that_are_zero_are_noticed(sizes_: tuple[int, int, int], input_
     """What rounding may do in single precision is less than the elements, for many rows too."""
     words = [*sizes(*sizes_), "--precision", "mixed", "--input", input_, "--repeats", "1", "--warm-up", "0"]
     (tmp_path / "good").mkdir()
-    result = on_cpu("mpich", *words, **blas_machine(tmp_path / "good"))
+    result = on_cpu("mpich", *words, environment=blas_machine(tmp_path / "good"))
     check_run(result, *sizes_, ranks=2, mixed=True)
-    result = on_cpu("mpich", *words, **blas_machine(tmp_path, "-DZERO_SINGLE"))
+    result = on_cpu("mpich", *words, environment=blas_machine(tmp_path, "-DZERO_SINGLE"))
     assert result.status == 1, result.out
     assert re.search(r"wrong data: MPI_Allreduce, overlap off: rank \d, S\(\d+, \d+\): 0 instead of ", result.err)
 
 
 def test_without_a_host_blas_the_program_has_loops(tmp_path: Path) -> None:
-    result = on_cpu("mpich", *sizes(90, 20, 6), *FEW, **blas_machine(tmp_path, "-DWITHOUT_PRODUCTS"))
+    result = on_cpu("mpich", *sizes(90, 20, 6), *FEW, environment=blas_machine(tmp_path, "-DWITHOUT_PRODUCTS"))
     check_run(result, 90, 20, 6, ranks=2)
     assert figure(result.out, "products").startswith("own loops (no host BLAS with a C interface: looked for libopenbl")
 
@@ -435,7 +440,7 @@ def faulty_mpi(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_wrong_sum_is_noticed(run: int, block: int, kind: str, rank: int, where: str, faulty_mpi: Path) -> None:
     fault = {"FAULT_RANK": str(rank), "FAULT_CALL": str(4 * run + block), "FAULT_KIND": kind}
-    result = on_cpu("mpich", *sizes(50, 20, 5), *FEW, LD_PRELOAD=str(faulty_mpi), **fault)
+    result = on_cpu("mpich", *sizes(50, 20, 5), *FEW, LD_PRELOAD=str(faulty_mpi), environment=fault)
     assert result.status == 1
     assert result.err.count(f"wrong data: MPI_Allreduce, {where}") == 1, result.err
     assert "Time in seconds" not in result.out
@@ -446,7 +451,7 @@ def test_a_wrong_sum_on_a_gpus_host_copy_is_noticed(faulty_mpi: Path) -> None:
     fault = {"FAULT_RANK": "1", "FAULT_CALL": "2", "FAULT_KIND": "flip", "LD_PRELOAD": str(faulty_mpi)}
     machine = {"AWAKEN_EMULATE": "hip:2", "LD_LIBRARY_PATH": str(EMULATOR)}
     words = [*sizes(50, 20, 5), "--input", "random", "--reduce", "staged", "--device", "gpu"]
-    result = mpiexec("mpich", "xtx", *words, **machine, **fault)
+    result = mpiexec("mpich", "xtx", *words, environment={**machine, **fault})
     assert result.status == 1
     assert "wrong data: MPI_Allreduce on a host copy, overlap off: rank 1, S(19, 14): " in result.err
 

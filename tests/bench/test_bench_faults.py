@@ -25,7 +25,7 @@ def faulty_mpi(mpi_named: Callable[[str], harness.Mpi], tmp_path_factory: pytest
     installed = mpi_named("mpich").mpiexec
     library = tmp_path_factory.mktemp("faulty_mpi") / "libfaulty_mpi.so"
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-Wl,-rpath,{installed.parents[1] / 'lib'}"]
-    command = [installed.with_name("mpicc"), *flags, SOURCE, "-o", library]
+    command: list[str | Path] = [installed.with_name("mpicc"), *flags, SOURCE, "-o", library]
     done = subprocess.run(command, capture_output=True, text=True, timeout=harness.HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     return library

@@ -77,7 +77,7 @@ def run_bench(
     environment = {}
     if mpi.name == "mpi5":  # MPICH's launcher starts its own ABI and the standard one alike
         environment["AWAKEN_MPI"] = str(mpi.mpiexec.parent.parent / "lib" / "libmpi_abi.so.1")
-    command = [program, "bench", *words]
+    command: list[str | Path] = [program, "bench", *words]
     return harness.run_ranks(
         mpi, 2, command, with_awaken=False, emulate=emulate, environment=environment, timeout=timeout
     )
@@ -228,7 +228,7 @@ def test_allocated_device_memory_is_the_windows_own(awaken_program: Path, mpi_na
     """MPI_Win_allocate gives it where it is asked to; the path report counts the calls."""
     report = tmp_path / "paths.json"
     mpi = mpi_named("mpich")
-    command = [awaken_program, "bench", "put_latency", "-m", "8:8", "-i", "2", "-x", "1", "D", "D"]
+    command: list[str | Path] = [awaken_program, "bench", "put_latency", "-m", "8:8", "-i", "2", "-x", "1", "D", "D"]
     environment = {"AWAKEN_REPORT": str(report)}
     result = harness.run_ranks(mpi, 2, command, with_awaken=False, emulate="cuda:2", environment=environment)
     result.check()

@@ -257,8 +257,9 @@ def test_damage_is_noticed(test: str, bench_program: Path, mpi_named: FindMpi) -
 @pytest.mark.parametrize("sides", ["H D", "D H"])
 def test_a_rank_with_host_buffers_needs_no_gpu(sides: str, bench_program: Path, mpi_named: FindMpi) -> None:
     mpi = mpi_named("mpich")
-    words = [bench_program, "bench", "latency", "-c", "-m", "8:4096", "--step-factor", "512", "-i", "4", *sides.split()]
-    with_gpu = ["env", "AWAKEN_EMULATE=hip:1", *words]
+    words: list[str | Path] = [bench_program, "bench", "latency", "-c", "-m", "8:4096", "--step-factor", "512"]
+    words += ["-i", "4", *sides.split()]
+    with_gpu: list[str | Path] = ["env", "AWAKEN_EMULATE=hip:1", *words]
     first, second = (words, with_gpu) if sides == "H D" else (with_gpu, words)
     result = harness.run_ranks(mpi, 1, [*first, ":", "-n", "1", *second], with_awaken=False)
     result.check()

@@ -548,6 +548,65 @@ def test_no_module_of_the_current_folder_is_executed(
         assert done.status == status and told in done.out + done.err, (words, done)
 
 
+def run_by_hand(
+    folder: Path, *words: str, elements: str = "{package}", module: str = "awaken", options: Sequence[str] = ("-m",)
+) -> subprocess.CompletedProcess[str]:
+    """`python -m awaken`, with this PYTHONPATH."""
+    return subprocess.run(
+        [sys.executable, "-B", *options, module, *words],
+        cwd=folder,
+        env={"PYTHONPATH": elements.format(package=harness.ROOT / "python"), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=harness.HANG_S,
+        check=False,
+    )
+
+
+@pytest.fixture
+def imported_before(tmp_path: Path) -> set[str]:
+    """The modules that Python has imported before it comes to the package of -m."""
+    probe = tmp_path / "first" / "probe"
+    probe.mkdir(parents=True)
+    (probe / "__init__.py").write_text("import sys; print(*sys.modules); raise SystemExit")
+    done = run_by_hand(probe.parent, module="probe")
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+@pytest.mark.parametrize("elements", ["{package}", "{package}:", "here:.::{package}:x/.."])
+@pytest.mark.parametrize("words", [["report", "old.log", "-o", "page.md"], ["compare", "old.log", "new.log"]])
+def test_python_m_awaken_executes_no_module_of_the_current_folder(
+    hostile: Path, imported_before: set[str], words: list[str], elements: str
+) -> None:
+    # Python executes these for every program of such a PYTHONPATH.
+    for name in imported_before | {"awaken", "sitecustomize", "usercustomize"}:
+        for path in (hostile / f"{name}.py", hostile / name / "__init__.py"):
+            path.unlink(missing_ok=True)
+    assert (hostile / "json.py").exists() and (hostile / "shutil.py").exists(), "what is tried is there"
+    # As Python 3.9, which does not tell its own command line.
+    customize = hostile.parent / "python39" / "sitecustomize.py"
+    customize.parent.mkdir()
+    customize.write_text("import sys; del sys.orig_argv")
+    for more in ("", f"{customize.parent}:"):
+        done = run_by_hand(hostile, *words, elements=more + elements)
+        executed = hostile.parent / "executed"
+        assert not executed.exists(), executed.read_text()
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_package_may_be_in_the_current_folder(tmp_path: Path) -> None:
+    for module, options in (("awaken", ("-m",)), ("-mawaken", ()), ("awaken.__main__", ("-m",))):
+        done = run_by_hand(harness.ROOT / "python", "compare", "--help", elements="", module=module, options=options)
+        assert done.returncode == 0 and "usage: awaken compare" in done.stdout, done.stderr
+    # Of another package's -m, the folder stays what it is.
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__main__.py").write_text("")
+    (tmp_path / "mine" / "__init__.py").write_text("import awaken, beside")
+    (tmp_path / "beside.py").write_text("print('found')")
+    assert run_by_hand(tmp_path, "awaken", module="mine").stdout == "found\n"
+
+
 def test_programs_of_a_command_get_the_users_environment(prefix: Prefix, tmp_path: Path) -> None:
     prefix.add_package()
     script = 'echo "Time in seconds: 1"; echo "$PYTHONPATH" >> seen'

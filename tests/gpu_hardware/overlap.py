@@ -41,7 +41,7 @@ def slowest(action: Callable[[], None]) -> float:
     begin = time.perf_counter()
     action()
     torch.cuda.synchronize()
-    return world.allreduce((time.perf_counter() - begin) * 1e6, MPI.MAX)
+    return float(world.allreduce((time.perf_counter() - begin) * 1e6, MPI.MAX))
 
 
 def median_of(action: Callable[[], None], rounds: int) -> float:

@@ -20,6 +20,7 @@ import mmap
 import os
 import re
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -486,14 +487,20 @@ def judge(name: str, by: str, blocked: str, seconds: float) -> str:
             selector.register(process.stdout, selectors.EVENT_READ)
             first = process.stdout.readline().strip() if selector.select(120) else "it does not begin"
             if first != "busy":
-                process.kill()
+                end_group(process)
                 return first or (process.stderr.read().strip().splitlines() or ["it ends at once"])[-1]
             if not selector.select(seconds):
                 return "waits"
             return process.stdout.readline().strip() or (process.stderr.read().strip().splitlines() or ["it ends"])[-1]
     finally:
-        os.killpg(process.pid, 9)
+        end_group(process)
         process.wait()
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    """Ends a process that leads a group, and the processes that it started. Until it is waited for, its group is
+    there even when it has ended; Popen.kill() and poll() may already have waited for it."""
+    os.killpg(process.pid, signal.SIGKILL)
 
 
 def main() -> int:

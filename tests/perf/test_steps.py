@@ -25,7 +25,7 @@ def test_no_step_dawdles(
     rank_program: Callable[[str, str], Path],
     mpi_named: Callable[[str], harness.Mpi],
 ) -> None:
-    command = [rank_program(mpi, program), f"--gpu={emulate.split(':')[0]}", "--times"]
+    command: list[str | Path] = [rank_program(mpi, program), f"--gpu={emulate.split(':')[0]}", "--times"]
     result = harness.run_ranks(mpi_named(mpi), 2, command, emulate=emulate, timeout=240)
     result.check()
     steps = [(float(seconds), name) for seconds, name in re.findall(r"^# step (\S+) s (.*)$", result.output, re.M)]

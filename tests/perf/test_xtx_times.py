@@ -9,7 +9,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "apps"))
 
-from test_xtx import VENV, compile_library, on_cpu, seconds, sizes
+from app_runs import VENV
+from test_programs import compile_library
+from test_xtx import on_cpu, seconds, sizes
 
 
 @pytest.mark.perf

@@ -90,7 +90,7 @@ def run_suite(
 ) -> None:
     """Passes when no test fails, or only such as fail without Awaken too: an MPI's own disagreements with mpi4py."""
     assert mpi.python is not None
-    command = [mpi.python, suite / "main.py", *arguments]
+    command: list[str | Path] = [mpi.python, suite / "main.py", *arguments]
     result = harness.run_ranks(mpi, ranks, command, emulate=emulate, timeout=timeout, cwd=suite.parent)
     assert re.search(r"^Ran \d+ tests", result.output, re.MULTILINE) and not result.problems, result.explain()
     failing = failing_tests(result.output)

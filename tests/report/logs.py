@@ -101,6 +101,66 @@ def nccl_tests(
     return "\n".join([*lines, "# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 7.5", "#"]) + "\n"
 
 
+def first_nccl_tests(
+    rows: Rows, *, program: str = "", listed: int = 2, gpus: int = 2, difference: float = 0.0, failed: int = 0
+) -> str:
+    """Output of a program of nccl-tests of 2017, whose times are milliseconds; in place takes twice as long as out of
+    place. `difference` is that of each row from the right values."""
+    lines = [f"$ ./build/{program} -g {gpus}"] if program else []
+    lines += [
+        f"nThread 1 nGpus {gpus} minBytes 9 maxBytes 33554432 step: 1048576(bytes) warmup iters: 5 iters: 20 "
+        "validation: 1 ",
+        "# NCCL Tests compiled with NCCL 2.1",
+        "# Using devices",
+    ]
+    lines += [f"#   Rank {rank:2} on      node1 device {rank:2} [0x0{rank}] Tesla P40" for rank in range(listed)]
+    half = f"  {'time':>7}  {'algbw':>5}  {'busbw':>5}  {'res':>7}"
+    lines += ["", f"#{'':46}out-of-place                    in-place"]
+    lines += [f"# {'bytes':>10}  {'N':>12}  {'type':>6}  {'op':>6}{half}{half}"]
+    for size_bytes, time_us in rows:
+        halves = ""
+        for time in (time_us, 2 * time_us):
+            rate = size_bytes / time * 1e-3
+            halves += f"  {time * 1e-3:7.3f}  {rate:5.2f}  {rate:5.2f}  {difference:7.0e}"
+        lines.append(f"{size_bytes:12}  {size_bytes // 4:12}  {'float':>6}  {'sum':>6}{halves}")
+    lines += [f" Out of bounds values : {failed} {'FAILED' if failed else 'OK'}", " Avg bus bandwidth    : 3.61 ", ""]
+    return "\n".join(lines) + "\n"
+
+
+def ucc_perftest(
+    collective: str, rows: Rows, *, memory: str = "cuda", in_place: bool = False, full: bool = False, head: bool = True
+) -> str:
+    """Output of ucc_perftest; with `full`, that of -F. Other ranks take half and twice the mean."""
+    lines = [
+        f"{'Collective: ':24}{collective}",
+        f"{'Memory type: ':24}{memory}",
+        f"{'Datatype: ':24}float32",
+        f"{'Reduction: ':24}sum",
+        f"{'Inplace: ':24}{int(in_place)}",
+        f"{'Warmup:':24}",
+        f"{'  small':24}100",
+        f"{'Iterations:':24}",
+        f"{'  small':24}1000",
+        "",
+    ]
+    lines = lines if head else []
+    lines += [f"{'Count':>12}{'Size':>12}{'Time, us':>24}" + (f"{'Bandwidth, GB/s':>42}" if full else "")]
+    lines += [f"{'avg':>36}{'min':>12}{'max':>12}" + (f"{'avg':>12}{'max':>12}{'min':>12}" if full else "")]
+    for size_bytes, mean in rows:
+        keys = ("N/A", "N/A") if collective == "Barrier" else (size_bytes // 4, size_bytes)
+        times = "".join(f"{value:12.2f}" for value in (mean, mean / 2, mean * 2))
+        lines.append(f"{keys[0]:>12}{keys[1]:>12}{times}" + (f"{1:12.2f}{2:12.2f}{0.5:12.2f}" if full else ""))
+    return "\n".join([*lines, "Total time: 1.5 ms"]) + "\n"
+
+
+def pasted(imb_log: str, name: str = "") -> str:
+    """A table of the Intel MPI Benchmarks without what is around it, below a line with this name."""
+    lines = imb_log.splitlines()
+    first = next(index for index, line in enumerate(lines) if "[usec]" in line or "Mbytes/sec" in line)
+    table = [" ".join(line.split()) for line in lines[first:] if line and not line.startswith("#")]
+    return "\n".join([name, *table]) + "\n"
+
+
 def imb(benchmark: str, rows: Rows, *, ranks: int = 2) -> str:
     """Output of IMB-MPI1 or IMB-NBC; the form follows from the benchmark's name."""
     rule = "#" + "-" * 51

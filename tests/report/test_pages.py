@@ -75,6 +75,7 @@ def results(folder: Path) -> list[Path]:
         "osu.log": logs.osu("7.4", [(size, 20 + size / 1e4) for size in SIZES]),
         "nccl.log": logs.nccl_tests("all_reduce_perf", [(size, 11 + size / 2e5) for size in SIZES], ranks=4),
         "imb.log": logs.imb("Allreduce", [(size, 40 + size / 1e4) for size in SIZES], ranks=4),
+        "ucc.log": logs.ucc_perftest("Allreduce", [(size, 30 + size / 1e4) for size in SIZES]),
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -288,6 +289,26 @@ def test_nccl_alone_says_nothing_about_an_mpi(tmp_path: Path) -> None:
         assert ("Wrong data: allreduce of NCCL/RCCL" in markdown_page.page(report)) is bool(wrong)
 
 
+def test_logs_that_are_not_of_an_mpi_say_nothing_about_one(tmp_path: Path) -> None:
+    (tmp_path / "ucc.log").write_text(logs.ucc_perftest("Allreduce", [(8, 5.0), (16, 6.0)]))
+    (tmp_path / "old.log").write_text(logs.first_nccl_tests([(8, 100.0)], difference=1.0, failed=2))
+    for file in ("ucc.log", "old.log"):
+        report = report_on([tmp_path / file])
+        aware, direct, speed, choice = findings.findings(report.documents)
+        assert [one.headline for one in (aware, direct, speed)] == ["Not measured"] * 3
+        wrong = "Wrong data: a test without a name of NCCL/RCCL"
+        assert choice.headline == ("Not measured side by side" if file == "ucc.log" else wrong)
+    page = markdown_page.page(report_on([tmp_path / "ucc.log"]))
+    assert "| size | UCC, µs |" in page
+
+
+def test_pasted_tables_of_imb_answer_no_more_than_they_tell(tmp_path: Path) -> None:
+    (tmp_path / "pasted.txt").write_text(logs.pasted(logs.imb("PingPong", [(8, 1.0), (1 << 20, 50.0)]), "PingPong"))
+    aware, direct, speed, _ = findings.findings(report_on([tmp_path / "pasted.txt"]).documents)
+    assert [one.headline for one in (aware, direct)] == ["Not measured"] * 2
+    assert len(speed.details) == 2 and all("memory of a kind that is not told" in detail for detail in speed.details)
+
+
 def test_memory_that_is_not_told_is_not_called_that_of_the_host(tmp_path: Path) -> None:
     osu = logs.osu("7.4", [(8, 1.0), (1 << 20, 50.0)])
     imb = logs.imb("PingPong", [(8, 1.0), (1 << 20, 50.0)]).replace("MPI-1 part", "MPI-1 part (GPU)")
@@ -301,7 +322,7 @@ def test_memory_that_is_not_told_is_not_called_that_of_the_host(tmp_path: Path) 
             assert len(told.details) == 2 and all(memory in detail for detail in told.details)
 
 
-@pytest.mark.parametrize("index", range(10))
+@pytest.mark.parametrize("index", range(11))
 def test_each_kind_of_file_makes_a_page_by_itself(tmp_path: Path, index: int) -> None:
     report = report_on([results(tmp_path)[index]])
     assert "</html>" in html_page.page(report)

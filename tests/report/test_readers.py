@@ -56,8 +56,11 @@ def figures(document: Document, index: int = 0) -> list[tuple[int, float]]:
         logs.nccl_tests("all_reduce_perf", ROWS),
         logs.imb("Allreduce", ROWS, ranks=4),
         "# Benchmarking" + logs.imb("Allreduce", ROWS, ranks=4).partition("# Benchmarking")[2],
+        logs.first_nccl_tests([(8, 100.0)], program="all_reduce_perf"),
+        logs.ucc_perftest("Allreduce", ROWS),
+        logs.pasted(logs.imb("Allreduce", ROWS), "Allreduce"),
     ],
-    ids=["osu", "nccl", "imb", "part of imb"],
+    ids=["osu", "nccl", "imb", "part of imb", "first nccl", "ucc", "pasted imb"],
 )
 def test_what_is_put_before_each_line_is_no_part_of_it(tmp_path: Path, prefix: str, text: str) -> None:
     plain = read_text(tmp_path, text, label="log")
@@ -297,6 +300,41 @@ def test_nccl_wrong_values_are_errors(tmp_path: Path) -> None:
     assert document.series[0].points[0].errors == 3
 
 
+FIRST_ROWS = [(8, 100.0), (1048576, 553.0)]
+
+
+def test_the_first_nccl_tests_print_milliseconds(tmp_path: Path) -> None:
+    document = read_text(tmp_path, logs.first_nccl_tests(FIRST_ROWS, program="all_reduce_perf", difference=4e-7))
+    out_of_place, in_place = document.series
+    assert (out_of_place.test, out_of_place.ranks, out_of_place.implementation) == ("allreduce", 2, "xccl")
+    assert (out_of_place.type, out_of_place.buffers, in_place.mode) == ("float", "D", "queued, in place")
+    assert figures(document) == FIRST_ROWS
+    assert figures(document, 1) == [(size, 2 * value) for size, value in FIRST_ROWS]
+    assert not out_of_place.failed and document.notes == []
+    assert document.manifest["nccl_tests"] == "nccl-tests compiled with NCCL 2.1"
+
+
+def test_a_log_of_nccl_tests_may_not_name_its_program(tmp_path: Path) -> None:
+    document = read_text(tmp_path, logs.first_nccl_tests(FIRST_ROWS))
+    assert [series.test for series in document.series] == ["unknown", "unknown"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "failed", "wrong"), [(1.0, 4, [1, 1]), (1.0, 0, [0, 0]), (1e-5, 4, [0, 0]), (2e-5, 4, [1, 1])]
+)
+def test_the_check_of_the_first_nccl_tests_is_that_of_the_run(
+    tmp_path: Path, difference: float, failed: int, wrong: list[int]
+) -> None:
+    """Rows have the difference from the right value alone, and floats may differ by 1e-5 for each rank but one."""
+    document = read_text(tmp_path, logs.first_nccl_tests(FIRST_ROWS, difference=difference, failed=failed))
+    assert [[point.errors for point in series.points] for series in document.series] == [wrong, wrong]
+
+
+def test_nccl_ranks_are_not_known_where_a_process_lists_fewer_than_it_has(tmp_path: Path) -> None:
+    assert read_text(tmp_path, logs.first_nccl_tests(FIRST_ROWS, listed=2, gpus=8)).series[0].ranks is None
+    assert read_text(tmp_path, logs.first_nccl_tests(FIRST_ROWS, listed=8, gpus=4)).series[0].ranks == 8
+
+
 def test_nccl_ranks_are_not_known_where_some_are_not_listed(tmp_path: Path) -> None:
     lines = logs.nccl_tests("all_reduce_perf", [(8, 5.0)], ranks=9).splitlines()
     some = [line for line in lines if not re.match(r"#  Rank +[2-7] ", line)]
@@ -406,6 +444,85 @@ def test_imb(tmp_path: Path, benchmark: str, name: str, expected: list[tuple[int
     assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=1e-3)
     assert series.type == ("MPI_FLOAT" if benchmark in ("Allreduce", "Iallreduce") else "MPI_BYTE")
     assert bool(series.band) == (benchmark in ("Sendrecv", "Allreduce", "Barrier"))
+
+
+@pytest.mark.parametrize("name", ["Sendrecv：", "# Sendrecv", "== Sendrecv ==", "sendrecv"])
+def test_a_pasted_table_of_imb_is_known_by_its_columns(tmp_path: Path, name: str) -> None:
+    text = logs.pasted(logs.imb("Sendrecv", ROWS), name) + logs.pasted(logs.imb("Exchange", ROWS[:2]), "Exchange：")
+    document = read_text(tmp_path, "■ MPI result (excerpt)\n\n" + text)
+    found = [(one.test, one.ranks, one.type, one.buffers) for one in document.series]
+    assert found == [("sendrecv", None, "", ""), ("exchange", None, "", "")]
+    assert figures(document) == ROWS and figures(document, 1) == ROWS[:2]
+    assert document.notes == []
+
+
+def test_a_pasted_table_of_imb_may_have_no_name(tmp_path: Path) -> None:
+    document = read_text(tmp_path, logs.pasted(logs.imb("Allreduce", ROWS)) + logs.pasted(logs.imb("Bcast", ROWS)))
+    assert [(one.test, one.ranks) for one in document.series] == [("unknown", None), ("unknown", None)]
+    pingpong = read_text(tmp_path, logs.pasted(logs.imb("PingPong", ROWS), "PingPong"))
+    assert [(one.test, one.ranks) for one in pingpong.series] == [("latency", 2)]
+
+
+def test_the_list_of_benchmarks_names_no_table(tmp_path: Path) -> None:
+    """A whole log names its benchmarks before their tables, too."""
+    document = read_text(tmp_path, logs.imb("Allreduce", ROWS).replace("# Allreduce\n", "# Allreduce\n# Bcast\n"))
+    assert [(one.test, one.ranks, one.type) for one in document.series] == [("allreduce", 2, "MPI_FLOAT")]
+
+
+def test_remarks_behind_a_row_of_imb_are_no_part_of_it(tmp_path: Path) -> None:
+    lines = logs.imb("Allreduce", ROWS).splitlines()
+    row = next(index for index, line in enumerate(lines) if line.split()[:1] == ["1024"])
+    remarked = "\n".join([*lines[:row], lines[row] + " ★←drops from here", *lines[row + 1 :]]) + "\n"
+    assert figures(read_text(tmp_path, remarked)) == ROWS
+    shifted = read_text(tmp_path, remarked.replace("★←drops", "12.5"))
+    assert figures(shifted) == [ROWS[0], ROWS[2]] and "under 5 columns" in shifted.notes[0]
+
+
+@pytest.mark.parametrize(("option", "letter"), [("device", "D"), ("host", "P"), ("CPU", "H"), ("other", "")])
+def test_the_command_line_of_imb_may_tell_where_buffers_are(tmp_path: Path, option: str, letter: str) -> None:
+    command = f"# /opt/bin/IMB-MPI1-GPU PingPong -mem_alloc_type {option} -npmin 2\n\n# List of"
+    runs = [logs.imb(benchmark, ROWS).replace("# List of", command) for benchmark in ("PingPong", "Allreduce")]
+    document = read_text(tmp_path, "".join(runs) + logs.imb("PingPong", ROWS))
+    both = f"{letter} {letter}" if letter else ""
+    assert [one.buffers for one in document.series] == [both, letter, ""]
+    assert "-mem_alloc_type" in runs[0]
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(
+    ("memory", "buffers"), [("cuda", "D"), ("rocm", "D"), ("host", "H"), ("cuda-managed", "MD"), ("other", "")]
+)
+def test_ucc_perftest(tmp_path: Path, memory: str, buffers: str, full: bool) -> None:
+    text = logs.ucc_perftest("Allreduce", ROWS, memory=memory, full=full)
+    text += logs.ucc_perftest("Alltoall", ROWS[1:], in_place=True, full=full)
+    one, other = read_text(tmp_path, text).series
+    assert (one.test, one.implementation, one.ranks, one.type, one.buffers, one.mode) == (
+        *("allreduce", "ucc", None, "float32", buffers, ""),
+    )
+    assert [(point.size_bytes, point.value) for point in one.points] == ROWS
+    assert [point.low for point in one.points] == pytest.approx([value / 2 for _, value in ROWS], abs=0.01)
+    assert [point.high for point in one.points] == [value * 2 for _, value in ROWS]
+    # Versions count its size differently, so it is compared with no other program's.
+    assert (other.test, other.mode, len(other.points)) == ("alltoall (size of ucc_perftest)", "in place", 2)
+
+
+def test_what_a_log_of_ucc_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    (series,) = read_text(tmp_path, logs.ucc_perftest("Allreduce", ROWS, head=False)).series
+    assert (series.test, series.buffers, series.type, series.ranks) == ("unknown", "", "", None)
+    (barrier,) = read_text(tmp_path, logs.ucc_perftest("Barrier", [(0, 3.5)])).series
+    assert (barrier.test, [(point.size_bytes, point.value) for point in barrier.points]) == ("barrier", [(0, 3.5)])
+
+
+def test_rows_of_ucc_that_make_no_sense_are_named(tmp_path: Path) -> None:
+    text = logs.ucc_perftest("Allreduce", ROWS)
+    rows = "1 4 nan 1 1\n1 99999999999999999999 1 1 1\n1 4 1.0\nnode1: 4 1 1 1\n"
+    document = read_text(tmp_path, text.replace("Total time", rows + "Total time"))
+    assert figures(document) == ROWS
+    assert [note.partition(": ")[2] for note in document.notes] == [
+        "'nan' is no time: the row is left out",
+        "'99999999999999999999' is no size: the row is left out",
+        "3 values under 5 or 8 columns: the row is left out",
+    ]
 
 
 def test_imb_ways_of_calling_are_kept_apart(tmp_path: Path) -> None:

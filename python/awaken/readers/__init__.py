@@ -7,7 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from awaken.readers import applications, bench, doctor, imb, nccl_tests, osu, path_report, ping_pong, topology, trace
+from awaken.readers import (
+    applications,
+    bench,
+    doctor,
+    imb,
+    nccl_tests,
+    osu,
+    path_report,
+    ping_pong,
+    topology,
+    trace,
+    ucc_perftest,
+)
 from awaken.readers.source import Log, Notes, ReadError, Value, clean, load_json, read_bytes
 from awaken.results import POINT_TO_POINT, Document, Series
 
@@ -18,7 +30,7 @@ VERSION = 1
 SCHEMAS: dict[str, ModuleType] = {module.SCHEMA: module for module in (bench, path_report, topology, doctor)}
 MOST_SERIES = 500
 MOST_POINTS = 2000
-LOGS: tuple[ModuleType, ...] = (osu, nccl_tests, imb, ping_pong, applications)
+LOGS: tuple[ModuleType, ...] = (osu, nccl_tests, imb, ucc_perftest, ping_pong, applications)
 
 JSON = re.compile(rb"\s*(\{|\[\s*[{\]])")
 """How a file of JSON begins. Logs may begin with a bracket too: "[0] ", which launchers put before each line."""

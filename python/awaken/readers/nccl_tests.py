@@ -10,26 +10,35 @@
        536870912     134217728     float     sum      -1   1806.7  297.16  586.06      0   1835.9  292.43  576.74      0
 
 Older ones have no root column and "error" for "#wrong"; -I adds i_min, i_max, i_p99 and i_cv% to each half, -C says
-cputime,
--S ends rows with a timestamp; a half that was not run is blank or absent, #wrong is N/A without checks. Times are
-those of one call out of many that are queued back to back, but for "# Blocking Enabled". GB is 10^9 bytes.
+cputime, -S ends rows with a timestamp; a half that was not run is blank or absent, #wrong is N/A without checks. Times
+are those of one call out of many that are queued back to back, but for "# Blocking Enabled". GB is 10^9 bytes.
+
+The first ones (2017 and 2018) have other names, and their times are milliseconds:
+
+    nThread 1 nGpus 8 minBytes 9 maxBytes 33554432 step: 1048576(bytes) warmup iters: 5 iters: 20 validation: 1
+    #      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res
+         1048576        262144   float     sum    0.553   1.90   3.56    4e-07    0.551   1.90   3.57    4e-07
+     Out of bounds values : 0 OK
+
+"error" and "res" are the largest difference from the right value, which sums of floats may have. Only the line "Out of
+bounds values" tells whether it is too large; the tolerance for each type is that of the programs' source.
 
 With -J there is JSON: "nccl_version", "config" with "devices", and "results" of "size", "type", "out_of_place" and
 "in_place".
 
 The size is that of the larger of both buffers. The OSU tests and `awaken bench` count what goes from one rank to one
 other in allgather, alltoall, gather and scatter, so those sizes are divided by the number of ranks. Source: the
-programs' source 2.19.6, and printed outputs of older ones.
+programs' source, version 2.19.6 and that of 2017, and printed outputs of those between.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from awaken.readers.source import Log, Notes, Value, clean, number, size
-from awaken.results import TIME, Document, Point, Series
+from awaken.results import TIME, UNKNOWN_TEST, Document, Point, Series
 
 NAME = "nccl-tests"
 
@@ -40,8 +49,16 @@ OSU_NAMES = {"all_reduce": "allreduce", "all_gather": "allgather", "broadcast": 
 COUNTED_BY_RANK = {"allgather", "alltoall", "gather", "scatter"}
 RANK_LINE = re.compile(r"^#?\s*Rank\s+(\d+) .*?\bdevice\s+\d+ \[[^\]]{0,40}\] (.*)")
 VERSION = re.compile(r"nccl-tests version (\S+) (?:\S+ )?nccl-library=(\d+)")
-PARAMETERS = re.compile(r"nThread \d+ nGpus? \d+")
+COMPILED_WITH = re.compile(r"^#?\s*NCCL Tests compiled with NCCL ([\d.]{1,20})")
+PARAMETERS = re.compile(r"nThread (\d{1,6}) nGpus? (\d{1,6})")
+OUT_OF_BOUNDS = re.compile(r"^#?\s*Out of bounds values\s*:\s*(\d{1,18}) FAILED")
 KEYS = {"size", "count", "type", "redop", "root"}
+FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
+"""The names of columns in 2017 and 2018."""
+TOLERANCES = {"half": 1e-2, "float": 1e-5, "double": 1e-12}
+"""The difference that the programs allow for each rank but one; integers have none."""
+MOST_RANKS = 1024
+"""How many ranks the tolerance of a run is for whose number of ranks is not known."""
 
 
 @dataclass
@@ -51,13 +68,18 @@ class Run:
     test: str = ""
     mode: str = "queued"
     columns: list[str] = field(default_factory=list)
+    us_per_unit: float = 1.0
+    """Of the times."""
     listed: set[int] = field(default_factory=set)
     """Ranks that have a line of their own."""
+    ranks_of_process: int = 1
     rank_count: int | None = None
     """Where it is told otherwise."""
     type: str = ""
     halves: tuple[list[Point], list[Point]] = field(default_factory=lambda: ([], []))
     """Out of place, in place."""
+    differences: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
+    """Of each of the points, as far as the run has them and no count of wrong values."""
 
 
 def found_in(log: Log) -> bool:
@@ -71,6 +93,8 @@ def found_in(log: Log) -> bool:
 def _columns(line: str) -> list[str]:
     """The names of the columns, when the line has them; else none."""
     words = line.lstrip("# ").split()
+    if words[:2] == ["bytes", "N"]:
+        words = [FIRST_NAMES.get(word, word) for word in words]
     return words if words[:2] == ["size", "count"] and "busbw" in words and {"time", "cputime"} & set(words) else []
 
 
@@ -84,14 +108,18 @@ def read(log: Log, document: Document, notes: Notes) -> None:
         named = PROGRAM.search(line)
         if named:
             last_named = named.group(1)
-        if PARAMETERS.search(line) or (named and not line.startswith(("#", " "))):
+        parameters = PARAMETERS.search(line)
+        if parameters or (named and not line.startswith(("#", " "))):
             if any(run.halves):
                 _close(run, document)
             if any(run.halves) or run.columns:
                 run = Run()
+        if parameters:
+            run.ranks_of_process = max(int(parameters.group(1)) * int(parameters.group(2)), 1)
         if last_named and not run.test:
             run.test = OSU_NAMES.get(last_named, last_named)
         rank, version, columns = RANK_LINE.match(line), VERSION.search(line), _columns(line)
+        compiled, failed = COMPILED_WITH.match(line), OUT_OF_BOUNDS.match(line)
         if rank:
             number_of_rank = int(rank.group(1)[:9])
             if number_of_rank in run.listed:
@@ -102,10 +130,15 @@ def read(log: Log, document: Document, notes: Notes) -> None:
             gpus[clean(rank.group(2))] = None
         elif version:
             document.manifest["nccl_tests"] = f"nccl-tests {clean(version.group(1))}, NCCL {clean(version.group(2))}"
+        elif compiled:
+            document.manifest["nccl_tests"] = f"nccl-tests compiled with NCCL {clean(compiled.group(1))}"
         elif "Blocking Enabled" in line:
             run.mode = "waited"
+        elif failed:
+            _check_failed(run)
         elif columns:
             run.columns = columns
+            run.us_per_unit = 1e3 if line.lstrip("# ").startswith("bytes") else 1.0
         elif run.columns and not line.lstrip().startswith("#"):
             _row(line.split(), line_number, run, notes)
     if gpus:
@@ -166,7 +199,7 @@ def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None
     halves = [values[:width], values[width : 2 * width]]
     if len(values) < 2 * width:
         halves = [[], values[:width]]  # only in place was run: the other half is blank
-    for points, half in zip(run.halves, halves):
+    for points, differences, half in zip(run.halves, run.differences, halves):
         figures = dict(zip(columns[:width], half))
         if not figures:
             continue
@@ -177,16 +210,30 @@ def _row(words: Sequence[str], line_number: int, run: Run, notes: Notes) -> None
                 notes.add(line_number, f"'{clean(word, 40)}' is no time: it is left out")
             continue
         low, high = (number(figures.get(name, "")) for name in ("i_min", "i_max"))
-        # The old "error" column is a largest difference, not a count; a sum of floats may have one.
         errors = int(number(figures.get("#wrong", "")) or 0)
-        points.append(Point(size_bytes, time, low, high, errors=errors))
+        points.append(Point(size_bytes, time * run.us_per_unit, low, high, errors=errors))
+        differences.append(number(figures.get("error", "")) or 0.0)
+
+
+def _check_failed(run: Run) -> None:
+    """Marks the rows whose data was wrong, in a run that says that some was but does not count it row by row."""
+    tolerance = TOLERANCES.get(run.type, 0.0) * ((_ranks(run) or MOST_RANKS) - 1)
+    for points, differences in zip(run.halves, run.differences):
+        for index, difference in enumerate(differences):
+            if difference > tolerance:
+                points[index] = replace(points[index], errors=max(points[index].errors, 1))
+
+
+def _ranks(run: Run) -> int | None:
+    """How many they are. Not known where lines that name ranks are missing, of the last ranks too, perhaps: a process
+    has as many as its threads have GPUs."""
+    complete = len(run.listed) == max(run.listed, default=0) + 1 and len(run.listed) % run.ranks_of_process == 0
+    return run.rank_count or (len(run.listed) if complete else None)
 
 
 def _close(run: Run, document: Document) -> None:
-    # Where lines that name ranks are missing, of the last ranks too, perhaps, their number is not known.
-    complete = run.listed and len(run.listed) == max(run.listed) + 1
-    ranks = run.rank_count or (len(run.listed) if complete else None)
-    test = run.test or "unknown"
+    ranks = _ranks(run)
+    test = run.test or UNKNOWN_TEST
     divisor = ranks if test in COUNTED_BY_RANK and ranks else 1
     if test in COUNTED_BY_RANK and ranks is None:
         test += " (whole buffer)"
