@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from style import include_graph
+import include_graph
 
 ORDER = include_graph.read_order((include_graph.ROOT / "CONTRIBUTING.md").read_text())
 

@@ -1,6 +1,6 @@
 """The include graph of src: which folder uses which.
 
-By hand, `python tests/style/include_graph.py` prints the graph for docs/architecture.md, as Mermaid.
+By hand, `python tests/include_graph.py` prints the graph for docs/architecture.md, as Mermaid.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 # Folders inside of these have no place in the order of their own.
 INSIDE = ("gpu/kernels",)
