@@ -130,7 +130,7 @@ class PipelinedSend {
     std::deque<Fragment> _fragments;  ///< first the sent ones, then the copied ones, then those being copied
     std::size_t _started = 0;         ///< bytes whose copy was started
     std::size_t _copied = 0;          ///< fragments of _fragments that are in host memory
-    std::size_t _sent = 0;            ///< and that the MPI has been given
+    std::size_t _sent = 0;            ///< fragments of _fragments that the MPI has been given
     bool _posted = false;
     bool _left = false;  ///< the call that started the message is over
     bool _free = false;
