@@ -65,7 +65,7 @@ struct Fragment {
     std::byte* place = nullptr;
     transfer::DeviceCopies::Copy copy;
     MPI_Request request = MPI_REQUEST_NULL;
-    trace::Stretch traced;  ///< while the MPI has it
+    trace::Stretch traced;  ///< while the MPI has the fragment
 };
 
 /// A message to another node. One thread at a time uses it, in calls of the program.
@@ -84,7 +84,7 @@ class PipelinedSend {
     void copy_out();
     /// The RTS was sent: fragments may follow.
     void posted() noexcept;
-    /// The RTS could not be sent.
+    /// The RTS could not be sent: takes the message back.
     void withdraw() noexcept;
     /// True when the program may use the buffer again. `asked`: a call waits for that. Then, after tuning.large_watch
     /// without progress, the layer copies out more and more of the rest. Throws Error when copying failed.
@@ -285,7 +285,7 @@ class Network {
             announce,   ///< the next message of length `id` is an RTS, for `bytes` bytes
             plain,      ///< messages of length `id` never are RTS messages
             come,       ///< I am receiving the message `id`
-            taken,      ///< I have it
+            taken,      ///< I have the message `id`
             listening,  ///< I have a receive for another ping; `bytes`: how many of your messages I am receiving
             deaf        ///< I have no receive for another ping, and cannot start one
         };

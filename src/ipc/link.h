@@ -70,7 +70,7 @@ class RendezvousSend final : public Job,
 
     /// How long the sender waits for its receiver before it copies the message out.
     enum class Patience : std::uint8_t {
-        endless,  ///< nobody waits
+        endless,  ///< no call waits
         short_,   ///< a blocking send
         long_     ///< the completion of a nonblocking one
     };

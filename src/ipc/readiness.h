@@ -29,7 +29,7 @@ class Readiness final : public Job {
   public:
     using Clock = std::chrono::steady_clock;
 
-    /// A message that waits for its mark. Called under the lock of Readiness.
+    /// A message that waits for its mark. Readiness holds its lock when it calls.
     class Source {
       public:
         virtual ~Source() = default;

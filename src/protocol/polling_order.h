@@ -78,7 +78,7 @@ class PollingOrder {
         std::size_t operation, next, previous;
     };
 
-    /// True when it is no longer awaited.
+    /// True when the operation is no longer awaited.
     bool take(const std::size_t place, const Found found) {
         if (found == Found::awaited) {
             return false;

@@ -102,7 +102,7 @@ class Reachability {
     std::size_t _listens = 0;
     bool _asked = false;  ///< a ping is under way
     bool _silent = false;
-    std::size_t _answers = 0;  ///< since the last fragment
+    std::size_t _answers = 0;  ///< answers since the last fragment
     std::size_t _unseen = 0;   ///< answers of which the receiver's layer has said nothing
     Clock::time_point _since{}, _last_answer{};
 };
