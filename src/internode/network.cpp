@@ -26,21 +26,22 @@ constexpr int kPingTag = fragment_tag(ipc::kSlots);
 
 constexpr std::uint64_t kMagic = 0x6177616b656e4e31;
 
-/// The duplicate of MPI_COMM_WORLD is there as soon as all ranks have left MPI_Init. It is waited for a moment, because
-/// some MPIs may mix up the steps of a duplication that is under way with those of the program's own. A rank without
-/// the layer never takes part, so it cannot be waited for longer than can be borne for nothing.
+/// The duplicate of MPI_COMM_WORLD is there as soon as all ranks have left MPI_Init. The layer waits for it a moment,
+/// because some MPIs may mix up the steps of a duplication that is under way with those of the program's own. A rank
+/// without the layer never takes part, so the layer waits no longer than a program can spare in vain.
 constexpr std::chrono::seconds kAtStart{1};
 constexpr std::chrono::seconds kAtEnd{30};
 
-/// Bytes that may be left to the MPI by senders that went on without their receivers. Beyond it, messages are staged
-/// whole, and a sender waits as long as the MPI lets it.
+/// Bytes that may be left to the MPI by senders that went on without their receivers. Beyond that, messages are staged
+/// whole, and a sender waits as long as the MPI makes it wait.
 constexpr std::size_t kMostLeft = std::size_t{1} << 30;
 
-/// Ids that only wrapped messages use, which have no other way.
+/// Ids that are kept for wrapped messages, since these have no other way.
 constexpr std::uint32_t kKeptBack = 32;
 
-/// Programs that send messages of every length (serialised objects) would use up one id after the other. From where so
-/// many are left, such messages are wrapped, which costs them more; but for a flood of them, which would leave none.
+/// Programs that send messages of every length (serialised objects) would use up one id after another. When only this
+/// many unused ids are left, such messages are wrapped, which costs them more. A flood of them, which would use up the
+/// rest of the ids, is not wrapped.
 constexpr int kUnusedLengths = 96;
 
 constexpr std::size_t kMostFragmentBytes = std::size_t{1} << 30;  // an int counts its bytes
@@ -49,7 +50,7 @@ const gpu::PointerInfo kHost{};
 
 }  // namespace
 
-// ---- the message on its way out -------------------------------------------------------------------------------------
+// ---- sending a message ----------------------------------------------------------------------------------------------
 
 PipelinedSend::PipelinedSend(Network& network, protocol::FlowWindow& flow, const int peer, const std::uint32_t id,
                              const void* const buffer, const gpu::PointerInfo& info, const std::size_t bytes,
@@ -73,7 +74,8 @@ PipelinedSend::~PipelinedSend() {
         lose();
     }
     end();
-    // What the MPI reads outlives this object; copies that nobody wants are waited for by their own ends.
+    // The fragments that the MPI reads outlive this object. The destructors of the other fragments wait for their
+    // copies.
     while (_fragments.size() > _sent) {
         _fragments.pop_back();
     }
@@ -102,7 +104,7 @@ void PipelinedSend::start_fragment(protocol::FlowWindow::Credit credit, const bo
     }
 }
 
-/// Does what can be done now. `window`: fragments of all messages to the receiver that may be under way.
+/// Does what can be done now. `window`: how many fragments of all messages to the receiver may be under way.
 void PipelinedSend::step(const std::size_t window) {
     bool got_on = false;
     for (; _copied < _fragments.size() && _fragments[_copied].copy.poll(); ++_copied) {
@@ -135,8 +137,8 @@ void PipelinedSend::step(const std::size_t window) {
     }
 }
 
-/// Starts copying all that remains: to pinned memory as far as some can be spared, since whatever goes to ordinary
-/// memory passes through pinned blocks as well.
+/// Starts copying all that remains. It goes to pinned memory as far as the pool can spare some, since bytes on their
+/// way to ordinary memory pass through pinned blocks as well.
 void PipelinedSend::copy_rest_out() {
     const transfer::PinnedPool& pool = _network._pool;
     while (_started < _bytes) {
@@ -160,7 +162,7 @@ void PipelinedSend::try_to_advance(const bool asked) noexcept {
     try {
         static_cast<void>(advance(asked));
     } catch (const Error&) {
-        // Remembered, for advance().
+        // advance() throws the error.
     }
 }
 
@@ -170,17 +172,17 @@ void PipelinedSend::withdraw() noexcept {
     _network.give_back(_peer, _id);
 }
 
-/// It needs no calls any more.
+/// The message needs no calls any more.
 void PipelinedSend::end() noexcept {
     if (!std::exchange(_ended, true)) {
         if (_started < _bytes) {
-            _flow.leave(_id);  // else it has left, and the id may be another message's by now
+            _flow.leave(_id);  // else it has left the line, and another message may have the id by now
         }
         _network._unfinished.fetch_sub(1);
     }
 }
 
-/// The MPI has all of it.
+/// The MPI has all of the message.
 void PipelinedSend::finish() noexcept {
     _free = true;
     end();
@@ -216,13 +218,15 @@ bool PipelinedSend::advance(const bool asked) {
             finish();
         }
     } else if (asked && _posted && _started < _bytes) {
-        // The fragments that the MPI has are for the receiver to take. When it does not come, there will be no more.
+        // The receiver must take the fragments that the MPI has. While it does not come, no more start unless the
+        // window grows.
         _flow.grow_if_still(watch, window);
     }
     return _free;
 }
 
-/// Whether the MPI is to see to the rest, which it has, since the receiver may be waiting for this process elsewhere.
+/// Whether the send may leave the rest to the MPI, which has all of it, since the receiver may be waiting for this
+/// process elsewhere.
 bool PipelinedSend::may_be_left(const std::chrono::nanoseconds watch) {
     if (is_wrapped()) {
         return Clock::now() - _progress > watch;
@@ -230,7 +234,7 @@ bool PipelinedSend::may_be_left(const std::chrono::nanoseconds watch) {
     return _flow.stands_still(watch) && _network.waits_in_mpi(_peer, _flow.last_progress(), watch);
 }
 
-/// Copies out what `copy` says, and gives the MPI what is there. Errors come out of advance().
+/// Calls `copy`, which copies fragments out, and gives the MPI those that are ready. advance() throws the errors.
 template <class Copy>
 void PipelinedSend::give_to_mpi(const Copy& copy) noexcept {
     try {
@@ -262,7 +266,7 @@ void PipelinedSend::leave() noexcept {
             const bool spare = pool.spare_bytes() >= half + _fragment_bytes;
             step(spare ? std::max(window, half / _fragment_bytes) : window);
             while (_copied < _fragments.size()) {
-                step(0);  // nothing more, or this call would last as long as the message does
+                step(0);  // starts no more fragments, or this call would last as long as the message does
             }
         }
         _left = true;
@@ -285,7 +289,7 @@ bool PipelinedSend::flush_to_native() noexcept {
     return _ended || _error;
 }
 
-/// The receiver waits for a fragment that will not come: one without content tells it so.
+/// The receiver waits for a fragment that will not come. A fragment without content tells it so.
 void PipelinedSend::lose() noexcept {
     end();
     if (!_posted || _free) {
@@ -301,11 +305,11 @@ void PipelinedSend::lose() noexcept {
         _fragments.push_back(std::move(nothing));
         ++_sent;
     } catch (const std::exception&) {
-        // The MPI's own trouble, of which the receiver will hear from the MPI.
+        // The MPI has failed, and tells the receiver so.
     }
 }
 
-// ---- the message on its way in --------------------------------------------------------------------------------------
+// ---- receiving a message --------------------------------------------------------------------------------------------
 
 PipelinedRecv::PipelinedRecv(Network& network, protocol::FlowWindow& flow, const int peer, const std::uint32_t id,
                              const std::size_t size, const std::size_t fragment_bytes, void* const buffer,
@@ -336,7 +340,8 @@ void PipelinedRecv::end() noexcept {
 
 PipelinedRecv::~PipelinedRecv() {
     end();
-    // Receives that nobody wants any more are taken back. One that can no longer be completes at once instead.
+    // Cancels the receives that are not wanted any more. A receive that can no longer be cancelled completes at once
+    // instead.
     const Native& native = _network._native;
     for (Fragment& fragment : _receiving) {
         if (fragment.request != MPI_REQUEST_NULL) {
@@ -371,7 +376,7 @@ void PipelinedRecv::receive_fragment(protocol::FlowWindow::Credit credit) {
 
 void PipelinedRecv::arrived(Fragment fragment, const MPI_Status& status) {
     if (fragment.place == nullptr) {
-        return;  // it was only taken from its sender
+        return;  // the bytes are not wanted; only the sender needed them to be taken
     }
     if (static_cast<std::size_t>(received_bytes(_network._native, status)) != fragment.bytes) {
         _refused = true;
@@ -379,7 +384,7 @@ void PipelinedRecv::arrived(Fragment fragment, const MPI_Status& status) {
     }
     const std::size_t useful = fragment.at < _wanted ? std::min(fragment.bytes, _wanted - fragment.at) : 0;
     if (useful == 0 || fragment.place == _buffer + fragment.at || _error) {
-        return;  // of what does not fit, or cannot be delivered, only the sender is to be rid
+        return;  // these bytes do not fit, or cannot be delivered; only the sender needed them to be taken
     }
     if (_info.host_accessible()) {
         std::memcpy(_buffer + fragment.at, fragment.place, useful);
@@ -395,7 +400,7 @@ void PipelinedRecv::step() {
     while (!_copying.empty() && _copying.front().copy.poll()) {
         _copying.pop_front();
     }
-    _refused = true;  // unless the MPI does what it is asked for
+    _refused = true;  // unless the MPI succeeds below
     MPI_Status status{};
     while (!_receiving.empty() && _network.is_complete(_receiving.front(), status)) {
         _refused = false;
@@ -405,7 +410,7 @@ void PipelinedRecv::step() {
         status = MPI_Status{};
         _refused = true;
     }
-    // What is small was sent as a whole, and must not wait for its turn behind what its sender has yet to send.
+    // A small message was sent whole. It must not wait for its turn behind messages that its sender has yet to send.
     if (_asked_for == 0 && _size <= ipc::kLongestRts) {
         receive_fragment(_flow.force());
     }
@@ -434,7 +439,7 @@ bool PipelinedRecv::advance() noexcept {
         _refused = true;
     }
     if (_refused) {
-        end();  // the id stays in use for ever, since nobody knows what still comes with it
+        end();  // the id stays in use for ever, since fragments may still come with it
     } else if (_asked_for == _size && _receiving.empty() && _copying.empty()) {
         end();
         _network.taken(_peer, _id);
@@ -442,7 +447,7 @@ bool PipelinedRecv::advance() noexcept {
     return _over;
 }
 
-// ---- coming up and going down ---------------------------------------------------------------------------------------
+// ---- start and end --------------------------------------------------------------------------------------------------
 
 Network::Network(const Native& native, transfer::PinnedPool& pool, std::function<bool()> others_wait)
     : _native(native), _pool(pool), _others_wait(std::move(others_wait)) {}
@@ -465,7 +470,8 @@ void Network::start() {
     _native.Comm_rank(MPI_COMM_WORLD, &_rank);
     _native.Comm_size(MPI_COMM_WORLD, &_size);
     const bool secret = getrandom(_secret.data(), sizeof _secret, 0) == static_cast<ssize_t>(sizeof _secret);
-    // Without one it never says that it takes RTS messages; it takes part all the same, since the others count on it.
+    // Without a secret this process never says that it takes RTS messages. It takes part all the same, since the others
+    // count on it.
     _nameless = !secret;
     if (_native.Comm_idup == nullptr || _native.Comm_idup(MPI_COMM_WORLD, &_comm, &_duplicating) != MPI_SUCCESS) {
         _duplicating = MPI_REQUEST_NULL;
@@ -485,7 +491,8 @@ bool Network::everybody_has_the_layer() {
     if (_alone || _usable.load(std::memory_order_acquire)) {
         return !_alone;
     }
-    // Without a limit: whoever gave up here would do alone what the others, once they are answered, do together.
+    // The wait has no limit: a rank that gave up here would do alone what the others, once they are answered, do
+    // together.
     _alone = _duplicating == MPI_REQUEST_NULL;
     for (bool said = false; !_alone && !wait_for(_duplicating, kAtEnd);) {
         if (!std::exchange(said, true)) {
@@ -522,7 +529,7 @@ void Network::stop() {
     }
     _has_gpu.store(false, std::memory_order_release);
     if (!_usable.load(std::memory_order_acquire)) {
-        // All ranks are on their way here, or one has no layer; then the duplicate is left as it is.
+        // All ranks are on their way here, or one has no layer; then the duplicate stays as it is.
         if (!wait_for(_duplicating, kAtEnd)) {
             return;
         }
@@ -535,7 +542,8 @@ void Network::stop() {
         look();
         sched_yield();
     }
-    // Every rank has the layer, so every rank comes here: none may send a notice to one that is gone.
+    // Every rank has the layer, so every rank comes here. The barrier keeps each from sending a notice to a rank that
+    // is gone.
     MPI_Request request = MPI_REQUEST_NULL;
     if (_native.Ibarrier(_comm, &request) == MPI_SUCCESS) {
         int done = 0;
@@ -647,7 +655,7 @@ void Network::answer() {
     for (const int peer : std::exchange(_unanswered, {})) {
         Receiving& receiving = _receiving[peer];
         if (!listen_to(peer)) {
-            continue;  // its messages travel as without this
+            continue;  // its messages travel as without this file
         }
         Notice notice{};
         notice.kind = Notice::ready;
@@ -661,7 +669,7 @@ bool Network::listen_to(const int peer, MPI_Request& ping) {
     return _native.Irecv(nullptr, 0, MPI_BYTE, peer, kPingTag, _comm, &ping) == MPI_SUCCESS;
 }
 
-/// From now on that process may ask where this one is.
+/// From now on the process `peer` may ask where this one is.
 bool Network::listen_to(const int peer) {
     std::vector<MPI_Request> pings;
     bool all = true;
@@ -676,8 +684,9 @@ bool Network::listen_to(const int peer) {
     return all;
 }
 
-/// Not while the network goes down: who is told might be gone, and no ping is sent any more. Two questions and no more:
-/// a sender that is faster than this process may have sent the next ping by then, and so on, while its message waits.
+/// Looks for pings that were answered, but not while the network goes down: the peer might be gone, and no ping is sent
+/// any more. Asks the MPI twice and no more: a sender that is faster than this process may have sent the next ping by
+/// then, and so on, while its message waits.
 void Network::listen_again() {
     _questions = 0;
     const int count = static_cast<int>(_listening.size());
@@ -692,14 +701,14 @@ void Network::listen_again() {
     }
     for (int at = 0; at < answered; ++at) {
         listen_again(static_cast<std::size_t>(_answered[static_cast<std::size_t>(at)]));
-        // In one of so many looks the MPI has been asked about each receive, and an RTS that is here is seen.
+        // Within so many looks the layer asks the MPI about each receive, and sees an RTS that is here.
         constexpr int kTurns = 64;
         _turns.store(kTurns, std::memory_order_relaxed);
     }
 }
 
-/// The oldest ping from a process was answered, and perhaps more: all are told of, since the sender takes those that
-/// are not for answers without the layer.
+/// The MPI has answered the oldest ping from a process, and perhaps more. This process tells of all of them, since the
+/// sender takes the others for answers without the layer.
 void Network::listen_again(const std::size_t index) {
     const int peer = _heard[index];
     std::vector<MPI_Request>& next = _listening_next[index];
@@ -721,8 +730,9 @@ void Network::listen_again(const std::size_t index) {
     next.erase(next.begin());
 }
 
-/// Each question lets the MPI answer another ping. A process that is stopped after each of them, as one may be that has
-/// to give the processor up whenever the MPI finds nothing to do, must not answer kPings of them before it says so.
+/// Counts a question to the MPI. Each question lets the MPI answer another ping. A process may be stopped after each
+/// question, for instance when it has to give up the processor whenever the MPI finds nothing to do. Even then it must
+/// not answer kPings pings before it says so.
 void Network::asks_mpi() {
     constexpr unsigned kMost = 2;
     if (++_questions > kMost) {
@@ -747,7 +757,7 @@ void Network::complete_pings() {
 
 bool Network::waits_in_mpi(const int peer, const protocol::FlowWindow::Clock::time_point since,
                            const std::chrono::nanoseconds time) {
-    poll();  // that its layer has run may have been told already
+    poll();  // the peer may have told already that its layer has run
     const std::scoped_lock lock(_mutex);
     Sending& sending = _sending[peer];
     const auto verdict = sending.receiver.judge(since, protocol::Reachability::Clock::now(), time);
@@ -763,7 +773,8 @@ bool Network::waits_in_mpi(const int peer, const protocol::FlowWindow::Clock::ti
 
 void Network::look() {
     listen_again();
-    // Before the notices: what a receiver has said before it answered is heard before its answer counts.
+    // Comes before the notices, so that this process hears what a receiver has said before an answer, and then counts
+    // the answer.
     complete_pings();
     for (int found = 1; found != 0;) {
         MPI_Status status{};
@@ -772,7 +783,8 @@ void Network::look() {
         }
         Notice notice{};
         const int peer = status.MPI_SOURCE;
-        // The lock is held, so that what was found is what is received. It is here: this does not wait.
+        // This thread holds the lock, so it receives the notice that it has found. The notice is here: this does not
+        // wait.
         if (_native.Recv(&notice, static_cast<int>(sizeof notice), MPI_BYTE, peer, kNoticeTag, _comm,
                          MPI_STATUS_IGNORE) == MPI_SUCCESS) {
             hear(peer, notice);
@@ -801,8 +813,8 @@ bool Network::poll() noexcept {
         }
         look();
     } catch (const std::exception&) {
-        // No memory: who was not heard gets no answer, and goes on as without one. Or the MPI could not carry a
-        // fragment that its sender has done with, of which it tells the receiver.
+        // There is no memory: a process whose notice was lost gets no answer, and goes on as without one. Or the MPI
+        // could not carry a fragment that its sender is done with; the MPI tells the receiver so.
     }
     return true;
 }
@@ -816,7 +828,7 @@ std::shared_ptr<PipelinedSend> Network::make(const int peer, const void* const b
     const bool wrapped = info.kind == gpu::MemoryKind::host;
     const std::uint32_t first = wrapped ? 0 : kKeptBack;
     std::optional<std::uint32_t> free;
-    // In turn, so that an id comes again as late as possible.
+    // Takes the ids in turn, so that an id is used again as late as possible.
     for (std::uint32_t tried = 0; tried < ipc::kSlots && !free; ++tried) {
         const std::uint32_t id = (sending.next + tried) % ipc::kSlots;
         if (id >= first && !has(sending.under_way, id) && !has(sending.plain, id)) {
@@ -872,7 +884,7 @@ std::shared_ptr<PipelinedSend> Network::start_send(const int peer, const void* c
     }
     if (send != nullptr) {
         try {
-            send->step(_tuning.network_window);  // the first fragments are copied while the RTS leaves
+            send->step(_tuning.network_window);  // copies the first fragments while the RTS travels
         } catch (const Error&) {
             send->withdraw();
             throw;
@@ -926,8 +938,8 @@ std::shared_ptr<PipelinedSend> Network::wrap(const int peer, const void* const p
         if (Sending& sending = _sending[peer]; send == nullptr && !has(sending.under_way, id)) {
             mark_length_used(peer, sending, id);
         }
-        // With all ids in use, this one too, the message goes plain all the same: a probe that finds one of the two
-        // takes it for the other, but each is received as what it is.
+        // When all ids are in use, including this length's, the message goes plain all the same. A probe that finds one
+        // of the two takes it for the other, but a receive takes each for what it is.
     }
     if (send != nullptr) {
         try {
@@ -976,7 +988,7 @@ std::shared_ptr<PipelinedRecv> Network::start_recv(const std::byte* const messag
     announced.taken = rts.generation;
     auto fetch = std::make_shared<PipelinedRecv>(*this, receiving.flow, peer, rts.id, rts.bytes, rts.fragment_bytes,
                                                  buffer, info, capacity, std::move(typed), receiving.fetching);
-    // With the lock held, so that the sender hears of messages in the order in which they stand in line here.
+    // Holds the lock, so that the sender hears of messages in the order in which they stand in line here.
     receiving.flow.join(rts.id, true);
     Notice notice{};
     notice.kind = Notice::come;
@@ -1006,7 +1018,7 @@ ipc::TrueSize Network::size_of(const int peer, const std::size_t length) const {
     return size;
 }
 
-// ---- for rendezvous sends and fetches -------------------------------------------------------------------------------
+// ---- for sends and receives -----------------------------------------------------------------------------------------
 
 void Network::send_fragment(const int peer, const std::uint32_t id, Fragment& fragment) {
     fragment.traced.begin(trace::Kind::background, "chunk sent", fragment.bytes, -1, peer);
@@ -1031,7 +1043,7 @@ bool Network::is_complete(Fragment& fragment, MPI_Status& status) const {
     int done = 0;
     if (_native.Test(&fragment.request, &done, &status) != MPI_SUCCESS) {
         if (fragment.place == nullptr) {
-            return true;  // cut off, as it was to be
+            return true;  // the message was longer than this receive, as intended
         }
         throw Error("the MPI could not carry part of a message between nodes",
                     "look at the MPI's own messages; AWAKEN_NODES=0 sends each message as a whole");
@@ -1066,7 +1078,7 @@ void Network::taken(const int peer, const std::uint32_t id) noexcept {
         notice.id = id;
         tell(peer, notice);
     } catch (const std::bad_alloc&) {
-        // The sender goes without this id.
+        // The sender goes on without this id.
     }
 }
 

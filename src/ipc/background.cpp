@@ -12,7 +12,7 @@ namespace awaken::ipc {
 
 namespace {
 
-/// Between two looks at what is kept for reuse.
+/// Time between two looks at the memory that is kept for reuse.
 constexpr std::chrono::milliseconds kHousekeeping{100};
 
 }  // namespace
@@ -39,8 +39,8 @@ void Background::start() {
     if (_thread.joinable()) {
         return;
     }
-    // Where there is no thread to be had, calls do what there is to do, as far as the program makes some, and the next
-    // job tries again.
+    // When no thread can be started, the program's later calls do the work, if it makes any, and the next job tries
+    // again.
     _thread = start_own_thread([this] { run(); });
 }
 
@@ -70,7 +70,7 @@ void Background::run() {
             }
             _wake.wait_for(lock, kHousekeeping);
             if (_jobs.empty() && !_stopping) {
-                _house = false;  // who says otherwise meanwhile is heard
+                _house = false;  // cleared first, so that a reclaim_idle() meanwhile counts
                 lock.unlock();
                 const bool more = _housekeeping && _housekeeping();
                 lock.lock();

@@ -18,19 +18,21 @@ using transfer::Location;
 
 namespace {
 
-/// Shipments that are waiting for their receivers are looked through once in so many that are added.
+/// Adding this many rendezvous sends that wait for their receivers makes the link look through all of them.
 constexpr std::uint32_t kSweepEvery = 16;
-/// Bounds on what another process can make this one keep mapped and registered.
+/// Bounds on the memory of another process that this one keeps mapped and registered.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 constexpr std::size_t kMostMappings = 1024;
-/// Shared memory is others' too: what was not used for so long is given back.
+/// Other programs need shared memory, too: the link gives back what was not used for this long.
 constexpr std::chrono::seconds kIdle{5};
-/// A copy takes memory that the program may want: this part of a card.
+/// A copy takes memory that the program may want, so copies take at most this part of a card.
 constexpr std::size_t kPart = 32;
-/// A mapping keeps memory alive that its owner has freed, for a short while: this part of the owner's card.
+/// A mapping keeps memory alive for a short while after its owner has freed it. Mappings take at most this part of the
+/// owner's card.
 constexpr std::size_t kMappedPart = 16;
 constexpr std::size_t kMostMapped = std::size_t{16} << 30;
-/// What a link between GPUs carries at least at a time: reading shorter blocks moves more bytes than are wanted.
+/// A link between GPUs carries at least this many bytes at a time: reading shorter blocks moves more bytes than are
+/// wanted.
 constexpr std::int64_t kLinkTransferBytes = 32;
 
 std::size_t part_of_card(gpu::Runtime& runtime, const std::size_t part) {
@@ -98,7 +100,8 @@ void Link::trim_idle(const std::chrono::steady_clock::time_point now) noexcept {
         if (_shut_down) {
             return;
         }
-        // The GPU is not asked for nothing. To unregister what is registered would wait for it.
+        // Asks whether the GPU is idle only when there is something to give back. Unregistering would wait for a busy
+        // GPU.
         const bool some = std::any_of(_rings.begin(), _rings.end(), is_idle_ring) ||
                           std::any_of(_peers.begin(), _peers.end(), [&](const Peer& peer) {
                               return !std::all_of(peer.mappings.begin(), peer.mappings.end(), is_used);
@@ -137,7 +140,7 @@ void Link::forget(SharedMapping& mapping) noexcept {
         return;
     }
     if (mapping.registered) {
-        // What is registered stays mapped.
+        // Registered memory stays mapped until then.
         _runtime.when_idle(-1, [&runtime = _runtime, base = mapping.base, bytes = mapping.bytes] {
             static_cast<void>(runtime.unregister_host(base));
             node::Segment::unmap(base, bytes);
@@ -182,7 +185,7 @@ int Link::any_device() const noexcept {
 }
 
 bool Link::seems_gone(const int peer, std::chrono::steady_clock::time_point& looked) const {
-    constexpr std::chrono::milliseconds kBetweenLooks{10};  // each costs a system call or two
+    constexpr std::chrono::milliseconds kBetweenLooks{10};  // each look costs a system call or two
     const auto now = std::chrono::steady_clock::now();
     if (looked == std::chrono::steady_clock::time_point{}) {
         looked = now;
@@ -260,8 +263,8 @@ std::shared_ptr<RendezvousSend> Link::start_send(const int peer, void* const buf
     send->_buffer = static_cast<std::byte*>(buffer);
     send->_info = info;
     send->_typed = std::move(typed);
-    // Nothing that the program's synchronous-looking calls left behind may still write the buffer when another process
-    // reads it; for its work in the default stream see RendezvousSend::wait_until_ready().
+    // No work that the program's synchronous-looking calls left behind may still write the buffer when another process
+    // reads it. RendezvousSend::wait_until_ready() waits for work in the default stream.
     bool offered = false;
     try {
         const int device = info.device >= 0 ? info.device : any_device();
@@ -277,8 +280,8 @@ std::shared_ptr<RendezvousSend> Link::start_send(const int peer, void* const buf
                 publish(*send, location, false, 0);
                 offered = true;
             } else {
-                // A copy that waits in device memory is the only one there is: it is made only when the receiver is
-                // known to be able to read it. The original may be offered on trial.
+                // A copy that waits in device memory is the only one, so the sender makes it only when the receiver is
+                // known to be able to read it. The sender may offer the original on trial.
                 const bool may_read = _options.path != Path::ring && has_probe_buffer(device) && !is_unreadable(peer);
                 offered = send_by_cpu(*send) || (may_read && !detached && send_directly(*send)) ||
                           (may_read && is_readable(peer) && send_copy(*send)) ||
@@ -289,7 +292,7 @@ std::shared_ptr<RendezvousSend> Link::start_send(const int peer, void* const buf
         send->withdraw();
         throw;
     } catch (const Error& error) {
-        // A copy that could not even be started: the plain way may do better, and says why when it does not.
+        // The copy could not even be started. The plain way may work, and says why when it does not.
         note_once(error.what());
         offered = false;
     }
@@ -335,7 +338,7 @@ bool Link::send_directly(RendezvousSend& send) {
         return false;
     }
     if (!small_space()) {
-        // Who cannot read this memory would wait for a copy that there is no memory for.
+        // A receiver that cannot read this memory would wait for a copy that there is no memory for.
         note_once("no shared memory for messages that their receiver may refuse: they were staged");
         return false;
     }
@@ -345,7 +348,7 @@ bool Link::send_directly(RendezvousSend& send) {
         if (!shape || (shape->width < kLinkTransferBytes && send._bytes > _tuning.strided_pull_bytes)) {
             return false;
         }
-        // Counted from the lowest byte, which is what the location describes.
+        // Makes the offset count from the lowest byte, which the location describes.
         shape->offset +=
             static_cast<std::int64_t>(send._typed->origin - reinterpret_cast<std::uintptr_t>(send._buffer));
     }
@@ -373,7 +376,7 @@ bool Link::send_copy(RendezvousSend& send) {
         send.start_parts(small_place(send._ticket), _small.registered ? nullptr : &send._copy_info);
     } else {
         const int device = send._info.device >= 0 ? send._info.device : any_device();
-        release_finished();  // the block of the message before may be free again
+        release_finished();  // the block of the previous message may be free again
         send._block = _exported.acquire(device, send._bytes);
         if (!send._block) {
             note_once("no exported device memory left for a copy of a message");
@@ -403,7 +406,7 @@ bool Link::send_through_ring(RendezvousSend& send) {
     Location location;
     transfer::RingMemory memory;
     if (!find_ring(send, location, memory)) {
-        // Those of messages that were fetched meanwhile are free.
+        // Rings of messages that their receivers have got meanwhile are free.
         release_finished();
         if (!find_ring(send, location, memory)) {
             note_once("no ring free, and no shared memory for another: messages were staged");
@@ -445,13 +448,13 @@ bool Link::find_small_ring(const Ticket ticket, Location& location, transfer::Ri
     return true;
 }
 
-/// Page-locked memory is copied by this process's GPU into exported memory of its, from where the receiver's follows,
-/// and no CPU touches it. Of ordinary memory the CPU makes one copy in any case: into the ring, from where the
-/// receiver's GPU takes it without a way through the sender's.
+/// This process's GPU copies page-locked memory into exported memory of this process, and the receiver's GPU copies it
+/// from there; no CPU touches the bytes. Of ordinary memory the CPU makes one copy in any case: into the ring. The
+/// receiver's GPU takes the bytes from there, and they do not pass through the sender's GPU.
 bool Link::send_from_host(RendezvousSend& send) {
     int device = -1;
     if (!_runtime.current_device(device).ok() || device < 0) {
-        return false;  // a thread that uses no GPU is not given a context for this
+        return false;  // a thread that uses no GPU gets no context for this
     }
     const auto by_copy = [&] {
         return _options.path != Path::ring && has_probe_buffer(device) && is_readable(send._peer) && send_copy(send);
@@ -460,7 +463,7 @@ bool Link::send_from_host(RendezvousSend& send) {
     return send._info.kind == gpu::MemoryKind::pinned ? by_copy() || by_ring() : by_ring() || by_copy();
 }
 
-/// Shared memory that is to stay mapped: registered with the GPU runtime when that agrees.
+/// Maps shared memory that stays mapped, and registers it with the GPU runtime when that agrees.
 void Link::map_registered(const std::uint64_t offset, const std::size_t bytes, SharedMapping& mapping) {
     mapping.base = _segment.map(offset, bytes);
     if (mapping.base == nullptr) {
@@ -560,7 +563,7 @@ void Link::wait_in_turn(const std::shared_ptr<RendezvousSend>& send) {
             _background.take(_readiness);
         }
     } catch (const std::bad_alloc&) {
-        // The RTS has left, and its receiver must not wait for ever.
+        // The RTS was sent, and its receiver must not wait for ever.
         _readiness->forget(*send);
         send->_not_ready.store(false, std::memory_order_release);
         send->wait_until_ready();
@@ -594,8 +597,8 @@ void Link::leave(const std::shared_ptr<RendezvousSend>& send) {
         _background.take(send);
         return;
     }
-    // Nothing to be done but in the rare case that this one cannot be mapped: a look now and then is enough. Until then
-    // there may be thousands, most of which are over.
+    // The send needs work only in the rare case that the receiver cannot map its memory, so a look now and then is
+    // enough. Until the next look there may be thousands of such sends, most of which are over.
     std::vector<std::shared_ptr<RendezvousSend>> over;
     {
         const std::scoped_lock lock(_mutex);
@@ -650,7 +653,7 @@ void Link::release_finished() noexcept {
             std::shared_ptr<RendezvousSend> send = copy.lock();
             const bool gone = send == nullptr || send->is_over();
             if (send != nullptr) {
-                copies.push_back(std::move(send));  // the last one to hold it lets go without the lock
+                copies.push_back(std::move(send));  // the last owner destroys the send after the lock is released
             }
             return gone;
         });
@@ -673,7 +676,7 @@ void Link::release_finished() noexcept {
 }
 
 void Link::finish_sends() noexcept {
-    // Whoever says that it takes no RTS messages any more has received what it wanted to.
+    // A process that says that it takes no RTS messages any more has received all that it wanted.
     area(_own).takes_rts.store(0, std::memory_order_release);
     for (;;) {
         ask_readiness();
@@ -684,7 +687,7 @@ void Link::finish_sends() noexcept {
             rest = _lingering;
         }
         for (const std::shared_ptr<RendezvousSend>& send : rest) {
-            send->pump();  // where there is no thread for it
+            send->pump();  // where there is no thread for the send
         }
         const bool any = std::any_of(rest.begin(), rest.end(), [this](const auto& send) {
             return !send->is_over() && send->_peer != _own && takes_rts(send->_peer) && is_alive(send->_peer);
@@ -746,7 +749,8 @@ std::shared_ptr<RendezvousGet> Link::start_get(const std::byte* const message, c
     get->_traced.begin(trace::Kind::background, "message fetched", get->_wanted, -1, _segment.process(peer).world_rank);
     if (peer != _own && _options.path != Path::ring &&
         area(peer).probe_buffer.there.load(std::memory_order_acquire) != 0) {
-        // At first use, whichever way the message came: what is found decides how the next ones are sent.
+        // Tests the path at first use, whichever way the message came: the result decides how the next messages are
+        // sent.
         static_cast<void>(can_read(peer, info.device >= 0 ? info.device : any_device()));
     }
     try {
@@ -806,7 +810,7 @@ bool Link::can_read(const int peer, const int device) {
             reason = "it describes its memory wrongly";
         } else if (const auto use = _mappings.open(peer, location, device, status); !use) {
             if (status.code == gpu::kBusy) {
-                return false;  // not for good
+                return false;  // not a lasting refusal
             }
             reason = status.message();
         } else {
@@ -844,7 +848,8 @@ Link::SharedMapping Link::lasting_mapping(const int peer, const std::uint64_t of
             return inside(mapping);
         }
     }
-    // The place of small messages is mapped as a whole, and so is a ring; what is only a large message's is not kept.
+    // The place of small messages is mapped as a whole, and so is a ring. A mapping for a single large message is not
+    // kept.
     const std::uint64_t small = area(peer).small_offset.load(std::memory_order_acquire);
     const std::uint64_t small_bytes = area(peer).small_bytes.load(std::memory_order_relaxed);
     const bool is_small = small != 0 && small_bytes <= kMostKept && offset >= small && bytes <= small_bytes &&

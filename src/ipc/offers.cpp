@@ -39,7 +39,7 @@ bool is_within(const Location& location, const std::uint64_t bytes) noexcept {
     return false;
 }
 
-/// The same for strided blocks, whose every number may be anything.
+/// The same for strided blocks. Every number may have any value.
 bool is_within(const Location& location, const Strided& shape, const std::uint64_t bytes) noexcept {
     if (location.kind != Location::Kind::device || location.offset > location.allocation_bytes || shape.width <= 0) {
         return false;
@@ -85,7 +85,7 @@ void start(transfer::RingControl& ring) noexcept {
 }  // namespace
 
 std::optional<Ticket> Outbox::reserve(const SlotSet& avoided) noexcept {
-    // The lowest free one, since its RTS is the shortest.
+    // Takes the lowest free slot, since its RTS is the shortest.
     for (std::uint32_t word = 0; word < _reserved.size(); ++word) {
         std::atomic<std::uint64_t>& bits = _reserved[word];
         const std::uint64_t never = avoided.word(word);
@@ -146,13 +146,13 @@ OfferState Outbox::state(const Ticket ticket) const noexcept {
 
 bool Outbox::spill(const Ticket ticket, const Location& spill) noexcept {
     Slot& where = slot(ticket);
-    // Written before the exchange; the receiver looks at it only after it has seen "spilled".
+    // Written before the exchange. The receiver looks at it only after it has seen "spilled".
     where.spill = spill;
     if (spill.kind == Location::Kind::ring) {
         start(where.ring);
     }
     where.available.store(where.bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    // Who has refused memory of a GPU cannot read a copy in such memory either.
+    // A receiver that has refused memory of a GPU cannot read a copy in such memory either.
     return change(where, ticket.generation, OfferState::offered, OfferState::spilled) ||
            (spill.kind != Location::Kind::device &&
             change(where, ticket.generation, OfferState::refused, OfferState::spilled));
@@ -192,7 +192,7 @@ std::optional<Claim> Inbox::claim(const Rts& rts) noexcept {
     claim.ready = &slot.ready;
     claim.available = &slot.available;
     claim.lost = &slot.lost;
-    // The receiver's index is looked at before anything is changed, since the slot may be somebody else's by now.
+    // Looks at the receiver's index before changing anything, since the slot may belong to another message by now.
     const std::uint64_t word = slot.word.load(std::memory_order_acquire);
     if (generation_of(word) != rts.generation || slot.receiver.load(std::memory_order_relaxed) != _own) {
         return std::nullopt;
@@ -211,7 +211,7 @@ std::optional<Claim> Inbox::claim(const Rts& rts) noexcept {
         claim.shape = slot.shape;
     }
     if (!lies_within(claim.from, claim.shape ? &*claim.shape : nullptr, claim.bytes)) {
-        // Nothing can be fetched; the sender is let go all the same.
+        // The receiver can get nothing, but it lets the sender go on.
         finish(claim);
         return std::nullopt;
     }
@@ -257,7 +257,7 @@ TrueSize Inbox::size_of(const std::size_t rts_length) const noexcept {
     if ((state == OfferState::offered || state == OfferState::spilled) &&
         slot.receiver.load(std::memory_order_relaxed) == _own) {
         size.bytes = slot.bytes.load(std::memory_order_relaxed);
-        // A caller's next look at the version comes after this.
+        // The caller's next look at the version comes after this.
         std::atomic_thread_fence(std::memory_order_acquire);
     }
     return size;

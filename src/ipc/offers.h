@@ -1,9 +1,10 @@
-// Offers: messages whose bytes stay where they are until the receiver fetches them.
+// Offers: the bytes of an offered message stay where they are until the receiver gets them.
 //
-// The sender describes the bytes in a slot of its area in the node's shared memory and sends an RTS, a short message
-// that names the slot, in the payload's place. The receiver claims the slot, fetches the bytes from the sender's own
-// memory, and says so in the slot. A sender that must not wait any longer copies the bytes to memory that outlives its
-// call, and spills: claimed and spilled are decided by one compare-and-swap, so exactly one of the two happens.
+// The sender describes the bytes in a slot of its area in the node's shared memory. In the payload's place it sends an
+// RTS, a short message that names the slot. The receiver claims the slot, copies the bytes from the sender's own
+// memory, and says in the slot that it has them. A sender that must not wait any longer spills: it copies the bytes to
+// memory that outlives its call. One compare-and-swap decides between claimed and spilled, so exactly one of the two
+// happens.
 //
 //              offer                claim               finish              release
 //      free ----------> offered ------------> claimed -----------> done ----------> free
@@ -15,10 +16,10 @@
 //        |  offer a copy             ^  |  claim           finish    |
 //        +---------------------------+  +--------> taken ------------+
 //
-// offer, spill, withdraw and release are the sender's, claim, refuse and finish the receiver's. Every use of a slot has
-// a generation, which the RTS repeats: an RTS that was kept, copied or forged names a generation that is over.
+// The sender does offer, spill, withdraw and release; the receiver does claim, refuse and finish. Every use of a slot
+// has a generation, and the RTS repeats it. An RTS that was kept, copied or forged names a generation that is over.
 //
-// Knows neither MPI nor GPUs.
+// This file knows neither MPI nor GPUs.
 #pragma once
 
 #include <array>
@@ -33,7 +34,7 @@
 
 namespace awaken::ipc {
 
-/// Offers of one process that can be under way at a time. When all are, messages are sent plain.
+/// Offers that one process can have under way at a time. When all slots are in use, messages are sent plain.
 inline constexpr std::uint32_t kSlots = 256;
 
 using transfer::Location;
@@ -47,35 +48,36 @@ enum class OfferState : std::uint8_t {
     spilled,
     taken,
     done,
-    overwritten  ///< never in a slot: what was found there is nothing that this offer can have come to
+    overwritten  ///< never in a slot: the slot holds something that this offer cannot have come to
 };
 
-/// One slot in shared memory. What changes with each message lies in the first cache line: each line that changes hands
-/// between two cores costs a tenth of a microsecond.
+/// One slot in shared memory. The fields that change with each message lie in the first cache line: each line that
+/// passes from one core to another costs a tenth of a microsecond.
 struct alignas(64) Slot {
     std::atomic<std::uint64_t> word;  ///< generation << 8 | OfferState
-    /// Index in the segment of the process that may claim it. Atomic because a late or forged RTS makes its
-    /// receiver look at a slot that is being filled for somebody else.
+    /// Index in the segment of the process that may claim the slot. Atomic because the receiver of a late or forged RTS
+    /// looks at a slot that its owner may be filling for another process.
     std::atomic<std::int32_t> receiver;
-    /// The source may be read: work that the sender's program left behind in the default stream is over.
+    /// The source may be read: the work that the sender's program left in the default stream is over.
     std::atomic<std::uint32_t> ready;
     std::atomic<std::uint64_t> bytes;
-    std::atomic<std::uint64_t> available;  ///< bytes of `spill` that are there already; more will come until all are
+    std::atomic<std::uint64_t> available;  ///< bytes of `spill` that are there already; the rest follows
     std::atomic<std::uint32_t> lost;       ///< the sender could not finish the copy
-    /// 1: the source is the blocks of `shape` and not one run of bytes; then `offset` is that of its lowest byte, and
-    /// so is what the shape counts from.
+    /// 1: the source is the blocks of `shape` and not one run of bytes. Then `offset` is the offset of the lowest byte,
+    /// and the shape counts from there.
     std::atomic<std::uint32_t> strided;
     std::atomic<std::uint64_t> offset;  ///< of the source's first byte in its allocation
-    /// Valid from offered on, but for its offset. Written only when the slot's last source was another allocation, so
-    /// that these lines stay where they are while one buffer after the other of an allocation is sent.
+    /// Valid from offered on, except for its offset. The sender writes it only when the slot's last source was another
+    /// allocation. So these lines stay where they are while the program sends one buffer of an allocation after
+    /// another.
     alignas(64) Location source;
     alignas(64) Location spill;  ///< valid in spilled and taken
     alignas(64) Strided shape;
-    transfer::RingControl ring;  ///< of a source or a spill that is a ring
+    transfer::RingControl ring;  ///< for a source or a spill that is a ring
 };
 
-/// Whether `bytes` bytes at the location, or the blocks of that shape, lie within its memory; every number may be
-/// anything. That shared memory lies within the segment is checked where it is mapped.
+/// Whether `bytes` bytes at the location, or the blocks of that shape, lie within its memory. Every number may have any
+/// value. Whether shared memory lies within the segment is checked where it is mapped.
 [[nodiscard]] bool lies_within(const Location& location, const Strided* shape, std::uint64_t bytes) noexcept;
 
 /// The part of a process's area that offers use.
@@ -83,7 +85,7 @@ struct OfferTable {
     std::array<Slot, kSlots> slots;
 };
 
-/// The body of an RTS. What follows it in the message, to make up an RTS's length, means nothing.
+/// The body of an RTS. Bytes after it in the message, which fill up an RTS's length, have no meaning.
 struct Rts {
     std::array<std::uint64_t, 2> secret;  ///< of the segment
     std::uint32_t sender;                 ///< index in the segment
@@ -91,9 +93,9 @@ struct Rts {
     std::uint64_t generation;
 };
 
-/// Lengths of messages that are RTS messages: one for each slot, so that a probe, which sees only the length, can tell
-/// the slot and with it the true size. They are odd, because hardly any message of numbers is; a sender does not send a
-/// plain message of such a length to a receiver that takes RTS messages.
+/// Lengths of RTS messages: one for each slot. A probe sees only the length, and finds the slot and the true size from
+/// it. The lengths are odd because hardly any message of numbers has an odd length. A sender sends no plain message of
+/// such a length to a receiver that takes RTS messages.
 inline constexpr std::size_t kShortestRts = 65;
 inline constexpr std::size_t kLongestRts = kShortestRts + 2 * (kSlots - 1);
 static_assert(sizeof(Rts) <= kShortestRts);
@@ -108,8 +110,8 @@ static_assert(sizeof(Rts) <= kShortestRts);
     return static_cast<std::uint32_t>((bytes - kShortestRts) / 2);
 }
 
-/// Slots that must not be used towards one receiver, since a plain message of their RTS's length was sent to it and
-/// may be waiting there still: a probe could not tell the two. Any thread may call.
+/// Slots that must not be used towards one receiver: a plain message of their RTS's length was sent to it and may still
+/// be waiting there, and a probe could not tell the two apart. Any thread may call.
 class SlotSet {
   public:
     void add(const std::uint32_t slot) noexcept {
@@ -136,27 +138,27 @@ class Outbox {
     Outbox(const Outbox&) = delete;
     Outbox& operator=(const Outbox&) = delete;
 
-    /// A free slot for a new offer, none of those to be avoided; nothing when all others are in use. It stays the
-    /// caller's until release() or withdraw().
+    /// A free slot for a new offer, except those in `avoided`; nothing when all others are in use. The slot belongs to
+    /// the caller until release() or withdraw().
     [[nodiscard]] std::optional<Ticket> reserve(const SlotSet& avoided = {}) noexcept;
-    /// Publishes the offer; from now on the receiver may claim it, and read it once it is ready. `shape`: of a source
+    /// Publishes the offer. From now on the receiver may claim it, and read it once it is ready. `shape`: for a source
     /// in strided blocks.
     void offer(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& source,
                const Strided* shape = nullptr) noexcept;
-    /// Whoever claims the offer may read the source from now on.
+    /// From now on the receiver that claims the offer may read the source.
     void mark_ready(Ticket ticket) noexcept { slot(ticket).ready.store(1, std::memory_order_release); }
-    /// Publishes an offer that is spilled from the beginning: a copy of which `ready` bytes are there, and the rest
-    /// will be.
+    /// Publishes an offer that is spilled from the beginning: a copy of which `available` bytes are there already, and
+    /// the rest follows.
     void offer_copy(Ticket ticket, std::int32_t receiver, std::uint64_t bytes, const Location& copy,
                     std::uint64_t available) noexcept;
-    /// More of a copy is there; `lost`: and there will be no more.
+    /// More of a copy is there. `lost`: the rest will not come.
     void set_available(Ticket ticket, std::uint64_t available, bool lost = false) noexcept;
     [[nodiscard]] transfer::RingControl& ring(const Ticket ticket) noexcept { return slot(ticket).ring; }
     [[nodiscard]] OfferState state(Ticket ticket) const noexcept;
-    /// Gives the receiver what is at `spill` instead of the source: a copy, or a ring, which the offer must not have
-    /// had so far. The source is no longer read by the receiver if this returns true. False when the receiver has
-    /// claimed the source meanwhile (or is done with it), and the spill is not needed; or when it has refused the
-    /// source, and the spill is in device memory.
+    /// Gives the receiver `spill` instead of the source: a copy, or a ring, which this offer must not have had before.
+    /// If this returns true, the receiver no longer reads the source. False when the receiver has claimed the source
+    /// meanwhile (or is done with it), so that the spill is not needed. Also false when the receiver has refused the
+    /// source and the spill is in device memory.
     [[nodiscard]] bool spill(Ticket ticket, const Location& spill) noexcept;
     /// Takes back an offer whose RTS was never sent, or a ticket that was never offered.
     void withdraw(Ticket ticket) noexcept;
@@ -169,17 +171,17 @@ class Outbox {
     void set_free(Ticket ticket) noexcept;
 
     OfferTable& _table;
-    std::array<std::atomic<std::uint64_t>, (kSlots + 63) / 64> _reserved{};  ///< a bit a slot
+    std::array<std::atomic<std::uint64_t>, (kSlots + 63) / 64> _reserved{};  ///< one bit for each slot
     std::atomic<std::uint32_t> _in_use{0};
 };
 
-/// What the receiver of an RTS may fetch.
+/// What the receiver of an RTS may copy.
 struct Claim {
     std::uint32_t slot = 0;
     std::uint64_t generation = 0;
     std::uint64_t bytes = 0;
     Location from{};
-    std::optional<Strided> shape;  ///< of what is not spilled and not one run of bytes
+    std::optional<Strided> shape;  ///< of a source in strided blocks
     bool spilled = false;
     transfer::RingControl* ring = nullptr;  ///< the slot's
     const std::atomic<std::uint32_t>* ready = nullptr;
@@ -187,31 +189,32 @@ struct Claim {
     const std::atomic<std::uint32_t>* lost = nullptr;
 };
 
-/// What a probe can learn of the message behind an RTS's length, at one moment.
+/// What a probe can learn at one moment about the message behind an RTS's length.
 struct TrueSize {
     std::optional<std::uint64_t> bytes;  ///< nothing when no RTS of that length is under way to this process
-    /// Another one whenever a message has come or gone in between: two looks with the same version speak of the same
-    /// message, whatever other threads have received meanwhile.
+    /// Changes whenever a message of that length comes or goes. Two looks with the same version saw the same message,
+    /// whatever other threads have received meanwhile.
     std::uint64_t version = 0;
-    bool may_come = false;  ///< the sender may have told, and it is not here yet: look again
+    bool may_come = false;  ///< the sender may have announced the size, and the notice is not here yet: look again
 };
 
-/// Another process's offers, seen by receiver `own`.
+/// Another process's offers, as the receiver `own` sees them.
 class Inbox {
   public:
     Inbox(OfferTable& table, const std::int32_t own) noexcept : _table(&table), _own(own) {}
 
-    /// Claims what the RTS names. Nothing when there is no such offer to this process: the RTS is forged, or
-    /// was used before. Whatever the sender wrote is checked: slot, generation, receiver, and that the bytes lie within
-    /// their allocation.
+    /// Claims the offer that the RTS names. Nothing when there is no such offer to this process: the RTS is forged, or
+    /// was used before. Checks everything that the sender wrote: slot, generation, receiver, and that the bytes lie
+    /// within their allocation.
     [[nodiscard]] std::optional<Claim> claim(const Rts& rts) noexcept;
-    /// The bytes were fetched.
+    /// The receiver has the bytes.
     void finish(const Claim& claim) noexcept;
-    /// The source, or a copy in device memory, cannot be fetched from here: asks the sender for one in host memory.
+    /// The receiver cannot read the source, or a copy in device memory: asks the sender for a copy in host memory.
     void refuse(const Claim& claim) noexcept;
-    /// After refuse(): whether the sender has spilled meanwhile; then `claim` describes the spill and is claimed again.
+    /// After refuse(): whether the sender has spilled meanwhile. If so, `claim` describes the spill and is claimed
+    /// again.
     [[nodiscard]] bool reclaim(Claim& claim) noexcept;
-    /// Whether the slot is still this claim's. It always is unless somebody has overwritten it.
+    /// Whether the slot still belongs to this claim. It does unless another process has overwritten it.
     [[nodiscard]] bool holds(const Claim& claim) const noexcept;
     /// True size of the message whose RTS has this length.
     [[nodiscard]] TrueSize size_of(std::size_t rts_length) const noexcept;

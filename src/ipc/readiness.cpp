@@ -34,7 +34,7 @@ void Readiness::ask() noexcept {
     if (!any()) {
         return;
     }
-    // Who asks at the same time asks for us as well.
+    // A thread that holds the lock asks for this one as well.
     const std::unique_lock lock(_mutex, std::try_to_lock);
     if (lock.owns_lock()) {
         ask_all();
@@ -50,7 +50,8 @@ void Readiness::ask_all() noexcept {
 void Readiness::ask_now(Line& line) noexcept {
     std::deque<Waiting>& waiting = line.waiting;
     gpu::Status status;
-    // The youngest, and where that is not reached, older ones in growing steps down to the oldest: a no is cheap.
+    // Asks about the youngest mark. Where that is not reached, asks about older ones in growing steps down to the
+    // oldest, since a no is cheap.
     for (std::size_t back = 0; !waiting.empty();) {
         const std::size_t place = waiting.size() - 1 - std::min(back, waiting.size() - 1);
         if (is_reached(waiting[place], status)) {
@@ -61,7 +62,7 @@ void Readiness::ask_now(Line& line) noexcept {
                 }
                 return;
             }
-            // An error is that of its own message, until another's says so, too.
+            // An error belongs to this message alone, unless the question fails for others, too.
             let_go(waiting[place], status);
             waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
         } else if (place == 0) {
@@ -85,7 +86,7 @@ void Readiness::let_go(Waiting& waiting, const gpu::Status& status) noexcept {
 }
 
 void Readiness::forget(const Source& source) noexcept {
-    std::shared_ptr<Source> forgotten;  // let go without the lock
+    std::shared_ptr<Source> forgotten;  // destroyed after the lock is released
     const std::scoped_lock lock(_mutex);
     for (Line& line : _lines) {
         const auto found = std::find_if(line.waiting.begin(), line.waiting.end(),

@@ -9,7 +9,7 @@ using transfer::DeviceCopies;
 using transfer::Location;
 
 RendezvousGet::~RendezvousGet() {
-    _copy = {};  // waits for what is under way
+    _copy = {};  // waits for a copy under way
     _ring.reset();
     if (_mapped != nullptr) {
         _link._segment.unmap(_mapped, _mapped_bytes);
@@ -38,7 +38,7 @@ bool RendezvousGet::advance() noexcept {
     return _over.load(std::memory_order_relaxed);
 }
 
-/// Lets go of the sender, however it ended.
+/// Tells the sender that the get is over, however it ended.
 void RendezvousGet::finish() noexcept {
     _traced.end();
     _copy = {};
@@ -72,14 +72,14 @@ void RendezvousGet::begin() {
     _asked_for = 0;
     switch (from.kind) {
         case Location::Kind::own:
-            // The location was written by the other process. An address of this one's is only ever its own doing.
+            // The other process wrote the location. Only this process itself may name an address of its own.
             if (_peer != _link._own) {
                 throw Error("a message header stands for memory that is not its sender's",
                             "this is a mistake in Awaken, or somebody is forging messages: please report it");
             }
             _from.address = reinterpret_cast<void*>(from.address);
             if (_typed != nullptr) {
-                // Of a device, maybe, that a kernel of the receiver's cannot reach.
+                // The memory may be that of a device that a kernel of the receiver cannot reach.
                 const void* const pointer = _from.address;
                 _link._runtime.classify({&pointer, 1}, &_own_info);
                 _from.info = &_own_info;
@@ -142,7 +142,7 @@ void RendezvousGet::begin() {
             _route = Route::ring;
             const auto memory = _link.lasting_mapping(_peer, from.offset, from.allocation_bytes, true);
             if (memory.base == nullptr) {
-                // Not to be refused: what is in the ring already may have left its buffer.
+                // The get cannot refuse this: bytes that are in the ring already may be gone from their buffer.
                 throw Error("shared memory that messages pass through cannot be mapped",
                             "raise the limit on mapped memory (ulimit -v), or set AWAKEN_PATH=staged");
             }
@@ -185,7 +185,7 @@ bool RendezvousGet::step() {
     }
     if (!_claim.spilled && _claim.ready->load(std::memory_order_acquire) == 0) {
         check_alive();
-        return false;  // the sender is about to say so
+        return false;  // the sender will soon say that it is ready
     }
     const std::size_t there =
         _claim.spilled ? std::min<std::size_t>(_claim.available->load(std::memory_order_acquire), _wanted) : _wanted;
@@ -194,7 +194,7 @@ bool RendezvousGet::step() {
                                     _from.from(_asked_for), there - _asked_for, _start);
         _asked_for = there;
         if (_start == DeviceCopies::Start::together) {
-            return false;  // asking about it now would let it go alone
+            return false;  // asking about the copy now would start it alone
         }
         return _copy.poll() && _asked_for == _wanted;
     }

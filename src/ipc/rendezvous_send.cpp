@@ -31,25 +31,25 @@ void RendezvousSend::release_all() noexcept {
         _link._segment.unmap(std::exchange(_shared, nullptr), _shared_bytes);
         if (is_over()) {
             _link._segment.release(_shared_offset, _shared_bytes);
-        }  // else its receiver may still come for it, and it goes with the segment
+        }  // else the receiver may still come for the message, and the memory goes with the segment
     }
 }
 
 void RendezvousSend::give_back() noexcept {
     if (_not_ready.load(std::memory_order_acquire)) {
-        _link._readiness->forget(*this);  // the slot is another message's soon
+        _link._readiness->forget(*this);  // the slot soon belongs to another message
     }
     const std::scoped_lock lock(_mutex);
     release_all();
     _traced.end();
-    // Whoever still holds this, as the background does until its next turn, must let the slot alone: it may be
-    // another message's at once.
+    // The background may hold this object until its next turn. No owner may use the slot from now on, since it may
+    // belong to another message at once.
     _free.store(true, std::memory_order_release);
     _link._outbox.release(_ticket);
 }
 
 void RendezvousSend::wait_until_ready() {
-    if (is_read_by_its_receiver()) {  // else copied by this process, whose streams are in order
+    if (is_read_by_its_receiver()) {  // else this process copies the bytes, and its streams are in order
         const int device = _info.device >= 0 ? _info.device : _link.any_device();
         became_ready(_link._runtime.finish_default_stream(device));
     }
@@ -80,7 +80,7 @@ void RendezvousSend::withdraw() noexcept {
 }
 
 bool RendezvousSend::is_over() const noexcept {
-    // Of a slot that was overwritten nobody can say anything more.
+    // An overwritten slot tells nothing more about this message.
     const OfferState state = _withdrawn ? OfferState::done : _link._outbox.state(_ticket);
     return state == OfferState::done || state == OfferState::overwritten;
 }
@@ -96,9 +96,9 @@ bool RendezvousSend::pump() noexcept {
             return serve();
         }
     } catch (const Error&) {
-        return true;  // remembered, and thrown at whoever asks
+        return true;  // advance() throws the error
     }
-    // The GPU finishes a copy by itself; for the rest nobody can say how long the receiver would take.
+    // The GPU finishes a copy by itself. For other work the receiver might take any time.
     return _link._ending.load(std::memory_order_acquire) && !_is_copy;
 }
 
@@ -111,15 +111,15 @@ bool RendezvousSend::advance(const Patience patience) {
     }
     const std::scoped_lock lock(_mutex);
     if (_free.load(std::memory_order_relaxed)) {
-        return true;  // given back while this waited for the lock
+        return true;  // given back while this thread waited for the lock
     }
     if (_error) {
         throw *_error;
     }
     try {
         if (step(patience)) {
-            // A message that was copied out, or that the receiver does not want, leaves copies into the ring behind:
-            // they must not read the buffer any more. Waits for them.
+            // When the message was copied out, or the receiver does not want it, copies into the ring may still be
+            // under way. They must not read the buffer any more, so this waits for them.
             if (!_serving) {
                 _ring.reset();
             }
@@ -136,16 +136,16 @@ bool RendezvousSend::advance(const Patience patience) {
         }
         _parts.clear();
         _ring.reset();
-        // The buffer is the program's again: whoever comes for the message now must not read it, and is told that
-        // there is none.
+        // The program owns the buffer again. A receiver that comes for the message now must not read it, and learns
+        // that there is none.
         static_cast<void>(_link._outbox.spill(_ticket, Location{}));
         throw;
     }
     return _free.load(std::memory_order_relaxed);
 }
 
-/// Whether the receiver has had its time, counted from when the program first asked: until then nobody was kept
-/// waiting.
+/// Whether the receiver has had its time, counted from when the program first asked: until then the message kept no
+/// call waiting.
 bool RendezvousSend::has_waited(const Patience patience) {
     if (patience == Patience::endless) {
         return false;
@@ -162,7 +162,7 @@ bool RendezvousSend::has_waited(const Patience patience) {
     return now - _asked > limit;
 }
 
-/// Goes on with what the receiver takes from this process's own copy. True when nothing remains to be done.
+/// Goes on filling the ring from this process's own copy. True when nothing remains to be done.
 bool RendezvousSend::serve() noexcept {
     const std::scoped_lock lock(_mutex);
     if (!_serving) {
@@ -177,7 +177,7 @@ bool RendezvousSend::serve() noexcept {
         }
     } catch (const Error& error) {
         _link._outbox.ring(_ticket).failed.store(1, std::memory_order_release);
-        _link.note_once(error.what());  // the send is complete: nobody asks about it any more
+        _link.note_once(error.what());  // the send is complete: no call asks about it any more
         over = true;
     }
     if (over) {
@@ -217,7 +217,7 @@ bool RendezvousSend::step(const Patience patience) {
     }
     switch (_link._outbox.state(_ticket)) {
         case OfferState::done:
-            // The receiver may have given up after the ring was asked above: it says so before it lets go.
+            // The receiver may have given up after the ring was asked above: it says so before it says that it is done.
             if (_ring != nullptr && !_ring->done()) {
                 static_cast<void>(_ring->advance());
             }
@@ -231,7 +231,7 @@ bool RendezvousSend::step(const Patience patience) {
             }
             return false;
         default:
-            // In the background, too, where a ring would otherwise go on for ever for a reader that is gone.
+            // Also in the background, where a ring would otherwise go on for ever for a reader that is gone.
             check_alive();
             return false;
     }
@@ -249,9 +249,9 @@ void RendezvousSend::check_alive() {
     }
 }
 
-/// Copies [0, bytes) of the buffer to `target` in parts, so that whoever reads it can follow.
+/// Copies [0, bytes) of the buffer to `target` in parts, so that the receiver can follow.
 void RendezvousSend::start_parts(std::byte* const target, const gpu::PointerInfo* const target_info) {
-    // Each copy of ordinary host memory takes pinned blocks to go through, and tells itself how far it is.
+    // Each copy of ordinary host memory needs pinned blocks to pass through, and reports its own progress.
     const std::size_t most = _info.kind == gpu::MemoryKind::host ? _bytes : _link._tuning.bounce_chunk_bytes;
     const int device = _info.device >= 0 ? _info.device : _link.any_device();
     _parts_done = _told = 0;
@@ -260,7 +260,7 @@ void RendezvousSend::start_parts(std::byte* const target, const gpu::PointerInfo
         _parts.push_back(_link._copies.start(device, static_cast<unsigned>(_peer), {target + at, target_info},
                                              source().from(at), part));
         _part_ends.push_back(at + part);
-        // Asked about at once, so that its end is marked and not only that of the last part.
+        // Polls the copy at once, so that the end of each part is marked and not only that of the last.
         static_cast<void>(_parts.back().poll());
     }
 }
@@ -282,7 +282,8 @@ bool RendezvousSend::parts_done(const bool publish) {
     return true;
 }
 
-/// Copies to the place that each slot has for a small message. False when the message is none.
+/// Copies to the place that each slot has for a small message. False when the message is not small, or there is no
+/// memory.
 bool RendezvousSend::copy_to_small_place() {
     if (_bytes > _link._tuning.small_bytes || !_link.small_space()) {
         return false;
@@ -335,8 +336,8 @@ void RendezvousSend::start_copying_out() {
         _copying = Copying::to_host;
         return;
     }
-    // Shared memory is scarce in containers. What lies in this process's own memory passes through a ring when the
-    // receiver comes.
+    // Shared memory is scarce in containers. The bytes wait in this process's own memory, and pass through a ring when
+    // the receiver comes.
     if (_ring != nullptr || _link.small_space()) {
         _kept.reset(new (std::nothrow) std::byte[_bytes]);
     }
@@ -346,14 +347,14 @@ void RendezvousSend::start_copying_out() {
         _copying = Copying::to_itself;
         return;
     }
-    // No memory for a copy anywhere: this message, and only such a one, waits for its receiver.
+    // There is no memory for a copy anywhere: this message, and only such a one, waits for its receiver.
     _link.note_once("no memory for a copy of a message whose receiver did not come for it: the sender waited");
     check_alive();
-    _asked = Clock::now();  // tries again after the same time
+    _asked = Clock::now();  // the send tries again after the same time
 }
 
-/// The receiver cannot read the original, and waits for what it can read. It goes on taking that by itself, so little
-/// shared memory is enough.
+/// The receiver cannot read the original, and waits for bytes that it can read. It goes on taking those by itself, so
+/// little shared memory is enough.
 void RendezvousSend::answer_refusal() {
     _parts.clear();
     _part_ends.clear();
@@ -401,8 +402,8 @@ void RendezvousSend::serve_refused_copy() noexcept {
     }
 }
 
-/// Has the receiver take the message through a ring. Where all are in use, and there is no memory for another one, the
-/// place of the slot's small messages serves as one: it is there since before the offer.
+/// Makes the receiver take the message through a ring. When all rings are in use and there is no memory for another,
+/// the slot's place for small messages serves as one: it is there since before the offer.
 bool RendezvousSend::spill_through_ring(const DeviceCopies::End& from) {
     Location location;
     transfer::RingMemory memory;

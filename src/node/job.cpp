@@ -37,9 +37,9 @@ int number(const std::initializer_list<const char*> names) {
     return -1;
 }
 
-/// PMI-1 and PMI-2 hand every rank a socket to the launcher's process on this node, which therefore names the job:
-/// its id, and the time it was started since ids are used again. Empty where the socket is none of this machine's, and
-/// where that process has no id here (`hidden`).
+/// PMI-1 and PMI-2 give every rank a socket to the launcher's process on this node. So that process names the job: by
+/// its id, and by its start time, since ids are used again. Empty where the socket leads to another machine, and where
+/// that process has no id here (`hidden`).
 std::string launcher_process(int& pid, bool& hidden) {
     const int descriptor = number({"PMI_FD"});
     if (descriptor < 0) {
@@ -73,7 +73,7 @@ unsigned long long start_time_of(const int pid) {
     line[size] = '\0';
     // The second field is the command's name in brackets, which may itself hold blanks and brackets.
     const char* at = std::strrchr(line, ')');
-    // Ended, and only waiting for its parent to take note of it.
+    // The process has ended and only waits for its parent to take note of it.
     if (at != nullptr && (at[1] == ' ') && (at[2] == 'Z' || at[2] == 'X')) {
         return 0;
     }
@@ -131,7 +131,7 @@ Job find_job(const std::string& chosen_name, const int pretended_nodes) {
     } else if (const char* const space = variable("PMIX_NAMESPACE")) {
         job.key = std::string("pmix ") + space;
         job.launcher = std::string("PMIx namespace ") + space;
-        // A launcher that another job has started leaves that one's namespace in the environment of all its own jobs.
+        // A launcher that another job has started leaves that job's namespace in the environment of all its own jobs.
         if (const std::string process = launcher_process(pid, hidden); !process.empty()) {
             job.key += " pmi " + process;
         }

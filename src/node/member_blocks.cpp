@@ -11,7 +11,7 @@ constexpr std::size_t kLine = 128;
 
 /// Stands before the bytes of a part.
 struct Head {
-    std::atomic<std::uint32_t> left;  ///< members that have let go of the part
+    std::atomic<std::uint32_t> left;  ///< members that have released the part
 };
 static_assert(sizeof(Head) <= kLine);
 

@@ -1,4 +1,4 @@
-// Shared memory that the members of a group make together: a part from each, which all of them use.
+// Shared memory that the members of a group make together: each member makes a part, and all use all parts.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,26 @@ namespace awaken::node {
 
 class MemberBlocks {
   public:
-    /// Parts of `bytes` each for `members`, of whom this process is number `own`. Takes nothing yet.
+    /// Parts of `bytes` bytes each for `members` members; this process is member `own`. Takes no memory yet.
     MemberBlocks(Segment& segment, int members, int own, std::size_t bytes);
-    /// Lets go of all parts; the last member to do so gives their memory back.
+    /// Releases all parts. The last member to do so gives their memory back.
     ~MemberBlocks();
     MemberBlocks(const MemberBlocks&) = delete;
     MemberBlocks& operator=(const MemberBlocks&) = delete;
 
-    /// Takes this member's part, which is filled with zeros. False when there is no room.
+    /// Makes this member's part, which is filled with zeros. False when there is no room.
     [[nodiscard]] bool make_own();
-    /// What the others need to find this member's part.
+    /// Offset of this member's part, by which the others find it.
     [[nodiscard]] std::uint64_t own_offset() const noexcept;
-    /// Maps the others' parts, whose offsets are given by member. False when one cannot be mapped: then only this
-    /// member's own part may be used.
+    /// Maps the others' parts, whose offsets are given by member. False when one cannot be mapped: then this member may
+    /// use only its own part.
     [[nodiscard]] bool connect(std::span<const std::uint64_t> offsets);
 
     [[nodiscard]] int members() const noexcept { return static_cast<int>(_blocks.size()); }
     [[nodiscard]] int own() const noexcept { return _own; }
     /// The bytes of a member's part, at a multiple of 128.
     [[nodiscard]] std::byte* at(int member) const noexcept;
-    /// All memory of this member's part, with what stands before those bytes.
+    /// All memory of this member's part, including what stands before those bytes.
     [[nodiscard]] std::span<std::byte> own_memory() const noexcept;
 
   private:
@@ -42,7 +42,7 @@ class MemberBlocks {
 
     Segment& _segment;
     const int _own;
-    const std::size_t _bytes;  ///< of a part as a whole
+    const std::size_t _bytes;  ///< size of a whole part
     std::vector<Block> _blocks;
 };
 

@@ -30,17 +30,17 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x617761'6b656e'0005;  // "awaken", version of the layout
 /// A job takes at most this part of what others leave of the file system. MPIs keep their own shared memory there, and
-/// touch it later than they ask for it: when there is none left by then, a signal ends them.
+/// touch it later than they ask for it: if none is left by then, a signal ends them.
 constexpr std::uint64_t kPartOfFileSystem = 4;
 constexpr std::uint64_t kEndOfFiles = std::numeric_limits<std::int64_t>::max();
 
-/// Of the kernel, and so the same in all processes of a node: 4 KiB, or 64 KiB on some machines.
+/// The kernel's page size, which is the same in all processes of a node: 4 KiB, or 64 KiB on some machines.
 std::size_t page_bytes() noexcept {
     static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     return bytes;
 }
 
-/// Hexadecimal, after the prefix.
+/// Hexadecimal digits after the prefix.
 constexpr std::size_t kNameDigits = 32;
 
 std::string prefix_of_names() {
@@ -71,8 +71,8 @@ class Descriptor {
     int _value;
 };
 
-/// What open() answered, but never in the place of a standard stream: a program that was started without one prints
-/// into whatever has its number.
+/// The result of open(), but never a standard stream's number: a program that was started without a standard stream
+/// prints into whatever file has its number.
 Descriptor opened(const int value) noexcept {
     Descriptor file(value);
     if (file.get() < 0 || file.get() > STDERR_FILENO) {
@@ -89,12 +89,12 @@ void give_back(const int file, const std::uint64_t offset, const std::uint64_t b
     while (bytes != 0 && fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                                    static_cast<off_t>(bytes)) != 0) {
         if (errno != EINTR) {
-            return;  // a file system that cannot do it keeps the memory until the file goes
+            return;  // a file system that cannot do this keeps the memory until the file goes
         }
     }
 }
 
-/// For file systems without fallocate: what was written is backed everywhere.
+/// For file systems without fallocate: every file system backs bytes that were written.
 int write_zeros(const int file, std::uint64_t offset, std::uint64_t bytes) noexcept {
     static constexpr std::array<std::byte, std::size_t{64} << 10> kZeros{};
     while (bytes != 0) {
@@ -111,10 +111,11 @@ int write_zeros(const int file, std::uint64_t offset, std::uint64_t bytes) noexc
     return 0;
 }
 
-/// Memory that the machine can still give without taking it from anybody; all there could be when it does not say.
+/// Memory that the machine can still give without taking it from another process; the largest number when the machine
+/// does not say.
 std::uint64_t available_memory() noexcept {
     const Descriptor file(open("/proc/meminfo", O_RDONLY | O_CLOEXEC));
-    std::array<char, 512> beginning{};  // what is looked for is the third line
+    std::array<char, 512> beginning{};  // MemAvailable is on the third line
     if (read(file.get(), beginning.data(), beginning.size() - 1) > 0) {
         constexpr const char* kName = "MemAvailable:";
         if (const char* const line = std::strstr(beginning.data(), kName); line != nullptr) {
@@ -124,20 +125,20 @@ std::uint64_t available_memory() noexcept {
     return std::numeric_limits<std::uint64_t>::max();
 }
 
-/// Has the file system set memory aside for a part of the file that nobody uses yet and that is zero; the file grows as
-/// needed. 0, or the error number that says why not; then nothing is kept.
+/// Makes the file system back a part of the file that no process uses yet and that is zero; the file grows as needed.
+/// 0, or the error number that says why not; then the part takes no memory.
 int set_aside(const int file, const std::uint64_t offset, const std::uint64_t bytes) noexcept {
     struct rlimit limit{};
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && offset + bytes > limit.rlim_cur) {
         return EFBIG;  // the kernel would answer with a signal, which ends the program
     }
-    // What cannot be had is not begun: until the kernel noticed, it would take memory away from others.
+    // Too large a request is not begun: until the kernel noticed, it would take memory away from other processes.
     struct statvfs room{};
     if (fstatvfs(file, &room) == 0 && room.f_blocks != 0 && bytes / room.f_frsize > room.f_bavail) {
         return ENOSPC;
     }
-    // File systems in memory are often allowed to grow to more than the machine has left. The kernel does not refuse
-    // then either, but ends processes until there is room. Small requests are not worth the question.
+    // File systems in memory may often grow to more than the machine has left. The kernel then does not refuse either,
+    // but ends processes until there is room. Small requests are not worth the question.
     constexpr std::uint64_t kLarge = std::uint64_t{16} << 20;
     if (bytes >= kLarge) {
         const std::uint64_t available = available_memory();
@@ -145,8 +146,8 @@ int set_aside(const int file, const std::uint64_t offset, const std::uint64_t by
             return ENOMEM;
         }
     }
-    // A signal ends fallocate, and undoes what it has done so far: under a profiler's timer one call for all of it
-    // might never come to an end.
+    // A signal ends fallocate and undoes what it has done so far. Under a profiler's timer a single call for all of the
+    // memory might never come to an end.
     constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;
     for (std::uint64_t done = 0; done < bytes;) {
         const std::uint64_t piece = std::min(bytes - done, kPiece);
@@ -166,11 +167,12 @@ int set_aside(const int file, const std::uint64_t offset, const std::uint64_t by
     return 0;
 }
 
-/// Whether the larger part of the file system is still others' when the job, which has `taken` bytes, takes more.
+/// Whether others still have the larger part of the file system when the job, which has `taken` bytes, takes `bytes`
+/// more.
 bool leaves_enough(const int file, const std::uint64_t taken, const std::uint64_t bytes) noexcept {
     struct statvfs room{};
     if (fstatvfs(file, &room) != 0 || room.f_blocks == 0) {
-        return true;  // it has no limit of its own
+        return true;  // the file system has no limit of its own
     }
     const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
     return taken + bytes <= (free + taken) / kPartOfFileSystem;
@@ -192,16 +194,16 @@ struct Segment::Header {
     std::uint64_t key_hash2;
     std::array<std::uint64_t, 2> secret;
     std::atomic<std::uint32_t> joined;
-    /// How many had joined when the door was closed first; 0 before. All see the same ones from then on.
+    /// How many had joined when the door was first closed; 0 before. From then on all see the same members.
     std::atomic<std::uint32_t> settled;
-    /// Of agree_on_ranks(): one process finds it, and all obey.
+    /// The answer of agree_on_ranks(): one process finds it, and all follow it.
     enum Verdict : std::uint32_t { open, sound, unsound };
     std::atomic<std::uint32_t> verdict;
     std::atomic<std::uint64_t> token;
-    /// Where memory beside the areas is taken next. Only ever grows, but for memory that nobody got; at a terabyte a
-    /// second it lasts for three months.
+    /// Where the next memory beside the areas is taken. It only grows, except after a request that failed. At a
+    /// terabyte a second it lasts for three months.
     std::atomic<std::uint64_t> next;
-    std::atomic<std::uint64_t> taken;  ///< bytes beside the areas that somebody has
+    std::atomic<std::uint64_t> taken;  ///< bytes beside the areas that the job has
 
     static constexpr std::size_t entries_offset() { return round_up(sizeof(Header), alignof(ProcessEntry)); }
     [[nodiscard]] std::size_t areas_offset() const {
@@ -209,8 +211,8 @@ struct Segment::Header {
     }
 };
 
-/// Whether nobody lives who is in the segment, as when its processes were killed while others were still to come. Not
-/// true of processes of which that cannot be told from here.
+/// Whether no process of the segment lives, as when its processes were killed while others were still to come. A
+/// process that cannot be seen from here counts as alive.
 bool Segment::is_deserted(const void* const base) {
     const auto& header = *static_cast<const Header*>(base);
     const auto* const entries =
@@ -240,7 +242,7 @@ Segment::Segment(std::string path, const int file, void* const base, const std::
 }
 
 Segment::~Segment() {
-    // A process that was forked from a member is none itself.
+    // A child process that a member has forked is no member.
     if (_index >= 0 && process(_index).pid == getpid()) {
         const_cast<ProcessEntry&>(process(_index)).state.store(ProcessEntry::gone, std::memory_order_release);
         close_door();
@@ -253,7 +255,7 @@ Segment::~Segment() {
 
 void Segment::close_door() noexcept {
     if (!_path.empty()) {
-        unlink(_path.c_str());  // somebody else may have done it
+        unlink(_path.c_str());  // another process may have removed it
         _path.clear();
         auto& header = *reinterpret_cast<Header*>(_base);
         std::uint32_t nobody = 0;
@@ -269,7 +271,7 @@ bool Segment::agree_on_ranks(const int rank, const int ranks, const std::chrono:
     own.world_rank.store(rank, std::memory_order_relaxed);
     own.said.store(static_cast<std::uint64_t>(ranks) << 32 | static_cast<std::uint32_t>(rank + 1),
                    std::memory_order_release);
-    /// What is known now, and whether somebody is still to be waited for.
+    /// What is known now, and whether to wait for other processes.
     const auto look = [&] {
         std::vector<bool> taken(static_cast<std::size_t>(ranks));
         for (int index = 0; index < processes(); ++index) {
@@ -348,8 +350,8 @@ void Segment::remember() noexcept {
 }
 
 std::optional<std::uint64_t> Segment::file_bytes() const noexcept {
-    // A program may close descriptors that it does not know, and then the number is another file's, which must neither
-    // grow nor lose anything.
+    // A program may close descriptors that it does not know. Then the number is another file's, and that file must
+    // neither grow nor lose anything.
     struct stat status{};
     if (fstat(_file, &status) != 0 || status.st_dev != _file_system || status.st_ino != _file_number) {
         return std::nullopt;
@@ -372,16 +374,16 @@ std::optional<std::uint64_t> Segment::allocate(const std::size_t bytes) noexcept
     const std::uint64_t length = round_up(bytes, page_bytes());
     std::uint64_t offset = next.load(std::memory_order_relaxed);
     do {
-        // Whatever another process has made of it, the areas and other files are not touched.
+        // Whatever another process has written to `next`, the areas and other files are not touched.
         if (offset % page_bytes() != 0 || offset < _bytes || offset > kEndOfFiles - length) {
             return std::nullopt;
         }
     } while (!next.compare_exchange_weak(offset, offset + length, std::memory_order_relaxed));
-    // Said first, so that of requests at the same time each sees those before it.
+    // Added first, so that each of several simultaneous requests sees those before it.
     const std::uint64_t before = header.taken.fetch_add(length, std::memory_order_relaxed);
     if (!leaves_enough(_file, before, length) || set_aside(_file, offset, length) != 0) {
         give_up(length);
-        // Requests that are far too large must not use the offsets up.
+        // Requests that are far too large must not use up the offsets.
         std::uint64_t end = offset + length;
         next.compare_exchange_strong(end, offset, std::memory_order_relaxed);
         return std::nullopt;
@@ -419,14 +421,15 @@ std::atomic<std::uint64_t>& Segment::token() const noexcept {
 
 namespace {
 
-/// A file without a name yet, of the right size, all of it backed, 0600.
+/// Makes a file without a name, of the right size, fully backed, with mode 0600.
 Descriptor make_unnamed(const std::string& folder, const std::size_t bytes, std::string& why_not) {
     Descriptor file = opened(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (!file.valid()) {
         why_not = reason("no shared memory can be made in " + folder);
         return file;
     }
-    // A sparse file would do until the file system is full: whoever touches a page that cannot be had gets a signal.
+    // A sparse file works only until the file system is full: a process that touches a page that cannot be had gets a
+    // signal.
     if (const int error = set_aside(file.get(), 0, bytes); error != 0) {
         why_not = reason("no shared memory of " + std::to_string(bytes) + " bytes can be made in " + folder, error);
         return Descriptor(-1);
@@ -434,7 +437,7 @@ Descriptor make_unnamed(const std::string& folder, const std::size_t bytes, std:
     return file;
 }
 
-/// Whether what was opened is ours alone.
+/// Whether the opened file belongs to this user, and no other user may use it.
 bool is_own(const int file) {
     struct stat status{};
     return fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
@@ -464,7 +467,7 @@ bool Segment::enter(const Job& job, std::string& why_not) {
 }
 
 /// A job whose processes all end while others are still to come, as when one of them never calls MPI_Init, leaves its
-/// segment's name, and later jobs have other names. Whoever makes a segment removes those.
+/// segment's name behind, and later jobs have other names. The process that makes a segment removes such names.
 void Segment::remove_left_overs(const std::string& folder) {
     const std::unique_ptr<DIR, int (*)(DIR*)> names(opendir(folder.c_str()), &closedir);
     const std::string prefix = prefix_of_names();
@@ -487,7 +490,7 @@ void Segment::remove_left_overs(const std::string& folder) {
             continue;
         }
         const auto& header = *static_cast<const Header*>(base);
-        // Another version of this keeps its processes elsewhere.
+        // Another version of Awaken keeps its processes elsewhere.
         if (header.magic == kMagic && header.capacity <= bytes / sizeof(ProcessEntry) &&
             header.areas_offset() <= bytes && is_deserted(base)) {
             unlink(path.c_str());
@@ -518,7 +521,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
                   static_cast<unsigned long long>(layout.key_hash2));
     const std::string path = folder + "/" + prefix_of_names() + name;
 
-    // The file appears under its name complete, or not at all; whoever loses the race takes the winner's.
+    // The file appears under its name complete, or not at all. A process that loses the race uses the winner's file.
     constexpr int kAttempts = 16;  // each needs another process to come and go in between
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
         Descriptor found = opened(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
@@ -533,7 +536,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
                 why_not = path + " belongs to somebody else";
                 return nullptr;
             }
-            // It may have grown since, by memory beside the areas.
+            // The file may have grown since, by memory beside the areas.
             const auto bytes = std::min(static_cast<std::uint64_t>(status.st_size), layout.bytes);
             void* const base = map_shared(found.get(), 0, bytes);
             if (base == nullptr) {
@@ -546,7 +549,7 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
                 header.area_bytes != layout.area_bytes || header.capacity != layout.capacity ||
                 header.key_hash2 != layout.key_hash2) {
                 why_not = "another rank of this job runs another version of Awaken";
-                segment->_path.clear();  // not ours to remove
+                segment->_path.clear();  // this process must not remove it
                 return nullptr;
             }
             if (is_deserted(base)) {
@@ -587,11 +590,12 @@ std::unique_ptr<Segment> Segment::join(const Job& job, const std::size_t area_by
             return nullptr;
         }
         segment->remember();
-        // In the segment before it has a name: nobody ever sees one with no live process in it.
+        // This process enters the segment before the segment has a name. So no other process ever sees one without a
+        // live process in it.
         segment->_path = path;
         const std::size_t only = header->capacity;
         if (only == 1) {
-            segment->_path.clear();  // nobody else will come
+            segment->_path.clear();  // no other process will come
         }
         if (!segment->enter(job, why_not)) {
             return nullptr;

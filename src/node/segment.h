@@ -1,13 +1,13 @@
 // Memory that all processes of a job on one node share.
 //
-// One segment a node and job, in POSIX shared memory: a table of its processes, and for each an area whose use is
-// nobody's business here. It has a name only while processes are joining, which is over when the last rank of the node
-// has come or MPI is up; after that nothing in /dev/shm can be left behind, however the job ends. What a job leaves
-// that ends before that is removed by the next one. (Without a name, as a memfd, it could not be found: ranks have
-// nothing in common but the file system, and no process of the job's lives for sure that could pass descriptors on.)
-// The name is guessable, so whoever opens it looks at the owner and the permissions of what was found: somebody else's
-// file is refused, and the job then has no segment. Every message between processes that relies on the segment carries
-// its secret.
+// Each job has one segment on each node, in POSIX shared memory: a table of its processes, and an area for each. This
+// file does not say what the areas are used for. The segment has a name only while processes are joining. That is over
+// when the last rank of the node has come or MPI is up. After that nothing stays behind in /dev/shm, however the job
+// ends. If a job ends before that, the next job removes its segment. (A memfd, which has no name, could not be found:
+// ranks have nothing in common but the file system, and no process of the job is sure to live that could pass
+// descriptors on.) The name is guessable, so each process that opens the segment checks the file's owner and
+// permissions. It refuses a file of another user, and the job then has no segment. Every message between processes that
+// relies on the segment carries its secret.
 #pragma once
 
 #include <array>
@@ -24,45 +24,47 @@
 
 namespace awaken::node {
 
-/// What each process says of itself. Written by its owner before `state` says so, never changed afterwards.
+/// What each process says about itself. The process writes its entry before it sets `state`, and never changes it
+/// afterwards.
 struct ProcessEntry {
     enum State : std::uint32_t {
         absent,   ///< not yet written
-        present,  ///< may be talked to
-        gone      ///< has left
+        present,  ///< others may use this entry
+        gone      ///< the process has left
     };
     std::atomic<std::uint32_t> state;
     std::int32_t pid;
     std::uint64_t start_time;     ///< see start_time_of()
-    std::uint64_t pid_namespace;  ///< inode: pids mean something only within one
-    /// As the launcher says, and from agree_on_ranks() on as the MPI does.
+    std::uint64_t pid_namespace;  ///< inode; pids have a meaning only within one namespace
+    /// From the launcher at first, and from agree_on_ranks() on from the MPI.
     std::atomic<std::int32_t> world_rank;
-    std::atomic<std::uint64_t> said;  ///< what the MPI says: ranks << 32 | (rank + 1); 0: nothing yet
+    std::atomic<std::uint64_t> said;  ///< from the MPI: ranks << 32 | (rank + 1); 0: nothing yet
 };
 
 class Segment {
   public:
-    /// Joins the job's segment, making it if this process is the first. Null with the reason in `why_not` when that is
-    /// impossible; the process is then alone on its node as far as direct paths go.
-    /// @param area_bytes of each process; the same in all, or they do not join.
-    /// @param folder     where POSIX shared memory lives; tests use others.
+    /// Joins the job's segment. The first process makes it. Null, with the reason in `why_not`, when that is
+    /// impossible; the process then has no direct paths to others on its node.
+    /// @param area_bytes size of each process's area; processes with different sizes do not join.
+    /// @param folder     where POSIX shared memory lives; tests use other folders.
     [[nodiscard]] static std::unique_ptr<Segment> join(const Job& job, std::size_t area_bytes, std::string& why_not,
                                                        const std::string& folder = "/dev/shm");
-    /// Leaves. Mapped memory goes with the last reference to it in any process.
+    /// Leaves the segment. The system frees mapped memory with the last reference to it in any process.
     ~Segment();
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
 
-    /// Nobody joins any more: takes the name away, and has all processes see the same ones from now on. Who was on the
-    /// way in at that moment is not among them, and must not use the segment: its index is not below processes().
+    /// Ends the joining: removes the segment's name, and from now on all processes see the same members. A process that
+    /// was just joining is not among them, and must not use the segment: its index is not below processes().
     /// Idempotent.
     void close_door() noexcept;
 
-    /// Tells the others what the MPI says, and waits until all have; after close_door(), by a process that is among
-    /// them. Launchers may number ranks in another way than the MPI. The same answer in all of them, whoever is asked
-    /// first: false when the numbers do not make sense together, as where the processes of two jobs have come together,
-    /// or when somebody has ended or is not to be heard of for `patience`; then nobody may use the segment.
-    /// @param meanwhile called again and again while others are waited for.
+    /// Tells the other processes this process's rank as the MPI says it, and waits until all have done so. Launchers
+    /// may number ranks in another way than the MPI. Call after close_door(), in a process that is a member. All
+    /// members get the same answer. False when the numbers do not fit together, as where the processes of two jobs have
+    /// come together, or when a process has ended or has said nothing for `patience`; then no process may use the
+    /// segment.
+    /// @param meanwhile called again and again while this process waits for the others.
     [[nodiscard]] bool agree_on_ranks(int rank, int ranks, std::chrono::milliseconds patience,
                                       const std::function<void()>& meanwhile);
 
@@ -70,31 +72,31 @@ class Segment {
     [[nodiscard]] int processes() const noexcept;
     [[nodiscard]] int own_index() const noexcept { return _index; }
     [[nodiscard]] const ProcessEntry& process(int index) const noexcept;
-    /// Index of the process with that rank in MPI_COMM_WORLD; -1 when it has not joined or has left.
+    /// Index of the process with rank `world_rank` in MPI_COMM_WORLD; -1 when it has not joined or has left.
     [[nodiscard]] int find(int world_rank) const noexcept;
-    /// Whether a process still runs. True when that cannot be told from here.
+    /// Whether a process still runs. True when this process cannot tell.
     [[nodiscard]] bool alive(int index) const;
 
     /// Zero-filled memory of process `index`, aligned to a page.
     [[nodiscard]] std::byte* area(int index) const noexcept;
     [[nodiscard]] std::size_t area_bytes() const noexcept { return _area_bytes; }
 
-    /// Memory beside the areas, of any size: whoever needs some takes it, any process of the segment may map it. It is
-    /// backed when the call returns, so that a full file system is an answer here and not a signal later. Nothing when
-    /// there is no room, or when the job would have more than a quarter of what others leave of the file system. Full
-    /// of zeros, aligned to a page, and at an offset that no other memory ever had, so that an old offset never means
-    /// new memory. Thread-safe, as are the next three.
+    /// Takes memory of any size beside the areas. Any process of the segment may take some, and any may map it. The
+    /// memory is backed when the call returns, so that a full file system is an answer here and not a signal later.
+    /// Nothing when there is no room, or when the job would have more than a quarter of what others leave of the file
+    /// system. The memory is full of zeros, aligned to a page, and at an offset that no other memory ever had, so that
+    /// an old offset never means new memory. Thread-safe, as are the next three functions.
     [[nodiscard]] std::optional<std::uint64_t> allocate(std::size_t bytes) noexcept;
-    /// Gives the memory back to the system, if the file system can do that (tmpfs can): mappings of it show zeros from
-    /// then on. What lies outside the allocated memory is left alone.
+    /// Gives the memory back to the system, if the file system can do that (tmpfs can). Mappings of it show zeros from
+    /// then on. A range outside the allocated memory is left alone.
     void release(std::uint64_t offset, std::size_t bytes) noexcept;
-    /// Memory that some process of the segment has allocated, mapped here. Null when it lies outside the segment or
-    /// cannot be mapped. Not checked: whether it is still allocated.
+    /// Maps memory that a process of the segment has allocated. Null when it lies outside the segment or cannot be
+    /// mapped. The call does not check whether the memory is still allocated.
     [[nodiscard]] std::byte* map(std::uint64_t offset, std::size_t bytes) noexcept;
     static void unmap(std::byte* address, std::size_t bytes) noexcept;
 
-    /// For what only one of the node's processes may do at a time: 0, or a number that says who does it. Whoever
-    /// changes it from 0 to its own sets it back.
+    /// For work that only one of the node's processes may do at a time: 0, or a number that names the process that does
+    /// it. The process that changes it from 0 to its own number sets it back.
     [[nodiscard]] std::atomic<std::uint64_t>& token() const noexcept;
 
     /// 128 random bits that only processes of the segment know.
@@ -107,20 +109,21 @@ class Segment {
     [[nodiscard]] static bool is_deserted(const void* base);
     static void remove_left_overs(const std::string& folder);
     void remember() noexcept;
-    /// Counts memory beside the areas as nobody's.
+    /// Subtracts memory beside the areas from what the job has.
     void give_up(std::uint64_t bytes) noexcept;
-    /// Size of the file; nothing when the descriptor is not ours any more.
+    /// Size of the file; nothing when the descriptor no longer belongs to this segment.
     [[nodiscard]] std::optional<std::uint64_t> file_bytes() const noexcept;
     /// Whether a range lies in the file and beside the areas.
     [[nodiscard]] bool may_be_allocated(std::uint64_t offset, std::size_t bytes) const noexcept;
 
     std::string _path;
-    int _file = -1;  ///< kept open, to take and map memory beside the areas
+    int _file = -1;  ///< stays open, to take and map memory beside the areas
     std::uint64_t _file_system = 0, _file_number = 0;
     std::byte* _base = nullptr;  ///< header, processes and areas
-    std::size_t _bytes = 0;      ///< of these
+    std::size_t _bytes = 0;      ///< bytes at `_base`
     int _index = -1;
-    // What the header says, as it was at the beginning: whatever becomes of it does not lead out of the segment.
+    // Values of the header at the beginning. If another process overwrites the header, these still do not lead out of
+    // the segment.
     std::uint64_t _capacity = 0;
     std::size_t _area_bytes = 0, _areas_offset = 0;
     std::array<std::uint64_t, 2> _secret{};

@@ -1,10 +1,10 @@
-// How much of the messages to another process, or from it, is under way at one time, and whose turn is next.
+// How many fragments of the messages to another process, or from it, are under way at a time, and whose turn is next.
 //
-// Chunks lie in host memory while the network has them, so all messages of a pair share one window. They fill it in the
-// order in which they stand in line: first those that the receiver has come for, in the order in which it came, and
-// then, so that the network need not wait for its answers, the others in the order in which they were sent. A message
-// that the receiver does not want yet takes what is left of the window only, and can therefore never keep back one that
-// it waits for.
+// Fragments lie in host memory while the network has them, so all messages of a pair share one window. The messages
+// stand in a line, and their fragments fill the window in that order. First come the messages that the receiver has
+// come for, in the order in which it came. Then come the others, in the order in which they were sent, so that the
+// network need not wait for the receiver's answers. A message that the receiver does not want yet gets only what is
+// left of the window, so it never keeps back one that the receiver waits for.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace awaken::protocol {
 
-/// Thread-safe. Outlives its shares.
+/// Thread-safe. Outlives its credits.
 class FlowWindow {
   public:
     using Clock = std::chrono::steady_clock;
@@ -49,13 +49,13 @@ class FlowWindow {
         bool _wanted = false;
     };
 
-    /// Message `id`, which no other message in the line has, takes the last place.
+    /// Message `id` takes the last place in the line. No other message in the line has this id.
     void join(const std::uint32_t id, const bool wanted = false) {
         const std::scoped_lock lock(_mutex);
         _line.push_back({id, wanted});
         _progress = Clock::now();
     }
-    /// The receiver has come for it. Nothing changes for a message that is not in the line any more.
+    /// The receiver has come for message `id`. Nothing changes when the message is no longer in the line.
     void come_for(const std::uint32_t id) noexcept {
         const std::scoped_lock lock(_mutex);
         const auto found = find(id);
@@ -65,7 +65,7 @@ class FlowWindow {
             std::rotate(behind, found, found + 1);
         }
     }
-    /// No fragment of it is still to be started.
+    /// No fragment of message `id` is still to be started.
     void leave(const std::uint32_t id) noexcept {
         const std::scoped_lock lock(_mutex);
         if (const auto found = find(id); found != _line.end()) {
@@ -73,8 +73,8 @@ class FlowWindow {
         }
     }
 
-    /// A credit for the next fragment of message `id`, if it is that one's turn and fewer than `window` fragments are
-    /// under way; else an empty one.
+    /// A credit for the next fragment of message `id`, if it is that message's turn and fewer than `window` fragments
+    /// are under way; else an empty one.
     [[nodiscard]] Credit take(const std::uint32_t id, std::size_t window) noexcept {
         const std::scoped_lock lock(_mutex);
         if (_line.empty() || _line.front().id != id) {
@@ -84,26 +84,26 @@ class FlowWindow {
         const bool wanted = _line.front().wanted;
         return (wanted ? _wanted : _wanted + _ahead) < window ? started(wanted) : Credit();
     }
-    /// A credit whatever is under way: the fragment cannot wait.
+    /// A credit for a fragment that cannot wait, however many are under way.
     [[nodiscard]] Credit force() noexcept {
         const std::scoped_lock lock(_mutex);
         return started(false);
     }
 
-    /// Whether for so long no fragment has arrived and no message has joined.
+    /// Whether no fragment has arrived and no message has joined for longer than `time`.
     [[nodiscard]] bool stands_still(const Clock::duration time) const noexcept {
         const std::scoped_lock lock(_mutex);
         return Clock::now() - _progress > time;
     }
-    /// When a fragment has last arrived, or a message has last joined.
+    /// When a fragment last arrived, or a message last joined.
     [[nodiscard]] Clock::time_point last_progress() const noexcept {
         const std::scoped_lock lock(_mutex);
         return _progress;
     }
-    /// Somebody waits, and the receiver has not come for so long: twice the window, after some time twice as much
-    /// again, and so on, so that little is copied for a receiver that is only late, or a network that is slow. One that
-    /// has come for the next message, and mostly is still there, is given longer first. As soon as a fragment arrives,
-    /// the window is what it was.
+    /// Call while the program waits. When no fragment has arrived for `time`, the window doubles; after a longer time
+    /// it doubles again, and so on. So little is copied for a receiver that is only late, or for a slow network. A
+    /// receiver that has come for the next message is mostly still there, so the first growth then takes longer. As
+    /// soon as a fragment arrives, the window is as given again.
     void grow_if_still(const Clock::duration time, const std::size_t window) noexcept {
         constexpr std::size_t kMostPatience = 4;
         const std::scoped_lock lock(_mutex);
@@ -113,7 +113,7 @@ class FlowWindow {
                                          ? kMostPatience
                                          : std::min(grown / std::max<std::size_t>(window, 1), kMostPatience);
         const Clock::time_point now = Clock::now();
-        // Counted from the last time, so that a process that was not looking for long takes one step and not many.
+        // Counted from the last growth, so that a process that has not looked for long takes one step and not many.
         if (now - std::max(_progress, _last_growth) > time * patience) {
             _grown = 2 * grown;
             _last_growth = now;
@@ -125,7 +125,7 @@ class FlowWindow {
         std::uint32_t id;
         bool wanted;
     };
-    // With the lock held.
+    // The caller holds the lock.
     [[nodiscard]] std::vector<Entry>::iterator find(const std::uint32_t id) noexcept {
         return std::find_if(_line.begin(), _line.end(), [&](const Entry& entry) { return entry.id == id; });
     }
@@ -141,10 +141,10 @@ class FlowWindow {
     }
 
     mutable std::mutex _mutex;
-    std::vector<Entry> _line;  ///< the wanted ones come first
-    std::size_t _wanted = 0;   ///< fragments under way of messages that the receiver has come for
-    std::size_t _ahead = 0;    ///< and of others, when they were started
-    std::size_t _grown = 0;    ///< larger window, 0: as given
+    std::vector<Entry> _line;  ///< the wanted messages come first
+    std::size_t _wanted = 0;   ///< fragments under way of messages that the receiver had come for
+    std::size_t _ahead = 0;    ///< fragments under way for which it had not come when they were started
+    std::size_t _grown = 0;    ///< the enlarged window; 0: as given
     Clock::time_point _progress{}, _last_growth{};
 };
 

@@ -1,10 +1,10 @@
-// Which of many operations a call that waits for them looks at, and when.
+// Which of many operations a waiting call looks at, and when.
 //
-// What is posted first mostly arrives first, so the MPI is asked about one operation after the other until one has not
-// arrived, and about one more that is another each time; a look at memory has to do for the next few. The rest is left
-// to later rounds: each look keeps those waiting that have arrived. What has arrived is looked at in each round until
-// it is over, and never again. So all rounds together take as long as there are operations and rounds, and not as their
-// product.
+// Operations that were posted first mostly arrive first. So each round asks the MPI about one operation after the other
+// until one has not arrived, and about one more, a different one each time. For the next few operations it looks at
+// memory only. It leaves the rest to later rounds, since each look delays the operations that have arrived. Each round
+// looks at the operations that have arrived until they are over, and never again after that. So all rounds together
+// take a time proportional to the sum of operations and rounds, not to their product.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace awaken::protocol {
 class PollingOrder {
   public:
     enum class Found : std::uint8_t {
-        awaited,  ///< it has not arrived
-        arrived,  ///< it has, and goes on
+        awaited,  ///< the operation has not arrived
+        arrived,  ///< the operation has arrived, and is not over
         over
     };
 
@@ -26,7 +26,7 @@ class PollingOrder {
         _awaited.push_back({0, kRing, kRing});
     }
 
-    /// In the order of the posts.
+    /// Call in the order in which the operations were posted.
     void add(const std::size_t operation, const bool arrived) {
         if (arrived) {
             _arrived.push_back(operation);
@@ -37,11 +37,11 @@ class PollingOrder {
         _awaited[last].next = _awaited[kRing].previous = place;
     }
 
-    /// One round. `look(operation, asks)` looks at one and says what it found; `asks`: at the MPI, not only at memory.
-    /// True when all are over.
+    /// One round. `look(operation, asks)` looks at one operation and returns what it found. `asks`: it asks the MPI,
+    /// and does not only look at memory. True when all operations are over.
     template <class Look>
     [[nodiscard]] bool round(const Look look) {
-        // The MPI goes on when it is asked about any of them.
+        // The MPI makes progress when it is asked about any of them.
         const bool none_awaited = _awaited[kRing].next == kRing;
         std::size_t kept = 0;
         for (std::size_t at = 0; at < _arrived.size(); ++at) {
@@ -72,13 +72,13 @@ class PollingOrder {
 
   private:
     static constexpr std::size_t kLooks = 8;
-    /// The place where the awaited ones, each of which is taken out in constant time, begin and end.
+    /// Beginning and end of the ring of awaited operations. Each is taken out in constant time.
     static constexpr std::size_t kRing = 0;
     struct Awaited {
         std::size_t operation, next, previous;
     };
 
-    /// True when it is no longer awaited.
+    /// True when the operation is no longer awaited.
     bool take(const std::size_t place, const Found found) {
         if (found == Found::awaited) {
             return false;
@@ -97,7 +97,7 @@ class PollingOrder {
 
     std::vector<std::size_t> _arrived;
     std::vector<Awaited> _awaited;
-    std::size_t _also = kRing;  ///< to be asked about next beside the first ones
+    std::size_t _also = kRing;  ///< asked about next, beside the first ones
 };
 
 }  // namespace awaken::protocol

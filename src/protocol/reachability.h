@@ -1,17 +1,18 @@
-// Where a receiver is that takes no fragment of what it is sent: in the MPI itself, or only late.
+// Where a receiver is that takes no fragment of a message to it: in the MPI itself, or only late.
 //
-// One that waits in the MPI takes no fragments and may be waiting for the sender, which must not wait for it in turn.
-// Of one that computes, or makes other calls first, a sender expects that it comes. The sender cannot see which it is,
-// but can ask the receiver's MPI, by synchronous messages of no bytes (pings), one after the other: they are answered
-// whenever the process is in any MPI call. When its layer runs, as it does in all calls that the layer serves, it finds
-// the ping that was answered and says so (looked()), at the latest when such a call ends. A process that answers one
-// ping after the other, and whose layer says nothing between them, waits in the MPI.
+// A receiver that waits in the MPI takes no fragments and may be waiting for the sender, so the sender must not wait
+// for it in turn. A receiver that computes, or makes other calls first, will come, and the sender may wait. The sender
+// cannot see which of the two it is, but it can ask the receiver's MPI by pings: synchronous messages of no bytes, one
+// after the other. The MPI answers them whenever the receiver is in any MPI call. When the receiver's layer runs, as it
+// does in all calls that the layer serves, it finds the answered ping and says so (looked()), at the latest when such a
+// call ends. If a process answers one ping after the other, and its layer says nothing between them, the process waits
+// in the MPI.
 //
-// What decides is what has happened, and not how long it took: a process can be kept from the processor for any time,
-// at any place, and so can this one. Each answer proves that the receiver has asked its MPI once more since it gave the
-// last one. A layer that runs asks the MPI only a few times before it looks for pings, and whatever stops it, and how
-// often, it does not ask more. So after more answers than that there is no layer on its way to say something. Times
-// only say when it is worth while to ask, and that a layer which runs between two answers finds it time to look.
+// What has happened decides, not how long it took: this process and the receiver can be kept from the processor for any
+// time, at any place. Each answer proves that the receiver has asked its MPI once more since its last answer. A layer
+// that runs asks the MPI only a few times before it looks for pings. Interruptions, however many, do not make it ask
+// more often. So after more answers than that, no layer is about to speak. Times decide only when a question is worth
+// while, and ensure that a layer which runs between two answers finds it time to look.
 #pragma once
 
 #include <algorithm>
@@ -26,31 +27,32 @@ class Reachability {
   public:
     using Clock = std::chrono::steady_clock;
 
-    /// Pings that a receiver can answer without its layer, which is what it takes. More than a layer asks the MPI
-    /// between two looks for pings (Network::look() and all loops that wait), and more than a call of the MPI that has
-    /// nothing left to wait for.
+    /// A receiver that answers this many pings without its layer waits in the MPI. The number is larger than the number
+    /// of times that a layer asks the MPI between two looks for pings (Network::look() and all loops that wait), and
+    /// than the number of times that an MPI call asks when it has nothing left to wait for.
     static constexpr std::size_t kPings = 8;
-    /// A layer that runs looks for pings as often. Seldom enough not to be felt.
+    /// A layer that runs looks for pings at this interval. It is long enough to cost nothing noticeable.
     static constexpr std::chrono::microseconds kBetweenLooks{20};
-    /// At least so long after an answer the next ping leaves. Much longer than the above: whoever answers both finds it
-    /// time to look in between.
+    /// The sender waits at least this long after an answer before it sends the next ping. This is much longer than
+    /// kBetweenLooks, so a receiver that answers both pings finds it time to look in between.
     static constexpr std::chrono::microseconds kBetweenPings{250};
     static_assert(kBetweenPings >= 10 * kBetweenLooks);
-    /// One whose layer does run, and that has not come for any message, is taken to wait after so many answers: perhaps
-    /// one of its threads does, while another one makes calls.
+    /// A receiver whose layer runs, but that has not come for any message, is taken to wait after this many answers:
+    /// perhaps one of its threads waits, while another one makes calls.
     static constexpr std::size_t kMany = 100;
 
     enum class Answer : std::uint8_t {
-        unknown,  ///< or late: ask again
+        unknown,  ///< or the receiver is late: ask again
         ping,     ///< send one, and ask again
-        waits     ///< in the MPI
+        waits     ///< the receiver waits in the MPI
     };
 
-    /// The receiver has receives for `count` pings more.
+    /// The receiver has receives for `count` more pings.
     void listens(const std::size_t count) noexcept { _listens += count; }
-    /// Its layer has run, after it had answered a ping, and has one receive more. It says so at once of all pings that
-    /// it had answered by then: those of which it says nothing came later. `takes`: it is taking a message of this
-    /// process's, which goes on in whatever call its layer runs, however slowly.
+    /// The receiver's layer has run after the receiver had answered a ping, and has one more receive. The layer speaks
+    /// at once of all pings that were answered by then: a ping of which it says nothing was answered later. `takes`:
+    /// the receiver is taking a message of this process, which proceeds in every call in which its layer runs, however
+    /// slowly.
     void looked(const bool takes = false) noexcept {
         ++_listens;
         _unseen -= _unseen > 0 ? 1 : 0;
@@ -58,10 +60,10 @@ class Reachability {
             _answers = 0;
         }
     }
-    /// Its MPI has failed it: it cannot be asked as before, and is taken to wait.
+    /// The receiver's MPI has failed: the receiver cannot be asked any more, and is taken to wait.
     void fell_silent() noexcept { _silent = true; }
-    /// The ping was answered. Whatever the receiver had said before must have been heard when this is followed by
-    /// judge().
+    /// The ping was answered. Before judge() follows, the caller must have taken in whatever the receiver had said
+    /// before its answer.
     void answered(const Clock::time_point now) noexcept {
         _asked = false;
         _last_answer = now;
@@ -69,15 +71,15 @@ class Reachability {
         ++_unseen;
     }
 
-    /// Whether it waits in the MPI. After Answer::ping a ping is taken to be under way.
-    /// @param since  when it has last taken a fragment
-    /// @param time   how long to expect that it takes the next one, before it is asked, and asked again after its layer
-    ///               has spoken
+    /// Whether the receiver waits in the MPI. After Answer::ping, this object assumes that a ping is under way.
+    /// @param since  when the receiver last took a fragment
+    /// @param time   how long to expect that the receiver takes the next one, before it is asked, and before it is
+    ///               asked again after its layer has spoken
     [[nodiscard]] Answer judge(const Clock::time_point since, const Clock::time_point now,
                                const Clock::duration time) noexcept {
         if (since != _since) {
             _since = since;
-            _answers = 0;  // that its layer has not run since it answered is as true as before
+            _answers = 0;  // _unseen stays: the layer has still not run since those answers
         }
         if (now - since <= time) {
             return Answer::unknown;
@@ -100,8 +102,8 @@ class Reachability {
     std::size_t _listens = 0;
     bool _asked = false;  ///< a ping is under way
     bool _silent = false;
-    std::size_t _answers = 0;  ///< since the last fragment
-    std::size_t _unseen = 0;   ///< of which its layer has said nothing
+    std::size_t _answers = 0;  ///< answers since the last fragment
+    std::size_t _unseen = 0;   ///< answers of which the receiver's layer has said nothing
     Clock::time_point _since{}, _last_answer{};
 };
 
