@@ -504,12 +504,10 @@ class Cuda final : public VendorRuntime {
         if (const Status status = primary_context(peer, peer_context); !status.ok()) {
             return status;
         }
-        const Current current(*this, device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        const CuResult code = _driver.context_enable_peer(peer_context, 0);
-        return outcome(code == kErrorPeerAccessAlreadyEnabled ? kSuccess : code, "cuCtxEnablePeerAccess");
+        return in_context(Current(*this, device), [&]() -> Status {
+            const CuResult code = _driver.context_enable_peer(peer_context, 0);
+            return outcome(code == kErrorPeerAccessAlreadyEnabled ? kSuccess : code, "cuCtxEnablePeerAccess");
+        });
     }
 
     // ---- pointers ---------------------------------------------------------------------------------------------------
@@ -538,24 +536,23 @@ class Cuda final : public VendorRuntime {
         if (known == IdentityTable::Mark::refused && trusts_default_stream()) {
             return {};
         }
-        const Current current(*this, pointer, info.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        if (known == IdentityTable::Mark::absent) {
-            const int yes = 1;
-            const CuResult code = _driver.set_pointer_attribute(&yes, kSyncMemopsAttribute, device_address(pointer));
-            if (code == kSuccess) {
-                _ordered.insert(info.id, IdentityTable::Mark::set);
-                return {};
+        return in_context(Current(*this, pointer, info.device), [&]() -> Status {
+            if (known == IdentityTable::Mark::absent) {
+                const int yes = 1;
+                const CuResult code =
+                    _driver.set_pointer_attribute(&yes, kSyncMemopsAttribute, device_address(pointer));
+                if (code == kSuccess) {
+                    _ordered.insert(info.id, IdentityTable::Mark::set);
+                    return {};
+                }
+                if (code == kErrorDeinitialized || code == kErrorContextIsDestroyed) {
+                    return outcome(code, "cuPointerSetAttribute");
+                }
+                // Managed and pool memory refuse the attribute; they will do so again.
+                _ordered.insert(info.id, IdentityTable::Mark::refused);
             }
-            if (code == kErrorDeinitialized || code == kErrorContextIsDestroyed) {
-                return outcome(code, "cuPointerSetAttribute");
-            }
-            // Managed and pool memory refuse the attribute; they will do so again.
-            _ordered.insert(info.id, IdentityTable::Mark::refused);
-        }
-        return finish_default_stream(info.device >= 0 ? info.device : device_to_use());
+            return finish_default_stream(info.device >= 0 ? info.device : device_to_use());
+        });
     }
 
     bool was_reset() noexcept override {
@@ -605,64 +602,56 @@ class Cuda final : public VendorRuntime {
     // ---- memory -----------------------------------------------------------------------------------------------------
 
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
-        const Current current(*this, device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        CuAddress address = 0;
-        const CuResult code = _driver.memory_allocate(&address, bytes);
-        if (code == kSuccess) {
-            pointer = host_pointer(address);
-        }
-        return outcome(code, "cuMemAlloc");
+        return in_context(Current(*this, device), [&]() -> Status {
+            CuAddress address = 0;
+            const CuResult code = _driver.memory_allocate(&address, bytes);
+            if (code == kSuccess) {
+                pointer = host_pointer(address);
+            }
+            return outcome(code, "cuMemAlloc");
+        });
     }
 
     Status free(void* pointer) noexcept override {
         if (pointer == nullptr) {
             return {};
         }
-        const Current current(*this, pointer, -1);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.memory_free(device_address(pointer)), "cuMemFree");
+        return in_context(Current(*this, pointer, -1), [&]() -> Status {
+            return outcome(_driver.memory_free(device_address(pointer)), "cuMemFree");
+        });
     }
 
     Status allocate_managed(int device, std::size_t bytes, void*& pointer) noexcept override {
         if (_driver.memory_allocate_managed == nullptr) {
             return lacking("cuMemAllocManaged");
         }
-        const Current current(*this, device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        CuAddress address = 0;
-        const CuResult code = _driver.memory_allocate_managed(&address, bytes, kAttachGlobal);
-        if (code == kSuccess) {
-            pointer = host_pointer(address);
-        }
-        return outcome(code, "cuMemAllocManaged");
+        return in_context(Current(*this, device), [&]() -> Status {
+            CuAddress address = 0;
+            const CuResult code = _driver.memory_allocate_managed(&address, bytes, kAttachGlobal);
+            if (code == kSuccess) {
+                pointer = host_pointer(address);
+            }
+            return outcome(code, "cuMemAllocManaged");
+        });
     }
 
     Status allocate_from_pool(int device, std::size_t bytes, void*& pointer) noexcept override {
         if (_driver.memory_allocate_async == nullptr) {
             return lacking("cuMemAllocAsync");
         }
-        const Current current(*this, device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        CuAddress address = 0;
-        if (const CuResult code = _driver.memory_allocate_async(&address, bytes, legacy_stream())) {
-            return outcome(code, "cuMemAllocAsync");
-        }
-        // Other streams may use the memory only after the stream that it was allocated in has got there.
-        if (const CuResult code = _driver.stream_synchronize(legacy_stream())) {
-            static_cast<void>(_driver.memory_free(address));
-            return outcome(code, "cuStreamSynchronize");
-        }
-        pointer = host_pointer(address);
-        return {};
+        return in_context(Current(*this, device), [&]() -> Status {
+            CuAddress address = 0;
+            if (const CuResult code = _driver.memory_allocate_async(&address, bytes, legacy_stream())) {
+                return outcome(code, "cuMemAllocAsync");
+            }
+            // Other streams may use the memory only after the stream that it was allocated in has got there.
+            if (const CuResult code = _driver.stream_synchronize(legacy_stream())) {
+                static_cast<void>(_driver.memory_free(address));
+                return outcome(code, "cuStreamSynchronize");
+            }
+            pointer = host_pointer(address);
+            return {};
+        });
     }
 
     Status prefetch(const void* pointer, std::size_t bytes, int device, StreamHandle stream) noexcept override {
@@ -676,148 +665,115 @@ class Cuda final : public VendorRuntime {
         if (const Status status = device_handle(device, handle); !status.ok()) {
             return status;
         }
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.memory_prefetch(device_address(pointer), bytes, handle, stream.value),
-                       "cuMemPrefetchAsync");
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            return outcome(_driver.memory_prefetch(device_address(pointer), bytes, handle, stream.value),
+                           "cuMemPrefetchAsync");
+        });
     }
 
     Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
-        const Current current(*this, device_to_use());
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        void* result = nullptr;
-        const CuResult code = _driver.host_allocate(&result, bytes, kHostPortable | kHostDeviceMap);
-        if (code == kSuccess) {
-            pointer = result;
-        }
-        return outcome(code, "cuMemHostAlloc");
+        return in_context(Current(*this, device_to_use()), [&]() -> Status {
+            void* result = nullptr;
+            const CuResult code = _driver.host_allocate(&result, bytes, kHostPortable | kHostDeviceMap);
+            if (code == kSuccess) {
+                pointer = result;
+            }
+            return outcome(code, "cuMemHostAlloc");
+        });
     }
 
     Status free_pinned(void* pointer) noexcept override {
         if (pointer == nullptr) {
             return {};
         }
-        const Current current(*this, pointer, -1);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.host_free(pointer), "cuMemFreeHost");
+        return in_context(Current(*this, pointer, -1),
+                          [&]() -> Status { return outcome(_driver.host_free(pointer), "cuMemFreeHost"); });
     }
 
     Status register_host(void* pointer, std::size_t bytes) noexcept override {
-        const Current current(*this, device_to_use());
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.host_register(pointer, bytes, kHostPortable | kHostDeviceMap), "cuMemHostRegister");
+        return in_context(Current(*this, device_to_use()), [&]() -> Status {
+            return outcome(_driver.host_register(pointer, bytes, kHostPortable | kHostDeviceMap), "cuMemHostRegister");
+        });
     }
 
     Status unregister_host(void* pointer) noexcept override {
-        const Current current(*this, pointer, -1);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.host_unregister(pointer), "cuMemHostUnregister");
+        return in_context(Current(*this, pointer, -1),
+                          [&]() -> Status { return outcome(_driver.host_unregister(pointer), "cuMemHostUnregister"); });
     }
 
     // ---- streams and events -----------------------------------------------------------------------------------------
 
     Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept override {
-        const Current current(*this, device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        int least = 0;
-        int greatest = 0;
-        if (const CuResult code = _driver.stream_priorities(&least, &greatest); code != kSuccess) {
-            return outcome(code, "cuCtxGetStreamPriorityRange");
-        }
-        CuStream result = nullptr;
-        const CuResult code =
-            _driver.stream_create(&result, ordered_after_default ? kStreamDefault : kStreamNonBlocking, greatest);
-        if (code == kSuccess) {
-            stream = {result, device};
-        }
-        return outcome(code, "cuStreamCreateWithPriority");
+        return in_context(Current(*this, device), [&]() -> Status {
+            int least = 0;
+            int greatest = 0;
+            if (const CuResult code = _driver.stream_priorities(&least, &greatest); code != kSuccess) {
+                return outcome(code, "cuCtxGetStreamPriorityRange");
+            }
+            CuStream result = nullptr;
+            const CuResult code =
+                _driver.stream_create(&result, ordered_after_default ? kStreamDefault : kStreamNonBlocking, greatest);
+            if (code == kSuccess) {
+                stream = {result, device};
+            }
+            return outcome(code, "cuStreamCreateWithPriority");
+        });
     }
 
     Status destroy_stream(StreamHandle stream) noexcept override {
         if (stream.value == nullptr) {
             return {};
         }
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.stream_destroy(stream.value), "cuStreamDestroy");
+        return in_context(Current(*this, stream.device),
+                          [&]() -> Status { return outcome(_driver.stream_destroy(stream.value), "cuStreamDestroy"); });
     }
 
     Status query_stream(StreamHandle stream, bool& done) noexcept override {
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return answer(_driver.stream_query(stream.value), "cuStreamQuery", done);
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            return answer(_driver.stream_query(stream.value), "cuStreamQuery", done);
+        });
     }
 
     Status synchronize_stream(StreamHandle stream) noexcept override {
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.stream_synchronize(stream.value), "cuStreamSynchronize");
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            return outcome(_driver.stream_synchronize(stream.value), "cuStreamSynchronize");
+        });
     }
 
     Status create_event(int device, EventHandle& event) noexcept override {
-        const Current current(*this, device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        CuEvent result = nullptr;
-        const CuResult code = _driver.event_create(&result, kEventDisableTiming);
-        if (code == kSuccess) {
-            event = {result, device};
-        }
-        return outcome(code, "cuEventCreate");
+        return in_context(Current(*this, device), [&]() -> Status {
+            CuEvent result = nullptr;
+            const CuResult code = _driver.event_create(&result, kEventDisableTiming);
+            if (code == kSuccess) {
+                event = {result, device};
+            }
+            return outcome(code, "cuEventCreate");
+        });
     }
 
     Status destroy_event(EventHandle event) noexcept override {
         if (event.value == nullptr) {
             return {};
         }
-        const Current current(*this, event.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.event_destroy(event.value), "cuEventDestroy");
+        return in_context(Current(*this, event.device),
+                          [&]() -> Status { return outcome(_driver.event_destroy(event.value), "cuEventDestroy"); });
     }
 
     Status record_event(EventHandle event, StreamHandle stream) noexcept override {
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.event_record(event.value, stream.value), "cuEventRecord");
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            return outcome(_driver.event_record(event.value, stream.value), "cuEventRecord");
+        });
     }
 
     Status query_event(EventHandle event, bool& done) noexcept override {
-        const Current current(*this, event.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return answer(_driver.event_query(event.value), "cuEventQuery", done);
+        return in_context(Current(*this, event.device),
+                          [&]() -> Status { return answer(_driver.event_query(event.value), "cuEventQuery", done); });
     }
 
     Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept override {
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.stream_wait_event(stream.value, event.value, 0), "cuStreamWaitEvent");
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            return outcome(_driver.stream_wait_event(stream.value, event.value, 0), "cuStreamWaitEvent");
+        });
     }
 
     // ---- copies -----------------------------------------------------------------------------------------------------
@@ -826,12 +782,10 @@ class Cuda final : public VendorRuntime {
         if (bytes == 0) {
             return {};
         }
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.copy_async(device_address(destination), device_address(source), bytes, stream.value),
-                       "cuMemcpyAsync");
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            return outcome(_driver.copy_async(device_address(destination), device_address(source), bytes, stream.value),
+                           "cuMemcpyAsync");
+        });
     }
 
     Status copy_batch(std::span<const Copy1D> copies, StreamHandle stream) noexcept override {
@@ -839,127 +793,117 @@ class Cuda final : public VendorRuntime {
         if (!possible || copies.size() < 2 || _batches_refused.load(std::memory_order_relaxed)) {
             return Runtime::copy_batch(copies, stream);
         }
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        constexpr std::size_t kMost = 64;
-        std::array<CuAddress, kMost> destinations, sources;
-        std::array<std::size_t, kMost> sizes;
-        for (std::size_t at = 0; at < copies.size();) {
-            const std::span<const Copy1D> part = copies.subspan(at, std::min(kMost, copies.size() - at));
-            for (std::size_t i = 0; i < part.size(); ++i) {
-                destinations[i] = device_address(part[i].destination);
-                sources[i] = device_address(part[i].source);
-                sizes[i] = part[i].bytes;
-            }
-            CuCopyAttributes attributes{kSourceInStreamOrder, {}, {}, 0};
-            std::size_t first = 0, failed = 0;
-            const CuResult code = _driver.copy_batch_v2 != nullptr
-                                      ? _driver.copy_batch_v2(destinations.data(), sources.data(), sizes.data(),
-                                                              part.size(), &attributes, &first, 1, stream.value)
-                                      : _driver.copy_batch(destinations.data(), sources.data(), sizes.data(),
-                                                           part.size(), &attributes, &first, 1, &failed, stream.value);
-            if (code != kSuccess) {
-                // A copy that was done may be done again. What goes one by one tells that batches are no use here; what
-                // does not is the copy's own fault.
-                const Status status = Runtime::copy_batch(copies.subspan(at), stream);
-                if (status.ok()) {
-                    _batches_refused.store(true, std::memory_order_relaxed);
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            constexpr std::size_t kMost = 64;
+            std::array<CuAddress, kMost> destinations, sources;
+            std::array<std::size_t, kMost> sizes;
+            for (std::size_t at = 0; at < copies.size();) {
+                const std::span<const Copy1D> part = copies.subspan(at, std::min(kMost, copies.size() - at));
+                for (std::size_t i = 0; i < part.size(); ++i) {
+                    destinations[i] = device_address(part[i].destination);
+                    sources[i] = device_address(part[i].source);
+                    sizes[i] = part[i].bytes;
                 }
-                return status;
+                CuCopyAttributes attributes{kSourceInStreamOrder, {}, {}, 0};
+                std::size_t first = 0, failed = 0;
+                const CuResult code =
+                    _driver.copy_batch_v2 != nullptr
+                        ? _driver.copy_batch_v2(destinations.data(), sources.data(), sizes.data(), part.size(),
+                                                &attributes, &first, 1, stream.value)
+                        : _driver.copy_batch(destinations.data(), sources.data(), sizes.data(), part.size(),
+                                             &attributes, &first, 1, &failed, stream.value);
+                if (code != kSuccess) {
+                    // A copy that was done may be done again. What goes one by one tells that batches are no use here;
+                    // what does not is the copy's own fault.
+                    const Status status = Runtime::copy_batch(copies.subspan(at), stream);
+                    if (status.ok()) {
+                        _batches_refused.store(true, std::memory_order_relaxed);
+                    }
+                    return status;
+                }
+                at += part.size();
             }
-            at += part.size();
-        }
-        return {};
+            return {};
+        });
     }
 
     Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept override {
         if (copy.width == 0 || copy.rows == 0) {
             return {};
         }
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        const bool dense = copy.source_pitch == copy.width && copy.destination_pitch == copy.width;
-        if (dense || copy.rows == 1) {
-            return outcome(_driver.copy_async(device_address(copy.destination), device_address(copy.source),
-                                              copy.width * copy.rows, stream.value),
-                           "cuMemcpyAsync");
-        }
-        const std::size_t pitch_limit = max_pitch(stream.device);
-        if (copy.source_pitch > pitch_limit || copy.destination_pitch > pitch_limit) {
-            return copy_rows(copy, stream);
-        }
-        CuCopy2D request = {};
-        request.source_type = kMemoryTypeUnified;
-        request.source_device = device_address(copy.source);
-        request.source_pitch = copy.source_pitch;
-        request.destination_type = kMemoryTypeUnified;
-        request.destination_device = device_address(copy.destination);
-        request.destination_pitch = copy.destination_pitch;
-        request.width = copy.width;
-        request.height = copy.rows;
-        return outcome(_driver.copy_2d_async(&request, stream.value), "cuMemcpy2DAsync");
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            const bool dense = copy.source_pitch == copy.width && copy.destination_pitch == copy.width;
+            if (dense || copy.rows == 1) {
+                return outcome(_driver.copy_async(device_address(copy.destination), device_address(copy.source),
+                                                  copy.width * copy.rows, stream.value),
+                               "cuMemcpyAsync");
+            }
+            const std::size_t pitch_limit = max_pitch(stream.device);
+            if (copy.source_pitch > pitch_limit || copy.destination_pitch > pitch_limit) {
+                return copy_rows(copy, stream);
+            }
+            CuCopy2D request = {};
+            request.source_type = kMemoryTypeUnified;
+            request.source_device = device_address(copy.source);
+            request.source_pitch = copy.source_pitch;
+            request.destination_type = kMemoryTypeUnified;
+            request.destination_device = device_address(copy.destination);
+            request.destination_pitch = copy.destination_pitch;
+            request.width = copy.width;
+            request.height = copy.rows;
+            return outcome(_driver.copy_2d_async(&request, stream.value), "cuMemcpy2DAsync");
+        });
     }
 
     Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept override {
         if (bytes == 0) {
             return {};
         }
-        const Current current(*this, stream.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.fill_async(device_address(destination), value, bytes, stream.value), "cuMemsetD8Async");
+        return in_context(Current(*this, stream.device), [&]() -> Status {
+            return outcome(_driver.fill_async(device_address(destination), value, bytes, stream.value),
+                           "cuMemsetD8Async");
+        });
     }
 
     // ---- sharing between processes ----------------------------------------------------------------------------------
 
     Status ipc_export(const void* pointer, IpcMemoryHandle& handle, std::size_t& offset) noexcept override {
-        const Current current(*this, pointer, -1);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        CuAddress base = 0;
-        std::size_t size = 0;
-        if (const CuResult code = _driver.memory_range(&base, &size, device_address(pointer))) {
-            return outcome(code, "cuMemGetAddressRange");
-        }
-        CuIpcMemHandle result = {};
-        if (const CuResult code = _driver.ipc_get(&result, base)) {
-            return outcome(code, "cuIpcGetMemHandle");
-        }
-        std::memcpy(handle.bytes, result.bytes, sizeof handle.bytes);
-        offset = static_cast<std::size_t>(device_address(pointer) - base);
-        return {};
+        return in_context(Current(*this, pointer, -1), [&]() -> Status {
+            CuAddress base = 0;
+            std::size_t size = 0;
+            if (const CuResult code = _driver.memory_range(&base, &size, device_address(pointer))) {
+                return outcome(code, "cuMemGetAddressRange");
+            }
+            CuIpcMemHandle result = {};
+            if (const CuResult code = _driver.ipc_get(&result, base)) {
+                return outcome(code, "cuIpcGetMemHandle");
+            }
+            std::memcpy(handle.bytes, result.bytes, sizeof handle.bytes);
+            offset = static_cast<std::size_t>(device_address(pointer) - base);
+            return {};
+        });
     }
 
     Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept override {
-        const Current current(*this, device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        CuIpcMemHandle request = {};
-        std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
-        CuAddress address = 0;
-        const CuResult code = _driver.ipc_open(&address, request, kIpcLazyEnablePeerAccess);
-        if (code == kSuccess) {
-            base = host_pointer(address);
-        }
-        return outcome(code, "cuIpcOpenMemHandle");
+        return in_context(Current(*this, device), [&]() -> Status {
+            CuIpcMemHandle request = {};
+            std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
+            CuAddress address = 0;
+            const CuResult code = _driver.ipc_open(&address, request, kIpcLazyEnablePeerAccess);
+            if (code == kSuccess) {
+                base = host_pointer(address);
+            }
+            return outcome(code, "cuIpcOpenMemHandle");
+        });
     }
 
     Status ipc_close(void* base) noexcept override {
         if (base == nullptr) {
             return {};
         }
-        const Current current(*this, base, -1);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.ipc_close(device_address(base)), "cuIpcCloseMemHandle");
+        return in_context(Current(*this, base, -1), [&]() -> Status {
+            return outcome(_driver.ipc_close(device_address(base)), "cuIpcCloseMemHandle");
+        });
     }
 
     // ---- kernels ----------------------------------------------------------------------------------------------------
@@ -977,35 +921,28 @@ class Cuda final : public VendorRuntime {
         if (module.value == nullptr) {
             return {};
         }
-        const Current current(*this, module.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.module_unload(module.value), "cuModuleUnload");
+        return in_context(Current(*this, module.device),
+                          [&]() -> Status { return outcome(_driver.module_unload(module.value), "cuModuleUnload"); });
     }
 
     Status find_kernel(ModuleHandle module, const char* name, KernelHandle& kernel) noexcept override {
-        const Current current(*this, module.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        CuFunction function = nullptr;
-        const CuResult code = _driver.module_function(&function, module.value, name);
-        if (code == kSuccess) {
-            kernel = {function, module.device};
-        }
-        return outcome(code, "cuModuleGetFunction");
+        return in_context(Current(*this, module.device), [&]() -> Status {
+            CuFunction function = nullptr;
+            const CuResult code = _driver.module_function(&function, module.value, name);
+            if (code == kSuccess) {
+                kernel = {function, module.device};
+            }
+            return outcome(code, "cuModuleGetFunction");
+        });
     }
 
     Status launch(KernelHandle kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, StreamHandle stream,
                   void** arguments) noexcept override {
-        const Current current(*this, kernel.device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        return outcome(_driver.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                             shared_bytes, stream.value, arguments, nullptr),
-                       "cuLaunchKernel");
+        return in_context(Current(*this, kernel.device), [&]() -> Status {
+            return outcome(_driver.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                                 shared_bytes, stream.value, arguments, nullptr),
+                           "cuLaunchKernel");
+        });
     }
 
   private:
@@ -1080,6 +1017,12 @@ class Cuda final : public VendorRuntime {
         bool _relaxed = false;
         bool _pushed = false;
     };
+
+    /// What `work` says while a context is current; what kept it from being so, where it could not be made that.
+    template <class Work>
+    [[nodiscard]] static Status in_context(const Current& current, const Work& work) noexcept {
+        return current.status().ok() ? work() : current.status();
+    }
 
     Status outcome(CuResult code, const char* call) const noexcept {
         if (code == kSuccess) {
@@ -1315,16 +1258,14 @@ class Cuda final : public VendorRuntime {
         if (!is_soon_idle(device)) {
             return {kBusy, "cuModuleLoadData", "the GPU is busy"};
         }
-        const Current current(*this, device);
-        if (!current.status().ok()) {
-            return current.status();
-        }
-        CuModule handle = nullptr;
-        const CuResult result = _driver.module_load(&handle, code.data());
-        if (result == kSuccess) {
-            module = {handle, device};
-        }
-        return outcome(result, "cuModuleLoadData");
+        return in_context(Current(*this, device), [&]() -> Status {
+            CuModule handle = nullptr;
+            const CuResult result = _driver.module_load(&handle, code.data());
+            if (result == kSuccess) {
+                module = {handle, device};
+            }
+            return outcome(result, "cuModuleLoadData");
+        });
     }
 
     const RuntimeCompiler* compiler(std::string& why_not) {

@@ -322,16 +322,14 @@ class Hip final : public VendorRuntime {
     }
 
     Status enable_peer_access(int device, int peer) noexcept override {
-        Scope scope(*this, device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        const Result code = _hip.device_enable_peer(peer, 0);
-        if (code == hip_abi::kErrorPeerAccessAlreadyEnabled) {
-            scope.note_failure();
-            return {};
-        }
-        return scope.end(code, "hipDeviceEnablePeerAccess");
+        return on_device(device, [&](Scope& scope) -> Status {
+            const Result code = _hip.device_enable_peer(peer, 0);
+            if (code == hip_abi::kErrorPeerAccessAlreadyEnabled) {
+                scope.note_failure();
+                return {};
+            }
+            return scope.end(code, "hipDeviceEnablePeerAccess");
+        });
     }
 
     // ---- pointers ---------------------------------------------------------------------------------------------------
@@ -384,19 +382,17 @@ class Hip final : public VendorRuntime {
     // ---- memory -----------------------------------------------------------------------------------------------------
 
     Status allocate(int device, std::size_t bytes, void*& pointer) noexcept override {
-        Scope scope(*this, device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        if (bytes == 0) {
-            return {hip_abi::kErrorInvalidValue, "hipMalloc", "zero bytes"};  // HIP would "succeed" with null
-        }
-        void* result = nullptr;
-        const Result code = _hip.memory_allocate(&result, bytes);
-        if (code == kSuccess) {
-            pointer = result;
-        }
-        return scope.end(code, "hipMalloc");
+        return on_device(device, [&](Scope& scope) -> Status {
+            if (bytes == 0) {
+                return {hip_abi::kErrorInvalidValue, "hipMalloc", "zero bytes"};  // HIP would "succeed" with null
+            }
+            void* result = nullptr;
+            const Result code = _hip.memory_allocate(&result, bytes);
+            if (code == kSuccess) {
+                pointer = result;
+            }
+            return scope.end(code, "hipMalloc");
+        });
     }
 
     Status free(void* pointer) noexcept override {
@@ -411,43 +407,39 @@ class Hip final : public VendorRuntime {
         if (_hip.memory_allocate_managed == nullptr) {
             return lacking("hipMallocManaged");
         }
-        Scope scope(*this, device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        if (bytes == 0) {
-            return {hip_abi::kErrorInvalidValue, "hipMallocManaged", "zero bytes"};
-        }
-        void* result = nullptr;
-        const Result code = _hip.memory_allocate_managed(&result, bytes, hip_abi::kAttachGlobal);
-        if (code == kSuccess) {
-            pointer = result;
-        }
-        return scope.end(code, "hipMallocManaged");
+        return on_device(device, [&](Scope& scope) -> Status {
+            if (bytes == 0) {
+                return {hip_abi::kErrorInvalidValue, "hipMallocManaged", "zero bytes"};
+            }
+            void* result = nullptr;
+            const Result code = _hip.memory_allocate_managed(&result, bytes, hip_abi::kAttachGlobal);
+            if (code == kSuccess) {
+                pointer = result;
+            }
+            return scope.end(code, "hipMallocManaged");
+        });
     }
 
     Status allocate_from_pool(int device, std::size_t bytes, void*& pointer) noexcept override {
         if (_hip.memory_allocate_async == nullptr) {
             return lacking("hipMallocAsync");
         }
-        Scope scope(*this, device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        if (bytes == 0) {
-            return {hip_abi::kErrorInvalidValue, "hipMallocAsync", "zero bytes"};
-        }
-        void* result = nullptr;
-        if (const Result code = _hip.memory_allocate_async(&result, bytes, nullptr)) {
-            return scope.end(code, "hipMallocAsync");
-        }
-        // Other streams may use the memory only after the stream that it was allocated in has got there.
-        if (const Result code = _hip.stream_synchronize(nullptr)) {
-            static_cast<void>(_hip.memory_free(result));
-            return scope.end(code, "hipStreamSynchronize");
-        }
-        pointer = result;
-        return {};
+        return on_device(device, [&](Scope& scope) -> Status {
+            if (bytes == 0) {
+                return {hip_abi::kErrorInvalidValue, "hipMallocAsync", "zero bytes"};
+            }
+            void* result = nullptr;
+            if (const Result code = _hip.memory_allocate_async(&result, bytes, nullptr)) {
+                return scope.end(code, "hipMallocAsync");
+            }
+            // Other streams may use the memory only after the stream that it was allocated in has got there.
+            if (const Result code = _hip.stream_synchronize(nullptr)) {
+                static_cast<void>(_hip.memory_free(result));
+                return scope.end(code, "hipStreamSynchronize");
+            }
+            pointer = result;
+            return {};
+        });
     }
 
     Status prefetch(const void* pointer, std::size_t bytes, int device, StreamHandle stream) noexcept override {
@@ -457,11 +449,9 @@ class Hip final : public VendorRuntime {
         if (_hip.memory_prefetch == nullptr) {
             return lacking("hipMemPrefetchAsync");
         }
-        Scope scope(*this, stream.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.memory_prefetch(pointer, bytes, device, stream.value), "hipMemPrefetchAsync");
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.memory_prefetch(pointer, bytes, device, stream.value), "hipMemPrefetchAsync");
+        });
     }
 
     Status allocate_pinned(std::size_t bytes, void*& pointer) noexcept override {
@@ -512,33 +502,29 @@ class Hip final : public VendorRuntime {
     // ---- streams and events -----------------------------------------------------------------------------------------
 
     Status create_stream(int device, bool ordered_after_default, StreamHandle& stream) noexcept override {
-        Scope scope(*this, device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        int least = 0;
-        int greatest = 0;
-        if (const Result code = _hip.stream_priorities(&least, &greatest); code != kSuccess) {
-            return scope.end(code, "hipDeviceGetStreamPriorityRange");
-        }
-        hip_abi::Stream result = nullptr;
-        const unsigned flags = ordered_after_default ? hip_abi::kStreamDefault : hip_abi::kStreamNonBlocking;
-        const Result code = _hip.stream_create(&result, flags, greatest);
-        if (code == kSuccess) {
-            stream = {result, device};
-        }
-        return scope.end(code, "hipStreamCreateWithPriority");
+        return on_device(device, [&](Scope& scope) -> Status {
+            int least = 0;
+            int greatest = 0;
+            if (const Result code = _hip.stream_priorities(&least, &greatest); code != kSuccess) {
+                return scope.end(code, "hipDeviceGetStreamPriorityRange");
+            }
+            hip_abi::Stream result = nullptr;
+            const unsigned flags = ordered_after_default ? hip_abi::kStreamDefault : hip_abi::kStreamNonBlocking;
+            const Result code = _hip.stream_create(&result, flags, greatest);
+            if (code == kSuccess) {
+                stream = {result, device};
+            }
+            return scope.end(code, "hipStreamCreateWithPriority");
+        });
     }
 
     Status destroy_stream(StreamHandle stream) noexcept override {
         if (stream.value == nullptr) {
             return {};
         }
-        Scope scope(*this, stream.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.stream_destroy(stream.value), "hipStreamDestroy");
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.stream_destroy(stream.value), "hipStreamDestroy");
+        });
     }
 
     Status query_stream(StreamHandle stream, bool& done) noexcept override {
@@ -552,35 +538,29 @@ class Hip final : public VendorRuntime {
     }
 
     Status create_event(int device, EventHandle& event) noexcept override {
-        Scope scope(*this, device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        hip_abi::Event result = nullptr;
-        const Result code = _hip.event_create(&result, hip_abi::kEventDisableTiming);
-        if (code == kSuccess) {
-            event = {result, device};
-        }
-        return scope.end(code, "hipEventCreateWithFlags");
+        return on_device(device, [&](Scope& scope) -> Status {
+            hip_abi::Event result = nullptr;
+            const Result code = _hip.event_create(&result, hip_abi::kEventDisableTiming);
+            if (code == kSuccess) {
+                event = {result, device};
+            }
+            return scope.end(code, "hipEventCreateWithFlags");
+        });
     }
 
     Status destroy_event(EventHandle event) noexcept override {
         if (event.value == nullptr) {
             return {};
         }
-        Scope scope(*this, event.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.event_destroy(event.value), "hipEventDestroy");
+        return on_device(event.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.event_destroy(event.value), "hipEventDestroy");
+        });
     }
 
     Status record_event(EventHandle event, StreamHandle stream) noexcept override {
-        Scope scope(*this, stream.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.event_record(event.value, stream.value), "hipEventRecord");
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.event_record(event.value, stream.value), "hipEventRecord");
+        });
     }
 
     Status query_event(EventHandle event, bool& done) noexcept override {
@@ -589,11 +569,9 @@ class Hip final : public VendorRuntime {
     }
 
     Status stream_wait_event(StreamHandle stream, EventHandle event) noexcept override {
-        Scope scope(*this, stream.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.stream_wait_event(stream.value, event.value, 0), "hipStreamWaitEvent");
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.stream_wait_event(stream.value, event.value, 0), "hipStreamWaitEvent");
+        });
     }
 
     // ---- copies -----------------------------------------------------------------------------------------------------
@@ -602,12 +580,10 @@ class Hip final : public VendorRuntime {
         if (bytes == 0) {
             return {};
         }
-        Scope scope(*this, stream.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.copy_async(destination, source, bytes, hip_abi::kCopyDefault, stream.value),
-                         "hipMemcpyAsync");
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.copy_async(destination, source, bytes, hip_abi::kCopyDefault, stream.value),
+                             "hipMemcpyAsync");
+        });
     }
 
     Status copy_2d(const Copy2D& copy, StreamHandle stream) noexcept override {
@@ -618,24 +594,21 @@ class Hip final : public VendorRuntime {
         if (dense || copy.rows == 1) {
             return this->copy(copy.destination, copy.source, copy.width * copy.rows, stream);
         }
-        Scope scope(*this, stream.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.copy_2d_async(copy.destination, copy.destination_pitch, copy.source, copy.source_pitch,
-                                            copy.width, copy.rows, hip_abi::kCopyDefault, stream.value),
-                         "hipMemcpy2DAsync");
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(
+                _hip.copy_2d_async(copy.destination, copy.destination_pitch, copy.source, copy.source_pitch, copy.width,
+                                   copy.rows, hip_abi::kCopyDefault, stream.value),
+                "hipMemcpy2DAsync");
+        });
     }
 
     Status fill(void* destination, unsigned char value, std::size_t bytes, StreamHandle stream) noexcept override {
         if (bytes == 0) {
             return {};
         }
-        Scope scope(*this, stream.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.fill_async(destination, value, bytes, stream.value), "hipMemsetAsync");
+        return on_device(stream.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.fill_async(destination, value, bytes, stream.value), "hipMemsetAsync");
+        });
     }
 
     // ---- sharing between processes ----------------------------------------------------------------------------------
@@ -649,42 +622,39 @@ class Hip final : public VendorRuntime {
                 return status;
             }
         }
-        Scope scope(*this, attributes.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        void* base = nullptr;
-        std::size_t size = 0;
-        if (const Result code = _hip.memory_range(&base, &size, const_cast<void*>(pointer))) {
-            return scope.end(code, "hipMemGetAddressRange");
-        }
-        // Always the base: some versions drop the offset of an interior pointer, others apply it in the other process.
-        hip_abi::IpcMemHandle result = {};
-        if (const Result code = _hip.ipc_get(&result, base)) {
-            return scope.end(code, "hipIpcGetMemHandle");
-        }
-        std::memcpy(handle.bytes, result.bytes, sizeof handle.bytes);
-        offset = static_cast<std::size_t>(static_cast<const char*>(pointer) - static_cast<const char*>(base));
-        return {};
+        return on_device(attributes.device, [&](Scope& scope) -> Status {
+            void* base = nullptr;
+            std::size_t size = 0;
+            if (const Result code = _hip.memory_range(&base, &size, const_cast<void*>(pointer))) {
+                return scope.end(code, "hipMemGetAddressRange");
+            }
+            // Always the base: some versions drop the offset of an interior pointer, others apply it in the other
+            // process.
+            hip_abi::IpcMemHandle result = {};
+            if (const Result code = _hip.ipc_get(&result, base)) {
+                return scope.end(code, "hipIpcGetMemHandle");
+            }
+            std::memcpy(handle.bytes, result.bytes, sizeof handle.bytes);
+            offset = static_cast<std::size_t>(static_cast<const char*>(pointer) - static_cast<const char*>(base));
+            return {};
+        });
     }
 
     Status ipc_open(const IpcMemoryHandle& handle, int device, void*& base) noexcept override {
-        Scope scope(*this, device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        hip_abi::IpcMemHandle request = {};
-        std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
-        void* result = nullptr;
-        Result code = _hip.ipc_open(&result, request, hip_abi::kIpcLazyEnablePeerAccess);
-        if (code == hip_abi::kErrorInvalidValue && _major == 5) {
-            scope.note_failure();
-            code = _hip.ipc_open(&result, request, hip_abi::kIpcLazyEnablePeerAccessEarly);
-        }
-        if (code == kSuccess) {
-            base = result;
-        }
-        return scope.end(code, "hipIpcOpenMemHandle");
+        return on_device(device, [&](Scope& scope) -> Status {
+            hip_abi::IpcMemHandle request = {};
+            std::memcpy(request.bytes, handle.bytes, sizeof request.bytes);
+            void* result = nullptr;
+            Result code = _hip.ipc_open(&result, request, hip_abi::kIpcLazyEnablePeerAccess);
+            if (code == hip_abi::kErrorInvalidValue && _major == 5) {
+                scope.note_failure();
+                code = _hip.ipc_open(&result, request, hip_abi::kIpcLazyEnablePeerAccessEarly);
+            }
+            if (code == kSuccess) {
+                base = result;
+            }
+            return scope.end(code, "hipIpcOpenMemHandle");
+        });
     }
 
     Status ipc_close(void* base) noexcept override {
@@ -710,35 +680,29 @@ class Hip final : public VendorRuntime {
         if (module.value == nullptr) {
             return {};
         }
-        Scope scope(*this, module.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.module_unload(module.value), "hipModuleUnload");
+        return on_device(module.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.module_unload(module.value), "hipModuleUnload");
+        });
     }
 
     Status find_kernel(ModuleHandle module, const char* name, KernelHandle& kernel) noexcept override {
-        Scope scope(*this, module.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        hip_abi::Function function = nullptr;
-        const Result code = _hip.module_function(&function, module.value, name);
-        if (code == kSuccess) {
-            kernel = {function, module.device};
-        }
-        return scope.end(code, "hipModuleGetFunction");
+        return on_device(module.device, [&](Scope& scope) -> Status {
+            hip_abi::Function function = nullptr;
+            const Result code = _hip.module_function(&function, module.value, name);
+            if (code == kSuccess) {
+                kernel = {function, module.device};
+            }
+            return scope.end(code, "hipModuleGetFunction");
+        });
     }
 
     Status launch(KernelHandle kernel, Dim3 grid, Dim3 block, unsigned shared_bytes, StreamHandle stream,
                   void** arguments) noexcept override {
-        Scope scope(*this, kernel.device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        return scope.end(_hip.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                                            shared_bytes, stream.value, arguments, nullptr),
-                         "hipModuleLaunchKernel");
+        return on_device(kernel.device, [&](Scope& scope) -> Status {
+            return scope.end(_hip.launch_kernel(kernel.value, grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                                shared_bytes, stream.value, arguments, nullptr),
+                             "hipModuleLaunchKernel");
+        });
     }
 
   private:
@@ -829,6 +793,13 @@ class Hip final : public VendorRuntime {
         bool _pending = false;
         bool _failed = false;
     };
+
+    /// What `work` says while the device is current; what kept it from being so, where it could not be made that.
+    template <class Work>
+    [[nodiscard]] Status on_device(const int device, const Work& work) const noexcept {
+        Scope scope(*this, device);
+        return scope.status().ok() ? work(scope) : scope.status();
+    }
 
     /// HIP says nothing of a reset but that it no longer knows the streams and events of before, and those that it is
     /// given here are all ours.
@@ -1006,16 +977,14 @@ class Hip final : public VendorRuntime {
     }
 
     Status load_module(int device, const std::string& code, ModuleHandle& module) noexcept {
-        Scope scope(*this, device);
-        if (!scope.status().ok()) {
-            return scope.status();
-        }
-        hip_abi::Module handle = nullptr;
-        const Result result = _hip.module_load(&handle, code.data());
-        if (result == kSuccess) {
-            module = {handle, device};
-        }
-        return scope.end(result, "hipModuleLoadData");
+        return on_device(device, [&](Scope& scope) -> Status {
+            hip_abi::Module handle = nullptr;
+            const Result result = _hip.module_load(&handle, code.data());
+            if (result == kSuccess) {
+                module = {handle, device};
+            }
+            return scope.end(result, "hipModuleLoadData");
+        });
     }
 
     Status compile_and_load(int device, const char* name, const char* source, ModuleHandle& module, std::string& log) {

@@ -904,13 +904,13 @@ bool Network::may_go_plain(const int peer, const std::size_t length) {
         return false;
     }
     if (sending.ready) {
-        int spoilt = 0, unusable = 0;
+        int used_up = 0, unusable = 0;
         for (std::size_t word = 0; word < sending.plain.size(); ++word) {
-            spoilt += std::popcount(sending.plain[word]);
+            used_up += std::popcount(sending.plain[word]);
             unusable += std::popcount(sending.plain[word] | sending.under_way[word]);
         }
         constexpr int kAll = static_cast<int>(ipc::kSlots);
-        if (kAll - spoilt <= kUnusedLengths && kAll - unusable > kUnusedLengths / 2) {
+        if (kAll - used_up <= kUnusedLengths && kAll - unusable > kUnusedLengths / 2) {
             return false;
         }
     }
@@ -1021,7 +1021,7 @@ ipc::TrueSize Network::size_of(const int peer, const std::size_t length) const {
 // ---- for sends and receives -----------------------------------------------------------------------------------------
 
 void Network::send_fragment(const int peer, const std::uint32_t id, Fragment& fragment) {
-    fragment.traced.begin(trace::Kind::background, "chunk sent", fragment.bytes, -1, peer);
+    fragment.traced.begin(trace::Kind::background, "fragment sent", fragment.bytes, -1, peer);
     if (_native.Isend(fragment.place, static_cast<int>(fragment.bytes), MPI_BYTE, peer, fragment_tag(id), _comm,
                       &fragment.request) != MPI_SUCCESS) {
         throw Error("the MPI refused part of a message to rank " + std::to_string(peer) + " of MPI_COMM_WORLD",

@@ -47,10 +47,10 @@ void Background::start() {
 void Background::reclaim_idle() {
     {
         const std::scoped_lock lock(_mutex);
-        if (_stopping || (_house && _thread.joinable())) {
+        if (_stopping || (_wants_reclaim && _thread.joinable())) {
             return;
         }
-        _house = true;
+        _wants_reclaim = true;
         start();
     }
     _wake.notify_one();
@@ -64,17 +64,17 @@ void Background::run() {
             if (_stopping) {
                 return;
             }
-            if (!_house) {
+            if (!_wants_reclaim) {
                 _wake.wait(lock);
                 continue;
             }
             _wake.wait_for(lock, kHousekeeping);
             if (_jobs.empty() && !_stopping) {
-                _house = false;  // cleared first, so that a reclaim_idle() meanwhile counts
+                _wants_reclaim = false;  // cleared first, so that a reclaim_idle() meanwhile counts
                 lock.unlock();
-                const bool more = _housekeeping && _housekeeping();
+                const bool more = _reclaim && _reclaim();
                 lock.lock();
-                _house = _house || more;
+                _wants_reclaim = _wants_reclaim || more;
             }
             continue;
         }

@@ -33,9 +33,9 @@ class Job {
 
 class Background {
   public:
-    /// Once the thread runs, it calls `housekeeping` now and then between jobs; jobs wait while it blocks. It returns
+    /// Once the thread runs, it calls `reclaim` now and then between jobs; jobs wait while it blocks. It returns
     /// false when there is nothing to reclaim for the moment.
-    explicit Background(std::function<bool()> housekeeping = {}) : _housekeeping(std::move(housekeeping)) {}
+    explicit Background(std::function<bool()> reclaim = {}) : _reclaim(std::move(reclaim)) {}
     ~Background() { stop(); }
     Background(const Background&) = delete;
     Background& operator=(const Background&) = delete;
@@ -51,7 +51,7 @@ class Background {
     void run();
     void start();  ///< the caller holds the lock
 
-    const std::function<bool()> _housekeeping;
+    const std::function<bool()> _reclaim;
     std::mutex _mutex;
     std::condition_variable _wake;
     struct Entry {
@@ -60,7 +60,7 @@ class Background {
     };
     std::vector<Entry> _jobs;
     std::thread _thread;
-    bool _house = false;
+    bool _wants_reclaim = false;
     bool _stopping = false;
 };
 

@@ -19,7 +19,7 @@ using transfer::Location;
 namespace {
 
 /// Adding this many rendezvous sends that wait for their receivers makes the link look through all of them.
-constexpr std::uint32_t kSweepEvery = 16;
+constexpr std::uint32_t kLookEvery = 16;
 /// Bounds on the memory of another process that this one keeps mapped and registered.
 constexpr std::size_t kMostKept = std::size_t{1} << 30;
 constexpr std::size_t kMostMappings = 1024;
@@ -582,7 +582,7 @@ void Link::retire(std::shared_ptr<RendezvousSend> send) {
     {
         const std::scoped_lock lock(_mutex);
         _lingering.push_back(std::move(send));
-        look_through = ++_retired % kSweepEvery == 0;
+        look_through = ++_retired % kLookEvery == 0;
     }
     if (look_through) {
         release_finished();

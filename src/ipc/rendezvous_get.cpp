@@ -74,7 +74,7 @@ void RendezvousGet::begin() {
         case Location::Kind::own:
             // The other process wrote the location. Only this process itself may name an address of its own.
             if (_peer != _link._own) {
-                throw Error("a message header stands for memory that is not its sender's",
+                throw Error("an RTS stands for memory that is not its sender's",
                             "this is a mistake in Awaken, or somebody is forging messages: please report it");
             }
             _from.address = reinterpret_cast<void*>(from.address);

@@ -36,7 +36,7 @@ struct Choices {
         }
         const int groups = inter_node_comms.load(std::memory_order_relaxed);
         return "through host memory : chunks of " + std::to_string(bytes >> 10) + " KiB" +
-               (groups > 0 ? ", " + std::to_string(groups) + " columns of nodes" : std::string());
+               (groups > 0 ? ", " + std::to_string(groups) + " inter-node communicators" : std::string());
     }
 };
 
