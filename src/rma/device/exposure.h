@@ -48,7 +48,6 @@ class Exposure {
 
     /// Takes this member's part of the node's shared memory. Null when there is no room; the member then has to say so
     /// in place of its offset.
-    ///
     /// @param processes by member, its index in the segment.
     [[nodiscard]] static std::unique_ptr<Exposure> make(node::Segment& segment, std::vector<int> processes, int own,
                                                         Idle idle);

@@ -53,7 +53,6 @@ class HostMirror {
     /// Makes host mirror and device memory the same. Each gets what was stored to the other one, and nothing else of
     /// either is written. Others may store to the host mirror meanwhile; what comes too late is left for the next call.
     /// Throws Error when the GPU refuses a copy; what has been stored is not lost then.
-    ///
     /// @return bytes that were copied from and to the device.
     std::size_t reconcile() { return reconcile(0, _bytes); }
     /// The same for a part of it.
