@@ -169,7 +169,7 @@ class Reader {
             }
             names += (names.empty() ? "" : ", ") + std::string(to_string(candidate));
         }
-        // The words of earlier releases.
+        // The names that earlier releases used.
         constexpr std::array<std::pair<std::string_view, Algorithm>, 5> kBefore = {
             {{"one", Algorithm::root_only},
              {"each", Algorithm::one_shot},
