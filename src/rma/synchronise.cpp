@@ -70,8 +70,8 @@ unsigned before_unless_untouched(const int assertion) {
     return (assertion & MPI_MODE_NOSTORE) != 0 ? if_changed : before;
 }
 
-/// Lets the process's other messages go on. A program may look for what others put in a loop in which it calls the MPI
-/// for nothing else. Done only now and then, since it costs as much as a flush.
+/// Lets the process's other messages go on. A program may look for what others put in a loop whose calls the layer does
+/// without the MPI. Done only now and then, since it costs as much as a flush.
 void keep_going_now_and_then() {
     constexpr unsigned kCalls = 16;
     static thread_local unsigned calls = 0;
@@ -93,8 +93,8 @@ struct Fence {
                 return window->complete_and(-1, [&] { return below<function>()(assertion, handle); });
             });
         }
-        // With MPI_MODE_NOPRECEDE, the MPI need not wait for any process. But the layer's accesses to others' memory do
-        // not show in the MPI, so this fence must wait.
+        // With MPI_MODE_NOPRECEDE, the MPI need not wait for any process. But the layer accesses others' memory without
+        // asking them, so this fence must wait.
         const bool open = (assertion & MPI_MODE_NOSUCCEED) == 0;
         window->begin_fence();
         int error = MPI_SUCCESS;
