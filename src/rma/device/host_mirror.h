@@ -1,10 +1,10 @@
 // Host memory that stands for device memory in a window. The MPI reaches it, for this process and for all others.
 //
 // Two parties change a window's memory: the program stores to the device memory, and all others put to the host mirror.
-// A baseline tells them apart: the bytes that both had when they were last the same. A byte that differs from the
-// baseline on the device was stored by the program, and goes to the host mirror. A byte that differs from the baseline
-// in the host mirror was put by others, and goes to the device. So changes to neighbouring bytes survive, whoever made
-// them and whenever.
+// A baseline tells their changes apart: the bytes that both had when they were last the same. A byte that differs from
+// the baseline on the device was stored by the program, and goes to the host mirror. A byte that differs from the
+// baseline in the host mirror was put by others, and goes to the device. So changes to neighbouring bytes survive, no
+// matter which party makes them, and when.
 //
 // Knows no MPI.
 #pragma once
