@@ -89,7 +89,7 @@ void InterNodeCcl::give_up() noexcept {
 
 void InterNodeCcl::begin_to_leave() noexcept {
     if (_engine != nullptr) {
-        // after a reset, nothing of the GPU's is touched from here on
+        // After a reset, nothing of the GPU's is touched from here on.
         static_cast<void>(_engine->runtime().was_reset());
         _ccl.begin_to_leave();
     }

@@ -682,7 +682,7 @@ class LastHandler {
         if (_stand_in != MPI_WIN_NULL) {
             layer().real.Win_free(&_stand_in);
         }
-        // asking for the handler has made one more reference, predefined or not
+        // Asking for the handler has made one more reference, predefined or not.
         layer().real.Errhandler_free(&_handler);
     }
     /// Raises the error. A window's handler is called with a window, so this makes one of this process alone, without

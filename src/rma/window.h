@@ -57,7 +57,7 @@ struct Pending {
 struct MappedRegion {
     std::byte* address = nullptr;
     gpu::PointerInfo info;
-    /// memory of this process: the work that its program gave to the default stream has to be over
+    /// Memory of this process: the work that its program gave to the default stream has to be over.
     bool is_own = false;
 };
 
@@ -70,7 +70,7 @@ struct WindowSpec {
     int device = -1;  ///< the device for copies whose origin is in no device's memory
     bool is_device_memory = false;
     bool passive = true;  ///< others may lock it: the info does not say no_locks
-    /// memory that the layer has allocated for the window; null: the memory is the program's
+    /// Memory that the layer has allocated for the window. Null: the memory is the program's.
     std::shared_ptr<void> memory;
 };
 

@@ -43,8 +43,7 @@ inline constexpr int kKinds = 12;
 /// How a collective is done.
 enum class Algorithm : std::uint8_t {
     root_only,  ///< one member's GPU does all the work: fewest things to wait for, good for few bytes
-    /// allreduce: each member reduces everything for itself, and writes to no other GPU; other collectives: as
-    /// root_only
+    /// Allreduce: each member reduces everything for itself, and writes to no other GPU. Others: as root_only.
     one_shot,
     two_shot,        ///< each member does a partition of the work
     ccl,             ///< NCCL or RCCL

@@ -27,7 +27,7 @@ namespace awaken::rma {
 struct Region {
     std::uint64_t begin = 0;  ///< address in the process of the member whose window part it is
     std::uint64_t bytes = 0;  ///< 0: nothing there
-    /// the member whose memory it is; differs from that member for a part of a shared allocation
+    /// The member whose memory it is. Differs from that member for a part of a shared allocation.
     std::int32_t exporter = -1;
     transfer::Location location;
 
