@@ -1,8 +1,9 @@
-// Arguments of collectives that are wrong by themselves, refused before anything is begun.
+// Finds arguments of collectives that are wrong by themselves. The layer refuses them before anything has begun.
 //
-// The others may have begun already, in ways that this member's MPI knows nothing of. So a program that goes on after
-// the error has to find the members where they were, and the error cannot be left to the MPI: releases differ in what
-// they look at (Open MPI 5 takes negative counts in MPI_Ineighbor_allgatherv), and one that goes on would be alone.
+// The other members may have begun already, in ways that this member's MPI does not know. A program that goes on after
+// the error has to find the members where they were. So the layer cannot leave the error to the MPI: releases check
+// different things (Open MPI 5 takes negative counts in MPI_Ineighbor_allgatherv), and a member that went on would be
+// alone.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// All of these throw ClassedError, and the call raises it on its communicator.
+/// All of these throw ClassedError, which the call raises on its communicator.
 template <class Count>
 void check_elements(const Call& call, const void* const buffer, const Count count, const MPI_Datatype type) {
     if (buffer == MPI_IN_PLACE && count > 0) {
@@ -47,8 +48,8 @@ void check_parts(const Call& call, const void* const buffer, const Count* const 
     }
 }
 
-/// Whether MPI_IN_PLACE says that this member's data is in its other buffer. It has no such meaning between two groups,
-/// nor beside the root where there is one.
+/// Whether MPI_IN_PLACE says that this member's data is in its other buffer. It has no such meaning on an
+/// intercommunicator, nor, in a rooted collective, on other ranks than the root.
 [[nodiscard]] inline bool is_in_other_buffer(const void* const buffer, const Group& group) {
     return buffer == MPI_IN_PLACE && !group.between;
 }
@@ -67,7 +68,7 @@ inline void check_operation(const Call& call, const MPI_Op op) {
 }
 
 inline void check_root(const Call& call, const Group& group, const int root) {
-    const bool is_communicator = group.size > 0;  // else the MPI says so
+    const bool is_communicator = group.size > 0;  // else the MPI reports the error
     if (is_communicator && !group.between && !group.has(root)) {
         throw ClassedError(MPI_ERR_ROOT,
                            std::string(call.name()) + ": the root is " + std::to_string(root) + ", of " +

@@ -50,7 +50,7 @@ void CollectiveComm::give_up() noexcept {
 coll::NodeComm* CollectiveComm::node_comm() {
     if (!_node_comm_tried && layer().node_peers.joined()) {
         _node_comm_tried = true;
-        // Whether it is tried depends on what all members know alike.
+        // Whether the members try this depends on what all of them know alike.
         if (!_record.between && _record.indices.size() <= static_cast<std::size_t>(coll::kMostMembers) &&
             std::find(_record.indices.begin(), _record.indices.end(), -1) == _record.indices.end()) {
             _node_comm = new_node_comm(true);
@@ -138,7 +138,7 @@ PipelineProposals* CollectiveComm::pipeline_proposals() {
 }
 
 InterNodeCcl* CollectiveComm::inter_node_ccl() {
-    // Nothing ends what the library waits for, when the communicator is revoked meanwhile.
+    // When the communicator is revoked meanwhile, nothing ends the library's wait.
     if (_record.between || !_proposals || _proposals->nodes < 2 || layer().fault_tolerance.active()) {
         return nullptr;
     }
@@ -165,7 +165,7 @@ MPI_Comm CollectiveComm::messages() {
 
 Hierarchy* CollectiveComm::hierarchy() {
     Layer& owner = layer();
-    // The communicators of nodes and inter-node communicators would not be revoked with it.
+    // The node's and the inter-node communicators would not be revoked together with this one.
     if (_record.between || !_proposals || _node_comm != nullptr || owner.fault_tolerance.active()) {
         return nullptr;
     }
@@ -173,7 +173,7 @@ Hierarchy* CollectiveComm::hierarchy() {
         _hierarchy_tried = true;
         auto made = std::make_unique<Hierarchy>(owner.real, _communicator, owner.node_peers.own_node());
         if (made->usable()) {
-            // What a node cannot do on its GPUs would be staged twice.
+            // A collective that a node's GPUs cannot do would be staged twice.
             bool reachable = made->size_of_node() == 1;
             if (!reachable) {
                 CollectiveComm* const node = of(made->node());
@@ -193,7 +193,7 @@ Hierarchy* CollectiveComm::hierarchy() {
 
 const TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
     const auto size = static_cast<int>(_record.indices.size());
-    // Of a graph of so many, it is looked at whether it makes sense before anybody has used it.
+    // Up to this size, a graph is checked for consistency before a program has used it.
     constexpr int kMostAsked = 4096;
     if (!_neighbours_tried && (use == NeighbourUse::blocking || (use == NeighbourUse::making && size <= kMostAsked))) {
         _neighbours_tried = true;
@@ -216,7 +216,7 @@ const TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
             return staged("some edges of a graph are known at one of their ends only");
         }
         _neighbours_on_node = membership == Membership::one_node;
-        // Messages go between nodes as well as on one: the rows for one node count wherever the members are.
+        // Messages go between nodes as well as on one. So the rows for one node count wherever the members are.
         const coll::Occasion occasion{.kind = coll::Kind::neighborhood, .ranks = size};
         const bool willing = owner.collectives.selection.choose(occasion) != coll::Algorithm::staged;
         auto made = std::make_unique<TopologyNeighbours>(native, _communicator, willing);
@@ -227,7 +227,7 @@ const TopologyNeighbours* CollectiveComm::neighbours(const NeighbourUse use) {
                                   : "the table of algorithms says so");
         }
     }
-    // A rank without a GPU is there for blocking calls only: its requests are the MPI's.
+    // A rank without a GPU takes part in blocking calls only, since its requests are the MPI's.
     return use != NeighbourUse::nonblocking || _neighbours_on_node ? _neighbours.get() : nullptr;
 }
 

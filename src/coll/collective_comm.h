@@ -1,4 +1,4 @@
-// What collectives keep of each communicator: the objects that its first collectives make.
+// The objects that the first collectives on a communicator make, and that later ones use.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// What the members of a communicator know alike of their proposals on large collectives (see coll/pipelined.h).
+/// What the members of a communicator know alike about their proposals on large collectives (see coll/pipelined.h).
 struct PipelineProposals {
     std::uint64_t chunk_bytes = 0;
-    int nodes = 1;            ///< that the members are on
-    std::uint64_t skip = 0;   ///< collectives that have no proposal from now on
-    std::uint64_t pause = 0;  ///< as many as were skipped before the last proposal
-    /// The same of collectives whose parts vary (see coll/point_to_point.h).
+    int nodes = 1;            ///< the nodes that the members are on
+    std::uint64_t skip = 0;   ///< collectives without a proposal from now on
+    std::uint64_t pause = 0;  ///< collectives that were skipped before the last proposal
+    /// The same for collectives whose parts vary (see coll/point_to_point.h).
     std::uint64_t varying_skip = 0, varying_pause = 0;
 };
 
@@ -31,33 +31,35 @@ class CollectiveComm final : public CommunicatorObject {
   public:
     CollectiveComm(MPI_Comm communicator, CommunicatorRecord& record) : _communicator(communicator), _record(record) {}
 
-    /// The object of this communicator; null where the layer keeps none: MPI is not up, or its members are not known.
+    /// The object of this communicator. Null where the layer keeps none: MPI is not up, or the layer does not know the
+    /// members.
     [[nodiscard]] static CollectiveComm* of(MPI_Comm communicator);
     /// For Communicators::set_family().
     [[nodiscard]] static std::unique_ptr<CommunicatorObject> make(MPI_Comm communicator, CommunicatorRecord& record);
 
-    /// How the members do collectives themselves; null where they are not all on this node. The first call is
-    /// collective.
+    /// The node communicator by which the members do collectives themselves. Null if they are not all on this node. The
+    /// first call is collective.
     [[nodiscard]] coll::NodeComm* node_comm();
-    /// The same for a call that must not wait for others: null as long as there was no collective that may.
+    /// The same for a call that must not wait for others. Null until a collective that may wait has made the node
+    /// communicator.
     [[nodiscard]] coll::NodeComm* known_node_comm() const noexcept { return _node_comm.get(); }
-    /// A node communicator of its own for one persistent collective, whose starts need not come in the same order on
-    /// all members. Collective over the members, who all have a node communicator already. Null in all of them when one
-    /// cannot: it says `possible` = false, or has no shared memory left.
+    /// A separate node communicator for one persistent collective, since members may make its starts in different
+    /// orders. Collective over the members, who all have a node communicator already. Null in all of them when one
+    /// member passes `possible` = false, or has no shared memory left.
     [[nodiscard]] std::shared_ptr<coll::NodeComm> make_persistent_node_comm(bool possible);
-    /// Null where members may run without the layer. The first call is collective.
+    /// Null if members may run without the layer. The first call is collective.
     [[nodiscard]] PipelineProposals* pipeline_proposals();
-    /// NCCL or RCCL, where the members have such proposals and span nodes; else null.
+    /// NCCL or RCCL, if the members make proposals and span nodes; else null.
     [[nodiscard]] InterNodeCcl* inter_node_ccl();
-    /// Where the messages travel that are collectives on this communicator; MPI_COMM_NULL, on all members, when one has
-    /// none. The first call is collective.
+    /// The communicator for messages that make up the collectives on this one. MPI_COMM_NULL, on all members, when one
+    /// of them could not get it. The first call is collective.
     [[nodiscard]] MPI_Comm messages();
-    /// Node and inter-node communicator where the members all run the layer; null where there is nothing to be gained,
-    /// the same on all of them. The first call is collective.
+    /// The node's and the inter-node communicators, if all members run the layer. Null if nothing is to be gained, the
+    /// same on all members. The first call is collective.
     [[nodiscard]] Hierarchy* hierarchy();
-    /// The neighbourhood where there is a topology and the members all run the layer; null where the MPI's own
-    /// collectives serve it, the same on all of them. The calls when the communicator is made, and of the first
-    /// blocking collective, are collective themselves; nonblocking ones get null before, and where members are on other
+    /// The neighbourhood, if there is a topology and all members run the layer. Null if the MPI's own collectives serve
+    /// it, the same on all members. Two calls are collective: the one when the communicator is made, and that of the
+    /// first blocking collective. Nonblocking collectives get null before these, and also if members are on other
     /// nodes.
     enum class NeighbourUse : std::uint8_t { making, blocking, nonblocking };
     [[nodiscard]] const TopologyNeighbours* neighbours(NeighbourUse use);
@@ -70,7 +72,7 @@ class CollectiveComm final : public CommunicatorObject {
 
     const MPI_Comm _communicator;
     CommunicatorRecord& _record;
-    /// Set up by the first collective, which all members call.
+    /// The first collective, which all members call, sets these up.
     bool _node_comm_tried = false;
     std::shared_ptr<coll::NodeComm> _node_comm;
     bool _hierarchy_tried = false;
@@ -84,7 +86,7 @@ class CollectiveComm final : public CommunicatorObject {
     std::unique_ptr<InterNodeCcl> _inter_node_ccl;
 };
 
-/// The same by communicator; null, or MPI_COMM_NULL, where the layer keeps no object either.
+/// The same by communicator. Null, or MPI_COMM_NULL, also where the layer keeps no object.
 [[nodiscard]] inline coll::NodeComm* node_comm_of(const MPI_Comm communicator) {
     CollectiveComm* const object = CollectiveComm::of(communicator);
     return object != nullptr ? object->node_comm() : nullptr;

@@ -1,4 +1,4 @@
-// Collectives: done on the GPUs where all members can (see on_node.h), else on the staged path. Neighbourhood
+// Collectives. The GPUs do them if all members can (see on_node.h). Otherwise they take the staged path. Neighbourhood
 // collectives are in neighbourhood.cpp.
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 using coll::Kind;
 using LibraryCall = coll::CclCommunicator::Operation;
 
-/// A buffer argument of which the MPI gets one part after another.
+/// A buffer argument that the MPI gets one part after another.
 class Cut {
   public:
     Cut(const void* const buffer, const MPI_Datatype type)
@@ -43,8 +43,8 @@ class Cut {
     MPI_Aint _extent = 0;
 };
 
-/// The data of a buffer whose elements lie one after another, as the bytes that members agree on whatever their types:
-/// null when it has gaps. MPI_IN_PLACE stays what it is.
+/// The data of a buffer whose elements lie one after another, as bytes, on which members agree whatever their types.
+/// Null when the data has gaps. MPI_IN_PLACE stays MPI_IN_PLACE.
 std::byte* bytes_at(const void* const buffer, const std::int64_t count, const MPI_Datatype type) {
     auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
     if (buffer == MPI_IN_PLACE) {
@@ -58,7 +58,8 @@ std::byte* bytes_of_buffer(const void* const buffer) {
     return static_cast<std::byte*>(const_cast<void*>(buffer));
 }
 
-// In levels: see hierarchical.h. The parts are collectives as programs call them, on the communicators of the levels.
+// Hierarchical collectives, see hierarchical.h. Their parts are collectives as programs call them, on the communicators
+// of the levels.
 [[nodiscard]] bool can_broadcast_in_levels(std::int64_t bytes, int root, MPI_Comm comm);
 int broadcast_in_levels(Call& call, std::byte* begin, int bytes, int root, MPI_Comm comm);
 int allreduce_in_levels(Call& call, const void* send_buffer, void* receive_buffer, int count, MPI_Datatype type,
@@ -66,13 +67,13 @@ int allreduce_in_levels(Call& call, const void* send_buffer, void* receive_buffe
 int reduce_in_levels(Call& call, const void* input, void* receive_buffer, int count, MPI_Datatype type, MPI_Op op,
                      int root, MPI_Comm comm);
 
-/// The members meet without the MPI where they can, which is also where they tell each other what they have seen.
+/// The members meet without the MPI where they can. They also tell each other there what they have seen.
 struct Barrier {
     template <Function function>
     static int run(Call& call, MPI_Comm comm) {
         call.on(comm);
         std::optional<Error> failure = windows().reconcile_all(call);
-        const int error = meet<function>(call, comm);  // whatever has failed: others wait
+        const int error = meet<function>(call, comm);  // whatever has failed, since others wait
         if (error == MPI_SUCCESS && !failure) {
             failure = windows().reconcile_all(call);
         }
@@ -115,7 +116,7 @@ struct Broadcast {
             all_host = here.all_host();
         }
         if constexpr (sizeof...(Tail) == 0) {
-            // Members may describe the same bytes by different types, so it is bytes that are cut.
+            // Members may describe the same bytes by different types, so the bytes are cut.
             if (Pipelined chunks(call, comm, bytes_of(layer().real, count, type), MPI_BYTE); !all_host && chunks) {
                 std::byte* const begin = bytes_at(buffer, count, type);
                 if (begin == nullptr) {
@@ -126,7 +127,7 @@ struct Broadcast {
                     chunks.writes(begin);
                 }
                 Pipelined::Alternatives means{.kind = Kind::broadcast, .levels = group.has(root)};
-                if (group.has(root)) {  // else the MPI says so
+                if (group.has(root)) {  // else the MPI reports the error
                     means.library = LibraryCall{.kind = Kind::broadcast,
                                                 .root = root,
                                                 .elements = static_cast<std::uint64_t>(chunks.size()),
@@ -499,7 +500,7 @@ struct ScatterV {
     }
 };
 
-/// MPI_Allgather and MPI_Alltoall: they differ in how much is sent.
+/// MPI_Allgather and MPI_Alltoall, which differ in how much a member sends.
 template <bool to_each>
 struct GatherAll {
     template <Function function, class Count, class... Tail>
@@ -552,7 +553,7 @@ struct GatherAll {
                 chunks.keep_apart();
                 constexpr Kind kind = to_each ? Kind::alltoall : Kind::allgather;
                 Pipelined::Alternatives means{.kind = kind};
-                if (!in_place || !to_each) {  // neither the library nor messages have an exchange in place
+                if (!in_place || !to_each) {  // neither the library nor messages can exchange in place
                     means.messages = true;
                     const std::byte* const own = in_place && to != nullptr ? to + block * group.rank : from;
                     means.library = LibraryCall{.kind = kind,
@@ -689,7 +690,7 @@ struct AllToAllV {
         }
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
-            // In place, as all ranks pass it then, a member would overwrite what it has yet to send.
+            // All ranks pass MPI_IN_PLACE then, and a member would overwrite what it has yet to send.
             if (PointToPoint messages(call, comm, Kind::alltoall);
                 !in_place && !group.between && !all_host && messages) {
                 messages.receives_parts(receive_buffer, receive_counts, receive_displacements, receive_type);
@@ -745,7 +746,7 @@ struct AllToAllW {
         }
         const bool in_place = send_buffer == MPI_IN_PLACE;
         if constexpr (sizeof...(Tail) == 0) {
-            // In place, as all ranks pass it then, a member would overwrite what it has yet to send.
+            // All ranks pass MPI_IN_PLACE then, and a member would overwrite what it has yet to send.
             if (PointToPoint messages(call, comm, Kind::alltoall);
                 !in_place && !group.between && !all_host && messages) {
                 messages.receives_typed_parts(receive_buffer, receive_counts, receive_displacements, receive_types);
@@ -870,7 +871,7 @@ struct ReduceAll {
     static int run(Call& call, const void* send_buffer, void* receive_buffer, Count count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, Tail... tail) {
         call.on(comm);
-        // MPI_Exscan leaves the first rank's buffer alone.
+        // MPI_Exscan does not write to the first rank's buffer.
         constexpr bool partial = function == Function::Exscan || function == Function::Iexscan ||
                                  function == Function::Exscan_c || function == Function::Iexscan_c ||
                                  function == Function::Exscan_init || function == Function::Exscan_init_c;
@@ -945,7 +946,7 @@ struct ReduceAll {
         if (!in_place) {
             sent = stage.buffer(Access::in, send_buffer, count, type, -1, Packing::mirror);
         }
-        // There the first rank's buffer is input only, or nothing at all: it may be shorter, or no address.
+        // In MPI_Exscan, the first rank's buffer is input only, or means nothing: it may be shorter, or no address.
         Argument<Count> received{receive_buffer, count, type};
         if (!partial || group_of(comm).rank != 0) {
             received =
@@ -1011,7 +1012,8 @@ struct ReduceScatter {
         if (!in_place) {
             sent = stage.buffer(Access::in, send_buffer, total, type, -1, Packing::mirror).address;
         }
-        // In place, the receive buffer holds the input of all ranks' parts, and the result takes the first of them.
+        // In place, the receive buffer holds the input for all ranks' parts, and the result goes to the first of these
+        // places.
         void* const received =
             in_place ? stage.buffer(Access::inout, receive_buffer, total, type, -1, Packing::mirror, mine).address
                      : stage.buffer(Access::out, receive_buffer, mine, type, -1, Packing::mirror).address;
@@ -1056,7 +1058,7 @@ struct ReduceScatterBlock {
                 chunks.keep_apart();
                 const std::uint32_t code = kernel_code(layer().real, op, type);
                 Pipelined::Alternatives means{.kind = Kind::reduce_scatter, .code = code};
-                if (send_buffer != MPI_IN_PLACE) {  // the library has the result elsewhere then
+                if (send_buffer != MPI_IN_PLACE) {  // else the library would put the result elsewhere
                     means.library = LibraryCall{.kind = Kind::reduce_scatter,
                                                 .code = code,
                                                 .elements = static_cast<std::uint64_t>(receive_count),
@@ -1097,20 +1099,21 @@ struct ReduceLocal {
     }
 };
 
-/// What a collective in levels needs besides its parts.
+/// What a hierarchical collective needs besides its parts.
 class Hierarchical {
   public:
     Hierarchical(Call& call, const MPI_Comm comm, const std::int64_t bytes)
         : levels(*hierarchy_of(comm)), _call(call), _communicator(comm), _bytes(call.accounted_bytes() + bytes) {}
     ~Hierarchical() {
-        // Errors, those that are thrown too, belong to the program's communicator.
+        // Errors, also those that are thrown, belong to the program's communicator.
         _call.on(_communicator);
         _call.account_bytes(_bytes);
     }
     Hierarchical(const Hierarchical&) = delete;
     Hierarchical& operator=(const Hierarchical&) = delete;
 
-    /// A part of it. Whatever fails, the next ones follow: the members of another level wait for this one in them.
+    /// Does a part of the collective. Whatever fails, the next ones follow, since the members of another level wait for
+    /// this one there.
     template <class Part>
     void attempt(const Part& part) {
         try {
@@ -1120,8 +1123,8 @@ class Hierarchical {
             _failure = _failure ? _failure : failure;
         }
     }
-    /// What the program is to see. The members of a node hear of each other's failures: each passed on to the others
-    /// what came from other nodes. The MPI was told to return errors on the levels' communicators.
+    /// The error code for the program. The members of a node tell each other their failures, since each passed on to
+    /// the others what came from other nodes. The MPI was told to return errors on the levels' communicators.
     [[nodiscard]] int outcome() {
         const int failed = _failure || _error != MPI_SUCCESS ? 1 : 0;
         int any = failed;
@@ -1148,12 +1151,12 @@ class Hierarchical {
     int _error = MPI_SUCCESS;
 };
 
-/// Whether the root is in an inter-node communicator, as not all members are where nodes are of different sizes.
+/// Whether the root is in an inter-node communicator. Not all members are if nodes have different numbers of members.
 bool can_broadcast_in_levels(const std::int64_t bytes, const int root, const MPI_Comm comm) {
     return bytes <= std::numeric_limits<int>::max() && hierarchy_of(comm)->position_of(root).in_inter_node >= 0;
 }
 
-/// First in the root's inter-node communicator, then on each node.
+/// Broadcasts first in the root's inter-node communicator, then on each node.
 int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, const int root, const MPI_Comm comm) {
     Hierarchical in(call, comm, bytes);
     const Hierarchy::Position place = in.levels.position_of(root);
@@ -1168,7 +1171,7 @@ int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, con
     return in.outcome();
 }
 
-/// How a reduction is shared out among the members of a node: one share for each inter-node communicator.
+/// The partitions of a reduction among the members of a node: one for each inter-node communicator.
 class Partitions {
   public:
     Partitions(const Hierarchy& levels, const int count, const MPI_Datatype type)
@@ -1193,7 +1196,8 @@ class Partitions {
     [[nodiscard]] int own_count() const noexcept { return _counts[_own]; }
     [[nodiscard]] int own_displacement() const noexcept { return _displacements[_own]; }
 
-    /// Room for this member's share, of the same GPU as `like`, if there is any, else of the host. Null: it has none.
+    /// Memory for this member's partition: of the same GPU as `like`, if that is device memory, else of the host. Null:
+    /// the member has no partition.
     [[nodiscard]] void* room(const void* const like) {
         if (own_count() == 0) {
             return nullptr;
@@ -1219,14 +1223,14 @@ class Partitions {
     transfer::StagingBlock _staging;
 };
 
-/// Each node adds up and gives each of its members a share, each inter-node communicator adds up its share, and each
-/// node puts the shares together again.
+/// Each node adds up and gives each of its members a partition. Each inter-node communicator adds up its partition.
+/// Each node puts the partitions together again.
 int allreduce_in_levels(Call& call, const void* const send_buffer, void* const receive_buffer, const int count,
                         const MPI_Datatype type, const MPI_Op op, const MPI_Comm comm) {
     Hierarchical in(call, comm, bytes_of(layer().real, count, type));
     Partitions shares(in.levels, count, type);
     const bool in_place = send_buffer == MPI_IN_PLACE;
-    // In place, the others still read what lies there.
+    // In place, the other members still read this memory.
     void* const share =
         in_place ? shares.room(receive_buffer) : Cut(receive_buffer, type).at(shares.own_displacement());
     in.attempt([&] {
@@ -1247,8 +1251,8 @@ int allreduce_in_levels(Call& call, const void* const send_buffer, void* const r
     return in.outcome();
 }
 
-/// Each node adds up and gives each of its members a share, each inter-node communicator adds up its share on the
-/// root's node, and the root collects the shares there. `input`: what this member sends.
+/// Each node adds up and gives each of its members a partition. Each inter-node communicator adds up its partition on
+/// the root's node. The root collects the partitions there. `input`: what this member sends.
 int reduce_in_levels(Call& call, const void* const input, void* const receive_buffer, const int count,
                      const MPI_Datatype type, const MPI_Op op, const int root, const MPI_Comm comm) {
     Hierarchical in(call, comm, bytes_of(layer().real, count, type));

@@ -12,7 +12,7 @@ Hierarchy::Hierarchy(const Native& native, const MPI_Comm comm, const int node) 
         if (native.Comm_split(comm, color, rank, &made) != MPI_SUCCESS) {
             made = MPI_COMM_NULL;
         }
-        // What goes wrong on them is reported on the program's communicator.
+        // The layer reports errors on them on the program's communicator.
         if (made != MPI_COMM_NULL) {
             native.Comm_set_errhandler(made, MPI_ERRORS_RETURN);
         }
@@ -22,7 +22,7 @@ Hierarchy::Hierarchy(const Native& native, const MPI_Comm comm, const int node) 
         native.Comm_rank(_node, &_rank_on_node);
         native.Comm_size(_node, &_size_of_node);
     }
-    // The smallest and, negative, the largest node. A rank that has none says 0.
+    // The sizes of the smallest and, as a negative number, of the largest node. A rank without a node passes 0.
     const std::array<int, 2> own{_size_of_node, -_size_of_node};
     std::array<int, 2> least{};
     native.Allreduce(own.data(), least.data(), 2, MPI_INT, MPI_MIN, comm);

@@ -1,6 +1,6 @@
-// A communicator that spans nodes, as two levels: the members of a node, and the inter-node communicators of those that
-// have the same place on each node. What a node's GPUs can do among themselves is done first; between the nodes, each
-// inter-node communicator moves its share.
+// A communicator that spans nodes, as two levels: the members of a node, and the inter-node communicators, each of
+// which joins the members that have the same place on each node. The GPUs of a node do first what they can do among
+// themselves. Then each inter-node communicator moves its partition between the nodes.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,19 @@ namespace awaken::AWAKEN_ABI {
 
 class Hierarchy {
   public:
-    /// Collective over the communicator, whose members of a node all pass the same number, and those of other nodes
-    /// another one. Check usable() before anything else.
+    /// Collective over the communicator. All members of a node pass the same number, and those of other nodes other
+    /// ones. Check usable() before anything else.
     Hierarchy(const Native& native, MPI_Comm comm, int node);
     ~Hierarchy();
     Hierarchy(const Hierarchy&) = delete;
     Hierarchy& operator=(const Hierarchy&) = delete;
 
-    /// False: the communicators were not to be had, or no node has more than one member. The same on all members.
+    /// False: the MPI did not give the communicators, or no node has more than one member. The same on all members.
     [[nodiscard]] bool usable() const noexcept { return _inter_node_comms > 0; }
     [[nodiscard]] MPI_Comm node() const noexcept { return _node; }
-    /// MPI_COMM_NULL where this member's place is one that not every node has.
+    /// MPI_COMM_NULL if not every node has a member in this member's place.
     [[nodiscard]] MPI_Comm inter_node() const noexcept { return _inter_node; }
-    /// As many as the smallest node has members.
+    /// As many as there are members on the smallest node.
     [[nodiscard]] int inter_node_comms() const noexcept { return _inter_node_comms; }
     [[nodiscard]] int rank_on_node() const noexcept { return _rank_on_node; }
     [[nodiscard]] int size_of_node() const noexcept { return _size_of_node; }
@@ -37,11 +37,11 @@ class Hierarchy {
     };
     [[nodiscard]] Position position_of(int rank) const { return _positions[static_cast<std::size_t>(rank)]; }
 
-    /// The rank in this member's inter_node() of the one on that node.
+    /// The rank, in this member's inter_node(), of the member on that node.
     [[nodiscard]] int in_inter_node_from(int node) const noexcept;
     [[nodiscard]] bool is_on(const int node) const noexcept { return node == _own_node; }
 
-    /// Before MPI goes down: it frees what is left itself.
+    /// Called before MPI goes down, which frees the rest itself.
     void give_up() noexcept;
 
   private:

@@ -26,23 +26,24 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-/// The library waits for ever for a member that cannot reach the others, and some networks just swallow what is sent.
+/// The library waits for ever for a member that cannot reach the others, and some networks drop packets without an
+/// error.
 constexpr std::chrono::minutes kLongestWait{1};
 
-/// Of the word of members that failed.
+/// The tag of the word that a failed member sends.
 constexpr int kWordTag = 1;
 
-/// What a member did to join. It sends word to all others where that is `has_failed`.
+/// What a member did to join. A member that says `has_failed` sends word to all others.
 enum Joined : int { has_joined, has_failed, has_given_up };
 
 }  // namespace
 
-/// Waits, the politer the longer it takes, while what else this process has under way goes on.
+/// Waits, and leaves more time to others the longer it waits. The process's other work goes on meanwhile.
 class InterNodeCcl::Waiting {
   public:
     explicit Waiting(const InterNodeCcl& owner) : _owner(owner) {}
 
-    /// True now and then, when it is time to look at what costs more than memory.
+    /// True now and then, when it is time for checks that cost more than a look at memory.
     bool turn() {
         relax();
         if (++_turns % 16 != 0) {
@@ -52,7 +53,7 @@ class InterNodeCcl::Waiting {
         if (passed < kEager) {
             return false;
         }
-        // Others may be waiting for what this process has started before.
+        // Others may be waiting for operations that this process has started before.
         progress_mpi(_owner.channel() != MPI_COMM_NULL ? _owner.channel() : _owner._communicator, _owner._rank,
                      _owner._size, _turns);
         layer().requests.advance_progress_ops();
@@ -88,7 +89,8 @@ void InterNodeCcl::give_up() noexcept {
 
 void InterNodeCcl::begin_to_leave() noexcept {
     if (_engine != nullptr) {
-        static_cast<void>(_engine->runtime().was_reset());  // then nothing of the GPU's is touched from here on
+        // After a reset, nothing of the GPU's is touched from here on.
+        static_cast<void>(_engine->runtime().was_reset());
         _ccl.begin_to_leave();
     }
 }
@@ -103,13 +105,13 @@ void InterNodeCcl::free_gpu() noexcept {
             waiting.turn();
         }
     } catch (const std::exception&) {
-        // What else the process has under way says so itself where it is waited for.
+        // The process's other work reports this error where it is waited for.
     }
     if (!_ccl.has_left()) {
-        _ccl.leave_alone();  // another member never came for it
+        _ccl.leave_alone();  // another member never joined
     }
     if (_left_alone != nullptr && !_left_alone->over.load(std::memory_order_acquire)) {
-        return;  // the stream is what it works on
+        return;  // the thread still works on the stream
     }
     gpu::Runtime& runtime = _engine->runtime();
     if (_event.value != nullptr) {
@@ -127,7 +129,8 @@ void InterNodeCcl::learn_members() {
     }
 }
 
-/// The others' GPUs are not to wait for what the program has yet to compute on this one.
+/// Finishes the default stream, since the others' GPUs must not wait for what the program has yet to compute on this
+/// one.
 bool InterNodeCcl::finish_default_stream(const int device) const {
     gpu::Runtime& runtime = _engine->runtime();
     gpu::EventHandle mark;
@@ -177,7 +180,7 @@ void InterNodeCcl::break_up(const std::string& why) {
     layer().ledger.add_fallback("collectives between nodes", "not by NCCL or RCCL: " + why);
 }
 
-/// Rank 0 makes the identifier, and all get it. False, on all of them, when there is none.
+/// Rank 0 makes the identifier, and all members get it. False, on all of them, when there is none.
 bool InterNodeCcl::invite(ccl::UniqueId& identifier) {
     struct Invitation {
         ccl::UniqueId identifier;
@@ -202,7 +205,7 @@ bool InterNodeCcl::invite(ccl::UniqueId& identifier) {
     return true;
 }
 
-/// To members that wait for this one in the library. Nobody has to receive it: it is of no bytes.
+/// Sends word to members that wait for this one in the library. The word has no bytes, so they need not receive it.
 void InterNodeCcl::send_word() const {
     for (int other = 0; other < _size; ++other) {
         MPI_Request request = MPI_REQUEST_NULL;
@@ -219,7 +222,7 @@ bool InterNodeCcl::has_word() const {
            flag != 0;
 }
 
-/// Each joins, and they tell each other what came of it.
+/// Each member joins, and the members tell each other whether they succeeded.
 bool InterNodeCcl::join_all() {
     Joined own = has_joined;
     Waiting waiting(*this);
@@ -263,7 +266,7 @@ bool InterNodeCcl::join() {
     gpu::Runtime& runtime = _engine->runtime();
     const bool prepared =
         runtime.create_stream(_device, false, _stream).ok() && runtime.create_event(_device, _event).ok();
-    // The library refuses two ranks on one GPU: they need not be led that far. 0: not prepared.
+    // The library refuses two ranks on one GPU, so such members do not get as far as that. 0: not prepared.
     std::uint64_t own = 0;
     try {
         own = prepared ? _engine->identity_of(_device) : 0;
@@ -289,10 +292,10 @@ bool InterNodeCcl::join() {
     return true;
 }
 
-/// The library connects the members when they first need a way, and blocks until all have come: the first of each kind
-/// is issued in a thread of its own.
+/// The library connects members when they first need a connection, and blocks until all have come. So a thread of its
+/// own issues the first collective of each kind.
 void InterNodeCcl::issue(const CclCommunicator::Operation& operation, Waiting& waiting) {
-    // The thread may outlive this object, and what it uses must not be the object's.
+    // The thread may outlive this object, so it must not use anything of the object's.
     const auto put = [issuer = _ccl.issuer(), &runtime = _engine->runtime(), device = _device, operation,
                       stream = _stream] {
         if (const gpu::Status status = runtime.run_on(device, [&] { issuer.issue(operation, stream); }); !status.ok()) {
@@ -301,7 +304,7 @@ void InterNodeCcl::issue(const CclCommunicator::Operation& operation, Waiting& w
         }
     };
     const std::uint32_t bit = 1U << static_cast<unsigned>(operation.kind);
-    // Parts may go between two members for the first time each time.
+    // A collective in parts may always be the first between two members.
     if (!operation.in_parts && (_issued & bit) != 0) {
         put();
         return;
@@ -327,7 +330,7 @@ void InterNodeCcl::issue(const CclCommunicator::Operation& operation, Waiting& w
     }
     while (!first->over.load(std::memory_order_acquire)) {
         if (waiting.turn() && (has_word() || waiting.too_long())) {
-            // It may be blocked for ever, and the communicator with it.
+            // The thread may be blocked for ever, and the communicator with it.
             thread.detach();
             _left_alone = first;
             throw Error("connecting to another rank by NCCL or RCCL failed, or took more than a minute",
@@ -368,7 +371,7 @@ void InterNodeCcl::run(CclCommunicator::Operation operation) {
             }
         }
     } catch (const std::exception& error) {
-        // Others wait for this member in the library, which does not always notice.
+        // Others wait for this member in the library, which does not always notice the failure.
         if (!told) {
             send_word();
         }

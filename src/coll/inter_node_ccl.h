@@ -1,9 +1,9 @@
-// The members of a communicator that spans nodes as a communicator of NCCL or RCCL, which goes from GPU to network card
-// where host memory would be in the way.
+// The members of a communicator that spans nodes as a communicator of NCCL or RCCL. The library goes from GPU to
+// network card, past host memory.
 //
-// The members agree through the MPI: each collective has a proposal anyway (see pipelined.h), and joining ends with
-// one, so that all have joined or none uses it. A process has one such collective under way at a time, and says no in
-// the proposal about any other: two that go in different orders on different GPUs could wait for each other for ever.
+// The members agree through the MPI. Each collective has a proposal anyway (see pipelined.h). Joining ends with one, so
+// that all have joined or none uses the library. A process has one such collective under way at a time, and says no in
+// the proposal for any other: two that go in different orders on different GPUs could wait for each other for ever.
 #pragma once
 
 #include <atomic>
@@ -27,26 +27,28 @@ class InterNodeCcl {
     InterNodeCcl(const InterNodeCcl&) = delete;
     InterNodeCcl& operator=(const InterNodeCcl&) = delete;
 
-    /// This process is ready for a collective on `device`, and keeps itself so until end(). False: it is not, and what
-    /// it told the others must be no. `kind` of one in parts: alltoall, which needs the same of the library.
+    /// Makes this process ready for a collective on `device`, and keeps it ready until end(). False: it is not ready,
+    /// and must say no to the others. `kind` of a collective in parts: alltoall, which needs the same of the library.
     [[nodiscard]] bool begin(coll::Engine& engine, coll::Kind kind, std::uint32_t code, int device);
     void end() noexcept;
-    /// All members have begun. Joins if that is worth its price by now; true, on all of them, when run() is to follow.
+    /// To be called when all members have begun. Joins if that is worth its price by now. True, on all members, when
+    /// run() is to follow.
     [[nodiscard]] bool join();
-    /// Does the collective and waits for it. Throws Error on all members that wait for one that failed, and is not used
-    /// again then.
+    /// Does the collective and waits for it. When it fails, throws Error on all members that wait for it, and the
+    /// object is not used again.
     void run(coll::CclCommunicator::Operation operation);
 
-    /// Leaves the library, where members wait for each other: first all that are to be left, then what follows.
+    /// Leaves the library's communicator. Members wait for each other there, so this is called first for all
+    /// communicators that are to be left, and the rest of the clean-up follows.
     void begin_to_leave() noexcept;
-    /// Before MPI goes down, which frees what is the MPI's itself.
+    /// Called before MPI goes down, which frees the MPI's own objects itself.
     void give_up() noexcept;
 
   private:
     enum class State : std::uint8_t { unused, ready, broken };
 
     class Waiting;
-    /// A collective that a thread of its own issues.
+    /// The first collective of a kind, which a thread of its own issues.
     struct First {
         std::optional<Error> error;
         std::atomic<bool> over{false};
@@ -63,12 +65,12 @@ class InterNodeCcl {
     void free_gpu() noexcept;
 
     const MPI_Comm _communicator;
-    std::optional<OwnCommunicator> _own;  ///< for what the members say while they join
+    std::optional<OwnCommunicator> _own;  ///< for the members' words while they join
     State _state = State::unused;
     int _uses = 0;
     int _rank = 0, _size = 0;
     bool _begun = false;
-    std::uint32_t _issued = 0;  ///< a bit for each coll::Kind that was
+    std::uint32_t _issued = 0;  ///< a bit for each coll::Kind that was issued
     coll::Engine* _engine = nullptr;
     const ccl::Library* _library = nullptr;
     int _device = -1;

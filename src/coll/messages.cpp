@@ -17,7 +17,7 @@ Messages::~Messages() {
     for (Incoming& each : _incoming) {
         if (each.request != MPI_REQUEST_NULL) {
             native.Cancel(&each.request);
-            native.Wait(&each.request, MPI_STATUS_IGNORE);  // the MPI writes to memory of ours until then
+            native.Wait(&each.request, MPI_STATUS_IGNORE);  // until then the MPI writes to memory of ours
         }
     }
     for (Outgoing& each : _outgoing) {
@@ -74,7 +74,7 @@ bool Messages::advance(const RendezvousSend::Patience patience) {
             int done = 0;
             const int error = native.Test(&out.request, &done, MPI_STATUS_IGNORE);
             if (error != MPI_SUCCESS) {
-                out.request = MPI_REQUEST_NULL;  // nothing more will come of it
+                out.request = MPI_REQUEST_NULL;  // nothing more will come of the request
                 _error = _error != MPI_SUCCESS ? _error : error;
             }
         }
@@ -102,7 +102,7 @@ void Messages::conclude(MPI_Status&, int& error) {
             if (!in.arrived) {
                 continue;
             }
-            // Errors of one message are its own, and the first is the collective's.
+            // A message's errors are its own. The first one is the collective's.
             static_cast<void>(attempt([&] {
                 in.recv_operation.conclude(in.status, in.error);
                 return true;

@@ -1,7 +1,7 @@
-// Messages that together make a collective: each takes the direct paths that messages take.
+// Messages that together make a collective. Each takes the direct paths that messages take.
 //
-// All members have to do so, since the MPI's own messages and these do not meet. They have a communicator of their own,
-// so that no receive of the program's sees them.
+// All members have to do the collective in this way, since the MPI's own messages and these do not meet. The messages
+// have a communicator of their own, so that no receive of the program's sees them.
 #pragma once
 
 #include <optional>
@@ -16,30 +16,31 @@ namespace awaken::AWAKEN_ABI {
 
 /// The other end of a message.
 struct MessageEnd {
-    int rank;  ///< MPI_PROC_NULL: the edge of a grid, where nothing is sent nor written
+    int rank;  ///< MPI_PROC_NULL: the edge of a grid, where nothing is sent or written
     int tag;
 };
 
-/// All receives are begun first, then all sends.
+/// Begins all receives first, then all sends.
 class Messages final : public ProgressOp {
   public:
     enum class Errors : std::uint8_t { raised, returned };
-    /// At most so many of each. `comm`: where they travel; `program`: the program's communicator, on which errors are
-    /// raised or not, and which may be revoked.
+    /// Takes at most so many receives and sends. `comm`: the communicator for the messages. `program`: the program's
+    /// communicator, on which errors are raised or not, and which may be revoked.
     Messages(Call& call, MPI_Comm comm, MPI_Comm program, Errors errors, std::size_t receives, std::size_t sends);
     ~Messages() override;
 
-    /// Both return what the MPI says; then there is no such message. What was begun ends with the object.
+    /// Both return the MPI's error code. On an error there is no such message. Messages that have begun end with the
+    /// object.
     template <class Count>
     [[nodiscard]] int receive(const MessageEnd& from, void* buffer, Count count, MPI_Datatype type);
     template <class Count>
     [[nodiscard]] int send(const MessageEnd& to, const void* buffer, Count count, MPI_Datatype type);
 
-    /// Goes on until everything has come and gone; returns what the program is to see.
+    /// Goes on until all messages have come and gone. Returns the error code for the program.
     [[nodiscard]] int finish();
 
     [[nodiscard]] bool advance(const MPI_Status* arrived, bool asked) override {
-        static_cast<void>(arrived);  // there is no native operation but those of the messages
+        static_cast<void>(arrived);  // the messages' native operations are the only ones
         return advance(asked ? RendezvousSend::Patience::long_ : RendezvousSend::Patience::endless);
     }
     void conclude(MPI_Status& status, int& error) override;
@@ -63,15 +64,15 @@ class Messages final : public ProgressOp {
         bool over = false;
     };
     [[nodiscard]] bool advance(RendezvousSend::Patience patience);
-    /// Whether `step` has come to its end, which a failure is: the other messages go on, since their peers may be at
-    /// the program's buffers.
+    /// Whether `step` has come to its end. A failure is an end, too. The other messages go on then, since their peers
+    /// may be using the program's buffers.
     template <class Step>
     [[nodiscard]] bool attempt(const Step& step);
 
-    /// Where the program's communicator is revoked, so is the one that they travel on: the MPI ends them.
+    /// When the program's communicator is revoked, revokes the messages' communicator too, so that the MPI ends them.
     void follow_revocation();
 
-    Call& _call;  ///< while the call is under way that begins the messages
+    Call& _call;  ///< valid during the call that begins the messages
     const MPI_Comm _comm, _program;
     const Errors _errors;
     bool _revoked = false;

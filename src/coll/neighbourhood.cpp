@@ -1,6 +1,7 @@
-// Neighbourhood collectives: as messages along the edges where all members can (see edges.h), else on the staged path.
+// Neighbourhood collectives. They are messages along the edges if all members can send them (see
+// topology_neighbours.h). Otherwise they take the staged path.
 //
-// On the staged path a neighbour may be MPI_PROC_NULL (the edge of a grid): its part of the receive buffer is not
+// On the staged path a neighbour may be MPI_PROC_NULL (the edge of a grid). Its part of the receive buffer is not
 // written, so receive buffers are copied to their staging buffers first.
 
 #include <optional>
@@ -28,14 +29,14 @@ std::byte* at(const void* const buffer, const std::int64_t bytes) {
 
 std::int64_t extent_of(const MPI_Datatype type) {
     MPI_Aint lower_bound = 0, extent = 0;
-    // No type is for the MPI to complain of: here, another error handler than the communicator's would be told.
+    // The MPI has to report a null datatype. In this call it would use another error handler than the communicator's.
     if (type != MPI_DATATYPE_NULL) {
         layer().real.Type_get_extent(type, &lower_bound, &extent);
     }
     return extent;
 }
 
-/// What comes or goes along an edge.
+/// The data that comes or goes along an edge.
 template <class Count>
 struct EdgeBuffer {
     std::byte* address;
@@ -43,7 +44,7 @@ struct EdgeBuffer {
     MPI_Datatype type;
 };
 
-/// What the MPI would say of such a message: it looks at the arguments of one from or to nobody too.
+/// The error that the MPI finds in such a message. It also checks the arguments of one from or to MPI_PROC_NULL.
 template <class Count>
 int try_receive(const EdgeBuffer<Count>& part, const MPI_Comm comm) {
     const Native& native = layer().real;
@@ -64,8 +65,8 @@ int try_send(const EdgeBuffer<Count>& part, const MPI_Comm comm) {
     }
 }
 
-/// Does a collective as messages. `received` gives the part of an edge, by its place, and so does `sent`. Nothing: the
-/// collective is the MPI's. The persistent form is always.
+/// Does a collective as messages. `received` gives the part of an edge by its place, and so does `sent`. Nothing: the
+/// MPI does the collective. It always does the persistent form.
 template <class Received, class Sent, class... Tail>
 std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& received, const Sent& sent,
                                const Tail... tail) {
@@ -79,8 +80,8 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
             return std::nullopt;
         }
         const std::size_t sources = edges->sources().size(), destinations = edges->destinations().size();
-        // Before the first message: what has been sent meets the neighbours' receives, and a program that goes on after
-        // the error finds the edges out of step.
+        // Checked before the first message: messages that were sent meet the neighbours' receives, and a program that
+        // goes on after the error would find the edges out of step.
         int error = MPI_SUCCESS;
         for (std::size_t place = 0; place < sources && error == MPI_SUCCESS; ++place) {
             error = try_receive(received(place), edges->comm());
@@ -89,7 +90,7 @@ std::optional<int> by_messages(Call& call, const MPI_Comm comm, const Received& 
             error = try_send(sent(place), edges->comm());
         }
         const auto raise = [&] {
-            owner.real.Comm_call_errhandler(comm, error);  // the edges' communicator only returns it
+            owner.real.Comm_call_errhandler(comm, error);  // the edges' communicator only returns the error
             return error;
         };
         if (error != MPI_SUCCESS) {
@@ -277,7 +278,8 @@ struct NeighbourAllToAllW {
     }
 };
 
-/// All members are here together: a nonblocking collective, which may not wait for others, finds the edges known then.
+/// All members are here together, so the edges are made now. A nonblocking collective, which may not wait for others,
+/// then finds them.
 struct MakeTopology {
     template <Function function, class... Arguments>
     static int run(Call&, Arguments... arguments) {

@@ -16,9 +16,9 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// How long a rank that waits for others looks at memory only, before it lets the MPI and other threads go on as well.
+/// How long a waiting rank only looks at memory, before it also lets the MPI and other threads go on.
 constexpr std::chrono::microseconds kEager{20};
-/// From then on it also sleeps: where there are more ranks than cores, those that it waits for need one.
+/// After that time it also sleeps: if there are more ranks than cores, those that it waits for need a core.
 constexpr std::chrono::milliseconds kAwake{5};
 constexpr std::chrono::microseconds kNap{20};
 
@@ -28,12 +28,12 @@ report::Path path_of(const coll::CollectiveOp& collective) noexcept {
                                                             : report::Path::direct;
 }
 
-/// An operation that goes on by itself.
+/// A collective that goes on in the background.
 class CollectiveJob final : public ipc::Job {
   public:
     explicit CollectiveJob(std::unique_ptr<coll::CollectiveOp> collective) : _op(std::move(collective)) {}
 
-    /// True when it is over, well or not.
+    /// True when the operation is over, well or not.
     bool pump() noexcept override {
         if (_over.load(std::memory_order_acquire)) {
             return true;
@@ -58,9 +58,9 @@ class CollectiveJob final : public ipc::Job {
         _over.store(true, std::memory_order_release);
         return true;
     }
-    /// The next pump() ends it.
+    /// Makes the next pump() end the operation.
     void revoke() noexcept { _revoked.store(true, std::memory_order_release); }
-    /// Look only when it is over.
+    /// To be read only when the operation is over.
     [[nodiscard]] const std::optional<Error>& error() const noexcept { return _error; }
 
   private:
@@ -108,7 +108,7 @@ class CollectiveProgress final : public ProgressOp {
 
   private:
     const std::shared_ptr<CollectiveJob> _job;
-    Stage _stage;  ///< staging buffers of buffers with gaps that the GPU cannot pack
+    Stage _stage;  ///< for buffers with gaps that the GPU cannot pack
     const MPI_Comm _communicator;
     bool _concluded = false;
     int _error = MPI_SUCCESS;
@@ -142,7 +142,7 @@ void OnNode::reduces(const MPI_Op op, const MPI_Datatype type, const std::int64_
 void OnNode::add_piece(coll::Buffer& all, const Access access, const BufferView& part, const bool alone) {
     Stage::Located located = _stage.locate(part.address, part.count, part.type);
     if (located.type == nullptr) {
-        // Not looked at: this process uses no GPU.
+        // The buffer is not looked at, since this process uses no GPU.
         if (bytes_of(part.count, part.type) != 0) {
             all.state = coll::Buffer::State::host;
         }
@@ -171,7 +171,7 @@ void OnNode::add_piece(coll::Buffer& all, const Access access, const BufferView&
     }
     bool is_device = located.served;
     if (!known && arguments.compulsory) {
-        // Its packed staging buffer is what takes part, also where the CPU could reach it.
+        // Its packed staging buffer takes part, even if the CPU could reach the memory.
         located.served = true;
         const Argument<std::int64_t> staged =
             _stage.buffer(access, part.address, part.count, part.type, std::move(located));
@@ -212,7 +212,8 @@ coll::Buffer OnNode::look_at(const Access access, const void* const buffer, cons
     return seen;
 }
 
-/// Whether the parts of one type lie in one stretch of elements without gaps, those that belong to no part included.
+/// Whether the parts of one type lie in one stretch of elements without gaps. Elements that belong to no part count as
+/// part of the stretch.
 bool OnNode::is_one_stretch(const std::vector<BufferView>& parts, BufferView& stretch) const {
     Layer& owner = layer();
     if (owner.gpu().vendor() == gpu::Vendor::none || parts.front().type == MPI_DATATYPE_NULL) {
@@ -235,7 +236,7 @@ bool OnNode::is_one_stretch(const std::vector<BufferView>& parts, BufferView& st
     return type->layout.is_contiguous(stretch.count);
 }
 
-/// Whether the parts of a stretch, of which the first byte was looked at, are in one kind of memory and one allocation.
+/// Whether all parts of a stretch are in one kind of memory and one allocation; its first byte was looked at already.
 /// With absolute displacements from MPI_BOTTOM they need not be.
 bool OnNode::is_one_memory(const coll::Buffer& stretch, const std::vector<BufferView>& parts) const {
     if (stretch.state != coll::Buffer::State::host) {
@@ -252,7 +253,7 @@ bool OnNode::is_one_memory(const coll::Buffer& stretch, const std::vector<Buffer
            });
 }
 
-/// Whether all parts are runs of bytes in one allocation, in which others can find them.
+/// Whether all parts are runs of bytes in one allocation that others can map.
 bool OnNode::is_one_allocation(const std::vector<BufferView>& parts, coll::Buffer& all) const {
     coll::Buffer seen;
     const std::byte* end = nullptr;
@@ -314,7 +315,7 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
             }
             const std::int64_t lead = layer().datatypes.find(parts[i].type)->layout.true_begin();
             offsets[i] = static_cast<std::uint64_t>(parts[i].address + lead - all.address);
-            // What lies between the parts belongs to the program.
+            // Bytes between the parts belong to the program.
             if (!all.pieces.empty() && all.pieces.back().at + all.pieces.back().bytes == offsets[i]) {
                 all.pieces.back().bytes += length;
             } else {
@@ -324,7 +325,7 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
         return;
     }
     BufferView next{nullptr, 0, MPI_DATATYPE_NULL};
-    std::uint64_t end = 0;  ///< of the pieces so far, in what takes part
+    std::uint64_t end = 0;  ///< end of the pieces so far, in the buffer that takes part
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const BufferView& part = parts[i];
         offsets[i] = end;
@@ -335,7 +336,7 @@ void OnNode::look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offset
         MPI_Aint lower_bound = 0, extent = 0;
         layer().real.Type_get_extent(part.type, &lower_bound, &extent);
         if (one_type && next.count != 0 && part.address == next.address + next.count * extent) {
-            next.count += part.count;  // goes on where the one before ends
+            next.count += part.count;  // this part continues the one before
             continue;
         }
         if (next.count != 0) {
@@ -400,7 +401,7 @@ bool OnNode::run(MPI_Request* const request) {
         const auto is_device = [](const coll::Buffer& buffer) {
             return buffer.state == coll::Buffer::State::unused || buffer.state == coll::Buffer::State::device;
         };
-        // An operation that kernels do not have is so for all ranks, and says nothing about the others.
+        // If kernels do not have an operation, that holds for all ranks, and says nothing about the others' buffers.
         if (arguments.obstacle == nullptr) {
             _node_comm->saw(arguments.kind, is_device(arguments.send) && is_device(arguments.receive));
         }
@@ -417,7 +418,7 @@ bool OnNode::run(MPI_Request* const request) {
     return true;
 }
 
-/// The operation is begun, and goes on by itself.
+/// Begins the operation, which then goes on in the background.
 std::unique_ptr<ProgressOp> OnNode::begin() {
     _call.account(report::Path::direct,
                   static_cast<std::int64_t>(std::max(arguments.send.bytes, arguments.receive.bytes)));
@@ -427,7 +428,8 @@ std::unique_ptr<ProgressOp> OnNode::begin() {
     return progress_op;
 }
 
-/// What a persistent collective keeps of its initialisation. Each start is the nonblocking call with these arguments.
+/// The arguments that a persistent collective keeps from its initialisation. Each start is the nonblocking call with
+/// these.
 class OnNode::Persistent {
   public:
     Persistent(const OnNode& made, std::shared_ptr<coll::NodeComm> node_comm)
@@ -465,7 +467,7 @@ class OnNode::Persistent {
             }
             here._stage.load();
         } catch (...) {
-            // The others have started, or will: they are to hear of it.
+            // The others have started, or will. They have to learn of the failure.
             here.arguments.send = here.arguments.receive = {};
             here.arguments.obstacle = "its start has failed";
             static_cast<void>(here.begin());
@@ -479,7 +481,7 @@ class OnNode::Persistent {
     }
 
   private:
-    /// The program may free a datatype before the start.
+    /// Keeps the datatype, since the program may free its own before the start.
     void hold(BufferView& part) {
         if (part.type == MPI_DATATYPE_NULL) {
             return;
@@ -507,8 +509,8 @@ bool OnNode::run(MPI_Info, MPI_Request* const request) {
     if (!asks()) {
         return false;
     }
-    // The program's handle: persistent, and never started itself. Not of MPI_PROC_NULL: in MPICH 4.0.2 a persistent
-    // collective hangs that gets the place of such a request, when that was freed.
+    // The program's handle: a persistent request that is never started itself. It is not one of MPI_PROC_NULL: when
+    // such a request is freed, MPICH 4.0.2 hangs in a persistent collective that gets the request's place.
     MPI_Request handle = MPI_REQUEST_NULL;
     const int error = owner.real.Recv_init(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_SELF, &handle);
     std::shared_ptr<coll::NodeComm> node_comm =
@@ -532,8 +534,8 @@ bool OnNode::run(MPI_Info, MPI_Request* const request) {
     return true;
 }
 
-/// Whether all members would do this here. What each passes now tells: later starts are done here whatever the buffers
-/// are by then.
+/// Whether all members would do this collective here. What each passes now decides: later starts are done here,
+/// whatever the buffers are by then.
 bool OnNode::asks() {
     arguments.asks = true;
     const coll::Arguments given = arguments;
@@ -554,7 +556,7 @@ bool OnNode::asks() {
     return false;
 }
 
-/// A few bytes from everybody to everybody: what fails of it says enough.
+/// Exchanges a few bytes between all members. A failure tells that they do not reach each other's memory.
 void OnNode::try_reach() {
     Layer& owner = layer();
     gpu::Runtime& runtime = owner.gpu();
@@ -605,7 +607,8 @@ bool OnNode::run() {
 }
 
 /// Programs look once, after a barrier, for what others sent or completed before it (MPI_Iprobe, MPI_Win_test). In the
-/// MPI's own barrier it comes in on the way, one step of progress for each that the barrier waits for.
+/// MPI's own barrier such messages come in on the way, one step of progress for each message that the barrier waits
+/// for.
 void OnNode::meet() {
     static_cast<void>(run());
     constexpr unsigned kSteps = 2;
@@ -628,8 +631,8 @@ std::unique_ptr<coll::CollectiveOp> OnNode::finished_operation() {
         if (began == std::chrono::steady_clock::time_point{}) {
             began = now;
         } else if (now - began > kEager) {
-            // Others may come later because they wait for what this process has started: a call of the MPI keeps that
-            // going too.
+            // Others may come later because they wait for operations that this process has started. A call of the MPI
+            // keeps these going, too.
             progress_mpi(_communicator, rank(), size(), turn);
             owner.requests.advance_progress_ops();
             if (owner.fault_tolerance.is_revoked(_communicator)) {

@@ -1,5 +1,5 @@
-// Collectives of a communicator whose members are all on this node, as far as its GPUs do them: what stands between an
-// MPI call's arguments and a coll::NodeComm.
+// Collectives whose members are all on this node, as far as the node's GPUs do them. This file leads from an MPI call's
+// arguments to a coll::NodeComm.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// One collective call. Where there is a node communicator, every member goes through this with its own arguments,
-/// whatever they are: nobody can know by itself what the others pass.
+/// One collective call. If there is a node communicator, every member goes through this class with its own arguments,
+/// whatever they are, since no member can know by itself what the others pass.
 class OnNode {
   public:
-    /// The tail is what the forms of a collective differ in, see run.h.
+    /// The last parameters tell the forms of a collective apart, see run.h.
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind) : OnNode(call, comm, kind, node_comm_of(comm)) {}
     OnNode(Call& call, MPI_Comm comm, coll::Kind kind, const MPI_Request*)
         : OnNode(call, comm, kind, known_node_comm_of(comm)) {
@@ -27,18 +27,18 @@ class OnNode {
         _persistent = true;
     }
 
-    /// False: there is no node communicator, and the rest of this must not be used.
+    /// False: there is no node communicator, and nothing else of this object may be used.
     [[nodiscard]] explicit operator bool() const noexcept { return _node_comm != nullptr; }
     [[nodiscard]] int size() const noexcept { return _node_comm->members(); }
     [[nodiscard]] int rank() const noexcept { return _node_comm->own(); }
     [[nodiscard]] bool is_root() const noexcept { return arguments.root == rank(); }
 
-    /// What is reduced: `count` elements.
+    /// What the collective reduces: `count` elements.
     void reduces(MPI_Op op, MPI_Datatype type, std::int64_t count);
-    /// This member's buffers, as far as they count: `count` elements of `type` in one stretch.
+    /// This member's buffers, where the collective uses them: `count` elements of `type` in one stretch.
     void sends(const void* buffer, std::int64_t count, MPI_Datatype type);
     void receives(const void* buffer, std::int64_t count, MPI_Datatype type);
-    /// Buffers in parts: `counts` elements each, `displacements` extents of `type` from the buffer's begin.
+    /// Buffers in parts: `counts` elements each, `displacements` extents of `type` from the buffer's start.
     template <class Count, class Displacement>
     void sends_parts(const void* buffer, const Count* counts, const Displacement* displacements, MPI_Datatype type) {
         sends(Input{views_of(buffer, counts, displacements, type), Input::Layout::parts});
@@ -58,7 +58,7 @@ class OnNode {
                               const MPI_Datatype* types) {
         receives(Input{views_of(buffer, counts, displacements, types), Input::Layout::typed_parts});
     }
-    /// The parts that are sent lie where those that are received do.
+    /// The parts that this member sends lie where those lie that it receives.
     void sends_received_parts() {
         _sends_received_parts = true;
         arguments.send_offsets = _receive_offsets;
@@ -66,18 +66,19 @@ class OnNode {
     /// Bytes of `count` elements.
     [[nodiscard]] std::uint64_t bytes_of(std::int64_t count, MPI_Datatype type) const;
 
-    /// Whatever is not said by the functions above.
+    /// All arguments that the functions above do not set.
     coll::Arguments arguments;
 
-    /// Does the collective, or finds out that it is not ours: then false, and the MPI has to. Throws Error.
+    /// Does the collective. False: it is not ours, and the MPI has to do it. Throws Error.
     [[nodiscard]] bool run();
-    /// After run(): nobody has passed device memory.
+    /// After run(): no member has passed device memory.
     [[nodiscard]] bool all_host() const noexcept { return _all_host; }
-    /// Nothing but that: returns when all have come, and the MPI has taken in what they had sent before.
+    /// Only waits: returns when all members have come, and the MPI has taken in what they had sent before.
     void meet();
-    /// The nonblocking form: begins it. False: the MPI has to.
+    /// The nonblocking form: begins the collective. False: the MPI has to do it.
     [[nodiscard]] bool run(MPI_Request* request);
-    /// The persistent form: the members agree on whether the starts are to be operations. False: the MPI has to.
+    /// The persistent form: the members agree on whether each start is to be an operation of ours. False: the MPI has
+    /// to do it.
     [[nodiscard]] bool run(MPI_Info info, MPI_Request* request);
 
   private:
@@ -86,7 +87,7 @@ class OnNode {
     std::unique_ptr<coll::CollectiveOp> finished_operation();
     [[nodiscard]] coll::Buffer look_at(Access access, const void* buffer, std::int64_t count, MPI_Datatype type);
 
-    /// What goes to one member, or comes from it.
+    /// The data that goes to one member, or comes from it.
     struct BufferView {
         std::byte* address;
         std::int64_t count;
@@ -114,15 +115,15 @@ class OnNode {
     template <class Count, class Displacement>
     [[nodiscard]] std::vector<BufferView> views_of(const void* buffer, const Count* counts,
                                                    const Displacement* displacements, const MPI_Datatype* types) const;
-    /// A buffer in parts, by member. `offsets` receives where each lies in what takes part, `bytes` (if there) how long
-    /// each is.
+    /// Looks at a buffer in parts, by member. Sets `offsets` to the place of each part in the buffer that takes part,
+    /// and `bytes` (if there) to each part's length.
     void look_at_parts(coll::Buffer& all, std::vector<std::uint64_t>& offsets, std::vector<std::uint64_t>* bytes,
                        const Input& input);
     [[nodiscard]] bool is_one_stretch(const std::vector<BufferView>& parts, BufferView& stretch) const;
     [[nodiscard]] bool is_one_memory(const coll::Buffer& stretch, const std::vector<BufferView>& parts) const;
     [[nodiscard]] bool is_one_allocation(const std::vector<BufferView>& parts, coll::Buffer& all) const;
-    /// The buffer gets one more piece, behind those that it has. `alone`: it has no other, and needs no list of them
-    /// where it is a run of bytes.
+    /// Adds one more piece behind those that the buffer has. `alone`: the buffer has no other piece, and needs no list
+    /// if this one is a run of bytes.
     void add_piece(coll::Buffer& all, Access access, const BufferView& part, bool alone);
 
     Call& _call;
@@ -133,7 +134,7 @@ class OnNode {
     std::vector<std::uint64_t> _send_offsets, _receive_offsets, _receive_bytes;
     bool _sends_received_parts = false;
     bool _persistent = false;
-    Input _sent, _received;  ///< of the persistent form, which looks at them again at each start
+    Input _sent, _received;  ///< for the persistent form, which looks at them again at each start
 };
 
 template <class Count, class Displacement>

@@ -5,7 +5,7 @@ namespace awaken::AWAKEN_ABI {
 OwnCommunicator::OwnCommunicator(const Native& native, const MPI_Comm like) : _native(native) {
     int rank = 0;
     native.Comm_rank(like, &rank);
-    // Not duplicated: the program's attributes and info stay its own.
+    // Not a duplicate, so that the program's attributes and info are not copied.
     if (native.Comm_split(like, 0, rank, &_comm) != MPI_SUCCESS) {
         _comm = MPI_COMM_NULL;
     }

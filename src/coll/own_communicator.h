@@ -1,23 +1,23 @@
-// A communicator of the layer's own beside one of the program's, for what the program is not to see.
+// A communicator of the layer's own beside one of the program's, for messages that the program must not see.
 #pragma once
 
 #include "mpi/native.h"
 
 namespace awaken::AWAKEN_ABI {
 
-/// A communicator of the layer's own with the members of another one, in their order.
+/// Has the members of another communicator, in their order.
 class OwnCommunicator {
   public:
-    /// Collective over the communicator.
+    /// Collective over the communicator `like`.
     OwnCommunicator(const Native& native, MPI_Comm like);
     ~OwnCommunicator();
     OwnCommunicator(const OwnCommunicator&) = delete;
     OwnCommunicator& operator=(const OwnCommunicator&) = delete;
 
-    /// MPI_COMM_NULL when there was none to be had. Errors on it are returned: what goes wrong is reported on the
-    /// program's communicator.
+    /// MPI_COMM_NULL when the MPI gave none. The MPI returns errors on it, and the layer reports them on the program's
+    /// communicator.
     [[nodiscard]] MPI_Comm handle() const noexcept { return _comm; }
-    /// Before MPI goes down: it frees what is left itself.
+    /// Called before MPI goes down, which frees the communicator itself.
     void give_up() noexcept { _comm = MPI_COMM_NULL; }
 
   private:

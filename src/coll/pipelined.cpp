@@ -13,19 +13,19 @@ using transfer::DeviceCopies;
 
 namespace {
 
-/// A collective is cut into this many chunks until these are as large as the figure says.
+/// A collective is cut into this many chunks, until chunks are as large as the setting says.
 constexpr std::int64_t kFewest = 8;
 
-/// What is smaller is whole whatever the figure says: nobody needs to be asked for it.
+/// Smaller collectives are always left whole, so the members need no proposal for them.
 constexpr std::int64_t kNeverCut = 1024;
 
-/// At most every so-manieth collective has a proposal while nobody has device memory.
+/// While no member has device memory, at most this many collectives pass without a proposal.
 constexpr std::uint64_t kMostPause = 64;
 
 enum Proposal : std::uint32_t {
     kHasDeviceMemory = 1,
     kHasHostMemory = 2,
-    kCannot = 4,    ///< a datatype with gaps, or nothing to copy with
+    kCannot = 4,    ///< a datatype with gaps, or no means to copy with
     kNoLevels = 8,  ///< this member has no kernels for it, or another table
     kNoLibrary = 16,
     kNoMessages = 32
@@ -101,7 +101,7 @@ coll::Occasion Pipelined::occasion(const Alternatives& means) const {
             static_cast<std::uint64_t>(_count * _element_bytes)};
 }
 
-/// Whether this member is ready to do it by NCCL or RCCL, which take memory of one GPU.
+/// Whether this member is ready to use NCCL or RCCL, which take memory of one GPU.
 bool Pipelined::begin_library(const Alternatives& means) {
     Layer& owner = layer();
     coll::Engine* const engine = owner.node_peers.engine();
@@ -117,7 +117,7 @@ bool Pipelined::begin_library(const Alternatives& means) {
         if (side->info.kind != gpu::MemoryKind::device || (device >= 0 && side->info.device != device)) {
             return false;
         }
-        // It reads whole elements, where chunks are bytes on their way.
+        // The library reads whole elements. Chunks are only bytes under way.
         const std::uint64_t alignment = means.code != 0 ? kernels::element_alignment(kernels::type_of(means.code)) : 1;
         if (reinterpret_cast<std::uintptr_t>(side->address) % alignment != 0) {
             return false;
@@ -203,7 +203,7 @@ void Pipelined::copy(InFlight& piece, const Side& side, const bool to_block) {
     }
     const auto start = [&](const DeviceCopies::End& user, std::byte* const staged, const std::int64_t bytes) {
         const DeviceCopies::End block{staged, place.pinned() ? nullptr : &kHost};
-        // Out and in are lanes of their own: the two directions of a link do not share it.
+        // Each direction of a link has copy streams of its own, since the two do not share the link's bandwidth.
         piece.copies.push_back(to_block ? _copies->start(device, 0, block, user, static_cast<std::size_t>(bytes))
                                         : _copies->start(device, 1, user, block, static_cast<std::size_t>(bytes)));
     };
@@ -269,7 +269,8 @@ void Pipelined::store(InFlight& piece) {
 }
 
 int Pipelined::run(const std::function<int(const Chunk&)>& native) {
-    // As many chunks on either side of the one that the MPI has as chunks of messages to other nodes are under way.
+    // Before and after the chunk that the MPI has, as many chunks are under way as fragments of messages to other
+    // nodes.
     const std::size_t window =
         std::max<std::size_t>(layer().collectives.chunk_window.load(std::memory_order_relaxed) / 2, 1);
     std::deque<InFlight> loading, storing;

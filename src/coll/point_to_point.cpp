@@ -13,28 +13,28 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Members that one exchanges with at a time: enough to have both directions busy while one message begins or ends, few
-/// enough for the page-locked memory that messages to other nodes pass through.
+/// Members that one member exchanges with at a time. They are enough to keep both directions busy while a message
+/// begins or ends. They are few enough for the page-locked memory that messages to other nodes pass through.
 constexpr int kAtATime = 4;
 
-/// Of a chunk: smaller parts are not worth a message each.
+/// The divisor of a fragment's size: smaller parts are not worth a message each.
 constexpr std::uint64_t kLeastPart = 4;
 
-/// At most every so-manieth collective has a proposal while nothing comes of it: nobody has device memory, or there is
-/// some, and it was little so far.
+/// At most this many collectives pass without a proposal while nothing comes of proposals: no member has device memory,
+/// or some have, but little so far.
 constexpr std::uint64_t kMostPauseOfHost = 64;
 constexpr std::uint64_t kMostPauseOfLittle = 8;
 
 enum PartsVote : std::uint32_t {
     kPartsOnDevice = 1,
     kPartsOnHost = 2,
-    kLargeForMessages = 4,  ///< a part that the table gives to them
+    kLargeForMessages = 4,  ///< a part that the table gives to messages
     kLargeForLibrary = 8,
     kNoLibraryForParts = 16,
     kLeftToMpi = 32
 };
 
-/// The messages of two members come in the order of the collectives, and need no tags of their own.
+/// The messages of two members come in the order of the collectives, so they need no tags of their own.
 constexpr int kTag = 0;
 
 }  // namespace
@@ -96,7 +96,7 @@ std::int64_t PointToPoint::extent_of(const MPI_Datatype type) {
     return extent;
 }
 
-/// As the first part tells: where others differ from it, messages find out, and the choice is no worse than another.
+/// Looks at the first part only. If others differ from it, messages find out, and the choice is no worse than another.
 bool PointToPoint::is_device_memory(const Blocks& parts) const {
     const auto first = std::find_if(parts.begin(), parts.end(), [](const Block& part) { return part.count > 0; });
     return first != parts.end() && Stage(_call).locate(first->address, first->count, first->type).served;
@@ -108,7 +108,7 @@ PointToPoint::~PointToPoint() {
     }
 }
 
-/// False: some part is not a run of bytes in memory of one GPU, which the library wants.
+/// False: some part is not a run of bytes in memory of one GPU, which the library needs.
 bool PointToPoint::add_parts_of_library(const Blocks& parts, std::vector<LibraryBlock>& list, int& device) const {
     const Stage stage(_call);
     for (int member = 0; member < static_cast<int>(parts.size()); ++member) {
@@ -128,7 +128,7 @@ bool PointToPoint::add_parts_of_library(const Blocks& parts, std::vector<Library
     return true;
 }
 
-/// Whether this member is ready to do it by NCCL or RCCL.
+/// Whether this member is ready to use NCCL or RCCL.
 bool PointToPoint::begin_library() {
     Layer& owner = layer();
     coll::Engine* const engine = owner.node_peers.engine();
@@ -145,7 +145,7 @@ bool PointToPoint::begin_library() {
         _operation.to.clear();
     }
     if (device < 0) {
-        device = owner.gpu().device_to_use();  // nothing of this member's is moved
+        device = owner.gpu().device_to_use();  // none of this member's data is moved
     }
     if (device < 0 || !across->begin(*engine, coll::Kind::alltoall, 0, device)) {
         return false;
@@ -163,7 +163,7 @@ bool PointToPoint::agreed() {
         }
     }
     const coll::Selection& table = owner.collectives.selection;
-    // On one node the table is about kernels that do it, which some member could not take part in.
+    // On one node, the table is about kernels that do the collective, in which some member could not take part.
     const coll::Algorithm otherwise = table.choose(occasion, coll::Algorithm::ccl);
     const bool willing =
         owner.node_peers.copies() != nullptr &&
@@ -204,11 +204,12 @@ const PointToPoint::Block& PointToPoint::block_of(const Blocks& parts, const int
     return parts.empty() ? nothing : parts[static_cast<std::size_t>(member)];
 }
 
-/// One round of messages. Whatever fails of it, the rest and the next ones follow: others wait for them.
+/// Exchanges one set of messages. Whatever fails, the other messages and the next sets follow, since others wait for
+/// them.
 void PointToPoint::exchange(const std::vector<Leg>& receives, const std::vector<Leg>& sends) {
     try {
         Messages messages(_call, _own, _communicator, Messages::Errors::returned, receives.size(), sends.size());
-        // An MPI that does not count so far has no collectives that do.
+        // An MPI without large counts has no collectives with large counts either.
         constexpr bool counts_far = !std::is_same_v<decltype(Native::Isend_c), Absent>;
         const auto begin = [&](const std::vector<Leg>& legs, const auto& post) {
             for (const auto& [member, part] : legs) {
@@ -235,8 +236,8 @@ void PointToPoint::exchange(const std::vector<Leg>& receives, const std::vector<
     }
 }
 
-/// A member sends to the one that is so far behind it while it receives from the one that is so far before: all are
-/// busy, and none with all others at a time.
+/// At each step, a member sends to the member that is this many places behind it, and receives from the one that is as
+/// many places before it. So all members are busy, and none exchanges with all others at a time.
 void PointToPoint::in_turn() {
     std::vector<Leg> receives, sends;
     for (int distance = 0; distance < _size; distance += kAtATime) {
@@ -251,8 +252,8 @@ void PointToPoint::in_turn() {
     }
 }
 
-/// Each member hands on what it got last, so that a block crosses the link between two nodes once, however many
-/// members wait for it behind.
+/// Each member passes on the block that it got last. So a block crosses the link between two nodes once, however many
+/// members behind it wait for the block.
 void PointToPoint::around_a_ring() {
     if (!_sent.empty()) {
         exchange({{_rank, block_of(_received, _rank)}}, {{_rank, block_of(_sent, _rank)}});

@@ -1,10 +1,10 @@
-// A gather, scatter, allgather or all-to-all as messages between its members, which take the paths that messages take:
-// directly from GPU to GPU on a node, in chunks to other nodes. Or by NCCL or RCCL, where parts vary and all members
-// can.
+// A gather, scatter, allgather or all-to-all as messages between its members. The messages take their usual paths:
+// directly from GPU to GPU on a node, in fragments to other nodes. If parts vary and all members can use it, NCCL or
+// RCCL moves them instead.
 //
-// All members have to do so. Where all see how much is moved, proposals on large collectives settle it (see
-// pipelined.h). Where the parts vary, nobody knows what the others move, and there is a proposal before each
-// collective; as long as nothing comes of them, they become rare.
+// All members have to do the collective in the same way. If all of them see how much is moved, the proposals on large
+// collectives decide (see pipelined.h). If the parts vary, no member knows what the others move, so the members make a
+// proposal before each collective. As long as nothing comes of the proposals, they become rare.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,21 @@ class PointToPoint {
     ~PointToPoint();
     PointToPoint(const PointToPoint&) = delete;
     PointToPoint& operator=(const PointToPoint&) = delete;
-    /// False: there is no proposal before this collective of varying parts, and it is the MPI's. All members come to
-    /// the same answer. Not to be asked twice.
+    /// False: there is no proposal before this collective of varying parts, and the MPI does it. All members come to
+    /// the same answer. To be called once only.
     [[nodiscard]] explicit operator bool();
 
     [[nodiscard]] int rank() const noexcept { return _rank; }
 
-    /// What goes to and comes from a member, this one included: as many bytes as that one receives or sends. What is
-    /// not said is nothing.
+    /// The data that goes to a member and comes from it, this member included. The other member receives or sends as
+    /// many bytes. Members that are not named exchange nothing.
     void sends(int to, const void* buffer, std::int64_t count, MPI_Datatype type) {
         add(_sent, to, buffer, count, type);
     }
     void receives(int from, const void* buffer, std::int64_t count, MPI_Datatype type) {
         add(_received, from, buffer, count, type);
     }
-    /// The same of a buffer with a part for each member, `displacements` in extents of the type.
+    /// The same for a buffer with a part for each member, `displacements` in extents of the type.
     template <class Counts, class Displacements>
     void sends_parts(const void* buffer, Counts counts, Displacements displacements, MPI_Datatype type) {
         add_parts(_sent, buffer, counts, displacements, type);
@@ -49,7 +49,7 @@ class PointToPoint {
     void receives_parts(const void* buffer, Counts counts, Displacements displacements, MPI_Datatype type) {
         add_parts(_received, buffer, counts, displacements, type);
     }
-    /// The same with a type for each, and displacements in bytes.
+    /// The same with a type for each part, and displacements in bytes.
     template <class Counts, class Displacements, class Types>
     void sends_typed_parts(const void* buffer, Counts counts, Displacements displacements, Types types) {
         add_typed_parts(_sent, buffer, counts, displacements, types);
@@ -58,21 +58,22 @@ class PointToPoint {
     void receives_typed_parts(const void* buffer, Counts counts, Displacements displacements, Types types) {
         add_typed_parts(_received, buffer, counts, displacements, types);
     }
-    /// The same, all of one size and one after another.
+    /// The same for parts of one size that lie one after another.
     void sends_blocks(const void* buffer, std::int64_t count, MPI_Datatype type) {
         add_blocks(_sent, buffer, count, type);
     }
     void receives_blocks(const void* buffer, std::int64_t count, MPI_Datatype type) {
         add_blocks(_received, buffer, count, type);
     }
-    /// In place: what this member would send to itself is where it belongs. After the above.
+    /// In place: what this member would send to itself is already where it belongs. To be called after the functions
+    /// above.
     void leaves_own_part() noexcept;
 
-    /// Some argument is wrong, which the MPI says best.
+    /// To be called when some argument is wrong, so that the MPI reports the error.
     void leave_to_mpi() noexcept { _left_to_mpi = true; }
-    /// Whether all members do it by messages, or the library. All ask, or none does.
+    /// Whether all members do the collective by messages or by the library. All ask, or none does.
     [[nodiscard]] bool agreed();
-    /// Returns what the program is to see.
+    /// Returns the error code for the program.
     [[nodiscard]] int run();
 
   private:
@@ -110,9 +111,9 @@ class PointToPoint {
     const coll::Kind _kind;
     int _rank = 0, _size = 0;
     PipelineProposals* _proposals = nullptr;
-    MPI_Comm _own = MPI_COMM_NULL;  ///< where the messages travel
+    MPI_Comm _own = MPI_COMM_NULL;  ///< the communicator for the messages
     Blocks _sent, _received;
-    InterNodeCcl* _inter_node_ccl = nullptr;  ///< that has begun
+    InterNodeCcl* _inter_node_ccl = nullptr;  ///< set once its begin() has succeeded
     coll::CclCommunicator::Operation _operation;
     bool _left_to_mpi = false;
     std::optional<Error> _failure;

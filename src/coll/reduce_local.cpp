@@ -23,7 +23,7 @@ struct Operand {
     [[nodiscard]] bool is_aligned(const std::uint64_t alignment) const noexcept {
         return reinterpret_cast<std::uintptr_t>(address) % alignment == 0;
     }
-    /// Kernels of the layer do not wait for the program's stream.
+    /// The layer's kernels do not wait for the program's stream.
     void order() const {
         if (!layer().gpu().order_after_default_stream(address, located.info).ok()) {
             throw Error("waiting for earlier work on a GPU buffer failed",
@@ -32,7 +32,7 @@ struct Operand {
     }
 
     const Stage::Located located;
-    std::byte* address = nullptr;  ///< null: it has gaps, or nothing is to be done
+    std::byte* address = nullptr;  ///< null: the data has gaps, or there is nothing to do
     std::size_t bytes = 0;
 };
 

@@ -1,11 +1,11 @@
-// How the blocking, nonblocking and persistent form of a collective differ. Each collective is written once, with the
+// How the blocking, nonblocking and persistent forms of a collective differ. Each collective is written once, with the
 // trailing arguments of its form as a parameter pack:
 //   blocking     ()                        copy in, call, copy out
 //   nonblocking  (MPI_Request*)            copy in, call; copy out when the request completes
 //   persistent   (MPI_Info, MPI_Request*)  call; copy in at each start, copy out when it completes
 //
-// Each rank decides for itself whether its buffers need staging buffers: what reaches the MPI is the same collective on
-// every rank, with equivalent arguments, so ranks with host and with device buffers mix.
+// Each rank decides for itself whether its buffers need staging buffers. The MPI gets the same collective on every
+// rank, with equivalent arguments, so ranks with host and with device buffers mix.
 #pragma once
 
 #include "call/call.h"
@@ -13,7 +13,7 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// Call before the buffers are placed.
+/// To be called before the buffers are placed.
 template <class... Tail>
 void prepare(Stage& stage, const Tail&...) {
     if constexpr (sizeof...(Tail) == 2) {
@@ -36,8 +36,8 @@ int carry_out(Stage& stage, Native native, MPI_Request* const request) {
     stage.load();
     const int error = native();
     if (error == MPI_SUCCESS && stage.active()) {
-        // An MPI may hand out one and the same request for all operations that are over when it returns, as those of a
-        // communicator of one rank are: such a handle tells nothing, and there is nothing left to wait for.
+        // An MPI may hand out one and the same request for all operations that are over when the call returns, such as
+        // those of a communicator of one rank. Such a handle tells nothing, and there is nothing left to wait for.
         int done = 0;
         if (layer().real.Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
             stage.store();
@@ -52,8 +52,8 @@ int carry_out(Stage& stage, Native native, MPI_Request* const request) {
 
 template <class Native>
 int carry_out(Stage& stage, Native native, MPI_Info, MPI_Request* const request) {
-    // The staging buffers are filled again at each start; MPICH 4 already copies a rank's own part when it builds the
-    // schedule.
+    // The staging buffers are filled again at each start. They are filled here too, since MPICH 4 already copies a
+    // rank's own part when it builds the schedule.
     stage.load();
     const int error = native();
     if (error == MPI_SUCCESS && layer().gpu().vendor() != gpu::Vendor::none) {
@@ -68,13 +68,13 @@ int carry_out(Stage& stage, Native native, MPI_Info, MPI_Request* const request)
 /// Which arguments of a rooted collective mean something on this rank.
 struct Group {
     int rank = 0;
-    int size = 0;          ///< of the group that data comes from and goes to: the remote one of an intercommunicator
+    int size = 0;          ///< the group that data comes from and goes to; for an intercommunicator, the remote one
     bool between = false;  ///< an intercommunicator
 
-    /// Whether that is a root at all, of a group that is not between two.
+    /// Whether the root is a rank of this group. False for an intercommunicator.
     [[nodiscard]] bool has(const int root) const noexcept { return !between && root >= 0 && root < size; }
     [[nodiscard]] bool is_root(const int root) const noexcept { return between ? root == MPI_ROOT : root == rank; }
-    /// Whether this rank takes part as one of the non-root side: on an intercommunicator the root's own group does not.
+    /// Whether this rank takes part as a non-root. On an intercommunicator, the ranks of the root's own group do not.
     [[nodiscard]] bool is_leaf(const int root) const noexcept {
         return between ? root != MPI_ROOT && root != MPI_PROC_NULL : true;
     }

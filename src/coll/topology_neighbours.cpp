@@ -4,7 +4,7 @@ namespace awaken::AWAKEN_ABI {
 
 namespace {
 
-/// Ranks by place in the buffers. None where there is no topology; sources not of a grid.
+/// Ranks by place in the buffers. Both are empty if there is no topology; `sources` is empty for a grid.
 struct Ranks {
     std::vector<int> sources, destinations;
 };
@@ -56,8 +56,8 @@ NeighbourCounts neighbours_of(const Native& native, const MPI_Comm comm) {
     return neighbours;
 }
 
-// Nothing obliges a program that makes a graph to use it, and then nothing shows that a process names a neighbour that
-// does not name it.
+// A program that makes a graph need not use it. Until it does, nothing shows that a process names a neighbour that does
+// not name it.
 bool TopologyNeighbours::are_consistent(const Native& native, const MPI_Comm comm) {
     int topology = MPI_UNDEFINED, size = 0;
     native.Topo_test(comm, &topology);
@@ -84,9 +84,9 @@ bool TopologyNeighbours::are_consistent(const Native& native, const MPI_Comm com
            all_consistent != 0;
 }
 
-// Which of a process's edges leads to which of another's is for the MPI to say: releases differ where two processes
-// have several edges between them, as in a periodic grid of two. So each edge's number is sent along it once, by the
-// MPI's own collective, and is the tag of its messages from then on.
+// The MPI decides which of a process's edges leads to which edge of another process. Releases differ if two processes
+// have several edges between them, as in a periodic grid of two. So the MPI's own collective sends each edge's number
+// along the edge once, and the number is the tag of the edge's messages from then on.
 TopologyNeighbours::TopologyNeighbours(const Native& native, const MPI_Comm comm, const bool willing)
     : _comm(native, comm) {
     constexpr std::size_t kLeastTagBound = 32767;  // MPI-4.1, 9.1.2
@@ -97,7 +97,7 @@ TopologyNeighbours::TopologyNeighbours(const Native& native, const MPI_Comm comm
     int own = 0;
     native.Comm_rank(comm, &own);
     const auto sources = static_cast<std::size_t>(neighbours_of(native, comm).sources);
-    // One more each: MPIs refuse null buffers, of no elements too.
+    // One more element each: MPIs refuse null buffers, also those of no elements.
     std::vector<Name> said(ranks.size() + 1), heard(sources + 1, Name{MPI_PROC_NULL, 0});
     for (std::size_t place = 0; place < ranks.size(); ++place) {
         said[place] = {own, static_cast<int>(place)};

@@ -1,4 +1,4 @@
-// The neighbourhood of a communicator with a topology: what a neighbourhood collective moves along an edge is a message
+// The neighbourhood of a communicator with a topology. What a neighbourhood collective moves along an edge is a message
 // like any other (see messages.h).
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// Who exchanges with whom on a communicator.
+/// The neighbours that this process exchanges with on a communicator.
 class TopologyNeighbours {
   public:
-    /// Whether each edge is known at both of its ends, without which the following would wait for ever. Collective over
-    /// the communicator, and the same on all members; costs a message to each.
+    /// Whether both ends of each edge know it. If one does not, the messages would wait for ever. Collective over the
+    /// communicator, and the same on all members. Costs a message to each neighbour.
     [[nodiscard]] static bool are_consistent(const Native& native, MPI_Comm comm);
 
     /// Collective over the communicator. Not usable() when one of the members is not `willing`.
@@ -20,14 +20,14 @@ class TopologyNeighbours {
 
     /// The same on all members.
     [[nodiscard]] bool usable() const noexcept { return _usable; }
-    /// Where the messages travel.
+    /// The communicator for the messages.
     [[nodiscard]] MPI_Comm comm() const noexcept { return _comm.handle(); }
     /// By place in the send buffer and in the receive buffer. All receives are begun first, in the order of the places,
-    /// then all sends: several edges between two processes match in that order.
+    /// then all sends. Several edges between two processes match in that order.
     [[nodiscard]] const std::vector<MessageEnd>& destinations() const noexcept { return _destinations; }
     [[nodiscard]] const std::vector<MessageEnd>& sources() const noexcept { return _sources; }
 
-    /// Before MPI goes down: it frees what is left itself.
+    /// Called before MPI goes down, which frees the communicator itself.
     void give_up() noexcept { _comm.give_up(); }
 
   private:
@@ -36,7 +36,7 @@ class TopologyNeighbours {
     std::vector<MessageEnd> _destinations, _sources;
 };
 
-/// How many neighbours a process has.
+/// The numbers of a process's neighbours.
 struct NeighbourCounts {
     int sources = 0;
     int destinations = 0;

@@ -1,7 +1,6 @@
-// Whoever updates a target's memory holds a word of shared memory meanwhile, so that all updates of one target follow
-// each other, whole operations at a time: more than MPI asks, which is atomicity by element and order by origin. Large
-// contiguous data is combined by a kernel in place; anything else is copied to the host, combined by the MPI, and
-// copied back.
+// A process that updates a target's memory holds a word of shared memory meanwhile. So all updates of one target follow
+// each other, whole operations at a time. MPI asks for less: atomicity by element, and order by origin. A kernel
+// combines large contiguous data in place. Anything else is copied to the host, combined by the MPI, and copied back.
 
 #include "rma/accumulate.h"
 
@@ -24,7 +23,7 @@ using transfer::Layout;
 
 namespace {
 
-/// Below this two copies and the host's own work take no longer than a kernel.
+/// Below this size, two copies and the host's own work take no longer than a kernel.
 constexpr std::int64_t kLeastForKernel = 4096;
 
 bool is_predefined(const MPI_Op op) {
@@ -33,7 +32,7 @@ bool is_predefined(const MPI_Op op) {
     return std::find(known.begin(), known.end(), op) != known.end();
 }
 
-/// What a local buffer is, and its packed bytes in host memory.
+/// A local buffer, and its packed bytes in host memory.
 class Local {
   public:
     Local(const Stage& stage, const LocalBuffer& buffer)
@@ -44,7 +43,7 @@ class Local {
     }
     [[nodiscard]] int device() const noexcept { return _located.info.device; }
     [[nodiscard]] const gpu::PointerInfo& info() const noexcept { return _located.info; }
-    /// One run of bytes.
+    /// Whether the data is one run of bytes.
     [[nodiscard]] bool is_contiguous() const noexcept {
         return _located.type != nullptr && !_located.mixed && _located.type->layout.is_contiguous(_buffer.count);
     }
@@ -64,8 +63,8 @@ class Local {
     const Stage::Located _located;
 };
 
-/// Whether the MPI has the operation for a predefined type. Asked once, with zeros: if it has not, it tells another
-/// error handler than the window's, which mostly ends the program.
+/// Whether the MPI has the operation for a predefined type. Asks once, with zeros. If the MPI does not have it, it
+/// calls another error handler than the window's, which mostly ends the program.
 bool is_defined(const MPI_Op op, const MPI_Datatype element) {
     if (kernel_code(layer().real, op, element) != 0) {
         return true;
@@ -102,7 +101,7 @@ void combine(const MPI_Op op, const MPI_Datatype element, const std::byte* const
     Layer& owner = layer();
     const std::shared_ptr<const Datatype> type = owner.datatypes.find(element);
     const Layout& layout = type->layout;
-    // Pairs may have gaps, which packed bytes do not have.
+    // Pairs may have gaps, which packed bytes have not.
     const bool dense = type->dense();
     const std::int64_t elements = bytes / layout.size();
     const std::int64_t most = dense ? INT_MAX : std::int64_t{1} << 16;
@@ -132,7 +131,7 @@ void combine(const MPI_Op op, const MPI_Datatype element, const std::byte* const
     }
 }
 
-/// The origin's data where a kernel on `device` reaches it.
+/// The origin's data, in memory that a kernel on `device` reaches.
 class KernelSource {
   public:
     /// Starts the copy that may be necessary. False when there is no memory for it.
@@ -141,7 +140,7 @@ class KernelSource {
         gpu::Runtime& runtime = owner.gpu();
         if (origin.is_contiguous() && origin.info().kind == gpu::MemoryKind::device && origin.device() == device &&
             reinterpret_cast<std::uintptr_t>(origin.first()) % alignment == 0) {
-            // Kernels of the layer do not wait for the program's stream.
+            // The layer's kernels do not wait for the program's stream.
             if (!runtime.order_after_default_stream(origin.first(), origin.info()).ok() ||
                 !runtime.finish_default_stream(device).ok()) {
                 throw Error("waiting for earlier work on a GPU buffer failed",
@@ -175,7 +174,7 @@ class KernelSource {
     transfer::StagingBlock _packed;
 };
 
-/// Combines in the target's memory, where there is a kernel for it and it is worth one.
+/// Combines in the target's memory, if there is a kernel for it and the data is large enough.
 bool accumulate_by_kernel(Window& window, const Local& origin, const Local* const result, const TargetBuffer& target,
                           const FoundTarget& found, const MPI_Op op, const MPI_Datatype element, const int device) {
     Layer& owner = layer();
@@ -247,7 +246,7 @@ std::optional<FoundTarget> find_target(const Call& call, Window& window, const T
     return found;
 }
 
-// The one place where packed host memory and a target's memory meet.
+// All copies between packed host memory and a target's memory are done here.
 
 void read_target(const FoundTarget& found, const std::int64_t count, std::byte* const packed) {
     layer().copier().gather(found.type->layout, found.reached.address, count, found.bytes, packed, &found.reached.info);
@@ -270,7 +269,7 @@ bool accumulate(Call& call, Window& window, const LocalBuffer& origin, const Loc
         return false;
     }
     if (found->reached.is_own) {
-        // GPUs of one process do not reach each other's memory by themselves, as they do what was mapped for them.
+        // GPUs of one process reach memory that was mapped for them, but not each other's memory as such.
         device = found->reached.info.device;
     }
     if (!is_predefined(op)) {
@@ -347,7 +346,7 @@ bool compare_and_swap(Call& call, Window& window, const void* const origin, cons
         return false;
     }
     const auto bytes = static_cast<std::size_t>(found->bytes);
-    // Page-locked: while the target is updated, others wait for these copies.
+    // Page-locked, since others wait for these copies while the target is updated.
     const transfer::StagingBlock values = layer().pool.acquire(layer().gpu(), 3 * bytes);
     std::byte* const wanted = values.data();
     std::byte* const expected = wanted + bytes;

@@ -1,4 +1,4 @@
-// Accumulate operations on a target's device memory, by this process.
+// This process's accumulate operations on a target's device memory.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace awaken::AWAKEN_ABI {
 
-/// A buffer in this process; of no elements: none.
+/// A buffer in this process. A count of 0: there is none.
 struct LocalBuffer {
     void* address = nullptr;
     std::int64_t count = 0;
     MPI_Datatype type = MPI_DATATYPE_NULL;
 };
 
-/// Where in a target's window.
+/// A place in a target's window.
 struct TargetBuffer {
     int rank = MPI_PROC_NULL;
     MPI_Aint displacement = 0;
@@ -22,16 +22,16 @@ struct TargetBuffer {
     MPI_Datatype type = MPI_DATATYPE_NULL;
 };
 
-/// MPI_Accumulate, and with a result MPI_Get_accumulate: complete on return, one after another for each target. False
-/// when the target is not device memory, and the MPI has to do it.
+/// MPI_Accumulate, and with a result MPI_Get_accumulate. The operations are complete on return, and run one after
+/// another for each target. False when the target is not device memory: the MPI has to do the operation.
 [[nodiscard]] bool accumulate(Call& call, Window& window, const LocalBuffer& origin, const LocalBuffer* result,
                               const TargetBuffer& target, MPI_Op op);
 
-/// MPI_Compare_and_swap; the same otherwise.
+/// The same for MPI_Compare_and_swap.
 [[nodiscard]] bool compare_and_swap(Call& call, Window& window, const void* origin, const void* compare, void* result,
                                     const TargetBuffer& target);
 
-/// Finds a target's memory for an operation. Nothing when that is the MPI's.
+/// Finds a target's memory for an operation. Nothing when the MPI has to do it.
 struct FoundTarget {
     std::shared_ptr<const Datatype> type;
     MappedRegion reached;
@@ -40,7 +40,7 @@ struct FoundTarget {
 [[nodiscard]] std::optional<FoundTarget> find_target(const Call& call, Window& window, const TargetBuffer& target,
                                                      int device);
 
-/// The packed bytes of device memory of a target, and back. What is not part of the type is not touched.
+/// Read and write the packed bytes of a target's device memory. Bytes that are not part of the type are not touched.
 void read_target(const FoundTarget& found, std::int64_t count, std::byte* packed);
 void write_target(const FoundTarget& found, std::int64_t count, const std::byte* packed);
 

@@ -1,8 +1,9 @@
 // How windows are made and freed, and what they say of themselves.
 //
-// Making a window is collective, and so is what becomes of it: where all members are known to run the layer, they tell
-// each other by one small reduction whether somebody passes device memory. Nobody does: the window is the MPI's alone.
-// Otherwise it is the layer's in all of them where all reach all of it, and else the MPI's over host mirrors.
+// Making a window is collective, and all members decide alike what becomes of it. If all members are known to run the
+// layer, they tell each other by one small reduction whether some member passes device memory. If none does, the window
+// is the MPI's alone. Else, if all members reach all of the memory, it is the layer's in all of them. Otherwise it is
+// the MPI's over host mirrors.
 
 #include <cstring>
 #include <span>
@@ -23,7 +24,7 @@ void keep_going() {
 
 namespace {
 
-/// What members tell each other, as bits: somebody has device memory, and whatever keeps a window from having it.
+/// What members tell each other, as bits: that a member has device memory, and all that keeps a window from having it.
 enum Said : std::uint32_t {
     has_device_memory = 1,
     has_no_link = 2,
@@ -69,7 +70,8 @@ std::uint32_t obstacles() {
     return said;
 }
 
-/// Refused before anything is said to others: who goes on after the MPI's error would be out of step with them.
+/// Refuses wrong arguments before this member says anything to others. A member that goes on after the MPI's error
+/// would be out of step with them.
 void check_measures(const Call& call, const MPI_Aint bytes, const std::int64_t unit) {
     if (bytes < 0) {
         throw ClassedError(MPI_ERR_SIZE, std::string(call.name()) + ": the size is " + std::to_string(bytes),
@@ -82,13 +84,13 @@ void check_measures(const Call& call, const MPI_Aint bytes, const std::int64_t u
     }
 }
 
-/// What this member brings.
+/// What this member brings to the window.
 struct WindowProposal {
     WindowSpec spec;
     std::uint32_t said = obstacles();
-    Region region;  ///< of no bytes: host memory
+    Region region;  ///< of no bytes: the memory is host memory
 
-    /// Device memory of the program or the layer, which is classified.
+    /// Sets device memory of the program or of the layer, whose kind is known.
     void show(void* const base, const MPI_Aint bytes, const gpu::PointerInfo& info) {
         Layer& owner = layer();
         said |= has_device_memory;
@@ -118,7 +120,7 @@ std::uint32_t all_say(const std::uint32_t own, const MPI_Comm comm) {
 }
 
 /// Makes a window of ours; `native` makes the MPI's window under it. All members come here alike, and leave alike: with
-/// a window, or with the reason why there is none. An error of the MPI's is returned.
+/// a window, or with the reason why there is none. Returns an error of the MPI's.
 template <class MakeNative>
 int make_ours(WindowProposal share, const MPI_Comm comm, MPI_Win* const window, std::string& why_not,
               const MakeNative& native) {
@@ -183,16 +185,16 @@ int make_ours(WindowProposal share, const MPI_Comm comm, MPI_Win* const window, 
     return MPI_SUCCESS;
 }
 
-/// How the MPI's part of a window is made. Each is a call of the MPI's, the same function in all members.
+/// How to make the MPI's part of a window. Each is a call of the MPI's, the same function in all members.
 template <class Plain, class WithoutDevice, class OverMirror>
 struct Ways {
     Plain plain;                   ///< the program's own call
-    WithoutDevice without_device;  ///< makes a window that has host memory only; takes the handle's place
+    WithoutDevice without_device;  ///< makes a window with host memory only, into the given handle
     OverMirror over_mirror;   ///< makes one with this host mirror in the place of device memory; null: as the program's
     bool memory_comes_later;  ///< over_mirror gives the host mirror its memory
 };
 
-/// A window of the MPI's over host mirrors; `agreed`: all members come here.
+/// Makes a window of the MPI's over host mirrors. `agreed`: all members come here.
 template <class AllWays>
 int make_mirrored(const Call& call, WindowProposal share, const MPI_Comm comm, MPI_Win* const window, const bool agreed,
                   const std::string& why, const AllWays& ways) {
@@ -226,7 +228,7 @@ int make_mirrored(const Call& call, WindowProposal share, const MPI_Comm comm, M
             extents[member] = {all[member].bytes, all[member].unit};
         }
     } else if (!works) {
-        // Those who run without the layer must not be left waiting.
+        // Ranks that run without the layer must not be left waiting.
         static_cast<void>(ways.without_device(window));
     }
     if (!works) {
@@ -246,7 +248,7 @@ int make_mirrored(const Call& call, WindowProposal share, const MPI_Comm comm, M
     return MPI_SUCCESS;
 }
 
-/// Makes a window of what the members bring.
+/// Makes a window of the memory that the members bring.
 template <class AllWays>
 int make(const Call& call, const WindowProposal& share, const MPI_Comm comm, MPI_Win* const window,
          const AllWays& ways) {
@@ -261,7 +263,7 @@ int make(const Call& call, const WindowProposal& share, const MPI_Comm comm, MPI
             *window = MPI_WIN_NULL;
             refuse_for_memory(call, "the device memory that was asked for could not be allocated");
         }
-        // Nothing can be agreed on with those who run without the layer, and nothing has to be.
+        // This rank cannot agree with ranks that run without the layer, and need not.
         return make_mirrored(
             call, share, comm, window, false,
             "not all of its ranks are known to run with Awaken (" + layer().node_peers.why_no_link() + ")", ways);
@@ -339,7 +341,7 @@ struct CreateWindow {
 
 // ---- memory of the layer's ------------------------------------------------------------------------------------------
 
-/// Whether the window's memory is to be a GPU's: all kinds that are named are.
+/// Whether the program wants GPU memory for the window: it does if all kinds that it names are device memory.
 bool asks_for_device_memory(const MPI_Info info) {
     if (value_of(info, "awaken_memory") == "device") {
         return true;
@@ -358,7 +360,7 @@ bool asks_for_device_memory(const MPI_Info info) {
     return any;
 }
 
-/// Device memory, or host memory, that is given back when the last copy of the pointer goes. Null when there is none.
+/// Device memory, or host memory, which is freed with the last copy of the pointer. Null when there is none.
 std::shared_ptr<void> allocate(const bool device, const MPI_Aint bytes) {
     void* memory = nullptr;
     if (device) {
@@ -375,7 +377,7 @@ std::shared_ptr<void> allocate(const bool device, const MPI_Aint bytes) {
     return {memory, [](void* gone) { layer().real.Free_mem(gone); }};
 }
 
-/// A window over memory that the layer has allocated is one of MPI_Win_create's underneath.
+/// Below the layer, a window over memory that the layer has allocated is one of MPI_Win_create.
 int create_under(void* const base, const MPI_Aint bytes, const int unit, const MPI_Info info, const MPI_Comm comm,
                  MPI_Win* const handle) {
     return layer().real.Win_create(base, bytes, unit, info, comm, handle);
@@ -436,8 +438,8 @@ struct AllocateWindow {
     }
 };
 
-/// Memory that others can load and store: one allocation of the first member's, or one of each where the members' parts
-/// need not follow each other.
+/// Memory that others can load and store: one allocation of the first member's, or one of each member's if the members'
+/// parts need not follow each other.
 class SharedAllocation {
   public:
     SharedAllocation(const MPI_Comm comm, const MPI_Aint bytes, const bool apart) : _comm(comm), _bytes(bytes) {
@@ -456,7 +458,7 @@ class SharedAllocation {
             _before = 0;
             total = bytes;
         }
-        // Whoever allocates describes it; of one allocation, everybody has a part.
+        // The member that allocates describes the memory. All members have a part of a single allocation.
         const bool allocates = apart || _rank == 0;
         struct Shown {
             std::uint64_t works = 0;
@@ -494,7 +496,7 @@ class SharedAllocation {
     [[nodiscard]] const std::shared_ptr<void>& memory() const noexcept { return _memory; }
 
   private:
-    /// The other member's memory, for as long as the window lives.
+    /// Maps the other member's memory for as long as the window lives.
     void* map() {
         ipc::Link* const link = layer().node_peers.link();
         gpu::Status status;
@@ -529,7 +531,7 @@ struct AllocateSharedWindow {
             if (!asked) {
                 return plain();
             }
-            // Which memory it is is a wish: without others' consent it is the MPI's.
+            // The program only wishes for a kind of memory. Without the other ranks' consent it is the MPI's.
             layer().ledger.add_fallback(call.name(), "host memory: not all ranks are known to run with Awaken");
             return plain();
         }
@@ -539,7 +541,7 @@ struct AllocateSharedWindow {
             return plain();
         }
         const bool same_node = membership == Membership::one_node;
-        // All have to ask: what is shared is of one kind.
+        // All members have to ask for it, since shared memory is of one kind.
         const std::uint32_t without = all_say(asked ? 0 : 1, comm);
         *window = MPI_WIN_NULL;
         if (all != has_device_memory || !same_node) {
@@ -576,15 +578,15 @@ struct AllocateSharedWindow {
     }
 };
 
-/// MPI_Win_shared_query(win, rank, size, disp_unit, baseptr): where this process has another's part.
+/// MPI_Win_shared_query(win, rank, size, disp_unit, baseptr): where this process has another member's part.
 struct QueryShared {
     template <Function function, class Size, class Unit>
     static int run(Call& call, MPI_Win handle, int rank, Size* size, Unit* unit, void* base) {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
         if (window != nullptr && window->has_mirror()) {
-            // MPIs may answer for any window, but what they know is the host mirror. Its own memory is all that this
-            // process can load and store.
+            // Some MPIs answer for any window, but they know the host mirrors only. This process can load and store no
+            // memory but its own.
             const bool own = rank == window->own();
             const WindowSpec& spec = window->spec();
             *size = own ? static_cast<Size>(spec.bytes) : Size{0};
@@ -607,8 +609,8 @@ struct QueryShared {
 
 // ---- dynamic windows ------------------------------------------------------------------------------------------------
 
-/// MPI_Win_create_dynamic(info, comm, win): what will be attached is not known yet, so the window is ours where it can
-/// be.
+/// MPI_Win_create_dynamic(info, comm, win). The layer does not know yet what will be attached, so the window is ours
+/// wherever it can be.
 struct CreateDynamicWindow {
     template <Function function>
     static int run(Call& call, MPI_Info info, MPI_Comm comm, MPI_Win* window) {
@@ -670,7 +672,7 @@ struct Detach {
 
 // ---- the end, and questions -----------------------------------------------------------------------------------------
 
-/// The error handler of a window that is about to be freed: what goes wrong after that is raised there all the same.
+/// Keeps the error handler of a window that is about to be freed. Errors after that are still raised there.
 class LastHandler {
   public:
     explicit LastHandler(const MPI_Win window) { layer().real.Win_get_errhandler(window, &_handler); }
@@ -680,9 +682,11 @@ class LastHandler {
         if (_stand_in != MPI_WIN_NULL) {
             layer().real.Win_free(&_stand_in);
         }
-        layer().real.Errhandler_free(&_handler);  // asking for it has made one more, predefined or not
+        // Asking for the handler has made one more reference, predefined or not.
+        layer().real.Errhandler_free(&_handler);
     }
-    /// Handlers of windows are called with a window, which there has to be: one of this process alone, without memory.
+    /// Raises the error. A window's handler is called with a window, so this makes one of this process alone, without
+    /// memory.
     int fail(Call& call, const Error& error) {
         const Native& native = layer().real;
         call.on(MPI_COMM_SELF);
@@ -708,7 +712,7 @@ struct FreeWindow {
         call.on_window(*handle);
         LastHandler handler(*handle);
         bool freed = false;
-        // Taken out first: the handle's value may be another window's as soon as the MPI has freed it.
+        // Removed before the MPI frees the window: the handle's value may be another window's right after that.
         windows().remove(*handle);
         try {
             const int error = window->complete_and(-1, [&] {
@@ -720,7 +724,7 @@ struct FreeWindow {
                 windows().add(std::move(window));
                 return error;
             }
-            // What the MPI has allocated is gone, and so is the device memory that it stood for.
+            // The memory that the MPI allocated is gone, and so is the device memory that it stood for.
             if (window->is_mirrored() && window->spec().flavor != MPI_WIN_FLAVOR_ALLOCATE) {
                 window->reconcile(call);
             }
@@ -735,7 +739,8 @@ struct FreeWindow {
     }
 };
 
-/// What an attribute points at, or is, where the MPI's window is another than the program's. Null: the MPI knows.
+/// The answer for an attribute, where the MPI's window differs from the program's: what the attribute points at, or its
+/// value. Null: the MPI knows.
 const void* answer_of(const Window& window, const int key) {
     const WindowSpec& spec = window.spec();
     if (window.is_mirrored()) {

@@ -1,5 +1,5 @@
-// One-sided operations. A target's device memory is reached by this process itself, see window.h; its host memory by
-// the MPI, which is given staging buffers of buffers that are device memory here.
+// One-sided operations. This process reaches a target's device memory itself, see window.h. The MPI reaches the
+// target's host memory, and gets staging buffers in place of buffers that are device memory here.
 
 #include "call/call.h"
 #include "call/services.h"
@@ -14,7 +14,7 @@ using transfer::Layout;
 
 namespace {
 
-/// The request of an operation that the layer has done, or is doing, itself.
+/// The request of an operation that the layer has done, or is doing.
 class TransferProgress final : public ProgressOp {
   public:
     TransferProgress(std::shared_ptr<Transfer> transfer, const MPI_Win window)
@@ -38,7 +38,7 @@ class TransferProgress final : public ProgressOp {
             error = _error;
         }
     }
-    void leave() override {}  // the GPU goes on by itself; whoever waits asks again
+    void leave() override {}  // the GPU goes on by itself; the waiting caller asks again
     [[nodiscard]] bool may_have_arrived() const override { return true; }
 
   private:
@@ -48,7 +48,7 @@ class TransferProgress final : public ProgressOp {
     int _error = MPI_SUCCESS;
 };
 
-/// The operation was done by the layer, or goes on as `transfer`. The tail is the request of the forms that have one.
+/// The layer has done the operation, or it goes on as `transfer`. The tail is the request of the forms that have one.
 int done(Window& window, const int target, std::shared_ptr<Transfer> transfer) {
     if (transfer != nullptr) {
         window.add(target, {std::move(transfer), nullptr, {}});
@@ -67,13 +67,14 @@ int done(Window& window, const int target, std::shared_ptr<Transfer> transfer, M
     return done(window, target, std::move(transfer));
 }
 
-/// The MPI was given staging buffers, which are kept until it has done the operation.
+/// Keeps the staging buffers that the MPI was given until it has done the operation.
 void keep(Window& window, const int target, Stage stage) {
     window.add(target, {nullptr, std::make_shared<Stage>(std::move(stage)), {}});
 }
 
 void keep(Window& window, const int target, Stage stage, MPI_Request* const request) {
-    // MPIs hand out one and the same request for all operations that are over when they return: it stands for nothing.
+    // An MPI may hand out one and the same request for all operations that are over when the call returns. Such a
+    // request stands for nothing.
     int over = 0;
     if (layer().real.Request_get_status(*request, &over, MPI_STATUS_IGNORE) == MPI_SUCCESS && over != 0) {
         stage.store();
@@ -85,7 +86,7 @@ void keep(Window& window, const int target, Stage stage, MPI_Request* const requ
     layer().requests.track(std::move(operation));
 }
 
-/// Lets the MPI do the operation: `native` is given the stage's staging buffers, which were placed already.
+/// Lets the MPI do the operation: `native` gets the stage's staging buffers, which were placed already.
 template <class Native, class... Request>
 int natively(const Call& call, Stage stage, const TargetBuffer& target, const MPI_Win handle, const Native& native,
              Request... request) {
@@ -106,11 +107,11 @@ int natively(const Call& call, Stage stage, const TargetBuffer& target, const MP
     return error;
 }
 
-/// Where the MPI is to put a result: the program's buffer, or the host mirror of that.
+/// Where the MPI has to put a result: the program's buffer, or its host mirror.
 template <class... Request>
 void* result_of(Call& call, const MPI_Win handle, const int target, void* const result, const std::int64_t count,
                 const MPI_Datatype type, Request...) {
-    // With a request the program may look at the result before it synchronises.
+    // With a request, the program may look at the result before it synchronises.
     if constexpr (sizeof...(Request) == 0) {
         if (const std::shared_ptr<Window> window = windows().find(handle);
             window != nullptr && window->is_mirrored() && window->has(target)) {
@@ -122,13 +123,14 @@ void* result_of(Call& call, const MPI_Win handle, const int target, void* const 
     return result;
 }
 
-/// The window, if the layer may have to do an operation on this target. What is wrong is left to the MPI to say.
+/// The window, if the layer may have to do an operation on this target. Else null; the MPI then reports wrong
+/// arguments.
 std::shared_ptr<Window> ours(const MPI_Win handle, const int target) {
     std::shared_ptr<Window> window = windows().find(handle);
     return window != nullptr && window->is_ours() && window->has(target) ? window : nullptr;
 }
 
-/// A copy between this process and a target's device memory; null when it is complete. Nothing when the target is not
+/// A copy between this process and a target's device memory. Null when it is complete. Nothing when the target is not
 /// device memory.
 std::optional<std::shared_ptr<Transfer>> copy(Call& call, Window& window, const bool gets, const LocalBuffer& local,
                                               const TargetBuffer& target) {
@@ -139,7 +141,7 @@ std::optional<std::shared_ptr<Transfer>> copy(Call& call, Window& window, const 
     if (!found) {
         return std::nullopt;
     }
-    // As in a send and a receive, the side that receives may have room for more.
+    // As in a send and a receive, the receiving side may have room for more.
     const std::int64_t own_bytes = here.type != nullptr ? local.count * here.type->layout.size() : 0;
     const std::int64_t sent = gets ? found->bytes : own_bytes, room = gets ? own_bytes : found->bytes;
     if (sent > room) {
@@ -200,7 +202,7 @@ struct PutOrGet {
         if constexpr (gets) {
             buffer = result_of(call, handle, target, origin, counted, type, request...);
         }
-        // Where there is room for more than comes, the rest stays as it is.
+        // If the buffer has room for more than comes, the rest of it stays unchanged.
         const bool all_comes = (target_count == count && target_type == type) ||
                                bytes_of(layer().real, static_cast<std::int64_t>(target_count), target_type) ==
                                    bytes_of(layer().real, static_cast<std::int64_t>(count), type);

@@ -1,6 +1,6 @@
-// Epochs and flushes. What the layer does of a window's operations is finished first; then the MPI does its part, which
-// for fence, post, start, complete and wait is also how the processes meet; then what came through the MPI is copied to
-// where the program wants it.
+// Epochs and flushes. First the layer finishes its work on a window's operations. Then the MPI does its part; in fence,
+// post, start, complete and wait, the processes also meet there. Then the layer copies what came through the MPI to the
+// program's buffers.
 
 #include "rma/window.h"
 
@@ -10,8 +10,8 @@ using rma::Hold;
 
 namespace {
 
-/// Ends what this process has under way, and lets others access its own memory. The MPI's part is done whatever fails:
-/// others wait for it.
+/// Ends what this process has under way, and lets others access its own memory. The MPI's part is done whatever fails,
+/// since others wait for it.
 template <class Native>
 int close_epoch(Window& window, const Native& native) {
     const std::optional<Error> failure = window.is_ours() ? window.try_to_make_own_memory_ready() : std::nullopt;
@@ -22,17 +22,17 @@ int close_epoch(Window& window, const Native& native) {
     return error;
 }
 
-/// When a host mirror is reconciled: what the program has stored has to be there before others may come, and what
-/// others have put is there when they are known to have gone. `changed` is after, if operations of this process's own
-/// have changed its host mirror.
+/// When to reconcile a host mirror. `before`: others may come after it, so what the program has stored has to be there.
+/// `after`: others are known to be done, so what they have put is there. `if_changed` is `after`, if operations of this
+/// process's own have changed its host mirror.
 enum Reconciling : unsigned { if_changed = 0, before = 1, after = 2 };
 
-/// For targets: whose operations a synchronisation completes.
+/// As a target: the synchronisation completes the operations on all targets.
 constexpr int kAllTargets = -1;
 constexpr int kNoTarget = -2;
 
-/// The MPI's part of a synchronisation of a window that is the MPI's, which completes operations on `target`. That is
-/// done whatever fails.
+/// The MPI's part of a synchronisation of a window of the MPI's, which completes operations on `target`. The MPI's part
+/// is done whatever fails.
 template <class Native>
 int natively(Call& call, Window& window, const unsigned when, const int target, const Native& native) {
     if (!window.has_mirror()) {
@@ -70,8 +70,8 @@ unsigned before_unless_untouched(const int assertion) {
     return (assertion & MPI_MODE_NOSTORE) != 0 ? if_changed : before;
 }
 
-/// A program may look for what others put in a loop of calls of which none is the MPI's, while other messages of the
-/// process want to go on. Now and then, since it costs as much as a flush.
+/// Lets the process's other messages go on. A program may look for what others put in a loop whose calls the layer does
+/// without the MPI. Done only now and then, since it costs as much as a flush.
 void keep_going_now_and_then() {
     constexpr unsigned kCalls = 16;
     static thread_local unsigned calls = 0;
@@ -93,8 +93,8 @@ struct Fence {
                 return window->complete_and(-1, [&] { return below<function>()(assertion, handle); });
             });
         }
-        // An MPI that is told that nothing precedes need not wait for anybody; but the layer's accesses to others'
-        // memory ask nobody there.
+        // With MPI_MODE_NOPRECEDE, the MPI need not wait for any process. But the layer accesses others' memory without
+        // asking them, so this fence must wait.
         const bool open = (assertion & MPI_MODE_NOSUCCEED) == 0;
         window->begin_fence();
         int error = MPI_SUCCESS;
@@ -127,7 +127,7 @@ struct Post {
             window->post(group);
         }
         if (failure) {
-            throw Error(*failure);  // not before: the origins wait for this process
+            throw Error(*failure);  // not before, since the origins wait for this process
         }
         return error;
     }
@@ -139,7 +139,7 @@ struct StartAccess {
         call.on_window(handle);
         const std::shared_ptr<Window> window = windows().find(handle);
         const int error = below<function>()(group, assertion, handle);
-        // An MPI may return before the others have posted, and wait when it is given something to do.
+        // The MPI may return before the others have posted, and wait only when it gets an operation.
         if (error == MPI_SUCCESS && window != nullptr && window->is_ours()) {
             window->start(group);
         }
@@ -190,7 +190,7 @@ struct TestOrigins {
         const std::shared_ptr<Window> window = windows().find(handle);
         const int error = below<function>()(handle, flag);
         if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_ours()) {
-            window->wait();  // they have told the MPI, and are about to say it here
+            window->wait();  // the origins have told the MPI, and are about to say it here
         }
         if (error == MPI_SUCCESS && *flag != 0 && window != nullptr && window->is_mirrored()) {
             window->reconcile(call);
@@ -267,7 +267,7 @@ struct UnlockAll {
     }
 };
 
-/// MPI_Win_flush and MPI_Win_flush_local. What the layer does is complete on both sides at the same time.
+/// MPI_Win_flush and MPI_Win_flush_local. The layer's own operations are complete on both sides at the same time.
 struct Flush {
     template <Function function>
     static int run(Call& call, int target, MPI_Win handle) {
@@ -281,7 +281,7 @@ struct Flush {
             window->expect_passive(call, target);
             keep_going_now_and_then();
         }
-        // Of itself: what others have put, and what it has stored.
+        // A flush of this process itself: reconciles what others have put, and what this process has stored.
         const unsigned when = window->is_mirrored() && window->own() == target ? after : if_changed;
         return natively(call, *window, when, target, [&] {
             return window->complete_and(target, [&] {
@@ -305,7 +305,7 @@ struct FlushAll {
         }
         keep_going_now_and_then();
         return window->complete_and(-1, [&] {
-            // The MPI knows of single targets only, see Window::enter_natively.
+            // The MPI knows single targets only, see Window::enter_natively.
             constexpr bool kLocal = function == Function::Win_flush_local_all;
             const Native& native = layer().below;
             int error = MPI_SUCCESS;
@@ -319,7 +319,7 @@ struct FlushAll {
     }
 };
 
-/// Others see what this process has done to its own memory, and this process what they have done.
+/// Others see what this process has done to its own memory, and this process sees what they have done.
 struct Synchronise {
     template <Function function>
     static int run(Call& call, MPI_Win handle) {
@@ -336,7 +336,7 @@ struct Synchronise {
         }
         keep_going_now_and_then();
         window->make_own_memory_ready();
-        // The MPI may know of no passive epoch, and then would take it amiss.
+        // The MPI may know of no passive epoch, and would then report an error.
         std::atomic_thread_fence(std::memory_order_seq_cst);
         return MPI_SUCCESS;
     }

@@ -102,7 +102,7 @@ void Window::refresh(const int target) {
         return;
     }
     of.regions = _exposure->regions(target, of.version);
-    // What is no longer shown is unmapped; what is shown on keeps its mapping.
+    // Regions that are no longer shown are unmapped. The others keep their mappings.
     std::erase_if(of.mapped, [&](const std::unique_ptr<Mapped>& mapped) {
         return std::none_of(of.regions.begin(), of.regions.end(), [&](const Region& region) {
             return region.begin == mapped->region.begin && region.bytes == mapped->region.bytes &&
@@ -126,7 +126,7 @@ MappedRegion Window::map(const int target, const Region& region, const int devic
     made->region = region;
     made->device = device;
     if (is_own) {
-        // Also where another member's part of a shared allocation is in this process's memory.
+        // Own memory includes another member's part of a shared allocation that is in this process.
         made->base = target == _exposure->own()
                          ? reinterpret_cast<std::byte*>(region.begin)
                          : reinterpret_cast<std::byte*>(region.location.address + region.location.offset);
@@ -239,7 +239,7 @@ void Window::enter_mirrored(const Call& call, const int target, const MPI_Aint d
     }
     const Target& of = at(target);
     if (of.bytes < 0 || count <= 0 || type == MPI_DATATYPE_NULL) {
-        return;  // what is wrong is left to the MPI to say
+        return;  // the MPI reports what is wrong
     }
     const transfer::Layout& layout = layer().datatypes.find(type)->layout;
     if (layout.size() == 0) {
@@ -276,7 +276,7 @@ void* Window::mirror_of_result(Call& call, const int target, const void* const a
     if (first == nullptr) {
         return nullptr;
     }
-    // What the program has stored there before would pass for newer than the result.
+    // Otherwise bytes that the program has stored there before would pass for newer than the result.
     const auto begin = static_cast<std::size_t>(first - _mirror->data());
     call.account(report::Path::staged, static_cast<std::int64_t>(_mirror->reconcile(begin, begin + length)));
     at(target).own_changes.store(true);
@@ -394,8 +394,8 @@ void Window::lock(const Call& call, const int target, const Hold how, const int 
     take_lock(target, how, assertion);
 }
 
-/// Waits for the target's lock. Other threads may look at what is known of the target meanwhile: who holds the lock may
-/// be waiting for them.
+/// Waits for the target's lock. Other threads may read the state of the target meanwhile: the process that holds the
+/// lock may be waiting for them.
 void Window::take_lock(const int target, const Hold how, const int assertion) {
     if ((assertion & MPI_MODE_NOCHECK) == 0) {
         _exposure->lock(target, how);
@@ -406,7 +406,7 @@ void Window::take_lock(const int target, const Hold how, const int assertion) {
     of.assertion = assertion;
 }
 
-/// Ends a passive epoch with one target; nothing of it is under way any more.
+/// Ends a passive epoch with one target, with which nothing is under way any more.
 int Window::leave(const int target) {
     Target& of = at(target);
     const std::scoped_lock lock(of.mutex);
@@ -427,7 +427,7 @@ int Window::unlock(const Call& call, const int target) {
             no_epoch(call, "the target is not locked");
         }
     }
-    // The lock is given up whatever fails: others wait for it.
+    // The lock is given up whatever fails, since others wait for it.
     const std::optional<Error> failure =
         target == _exposure->own() ? try_to_make_own_memory_ready() : std::optional<Error>();
     const int error = complete_and(target, [&] { return leave(target); });
@@ -467,8 +467,8 @@ int Window::unlock_all(const Call& call) {
 
 void Window::begin_fence() {
     ++_fences;
-    // What comes through the MPI is in staging buffers until its fence is over, and others, who are through it as well,
-    // may look for it in this process's memory.
+    // Results that come through the MPI are in staging buffers until its fence is over. Others, whose fence is over
+    // too, may look for them in this process's memory.
     bool any_staging_buffers = false;
     for (const std::unique_ptr<Target>& of : _targets) {
         const std::scoped_lock lock(of->mutex);
@@ -539,14 +539,14 @@ void Window::expect_passive(const Call& call, const int target) {
 // ---- what is under way ----------------------------------------------------------------------------------------------
 
 void Window::add(const int target, Pending pending) {
-    // What is over is forgotten now and then: a program may go on for long without a flush.
+    // Forgets complete operations now and then: a program may go on for long without a flush.
     constexpr std::size_t kMany = 256;
     const auto is_over = [](const Pending& one) {
         try {
             return one.staging_buffers == nullptr && one.request.expired() &&
                    (one.transfer == nullptr || one.transfer->poll());
         } catch (const Error&) {
-            return false;  // said when the epoch ends
+            return false;  // the error is raised when the epoch ends
         }
     };
     Target& of = at(target);
@@ -682,7 +682,7 @@ std::optional<Error> Windows::reconcile_all(Call& call) {
 }
 
 Windows& windows() {
-    // Left in place, like the layer: a program may leave windows to the end of the process.
+    // Never destroyed, like the layer: a program may leave windows to the end of the process.
     static auto* const all = new Windows;
     return *all;
 }

@@ -1,14 +1,13 @@
-// Windows that the layer has something to do with, and what it still has to do for each.
+// The windows in which the layer has a part, and what it still has to do for each.
 //
-// The program always holds a window of the MPI's. This table knows which of them have device memory somewhere, and
-// which have operations under way whose buffers are device memory here. What is a target's host memory is reached by
-// the MPI, what is its device memory by copies and kernels of this process, over IPC; the target has no part in that.
-// Fence, post, start, complete and wait are the MPI's, with the layer's own work finished before; locks are the
-// layer's, and are taken from the MPI in addition when the first operation goes through it.
+// The program always holds a window of the MPI's. This table knows which windows have device memory somewhere, and
+// which have operations under way whose buffers are device memory here. The MPI reaches a target's host memory. This
+// process reaches a target's device memory by copies and kernels of its own, over IPC; the target has no part in that.
+// The MPI does fence, post, start, complete and wait, after the layer has finished its own work. Locks are the layer's.
+// The layer takes a lock from the MPI in addition when the first operation goes through the MPI.
 //
-// Where members cannot reach each other's device memory, the window is the MPI's altogether, over a host mirror in host
-// memory (see device/host_mirror.h); what is left to be done here is to reconcile the two when the program
-// synchronises.
+// If members cannot reach each other's device memory, the window is the MPI's altogether, over a host mirror in host
+// memory (see device/host_mirror.h). The layer then only reconciles the two when the program synchronises.
 #pragma once
 
 #include <atomic>
@@ -36,7 +35,7 @@ namespace awaken::AWAKEN_ABI {
 class Transfer {
   public:
     explicit Transfer(transfer::DeviceCopies::Copy copy) : _copy(std::move(copy)) {}
-    /// True when it is over. Throws Error, each time, when it failed.
+    /// True when the copy is over. Throws Error, each time, when it failed.
     [[nodiscard]] bool poll();
     /// Waits for the end.
     void finish();
@@ -47,45 +46,47 @@ class Transfer {
     std::optional<Error> _error;
 };
 
-/// What remains to be done of an operation when an epoch ends, or at a flush.
+/// What remains to be done for an operation when an epoch ends, or at a flush.
 struct Pending {
-    std::shared_ptr<Transfer> transfer;      ///< to be finished, by the layer
-    std::shared_ptr<Stage> staging_buffers;  ///< to be stored, once the MPI has completed the operation
-    std::weak_ptr<Operation> request;        ///< whose staging buffers are to be stored then
+    std::shared_ptr<Transfer> transfer;      ///< the layer has to finish it
+    std::shared_ptr<Stage> staging_buffers;  ///< the layer stores them once the MPI has completed the operation
+    std::weak_ptr<Operation> request;        ///< its staging buffers are stored then
 };
 
 /// Device memory of a target, as this process reaches it.
 struct MappedRegion {
     std::byte* address = nullptr;
     gpu::PointerInfo info;
-    bool is_own = false;  ///< memory of this process: what its program gave to the default stream has to be over
+    /// Memory of this process: the work that its program gave to the default stream has to be over.
+    bool is_own = false;
 };
 
 /// How a window of ours was made.
 struct WindowSpec {
     int flavor = MPI_WIN_FLAVOR_CREATE;
-    void* base = nullptr;  ///< what the program sees
+    void* base = nullptr;  ///< the address that the program sees
     MPI_Aint bytes = 0;
     int unit = 1;
-    int device = -1;  ///< that copies use whose origin is in no device's memory
+    int device = -1;  ///< the device for copies whose origin is in no device's memory
     bool is_device_memory = false;
-    bool passive = true;           ///< others may lock it: the info does not say no_locks
-    std::shared_ptr<void> memory;  ///< what the layer has allocated for the window; null: the program's
+    bool passive = true;  ///< others may lock it: the info does not say no_locks
+    /// Memory that the layer has allocated for the window. Null: the memory is the program's.
+    std::shared_ptr<void> memory;
 };
 
 class Window {
   public:
-    /// A window of the MPI's, to which operations have device buffers here.
+    /// A window of the MPI's, used by operations whose buffers are device memory here.
     explicit Window(MPI_Win handle);
     /// A window with device memory somewhere. `units` are the members' displacement units.
     Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::Exposure> exposure, std::vector<std::int64_t> units);
-    /// What the members' memory is, as far as that is known.
+    /// A member's memory, as far as it is known.
     struct Extent {
         std::int64_t bytes = -1;  ///< -1: not known
         std::int64_t unit = 1;
     };
-    /// A window of the MPI's, in the place of one with device memory that others cannot reach. `mirror`: of this
-    /// process's device memory; null where it has none. `extents`: by member.
+    /// A window of the MPI's, in the place of one with device memory that others cannot reach. `mirror`: the mirror of
+    /// this process's device memory; null if it has none. `extents`: by member.
     Window(MPI_Win handle, WindowSpec spec, std::unique_ptr<rma::HostMirror> mirror, std::vector<Extent> extents);
     ~Window();
     Window(const Window&) = delete;
@@ -106,17 +107,17 @@ class Window {
     void reconcile(Call& call);
     [[nodiscard]] bool has_mirror() const noexcept { return _mirror != nullptr; }
     [[nodiscard]] int own() const noexcept { return _own; }
-    /// Before each operation. Throws ClassedError when it leaves the target's memory.
+    /// Called before each operation. Throws ClassedError when the operation leaves the target's memory.
     void enter_mirrored(const Call& call, int target, MPI_Aint displacement, std::int64_t count, MPI_Datatype type);
     /// The host mirror of a result buffer that lies in this process's own window memory: others may read there as soon
     /// as the operation is complete. Null for any other buffer.
     [[nodiscard]] void* mirror_of_result(Call& call, int target, const void* address, std::int64_t count,
                                          MPI_Datatype type);
-    /// Whether operations of this process on this target (-1: on any) may have changed its own host mirror since this
-    /// was last asked. To be asked when they are complete.
+    /// Whether operations of this process on this target (-1: on any) may have changed its own host mirror since the
+    /// last such call. To be called when the operations are complete.
     [[nodiscard]] bool take_own_changes(int target) noexcept;
 
-    /// Of windows of ours, and of those over host mirrors.
+    /// For windows of ours, and for those over host mirrors.
     [[nodiscard]] const WindowSpec& spec() const noexcept { return _spec; }
 
     // ---- only of windows of ours ------------------------------------------------------------------------------------
@@ -124,16 +125,18 @@ class Window {
     /// Maps what all members show, for this process's own device. Throws Error when some of it cannot be mapped.
     void map_all();
     /// Finds device memory for the bytes [begin, end) from `displacement` on. Nothing when it is not device memory: the
-    /// MPI has to do it. Throws ClassedError when they leave the window. An empty range is in any memory.
+    /// MPI has to do the operation. Throws ClassedError when the bytes leave the window. An empty range counts as being
+    /// in any memory.
     [[nodiscard]] std::optional<MappedRegion> reach(const Call& call, int target, MPI_Aint displacement,
                                                     std::int64_t begin, std::int64_t end, int device);
-    /// Before each operation: the program may access the target now. Takes the lock of an MPI_Win_lock_all, if it was
-    /// not yet. Throws ClassedError outside an epoch.
+    /// Called before each operation: checks that the program may access the target now. Takes the lock of an
+    /// MPI_Win_lock_all, unless it is taken already. Throws ClassedError outside an epoch.
     void enter(const Call& call, int target);
-    /// The same before the MPI is given the operation.
+    /// The same for an operation that is then given to the MPI.
     [[nodiscard]] int enter_natively(const Call& call, int target);
 
-    /// A member's part of a shared window, where this process has it; MPI_PROC_NULL: the first that is not empty.
+    /// A member's part of a shared window, where this process has mapped it. MPI_PROC_NULL: the first part that is not
+    /// empty.
     struct Slice {
         void* base = nullptr;
         std::int64_t bytes = 0, unit = 1;
@@ -142,10 +145,10 @@ class Window {
     void attach(const Call& call, void* base, MPI_Aint bytes, const gpu::PointerInfo& info);
     /// False when the memory is not one of the attached device regions.
     [[nodiscard]] bool detach(const void* base);
-    /// Waits for what the program gave to the default stream of its window memory's device: others are about to access
-    /// that.
+    /// Waits for the work that the program gave to the default stream of its window memory's device, since others are
+    /// about to access that memory.
     void make_own_memory_ready() const;
-    /// The same where something else has to be done whatever fails.
+    /// The same for a caller that has something else to do even after a failure.
     [[nodiscard]] std::optional<Error> try_to_make_own_memory_ready() const;
 
     // ---- epochs -----------------------------------------------------------------------------------------------------
@@ -153,12 +156,12 @@ class Window {
     [[nodiscard]] int unlock(const Call& call, int target);
     void lock_all(const Call& call, int assertion);
     [[nodiscard]] int unlock_all(const Call& call);
-    /// Before and after a fence of the MPI's.
+    /// Called before and after a fence of the MPI's.
     void begin_fence();
     void end_fence(bool open);
     void start(MPI_Group group);
     void post(MPI_Group group);
-    /// The other ends of these.
+    /// The other ends of start and post.
     void complete();
     [[nodiscard]] bool may_wait() const noexcept { return !_origins.empty(); }
     void wait();
@@ -168,8 +171,8 @@ class Window {
 
     // ---- what is under way ------------------------------------------------------------------------------------------
     void add(int target, Pending pending);
-    /// Finishes what the layer does of the operations to a target (-1: to all) that were started so far, lets `native`
-    /// do the MPI's part, and stores what has arrived through the MPI. The MPI's part is done whatever fails before.
+    /// Finishes the layer's own operations to a target (-1: to all) that were started so far, lets `native` do the
+    /// MPI's part, and stores what has arrived through the MPI. The MPI's part is done whatever fails before.
     template <class Native>
     int complete_and(const int target, const Native& native) {
         const std::vector<std::unique_lock<std::mutex>> alone = complete_alone(target);
@@ -194,20 +197,20 @@ class Window {
         gpu::PointerInfo info;
     };
     struct Target {
-        /// Of one synchronisation with the target at a time: who finds nothing to finish must not be told so while
-        /// another thread is at it.
+        /// Held by one synchronisation with the target at a time. A thread that finds nothing to finish must not return
+        /// while another thread is still finishing.
         std::mutex settling;
-        std::mutex entering;                   ///< of one thread that waits for the target's lock
+        std::mutex entering;                   ///< held by the one thread that waits for the target's lock
         std::atomic<bool> own_changes{false};  ///< see take_own_changes()
-        std::mutex mutex;                      ///< of everything below that changes
-        std::int64_t bytes = -1;               ///< of a window over host mirrors; -1: not known
+        std::mutex mutex;                      ///< guards everything below that changes
+        std::int64_t bytes = -1;               ///< for a window over host mirrors; -1: not known
         std::int64_t unit = 1;
         std::uint64_t version = 0;  ///< of the regions
         std::vector<rma::Region> regions;
         std::vector<std::unique_ptr<Mapped>> mapped;
         rma::Hold held = rma::Hold::none;
         int assertion = 0;      ///< of the lock
-        bool natively = false;  ///< the MPI has locked it, too
+        bool natively = false;  ///< the MPI has locked the target, too
         std::vector<Pending> pending;
     };
 
@@ -227,7 +230,7 @@ class Window {
     const std::unique_ptr<rma::Exposure> _exposure;
     const std::unique_ptr<rma::HostMirror> _mirror;
     const bool _mirrored = false;
-    int _own = -1;  ///< this process among the members; only of windows over host mirrors
+    int _own = -1;  ///< this process's place among the members; only for windows over host mirrors
     MPI_Group _group = MPI_GROUP_NULL;
     std::vector<std::unique_ptr<Target>> _targets;
     std::atomic<bool> _fence{false};
@@ -235,7 +238,7 @@ class Window {
     std::atomic<bool> _all{false};  ///< within MPI_Win_lock_all
     std::atomic<int> _all_assertion{0};
     std::vector<int> _started;  ///< targets of the access epoch
-    std::vector<int> _origins;  ///< of the exposure epoch
+    std::vector<int> _origins;  ///< origins of the exposure epoch
     std::mutex _attached_mutex;
     std::vector<rma::Region> _attached;
 };
@@ -243,26 +246,27 @@ class Window {
 /// Thread-safe.
 class Windows {
   public:
-    /// Null for a window that the layer has nothing to do with, at the cost of one load as long as it has with none.
+    /// Null for a window in which the layer has no part. Costs one load as long as the layer has a part in none.
     [[nodiscard]] std::shared_ptr<Window> find(MPI_Win handle) const;
-    /// The same for a window that it will have.
+    /// The same for a window in which the layer is about to have a part.
     [[nodiscard]] std::shared_ptr<Window> find_or_add(MPI_Win handle);
     void add(std::shared_ptr<Window> window);
     void remove(MPI_Win handle);
-    /// Before and after a barrier: reconciles what others may reach by locks, since programs take it that such a window
-    /// and its memory are one. Costs one load where there is no such window. Tells what has failed.
+    /// Called before and after a barrier. Reconciles what others may reach by locks, since programs take it for granted
+    /// that such a window and its memory are one. Costs one load if there is no such window. Returns what failed.
     [[nodiscard]] std::optional<Error> reconcile_all(Call& call);
 
   private:
     std::atomic<std::size_t> _count{0};
-    std::atomic<std::size_t> _mirrors{0};  ///< of this process's memory, which others may lock
+    std::atomic<std::size_t> _mirrors{0};  ///< mirrors of this process's memory that others may lock
     mutable std::shared_mutex _mutex;
     std::unordered_map<MPI_Win, std::shared_ptr<Window>> _windows;
 };
 
 [[nodiscard]] Windows& windows();
 
-/// Called while a process waits for another one in a window: others may need this process's MPI before they get on.
+/// Called while a process waits for another one in a window. Lets this process's MPI go on, since the other process may
+/// need that.
 void keep_going();
 
 // The parts of the family's table.

@@ -58,14 +58,14 @@ std::optional<ccl::Operation> operation_of(const std::uint32_t code) noexcept {
     }
 }
 
-/// Bytes travel as the widest elements that fit, of which the library's limits count.
+/// Bytes travel as the widest elements that fit, since the library limits the number of elements.
 std::pair<std::uint64_t, ccl::Type> elements_of(const std::uint64_t bytes) {
     return bytes % 8 == 0 ? std::pair(bytes / 8, ccl::Type::uint64) : std::pair(bytes, ccl::Type::uint8);
 }
 
 }  // namespace
 
-/// What the joining thread works on. It outlives the object where the library never comes back.
+/// The data of the joining thread. It outlives the object when the library never returns.
 struct CclCommunicator::Attempt {
     enum class Outcome : std::uint8_t { under_way, joined, failed };
     std::atomic<Outcome> outcome{Outcome::under_way};
@@ -184,7 +184,7 @@ void CclCommunicator::abort() noexcept {
 
 void CclCommunicator::give_up() noexcept {
     if (_attempt != nullptr && _attempt->thread.joinable()) {
-        // May never come back: another member has failed before it joined.
+        // The thread may never return, if another member failed before it joined.
         _attempt->abandoned.store(true, std::memory_order_release);
         _attempt->thread.detach();
     }
@@ -204,7 +204,7 @@ void CclCommunicator::Issuer::issue_parts(const Operation& operation, const gpu:
     ccl::Status first;
     const auto note = [&first](const ccl::Status& status) { first = first.ok() ? status : first; };
     if (operation.kind == Kind::allgather) {
-        // Each part is a broadcast, which takes it from node to node once.
+        // Each part is a broadcast, which takes the part from node to node once.
         for (const Operation::Block& part : operation.from) {
             const auto [count, type] = elements_of(part.bytes);
             const bool own = part.member == operation.own && operation.send != nullptr;
@@ -221,7 +221,7 @@ void CclCommunicator::Issuer::issue_parts(const Operation& operation, const gpu:
             note(_library->receive(part.address, count, type, part.member, _communicator, stream));
         }
     }
-    note(_library->group_end());  // what was begun has to be ended
+    note(_library->group_end());  // ends what was begun
     require(first);
 }
 
@@ -266,7 +266,7 @@ void CclCommunicator::Issuer::issue(const Operation& operation, const gpu::Strea
                 note(_library->send(operation.send + at, count, type, member, _communicator, stream));
                 note(_library->receive(operation.receive + at, count, type, member, _communicator, stream));
             }
-            note(_library->group_end());  // what was begun has to be ended
+            note(_library->group_end());  // ends what was begun
             require(first);
             break;
         }

@@ -1,6 +1,7 @@
-// One member's end of a communicator of NCCL or RCCL, whoever its members are and however they agree.
+// One member's end of a communicator of NCCL or RCCL. The class does not depend on who the members are and how they
+// agree.
 //
-// Joining blocks for ever where another member never comes, so it is done in a thread of its own.
+// Joining blocks for ever if another member never joins. So a thread of its own does it.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,8 @@ namespace awaken::coll {
 
 class CclCommunicator {
   public:
-    /// Made for members that have had a use for it so often: it costs up to seconds and hundreds of megabytes.
+    /// The members make a communicator after they could have used it so many times, since it costs up to seconds and
+    /// hundreds of megabytes.
     static constexpr int kUsesBefore = 2;
 
     CclCommunicator() = default;
@@ -26,7 +28,7 @@ class CclCommunicator {
     CclCommunicator(const CclCommunicator&) = delete;
     CclCommunicator& operator=(const CclCommunicator&) = delete;
 
-    /// A collective as the library takes it.
+    /// A collective in the form that the library takes.
     struct Operation {
         Kind kind = Kind::allreduce;
         std::uint32_t code = 0;  ///< of a reduction: see kernels::code_of
@@ -37,31 +39,31 @@ class CclCommunicator {
         std::uint64_t block_bytes = 0;  ///< as in Shape
         std::byte* send = nullptr;
         std::byte* receive = nullptr;
-        /// What one member sends or receives of another one, or of itself.
+        /// What one member sends to or receives from another one, or itself.
         struct Block {
             int member = 0;
             std::byte* address = nullptr;
             std::uint64_t bytes = 0;
         };
-        /// Gather, scatter, allgather and alltoall in parts of any size, instead of `send` and `receive`. An allgather
-        /// has `from` for all members, also where its own part is there already, and `to` for none.
+        /// Gather, scatter, allgather and alltoall in parts of any size, in place of `send` and `receive`. An allgather
+        /// has `from` for all members, even if its own part is there already, and `to` for none.
         bool in_parts = false;
         std::vector<Block> to = {}, from = {};
     };
-    /// Whether the library has it, for equal parts.
+    /// Whether the library can do this collective with equal parts.
     [[nodiscard]] static bool supports(const ccl::Library& library, Kind kind, std::uint32_t code) noexcept;
 
-    /// Begins to join as member `own` of `members`, with `device`. Once only.
+    /// Begins to join as member `own` of `members`, with `device`. Called once only.
     void join(const ccl::Library& library, gpu::Runtime& runtime, int device, const ccl::UniqueId& identifier,
               int members, int own);
     enum class Joining : std::uint8_t { under_way, joined, failed };
     /// How far this member's joining is.
     [[nodiscard]] Joining joining();
-    /// Why it failed; empty when it did not.
+    /// Why joining failed; empty when it did not.
     [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
 
-    /// What puts collectives into a stream. It knows nothing of the object, for threads that the library may hold on to
-    /// longer than the object lives: their calls fail once the communicator was aborted.
+    /// Puts collectives into a stream. An Issuer does not refer to the CclCommunicator, so threads may use it that the
+    /// library holds up for longer than the object lives. Their calls fail once the communicator was aborted.
     class Issuer {
       public:
         Issuer(const ccl::Library* library, ccl::Communicator communicator)
@@ -79,14 +81,15 @@ class CclCommunicator {
     [[nodiscard]] Issuer issuer() const { return {_library, _communicator}; }
     /// Puts the collective into the stream. Throws Error.
     void issue(const Operation& operation, const gpu::StreamHandle stream) const { issuer().issue(operation, stream); }
-    /// Throws Error when something went wrong since.
+    /// Throws Error when something has gone wrong meanwhile.
     void check() const;
-    /// Ends what is under way, which would otherwise wait for a member that is gone. Not used again.
+    /// Ends operations under way, which would otherwise wait for a member that is gone. The object is not used again.
     void abort() noexcept;
-    /// Leaves, in a thread of its own: members on one node wait for each other. Not used again.
+    /// Leaves the communicator, in a thread of its own, since members on one node wait for each other there. The object
+    /// is not used again.
     void begin_to_leave() noexcept;
     [[nodiscard]] bool has_left() const noexcept { return _left->load(std::memory_order_acquire); }
-    /// Nobody waits for that any more.
+    /// Gives up waiting for that thread.
     void leave_alone() noexcept;
 
   private:

@@ -1,6 +1,6 @@
 // The members of a node communicator as a communicator of NCCL or RCCL.
 //
-// Member 0 makes the identifier; then all join. When one fails, none of them uses it.
+// Member 0 makes the identifier; then all members join. When one of them fails, none uses the library.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ namespace awaken::coll {
 
 class CclGroup {
   public:
-    /// All members may use the library for a collective on these GPUs, by member. Counts; true when it is to be used.
-    /// All members ask in the same order.
+    /// Counts a collective for which all members may use the library on these GPUs (by member). True when they are to
+    /// use it. All members call this in the same order.
     [[nodiscard]] bool wanted(const std::vector<std::uint64_t>& devices);
     [[nodiscard]] bool ready() const noexcept { return _state == State::ready; }
 
     enum class Joining : std::uint8_t { under_way, done, failed };
-    /// Joins, in the course of operation `number`. To be asked until it is over; the outcome is the same in all
+    /// Joins, in the course of operation `number`. To be called until joining is over. The outcome is the same in all
     /// members.
     [[nodiscard]] Joining join(Engine& engine, ControlBlock& control_block, std::uint64_t number, int device);
-    /// Why it failed here; empty when it did elsewhere.
+    /// Why joining failed here; empty when another member failed.
     [[nodiscard]] const std::string& reason() const noexcept {
         return _why_no_identifier.empty() ? _communicator.reason() : _why_no_identifier;
     }
 
-    /// Once it is ready().
+    /// To be used once ready() is true.
     [[nodiscard]] const CclCommunicator& communicator() const noexcept { return _communicator; }
-    /// Ends what is under way, which would otherwise wait for a member that is gone. Not used again.
+    /// Ends operations under way, which would otherwise wait for a member that is gone. The object is not used again.
     void abort() noexcept;
 
   private:
@@ -40,7 +40,7 @@ class CclGroup {
 
     State _state = State::unused;
     int _uses = 0;
-    bool _begun = false;  ///< to join
+    bool _begun = false;  ///< joining has begun
     std::vector<std::uint64_t> _devices;
     CclCommunicator _communicator;
     std::string _why_no_identifier;

@@ -1,4 +1,5 @@
-// How this process does its collectives: the table that chooses, and what has come of it so far, for the report.
+// How this process does its collectives: the table that chooses the algorithms, and, for the report, what was done so
+// far.
 #pragma once
 
 #include <atomic>
@@ -13,22 +14,22 @@ namespace awaken::coll {
 
 struct Choices {
     explicit Choices(const Settings& settings)
-        // Asked not to read each other's memory, collectives have no way but the MPI's.
+        // If ranks must not read each other's memory, collectives have no way but the MPI's.
         : selection(settings.path == NodePath::ring ? Selection("* : staged", "AWAKEN_PATH=ring")
                                                     : Selection(settings.collectives, "AWAKEN_COLLECTIVES")) {}
 
     const Selection selection;
     std::atomic<bool> any_node_comms{false};
-    std::atomic<std::size_t> chunk_window{4};   ///< chunks of a pipelined collective that are under way at once
+    std::atomic<std::size_t> chunk_window{4};   ///< chunks of a pipelined collective that are under way at a time
     std::atomic<std::uint64_t> chunk_bytes{0};  ///< of pipelined collectives; 0: there was none yet
     std::atomic<int> inter_node_comms{0};       ///< inter-node communicators of the last hierarchical one
 
-    /// Whether any collective was done by what the table chooses.
+    /// Whether the table chose the way of any collective.
     [[nodiscard]] bool were_used() const noexcept {
         return any_node_comms.load(std::memory_order_relaxed) || chunk_bytes.load(std::memory_order_relaxed) != 0;
     }
-    /// How large collectives that span nodes, or pass through host memory, are done, in one line; empty where that did
-    /// not come up.
+    /// How large collectives are done that span nodes, or pass through host memory, in one line. Empty if there was
+    /// none.
     [[nodiscard]] std::string between_nodes() const {
         const std::uint64_t bytes = chunk_bytes.load(std::memory_order_relaxed);
         if (bytes == 0) {

@@ -31,7 +31,7 @@ ControlBlock::ControlBlock(node::Segment& segment, const int members, const int 
 
 std::unique_ptr<ControlBlock> ControlBlock::make(node::Segment& segment, const int members, const int own) {
     std::unique_ptr<ControlBlock> control_block(new ControlBlock(segment, members, own));
-    // Zero-filled memory is what all of it begins as: number 0 is no collective's.
+    // The memory begins filled with zeros, which is what it has to hold: no collective has the number 0.
     return control_block->_parts.make_own() ? std::move(control_block) : nullptr;
 }
 

@@ -21,16 +21,16 @@ namespace {
 
 constexpr unsigned kMostThreads = 512;
 constexpr unsigned kWarp = 32;
-/// What a thread has under way at a time.
+/// Bytes that a thread has under way at a time.
 constexpr std::uint64_t kBytesPerThread = 32;
 /// Collectives of different communicators overlap up to this number.
 constexpr unsigned kStreams = 4;
 constexpr std::uint32_t kCounters = 1024;
 constexpr std::size_t kWordPage = 4096;
-/// Each word has a line of its own.
+/// Each word has a cache line of its own.
 constexpr std::size_t kWordStride = 128;
 
-// The parameters of the kernels in gpu/kernels/combine.h, whose pointers are 8 bytes.
+// The parameters of the kernels in gpu/kernels/combine.h, whose pointers have 8 bytes.
 struct Places {
     std::array<std::uint64_t, kernels::kMostPlaces> at;
 };
@@ -43,7 +43,7 @@ struct Moves {
     std::array<Engine::Copy, kernels::kMostMoves> list;
 };
 
-/// Threads that would have nothing to do still cost time at the kernel's end.
+/// Threads without work still cost time at the kernel's end.
 unsigned threads_for(const std::uint64_t bytes) noexcept {
     const std::uint64_t wanted = (bytes + kBytesPerThread - 1) / kBytesPerThread;
     const std::uint64_t whole = (wanted + kWarp - 1) / kWarp * kWarp;
@@ -75,8 +75,8 @@ struct Engine::Device {
     };
     int number = -1;
     unsigned most_blocks = 1;
-    unsigned most_blocks_beside = 1;         ///< kernels of the program's
-    std::vector<gpu::StreamHandle> streams;  ///< kStreams of ours, and one for what a library does
+    unsigned most_blocks_beside = 1;         ///< beside kernels of the program's
+    std::vector<gpu::StreamHandle> streams;  ///< kStreams of ours, and one for the library
     unsigned next_stream = 0;
     void* counters = nullptr;
     std::vector<std::uint32_t> free_counters;
@@ -95,7 +95,7 @@ struct Engine::Device {
         }
         return one->combine;
     }
-    /// All modules have the one that moves.
+    /// Every module has the kernel that moves.
     [[nodiscard]] gpu::KernelHandle move() const {
         const auto one = std::find_if(loaded.begin(), loaded.end(), [](const Loaded& each) { return each.usable; });
         if (one == loaded.end()) {
@@ -183,7 +183,8 @@ Engine::Kernels Engine::prepare(const int device, const std::uint32_t code) {
         }
         Device::Loaded loaded;
         loaded.code = code;
-        // Compiled for this code alone: the text has a case for every type and operation, which takes seconds.
+        // Compiled for this code alone: the source has a case for every type and operation, and compiling all takes
+        // seconds.
         const std::string text =
             "#define AWAKEN_ONLY_CODE " + std::to_string(code) + "\n" + gpu::kernels::combine_source;
         std::string log;
@@ -271,7 +272,7 @@ Engine::Work Engine::start(const int device, const std::function<void(gpu::Strea
         work = reserve(on, stream);
     }
     work._traced.begin(trace::Kind::kernel, "NCCL or RCCL", 0, device);
-    // Without the lock: a library may take its time for what it does first.
+    // Not under the lock: a library may take long for what it does first.
     if (const gpu::Status status = _runtime.run_on(device, [&] { issue(stream); }); !status.ok()) {
         fail("making a GPU current", status);
     }
@@ -336,7 +337,7 @@ const ccl::Library* Engine::ccl() {
     return nullptr;
 }
 
-/// Bytes that kernels for these write.
+/// Bytes that the kernels for these write.
 std::uint64_t Engine::bytes_of(const std::vector<Fold>& folds, const std::vector<Copy>& copies) noexcept {
     std::uint64_t bytes = 0;
     for (const Fold& fold : folds) {
@@ -353,7 +354,7 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
     const std::scoped_lock lock(_mutex);
     Device& on = device_of(device);
     const unsigned most_blocks = beside == Beside::kernels ? on.most_blocks_beside : on.most_blocks;
-    // What may be missing is looked for first: work that is given up under the lock could not give its counter back.
+    // Looks first for what may be missing: work that is given up under the lock could not give its counter back.
     std::vector<gpu::KernelHandle> combines;
     for (const Fold& fold : folds) {
         combines.push_back(on.combine_for(fold.code));
@@ -366,12 +367,12 @@ Engine::Work Engine::start(const int device, const std::vector<Fold>& folds, con
     std::size_t left = folds.size() + copy_launches;
     const auto launch = [&](const gpu::KernelHandle kernel, const gpu::Dim3 grid, const unsigned threads,
                             void** const arguments, Notice& notice) {
-        // Kernels of one stream follow each other: the last one speaks for all.
+        // Kernels of one stream follow each other, so the last one speaks for all.
         notice = {reinterpret_cast<std::uint64_t>(static_cast<std::uint32_t*>(on.counters) + work._counter),
                   --left == 0 ? reinterpret_cast<std::uint64_t>(&word) : 0, value};
         const gpu::Status status = _runtime.launch(kernel, grid, {threads, 1, 1}, 0, work._stream, arguments);
         if (!status.ok()) {
-            // What has been started before goes on; nobody gets the counter until then.
+            // Kernels that were started before go on; no other work gets the counter until they end.
             static_cast<void>(_runtime.synchronize_stream(work._stream));
             on.free_counters.push_back(work._counter);
             work._engine = nullptr;
@@ -507,8 +508,8 @@ void Engine::retire(std::unique_ptr<ControlBlock> control_block) noexcept {
     if (_shut_down) {
         return;
     }
-    // Whoever lets go of a node communicator last may be a thread of ours, which must not unregister memory: the next
-    // node communicator does.
+    // The thread that frees a node communicator last may be one of ours, which must not unregister memory. The next
+    // node communicator does that.
     _retired.push_back(std::move(control_block));
 }
 
@@ -530,7 +531,7 @@ void Engine::shut_down() noexcept {
     if (std::exchange(_shut_down, true)) {
         return;
     }
-    // Everything fails when the runtime is gone already, and then there is nothing to give back.
+    // When the runtime is gone already, all calls fail, and there is nothing to give back.
     for (const std::unique_ptr<Device>& device : _devices) {
         for (const gpu::StreamHandle stream : device->streams) {
             static_cast<void>(_runtime.synchronize_stream(stream));

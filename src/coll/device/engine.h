@@ -1,5 +1,5 @@
-// What a process needs to work on device memory for collectives: streams, kernels and the words by which a kernel says
-// that it is over. One for all communicators.
+// What a process needs to work on device memory for collectives: streams, kernels, and the words by which a kernel says
+// that it is over. All communicators share one engine.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ namespace awaken::coll {
 
 class Engine {
   public:
-    /// Hears why something did not go the fastest way.
+    /// Called with the reason when something did not go the fastest way.
     using Note = std::function<void(const std::string& reason)>;
 
     /// Everything given must outlive the engine.
@@ -37,13 +37,13 @@ class Engine {
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    /// Whether kernels for this code (see kernels::code_of) can be had on the device; compiles them if need be, which
-    /// takes up to seconds once a machine. `none`, with the reason noted once, where there is no compiler; `not_yet`
-    /// while the device is busy and they are not loaded.
+    /// Whether there are kernels for this code (see kernels::code_of) on the device. Compiles them if need be, which
+    /// takes up to seconds once per machine. `none`: there is no compiler; the reason is noted once. `not_yet`: the
+    /// device is busy, and the kernels are not loaded.
     enum class Kernels : std::uint8_t { none, not_yet, usable };
     [[nodiscard]] Kernels prepare(int device, std::uint32_t code);
 
-    /// A kernel, or several in a row, under way.
+    /// A kernel, or several in a row, that is under way.
     class Work {
       public:
         Work() = default;
@@ -55,9 +55,9 @@ class Engine {
         ~Work();
 
         [[nodiscard]] explicit operator bool() const noexcept { return _engine != nullptr; }
-        /// Asks the runtime whether an error came up; true when the GPU is done. Costs a microsecond. Throws Error.
+        /// Asks the runtime whether an error came up. True when the GPU is done. Costs a microsecond. Throws Error.
         [[nodiscard]] bool query();
-        /// The word says that it is over: gives everything back without asking.
+        /// The word says that the work is over: gives everything back without asking the runtime.
         void finished() noexcept;
 
       private:
@@ -70,7 +70,7 @@ class Engine {
         trace::Stretch _traced;
     };
 
-    /// A place of memory, for kernels.
+    /// A copy for kernels, by addresses.
     struct Copy {
         std::uint64_t target, source, bytes;
     };
@@ -79,45 +79,46 @@ class Engine {
         std::vector<std::uint64_t> sources, targets;
         std::uint64_t elements;
     };
-    /// What the program is expected to do meanwhile: it gets more of the processors when it computes.
+    /// What the program is expected to do meanwhile. It gets more of the GPU's processors when it computes.
     enum class Beside : std::uint8_t { nothing, kernels };
-    /// Starts kernels on `device`. When they are over, `word` (pinned or registered host memory) becomes `value`, after
-    /// everything that they have written can be seen everywhere. At least one fold or copy. Throws Error.
+    /// Starts kernels on `device`. When they are over, and everything that they have written can be seen everywhere,
+    /// `word` (pinned or registered host memory) becomes `value`. Takes at least one fold or copy. Throws Error.
     [[nodiscard]] Work start(int device, const std::vector<Fold>& folds, const std::vector<Copy>& copies,
                              std::atomic<std::uint64_t>& word, std::uint64_t value, Beside beside = Beside::nothing);
 
-    /// One fold, waited for.
+    /// Does one fold, and waits for it.
     void run(int device, const Fold& fold);
 
-    /// As start(), for what a library puts into a stream: `issue` is called with `device` current. Throws what it
-    /// throws.
+    /// As start(), for work that NCCL or RCCL puts into a stream: calls `issue` with `device` current. Throws what
+    /// `issue` throws.
     [[nodiscard]] Work start(int device, const std::function<void(gpu::StreamHandle)>& issue,
                              std::atomic<std::uint64_t>& word, std::uint64_t value);
 
-    /// Names a GPU among all of the machine's, also those that this process does not see. Never 0.
+    /// Identifies a GPU among all of the machine's, also those that this process does not see. Never 0.
     [[nodiscard]] std::uint64_t identity_of(int device);
-    /// NCCL or RCCL; null, with the reason noted once, where there is none.
+    /// NCCL or RCCL. Null, with the reason noted once, if there is none.
     [[nodiscard]] const ccl::Library* ccl();
 
-    /// Collectives of different communicators that wait for each other's GPUs would wait for ever. Those of one node
-    /// take turns (see CollectiveOp::has_turn), and may be under way by turns; one across nodes has no turn to take,
-    /// and so is the only one of its process. False: not now.
+    /// Says whether this process may use NCCL or RCCL now. Collectives of different communicators that wait for each
+    /// other's GPUs would wait for ever. So the collectives of one node take turns (see CollectiveOp::has_turn). A
+    /// collective across nodes has no turn to take, so it must be the only one of its process.
     enum class LibraryUse : std::uint8_t { by_turns, alone };
     [[nodiscard]] bool use_library(LibraryUse use) noexcept;
     void end_use_of_library(LibraryUse use) noexcept;
 
-    /// A word for a kernel to write to, of memory that stays until shut_down(); null when the runtime gives none.
+    /// A word for a kernel to write to, in memory that stays until shut_down(). Null when the runtime gives none.
     [[nodiscard]] std::atomic<std::uint64_t>* take_word();
     void give_back_word(std::atomic<std::uint64_t>* word) noexcept;
 
-    /// Lets kernels write to shared memory; what is registered stays so until shut_down(), or until its control block
+    /// Lets kernels write to shared memory. The memory stays registered until shut_down(), or until its control block
     /// retires.
     [[nodiscard]] bool register_memory(std::span<std::byte> memory);
-    /// Takes a control block that nobody uses any more, whose own memory is registered: it is kept until that can be
-    /// undone.
+    /// Takes a control block that is no longer used, and whose own memory is registered. The engine keeps it until it
+    /// can undo the registration.
     void retire(std::unique_ptr<ControlBlock> control_block) noexcept;
 
-    /// Waits for what is under way and gives everything back, while the runtime is still there. Safe to call twice.
+    /// Waits for work that is under way and gives everything back, while the runtime is still there. Safe to call
+    /// twice.
     void shut_down() noexcept;
 
     [[nodiscard]] gpu::Runtime& runtime() noexcept { return _runtime; }
@@ -130,11 +131,11 @@ class Engine {
   private:
     struct Device;
     [[nodiscard]] Device& device_of(int device);
-    /// Gives up retired control blocks if that waits for nothing. Needs the lock.
+    /// Frees retired control blocks if that waits for nothing. Needs the lock.
     void give_up_retired(std::chrono::microseconds patience = {}) noexcept;
     [[nodiscard]] static std::uint64_t bytes_of(const std::vector<Fold>& folds,
                                                 const std::vector<Copy>& copies) noexcept;
-    /// Of a kernel or several that are about to be launched. Needs the lock.
+    /// Makes the Work for kernels that are about to be launched. Needs the lock.
     [[nodiscard]] Work reserve(Device& device, gpu::StreamHandle stream);
     [[nodiscard]] unsigned blocks_for(unsigned most, std::uint64_t bytes) const noexcept;
 
@@ -155,7 +156,7 @@ class Engine {
     std::vector<std::string> _noted;
     bool _ccl_tried = false;
     const ccl::Library* _ccl = nullptr;
-    std::atomic<int> _library_uses{0};  ///< by turns; -1: alone
+    std::atomic<int> _library_uses{0};  ///< by turns; -1: one alone
     bool _shut_down = false;
 };
 

@@ -13,21 +13,22 @@ using transfer::Location;
 
 namespace {
 
-/// What a member's proposal says.
+/// Flags of a member's proposal.
 enum Flag : std::uint32_t {
-    takes = 1,     ///< every buffer that counts is device memory, and this member can do its share by kernels
+    takes = 1,     ///< every buffer that counts is device memory, and this member can do its partition by kernels
     device = 2,    ///< some buffer that counts is device memory
-    host = 4,      ///< some is the CPU's
-    failed = 8,    ///< this member ends with an error, and so must all
-    reused = 16,   ///< what it sends lies where it receives
-    library = 32,  ///< it could do this with NCCL or RCCL
-    revoked = 64   ///< with `failed`: the communicator was
+    host = 4,      ///< some buffer that counts is host memory
+    failed = 8,    ///< this member ends with an error, and so all must
+    reused = 16,   ///< what this member sends lies in its receive buffer
+    library = 32,  ///< this member could do this with NCCL or RCCL
+    revoked = 64   ///< together with `failed`: the communicator was revoked
 };
 
-/// Looks whether the others are alive, and at the state of kernels that should be over: each costs a microsecond.
+/// How often a member looks whether the others are alive, and at the state of kernels that should be over. Each look
+/// costs a microsecond.
 constexpr std::chrono::milliseconds kBetweenLooks{10};
 constexpr std::chrono::microseconds kBetweenQueries{200};
-/// Identities that are remembered of each member.
+/// Identities that a member remembers of each other member.
 constexpr std::size_t kMostKnown = 1024;
 
 std::uint64_t signature_of(const Arguments& arguments) {
@@ -39,7 +40,7 @@ std::uint64_t signature_of(const Arguments& arguments) {
         .value();
 }
 
-/// The widest elements that all of these addresses and the length are multiples of.
+/// The width of the widest elements of which all these addresses and the length are multiples.
 std::uint64_t width_of(std::uint64_t bits) noexcept {
     bits |= 16;
     return bits & (~bits + 1);
@@ -172,12 +173,12 @@ void CollectiveOp::revoke() noexcept {
     }
 }
 
-/// Ends it here, and lets the others know.
+/// Ends the operation here, and tells the other members.
 void CollectiveOp::give_up() noexcept {
     _copies.clear();  // waits, as _work does
     const bool started = static_cast<bool>(_work) || _state == State::taking_turn || _state == State::working;
     if (_algorithm == Algorithm::ccl && started) {
-        _node_comm._ccl.abort();  // or it might wait for a member that is gone
+        _node_comm._ccl.abort();  // else it might wait for a member that is gone
     }
     _work = {};
     give_turn_back();
@@ -191,20 +192,20 @@ void CollectiveOp::give_up() noexcept {
         if (_marked &&
             _node_comm._control_block->done(_node_comm.own(), _number).value.load(std::memory_order_acquire) / 4 !=
                 _number) {
-            _marked = false;  // the kernel that was to do it has failed
+            _marked = false;  // the kernel that was to mark it has failed
         }
         mark_done(_revoked ? Outcome::revoked : Outcome::failed);
     }
     finish();
 }
 
-/// One step; false when there is nothing to do but to wait.
+/// Does one step. False when the operation can only wait.
 bool CollectiveOp::step() {
     NodeComm& node_comm = _node_comm;
     switch (_state) {
         case State::queued:
-            // The slots of the control block come round: whoever may still be looking at the last use must be done with
-            // it.
+            // The slots of the control block are used in turn. A member that may still be looking at the last use must
+            // be done with it.
             if (_number > kSlots && node_comm._finished_by_all.load(std::memory_order_acquire) < _number - kSlots) {
                 std::uint64_t all = ~std::uint64_t{0};
                 for (int member = 0; member < node_comm.members(); ++member) {
@@ -236,7 +237,7 @@ bool CollectiveOp::step() {
             return true;
         case State::proposing:
             if (node_comm._decided.load(std::memory_order_acquire) + 1 != _number) {
-                return false;  // in their order
+                return false;  // operations go in their order
             }
             if (!all_have_proposed()) {
                 return false;
@@ -317,7 +318,7 @@ bool CollectiveOp::check_members(const char* const doing) {
     return true;
 }
 
-/// A word is of operations that share its slot, and of a later one only when this one is over.
+/// Operations share the word of their slot. It holds a later operation's number only when this one is over.
 void CollectiveOp::check_members(const char* const doing, const std::uint64_t number) {
     if (check_members(doing) && number != _number &&
         (number > _number || (number != 0 && number % kSlots != _number % kSlots))) {
@@ -343,7 +344,7 @@ bool CollectiveOp::can_move(const Buffer& buffer) const {
     });
 }
 
-/// Starts filling the copy that is shown in the place of the buffer.
+/// Starts filling the copy that this member shows in the place of the buffer.
 void CollectiveOp::copy_in(const Buffer& buffer, const Shown& shown) {
     DeviceCopies& copies = _engine->copies();
     if (buffer.pieces.empty()) {
@@ -356,7 +357,8 @@ void CollectiveOp::copy_in(const Buffer& buffer, const Shown& shown) {
     }
 }
 
-/// Starts bringing the copy's data to where the program wants it, and nothing else: what lies between belongs to it.
+/// Starts bringing the copy's data to its place in the program's memory. Bytes between the data belong to the program,
+/// and are not touched.
 void CollectiveOp::copy_out(const Buffer& buffer, const Shown& shown) {
     DeviceCopies& copies = _engine->copies();
     if (buffer.pieces.empty()) {
@@ -372,7 +374,7 @@ void CollectiveOp::copy_out(const Buffer& buffer, const Shown& shown) {
 bool CollectiveOp::show(const Buffer& buffer, Shown& shown, const bool as_copy) {
     Engine& engine = *_engine;
     shown.needed = true;
-    // Kernels want elements where they belong.
+    // Kernels need aligned elements.
     const std::uint64_t alignment =
         _arguments.code != 0 ? kernels::element_alignment(kernels::type_of(_arguments.code)) : 1;
     const bool aligned = reinterpret_cast<std::uintptr_t>(buffer.address) % alignment == 0;
@@ -389,7 +391,8 @@ bool CollectiveOp::show(const Buffer& buffer, Shown& shown, const bool as_copy) 
     return true;
 }
 
-/// The GPU was busy when it was last asked to do what would wait for its work: whether it is time to ask again.
+/// The GPU was busy when it was last asked to do something that would wait for its work. Whether it is time to ask
+/// again.
 bool CollectiveOp::asks_again() noexcept {
     constexpr std::chrono::milliseconds kBetween{1};
     const Clock::time_point now = Clock::now();
@@ -401,7 +404,7 @@ bool CollectiveOp::asks_again() noexcept {
 }
 
 /// Looks at what this member passes, and starts the copies that others will read. False when it has to be called again:
-/// what all have agreed to do with kernels needs some that cannot be loaded now.
+/// all have agreed to do the operation with kernels, and some of them cannot be loaded now.
 bool CollectiveOp::prepare() {
     Arguments& given = _arguments;
     _engine = _node_comm._engine.load(std::memory_order_acquire);
@@ -416,7 +419,8 @@ bool CollectiveOp::prepare() {
             return true;
         }
         if (is_device(*buffer)) {
-            // Managed memory may have no device of its own: then the one beside it, or the first.
+            // Managed memory may have no device of its own. The operation then uses the device of the buffer beside it,
+            // or the first one.
             const int device = buffer->info.device;
             if (_device >= 0 && device >= 0 && device != _device) {
                 given.obstacle = "a rank's buffers are on different GPUs";
@@ -472,7 +476,8 @@ bool CollectiveOp::prepare() {
         given.obstacle = "a rank has no memory left for copies";
         return true;
     }
-    // In place most collectives send what nobody overwrites before it was read; in these, others still read it then.
+    // In most collectives in place, what a member sends is overwritten only after others have read it. In these, others
+    // may read it later.
     const bool overwritten = given.kind == Kind::reduce_scatter || given.kind == Kind::alltoall ||
                              given.kind == Kind::scan || given.kind == Kind::exscan;
     const bool sends_received = given.in_place && !is_used(given.send) && is_used(given.receive);
@@ -489,7 +494,7 @@ bool CollectiveOp::prepare() {
         }
     }
     if (_receive.block && given.in_place) {
-        copy_in(given.receive, _receive);  // what is sent from there, or stays there, must be in the copy too
+        copy_in(given.receive, _receive);  // parts that are sent from there, or stay there, must be in the copy, too
     }
     if (sends_received && !overwritten) {
         _send.needed = true;
@@ -501,7 +506,8 @@ bool CollectiveOp::prepare() {
     return true;
 }
 
-/// In the program's call, if possible: what it gives to the default stream afterwards is not to be waited for.
+/// Marks the default stream, in the program's call if possible, since the operation must not wait for work that the
+/// program gives to the stream afterwards.
 void CollectiveOp::mark_default_stream() {
     Engine* const engine = _node_comm._engine.load(std::memory_order_acquire);
     if (engine == nullptr || _arguments.asks || _arguments.obstacle != nullptr) {
@@ -516,8 +522,8 @@ void CollectiveOp::mark_default_stream() {
     }
 }
 
-/// Others will read this memory, and write to it, in streams that know nothing of this process's own. Asks only once
-/// each time, since the thread that asks may be the one that everything in the background depends on.
+/// Others will read this memory and write to it, in streams that do not follow this process's own. Asks only once per
+/// call, since all background work may depend on the thread that asks.
 bool CollectiveOp::default_stream_is_over() {
     if (!_takes_part || _device < 0 || _arguments.asks) {
         return true;
@@ -598,7 +604,7 @@ bool CollectiveOp::all_have_proposed() {
     return true;
 }
 
-/// Every member draws the same conclusion here.
+/// Draws the decision from the proposals. Every member draws the same one.
 void CollectiveOp::decide() {
     NodeComm& node_comm = _node_comm;
     ControlBlock& control_block = *node_comm._control_block;
@@ -650,7 +656,7 @@ void CollectiveOp::decide() {
         return;
     }
     if ((any & (device | host)) == 0) {
-        _decision = Decision::host;  // nobody passes anything
+        _decision = Decision::host;  // no member passes anything
         finish();
         return;
     }
@@ -673,7 +679,7 @@ void CollectiveOp::decide() {
         return;
     }
     if (_algorithm == Algorithm::one_shot && (any & reused) != 0) {
-        _algorithm = Algorithm::root_only;  // a member would write over what another has yet to read
+        _algorithm = Algorithm::root_only;  // else a member would write over bytes that another has yet to read
     }
     if (_algorithm == Algorithm::ccl) {
         if (wants_ccl()) {
@@ -690,12 +696,12 @@ void CollectiveOp::decide() {
     go_on_with_kernels();
 }
 
-/// What the table is asked for, for so many bytes.
+/// What the table is asked with, for so many bytes.
 Occasion CollectiveOp::occasion(const std::uint64_t bytes) const noexcept {
     return {_arguments.kind, type_class_of(_arguments.kind, _arguments.code), _node_comm.members(), 1, bytes};
 }
 
-/// Whether the table sends this to a library that this member could use for it.
+/// Whether the table gives this collective to a library, and this member could use it.
 bool CollectiveOp::may_use_ccl() const {
     const Arguments& given = _arguments;
     if (!_takes_part || !_node_comm._may_use_library || _device < 0 || given.varying || !given.even ||
@@ -706,7 +712,7 @@ bool CollectiveOp::may_use_ccl() const {
     return found != nullptr && CclCommunicator::supports(*found, given.kind, given.code);
 }
 
-/// The same in all members: whether all can use the library, and it is worth its price by now.
+/// Whether all members can use the library, and it is worth its price by now. The same in all members.
 bool CollectiveOp::wants_ccl() {
     const ControlBlock& control_block = *_node_comm._control_block;
     std::vector<std::uint64_t> devices;
@@ -714,14 +720,14 @@ bool CollectiveOp::wants_ccl() {
         const Proposal& proposal = control_block.proposal(member, _number);
         if ((proposal.flags & library) == 0 ||
             std::find(devices.begin(), devices.end(), proposal.device) != devices.end()) {
-            return false;  // not all have it, or two share a GPU, which it refuses
+            return false;  // not all have the library, or two share a GPU, which it refuses
         }
         devices.push_back(proposal.device);
     }
     return _node_comm._ccl.wanted(devices);
 }
 
-/// The operation is ours for certain.
+/// The operation is certainly ours.
 void CollectiveOp::take_part() {
     _decision = Decision::ours;
     {
@@ -731,8 +737,8 @@ void CollectiveOp::take_part() {
     _copied = (_send.block && !_arguments.send.gathered) || (_receive.block && !_arguments.receive.gathered);
 }
 
-/// Two collectives of different communicators that wait for each other's GPUs would wait for ever: the members of one
-/// go together, while no others do.
+/// Two collectives of different communicators that wait for each other's GPUs would wait for ever. So the members of
+/// one go together, while no others do.
 bool CollectiveOp::has_turn() {
     ControlBlock& control_block = *_node_comm._control_block;
     Mark& go = control_block.mapped(0, _number);
@@ -744,7 +750,8 @@ bool CollectiveOp::has_turn() {
             if (!check_members("in a collective")) {
                 return false;
             }
-            // Of another communicator, maybe. Who is dead, or never was, does not give it back.
+            // The holder may belong to another communicator. A holder that is dead, or never lived, does not give the
+            // turn back.
             const bool lives = holder <= static_cast<std::uint64_t>(_node_comm._segment.processes()) &&
                                _node_comm._segment.alive(static_cast<int>(holder) - 1);
             if (lives || !token.compare_exchange_strong(holder, own, std::memory_order_acq_rel)) {
@@ -780,7 +787,7 @@ void CollectiveOp::start_ccl() {
     operation.elements = given.elements;
     operation.block_bytes = given.block_bytes;
     _reached.resize(static_cast<std::size_t>(_node_comm.members()));
-    // Its own buffers only, which need no mapping.
+    // Reaches its own buffers only, which need no mapping.
     static_cast<void>(reach(_node_comm.own(), false) && reach(_node_comm.own(), true));
     const MappedPeer& own = _reached[static_cast<std::size_t>(_node_comm.own())];
     operation.send = own.send_address;
@@ -804,7 +811,7 @@ void CollectiveOp::go_on_with_kernels() {
             ok = reach(member, false) && reach(member, true);
         }
         if (!ok && _busy && _arguments.compulsory) {
-            _state = State::reaching;  // all have agreed to do it so
+            _state = State::reaching;  // all have agreed to do it this way
             return;
         }
         control_block.mapped(node_comm.own(), _number)
@@ -826,7 +833,7 @@ bool CollectiveOp::must_map_all() const {
     return false;
 }
 
-/// Maps a member's buffer, if it has one.
+/// Maps a member's buffer, if the member has one.
 bool CollectiveOp::reach(const int member, const bool receives) {
     MappedPeer& reached = _reached[static_cast<std::size_t>(member)];
     std::byte*& address = receives ? reached.receive_address : reached.send_address;
@@ -837,7 +844,7 @@ bool CollectiveOp::reach(const int member, const bool receives) {
     const Proposal& proposal = control_block.proposal(member, _number);
     const Side& side = receives ? proposal.receive : proposal.send;
     if (side.allocation == 0 || _device < 0) {
-        return true;  // there is none, or nothing is to be done with it here
+        return true;  // there is none, or this member has nothing to do with it
     }
     if (member == _node_comm.own()) {
         const Shown& shown = receives ? _receive : _send;
@@ -898,7 +905,7 @@ bool CollectiveOp::all_have_mapped() {
     return true;
 }
 
-/// Bytes from the beginning of a member's buffer to the end of its allocation, as the member has said.
+/// Bytes from the start of a member's buffer to the end of its allocation, as the member's proposal says.
 std::uint64_t CollectiveOp::room_of(const Operand& operand) const noexcept {
     const ControlBlock& control_block = *_node_comm._control_block;
     const auto rest = [](const Location& location, const std::uint64_t offset) {
@@ -916,7 +923,8 @@ std::uint64_t CollectiveOp::room_of(const Operand& operand) const noexcept {
     return _send.needed ? rest(_send.location, 0) : rest(_receive.location, _arguments.in_place_offset);
 }
 
-/// Others' offsets come out of shared memory: a kernel must not be sent where they do not belong.
+/// The address of an operand. Others' offsets come out of shared memory, so they are checked: no kernel must get an
+/// address outside of the buffer.
 std::byte* CollectiveOp::address_of(const Operand& operand, const std::uint64_t bytes) {
     const std::uint64_t room = room_of(operand);
     if (operand.offset > room || bytes > room - operand.offset) {
@@ -981,7 +989,7 @@ void CollectiveOp::start_work() {
         fold.elements = combination.elements;
         fold.code = given.code;
         if (!is_reduction(given.kind)) {
-            // Vectors where everything is aligned alike; else in the widest elements that fit.
+            // Vectors if everything is aligned alike; else the widest elements that fit.
             const std::uint64_t differing = [&] {
                 std::uint64_t different = 0;
                 for (const std::vector<std::uint64_t>* const list : {&fold.sources, &fold.targets}) {
@@ -1065,7 +1073,8 @@ bool CollectiveOp::work_is_done() {
     return true;
 }
 
-/// The library waits for all members, and knows nothing of one whose call was refused.
+/// Throws Error when a member has failed. The library waits for all members, and does not know of one whose call was
+/// refused.
 void CollectiveOp::look_for_failed_members() const {
     const ControlBlock& control_block = *_node_comm._control_block;
     for (int member = 0; member < control_block.members(); ++member) {
@@ -1088,13 +1097,13 @@ void CollectiveOp::look_for_failed_members() const {
 
 void CollectiveOp::mark_done(const Outcome outcome) noexcept {
     if (std::exchange(_marked, true)) {
-        return;  // the GPU does it, or has done it
+        return;  // the GPU marks it, or has done so
     }
     _node_comm._control_block->done(_node_comm.own(), _number)
         .value.store(mark_of(_number, outcome), std::memory_order_release);
 }
 
-/// Operations are decided in their order; one that failed before its turn is passed over when that comes. Under the
+/// Operations are decided in their order. One that failed before its turn is passed over when its turn comes. Needs the
 /// lock.
 void NodeComm::no_more_to_decide(const std::uint64_t number) {
     std::uint64_t decided = _decided.load(std::memory_order_relaxed);
@@ -1111,7 +1120,7 @@ void NodeComm::no_more_to_decide(const std::uint64_t number) {
     _decided.store(decided, std::memory_order_release);
 }
 
-/// This member looks at nobody's memory any more.
+/// From now on this member does not look at any other member's memory.
 void CollectiveOp::finish() noexcept {
     NodeComm& node_comm = _node_comm;
     _state = State::over;

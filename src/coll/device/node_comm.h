@@ -1,15 +1,15 @@
-// The members of a communicator, when all of them are on this node: how they agree on the path of a collective, and how
-// they do it themselves when everything is device memory.
+// The members of a communicator that has all its members on this node. They agree on the path of each collective. When
+// everything is device memory, they do the collective themselves.
 //
-// A collective is a CollectiveOp. In each, every member proposes, by writing to the control block what it passes, when
-// the work that its program gave to the GPU's default stream is over. When all proposals are there, each member draws
-// the same conclusion from them. If the operation is ours, each starts kernels for its share (see plan.h), which read
-// and write the members' own buffers through IPC and wait for nothing; each says when its share is done; when all have
-// said so the collective is over. No kernel ever waits for another GPU, so nothing that the program waits for on its
-// own GPU can be held up by another rank, and ranks may share a GPU.
+// A collective is a CollectiveOp. When the work that its program gave to the GPU's default stream is over, each member
+// proposes: it writes what it passes to the control block. When all proposals are there, each member draws the same
+// conclusion from them. If the operation is ours, each member starts kernels for its partition (see plan.h). The
+// kernels read and write the members' own buffers through IPC, and wait for nothing. Each member says when its
+// partition is done. When all have said so, the collective is over. No kernel ever waits for another GPU. So no rank
+// can hold up what a program waits for on its own GPU, and ranks may share a GPU.
 //
-// An operation never waits either: advance() does what can be done now. Operations of a communicator are decided one
-// after the other, in the order of the calls.
+// An operation never waits either: advance() does what can be done now. The operations of a communicator are decided
+// one after the other, in the order of the calls.
 #pragma once
 
 #include <array>
@@ -38,25 +38,25 @@ namespace awaken::coll {
 struct Buffer {
     enum class State : std::uint8_t {
         unused,  ///< not significant here, or of no bytes
-        host,    ///< the CPU's
-        device,  ///< what a GPU reaches: device or managed memory
-        other    ///< device memory in an arrangement that nothing here can move
+        host,    ///< host memory
+        device,  ///< memory that a GPU reaches: device or managed memory
+        other    ///< device memory in an arrangement that the layer cannot move
     };
-    /// Part of the program's memory that is data.
+    /// A part of the program's memory that holds data.
     struct Segment {
         std::byte* address = nullptr;
         gpu::PointerInfo info;
-        std::uint64_t at = 0;  ///< where it lies in a copy of the buffer
+        std::uint64_t at = 0;  ///< offset in a copy of the buffer
         std::uint64_t bytes = 0;
-        std::shared_ptr<const transfer::TypedMemory> typed;  ///< its bytes, if they have gaps between them
+        std::shared_ptr<const transfer::TypedMemory> typed;  ///< the segment's bytes, if there are gaps between them
     };
     State state = State::unused;
     std::byte* address = nullptr;
     std::uint64_t bytes = 0;
     gpu::PointerInfo info;
-    /// The data, which is all that copies move; empty: all `bytes` bytes from `address` on.
+    /// The data, which is all that copies move. Empty: all `bytes` bytes from `address` on.
     std::vector<Segment> pieces;
-    /// The pieces do not lie at `address` as they do in the copy, so it is the copy that takes part.
+    /// The pieces do not lie at `address` as they do in the copy, so the copy takes part in the collective.
     bool gathered = false;
 };
 
@@ -64,27 +64,27 @@ struct Buffer {
 struct Arguments {
     Kind kind = Kind::allreduce;
     int root = 0;
-    /// Type and operation, see kernels::code_of; 0 where nothing is reduced.
+    /// Type and operation, see kernels::code_of; 0 if the collective reduces nothing.
     std::uint32_t code = 0;
     std::uint64_t elements = 0;  ///< as in Shape
     std::uint64_t bytes = 0;     ///< see Selection::choose
     bool in_place = false;
-    bool varying = false;  ///< parts differ by member: the spans below say how
+    bool varying = false;  ///< parts differ by member; the spans below say how
     bool even = true;      ///< reduce_scatter: all members' parts have the same size
     std::uint64_t own_bytes = 0;
     std::uint64_t own_offset = 0;
     std::uint64_t block_bytes = 0;
     std::span<const std::uint64_t> bytes_from;       ///< alltoall, varying
-    std::span<const std::uint64_t> send_offsets;     ///< by member, bytes; where the send buffer is in parts
-    std::span<const std::uint64_t> receive_offsets;  ///< the same of the receive buffer
+    std::span<const std::uint64_t> send_offsets;     ///< by member, bytes; if the send buffer is in parts
+    std::span<const std::uint64_t> receive_offsets;  ///< the same for the receive buffer
     Buffer send, receive;
-    /// In place: the receive buffer's part that is sent begins so many bytes into it.
+    /// In place: offset in the receive buffer, in bytes, of the part that this member sends.
     std::uint64_t in_place_offset = 0;
-    /// A nonblocking collective of a kind that all have agreed on: whatever the buffers are, it is done here.
+    /// A nonblocking collective of a kind that all members have agreed on: they do it here, whatever the buffers are.
     bool compulsory = false;
-    /// Nothing is done: the members only find out whether this would be done here.
+    /// Nothing is done: the members only find out whether they would do this collective here.
     bool asks = false;
-    /// Why this member cannot take part in anything but the MPI's own collective; null: it can. Static.
+    /// Why this member cannot take part in anything but the MPI's own collective. Null: it can. Static.
     const char* obstacle = nullptr;
 };
 
@@ -93,9 +93,9 @@ class NodeComm;
 class CollectiveOp {
   public:
     enum class Decision : std::uint8_t {
-        open,    ///< not all members have come
-        host,    ///< nobody passes device memory: the MPI's alone
-        staged,  ///< the MPI's, through host memory
+        open,    ///< not all members have proposed
+        host,    ///< no member passes device memory: the MPI does it alone
+        staged,  ///< the MPI does it, through host memory
         ours
     };
 
@@ -104,17 +104,17 @@ class CollectiveOp {
     CollectiveOp& operator=(const CollectiveOp&) = delete;
 
     /// Does what can be done now. True when nothing remains to be done here: the operation was ours and is over, or it
-    /// is not ours. Throws Error when it failed; then it is over.
+    /// is not ours. Throws Error when the operation failed; it is over then.
     [[nodiscard]] bool advance();
-    /// The communicator was revoked: ends it here, and lets the others know.
+    /// The communicator was revoked: ends the operation here, and tells the other members.
     void revoke() noexcept;
     [[nodiscard]] Decision decision() const noexcept { return _decision; }
-    /// Why it is staged.
+    /// Why the operation is staged.
     [[nodiscard]] const std::string& reason() const noexcept { return _reason; }
-    /// Some of this member's memory had to be copied, because IPC cannot export it or in place it would be overwritten.
-    /// Packing what has gaps is not counted as that.
+    /// Whether the layer copied some of this member's memory, because IPC cannot export it, or because it would be
+    /// overwritten in place. Packing memory that has gaps does not count.
     [[nodiscard]] bool copied() const noexcept { return _copied; }
-    /// How it was done, if it was ours.
+    /// How the operation was done, if it was ours.
     [[nodiscard]] Algorithm algorithm() const noexcept { return _algorithm; }
     [[nodiscard]] std::uint64_t number() const noexcept { return _number; }
 
@@ -127,17 +127,17 @@ class CollectiveOp {
         joining,      ///< the members make a communicator of NCCL or RCCL
         reaching,     ///< this member cannot map another's memory yet, while its GPU is busy
         mapping,      ///< the members map each other's memory
-        taking_turn,  ///< for that library, one collective of the node at a time
+        taking_turn,  ///< one collective of the node at a time uses NCCL or RCCL
         working,
         copying_out,
         over
     };
     using Clock = std::chrono::steady_clock;
 
-    /// How a buffer of this member is shown to the others.
+    /// What this member shows the others of a buffer.
     struct Shown {
         transfer::Location location;
-        transfer::ExportedPool::Block block;  ///< a copy, where the buffer itself cannot be shown
+        transfer::ExportedPool::Block block;  ///< a copy, if the buffer itself cannot be shown
         bool needed = false;
     };
     /// Another member's buffers, mapped here.
@@ -181,12 +181,13 @@ class CollectiveOp {
     [[nodiscard]] bool work_is_done();
     void mark_done(Outcome outcome) noexcept;
     void finish() noexcept;
-    /// Now and then: throws Error when a member is dead or has failed. True when it has looked.
+    /// Looks at the other members now and then, and throws Error when one is dead or has failed. True when it has
+    /// looked.
     bool check_members(const char* doing);
-    /// The same for a wait in which a member's word of this operation says `number` so far.
+    /// The same for a wait in which a member's word of this operation holds `number` so far.
     void check_members(const char* doing, std::uint64_t number);
 
-    /// This process's; set when it is needed first.
+    /// This process's engine; set when it is first needed.
     Engine* _engine = nullptr;
     const std::shared_ptr<NodeComm> _owner;  ///< a communicator may be freed while its collectives are under way
     NodeComm& _node_comm;
@@ -201,13 +202,13 @@ class CollectiveOp {
     bool _proposed = false;
     bool _copied = false;
     bool _has_turn = false;
-    bool _reused = false;  ///< what this member sends lies where it receives
+    bool _reused = false;  ///< what this member sends lies in its receive buffer
     int _device = -1;
     int _seen = 0;  ///< members up to this one have proposed, mapped or finished
     bool _marked = false;
     bool _revoked = false;
     bool _default_marked = false;    ///< the mark was made
-    gpu::EventHandle _default_mark;  ///< behind what the program had given to the default stream when it called
+    gpu::EventHandle _default_mark;  ///< behind what the program had given to the default stream when it made the call
     Shown _send, _receive;
     std::vector<transfer::DeviceCopies::Copy> _copies;
     std::vector<MappedPeer> _reached;
@@ -215,12 +216,12 @@ class CollectiveOp {
     Engine::Work _work;
     trace::Stretch _traced;
     std::atomic<std::uint64_t>* _word =
-        nullptr;  ///< what the kernels write to, where the control block is not registered
+        nullptr;  ///< the kernels write to this word if the control block is not registered
     Clock::time_point _looked{};
     Clock::time_point _queried{};
     Clock::time_point _asked{};  ///< when the GPU was last busy
     bool _busy = false;
-    /// Kept by value: those of the caller may be gone.
+    /// Copies, since the caller's arrays may be gone.
     std::vector<std::uint64_t> _bytes_from, _send_offsets, _receive_offsets;
 };
 
@@ -235,23 +236,26 @@ class NodeComm : public std::enable_shared_from_this<NodeComm> {
     NodeComm(const NodeComm&) = delete;
     NodeComm& operator=(const NodeComm&) = delete;
 
-    /// The next collective of the communicator. All members call it in the same order.
+    /// The next collective of the communicator. All members make these calls in the same order.
     [[nodiscard]] std::unique_ptr<CollectiveOp> begin(const Arguments& arguments);
 
-    /// Nonblocking collectives cannot be given to the MPI once it has turned out that not everybody passes device
-    /// memory: a rank may be waiting in the MPI by then. So the members agree beforehand that those of a kind are done
-    /// here, and then all do it, also with host memory. What a member has seen of a kind is told with its next blocking
-    /// collective; when all have seen device memory only, the kind is agreed on from then on.
+    /// Sets what this member has seen of a kind of collective.
+    ///
+    /// Once the members find that not all of them pass device memory, they cannot give a nonblocking collective to the
+    /// MPI any more: a rank may be waiting in the MPI by then. So the members agree beforehand on kinds that they do
+    /// here. From then on all of them do these here, also with host memory. Each member tells what it has seen of a
+    /// kind with its next blocking collective. When all members have seen device memory only, the kind is agreed on.
     void saw(Kind kind, bool only_device) noexcept;
     [[nodiscard]] bool agreed(Kind kind) const noexcept;
     [[nodiscard]] const Selection& selection() const noexcept { return _selection; }
-    /// Before that, they have to know that they reach each other's memory. True once, in all members, after the
-    /// blocking collective with which it became worth trying: all then do an allgather of a few bytes of device memory.
+    /// Before the members agree on a kind, they have to know that they reach each other's memory. True once, in all
+    /// members, after the blocking collective that made the attempt worth its cost. All members then do an allgather of
+    /// a few bytes of device memory.
     [[nodiscard]] bool must_try_reach() noexcept { return std::exchange(_must_try, false); }
-    /// What came of it; the same in all members.
+    /// Whether that attempt succeeded; the same in all members.
     [[nodiscard]] bool reachable() const noexcept { return _reachable; }
 
-    /// NCCL and RCCL are not used: each node communicator would make a communicator of its own.
+    /// Does without NCCL and RCCL from now on, since each node communicator would make a communicator of its own.
     void do_without_library() noexcept { _may_use_library = false; }
 
     [[nodiscard]] int members() const noexcept { return _control_block->members(); }
@@ -274,8 +278,8 @@ class NodeComm : public std::enable_shared_from_this<NodeComm> {
     std::uint64_t _number = 0;  ///< of the last operation
     /// Operations up to this one need no decision any more.
     std::atomic<std::uint64_t> _decided{0};
-    std::set<std::uint64_t> _decided_early;          ///< those after it that need none, since they failed
-    std::atomic<std::uint64_t> _finished_by_all{0};  ///< as far as it was looked
+    std::set<std::uint64_t> _decided_early;          ///< later ones that need no decision, since they failed
+    std::atomic<std::uint64_t> _finished_by_all{0};  ///< as far as this member has looked
     std::uint64_t _finished_here = 0;
     std::set<std::uint64_t> _finished_early;  ///< own operations that overtook another
     CclGroup _ccl;

@@ -6,14 +6,14 @@ namespace awaken::coll {
 
 namespace {
 
-/// Shares begin at a multiple of so many bytes, so that vectors of all members are aligned alike.
+/// Partitions begin at a multiple of so many bytes, so that vectors of all members are aligned alike.
 constexpr std::uint64_t kShareUnit = 256;
 
 struct Partition {
     std::uint64_t begin = 0, count = 0;  ///< elements
 };
 
-/// The part of `elements` that falls to worker number `worker` of `workers`.
+/// The partition of `elements` that worker number `worker` of `workers` gets.
 Partition partition_of(const std::uint64_t elements, const std::uint64_t element_bytes, const int workers,
                        const int worker) {
     const std::uint64_t unit = std::max<std::uint64_t>(1, kShareUnit / element_bytes);
@@ -100,7 +100,7 @@ class Planner {
         }
     }
 
-    /// A worker's share of a reduction of all send buffers.
+    /// A worker's partition of a reduction of all send buffers.
     template <class Targets>
     void reduce(const int single, const Targets& targets) {
         Partition share{0, _shape.elements};
@@ -135,7 +135,7 @@ class Planner {
         _plan.combinations.push_back(combination);
     }
 
-    /// scan, exscan: each member for itself.
+    /// scan, exscan: each member works for itself.
     void reduce_members_before(const int end) {
         if (_shape.elements == 0 || end == 0) {
             return;
@@ -149,8 +149,8 @@ class Planner {
         _plan.combinations.push_back(combination);
     }
 
-    /// The root's link carries each byte once: every other member fetches a share and hands it to the rest. With few
-    /// bytes the root writes to all.
+    /// Each byte crosses the root's link once: every other member fetches a partition and gives it to the rest. If
+    /// there are few bytes, the root writes to all.
     void broadcast() {
         Partition share{0, _shape.elements};
         const int others = _shape.members - 1;
@@ -173,7 +173,7 @@ class Planner {
         combination.elements = share.count;
         combination.sources[combination.source_count++] = {_shape.root, false, share.begin};
         for (int step = 0; step < _shape.members; ++step) {
-            // Each begins with another one, so that they do not all write to the same member at a time.
+            // Each member begins with another target, so that they do not all write to the same member at a time.
             const int member = (_shape.own + step) % _shape.members;
             if (member != _shape.root) {
                 combination.targets[combination.target_count++] = {member, true, share.begin};
@@ -182,7 +182,7 @@ class Planner {
         _plan.combinations.push_back(combination);
     }
 
-    /// allgather: writes its own part to everybody.
+    /// allgather: each member writes its own part to all others.
     void hand_out() {
         if (_shape.own_bytes == 0) {
             return;
@@ -199,7 +199,7 @@ class Planner {
         }
     }
 
-    /// alltoall: fetches its part from everybody.
+    /// alltoall: each member fetches its part from all others.
     void collect() {
         for (int step = 0; step < _shape.members; ++step) {
             const int member = (_shape.own + step) % _shape.members;

@@ -1,9 +1,9 @@
-// What each member of a communicator has to do for a collective when all of them can reach each other's device memory.
+// What each member of a communicator has to do for a collective when all members can reach each other's device memory.
 //
-// The work is cut so that no two members write to the same bytes, that nobody reads what another one overwrites, and
-// that nothing has to wait for anything else: once all members have come, all may work at once, and when all have done
-// their share the collective is over. A reduction folds the members' values in the order of their ranks, whoever does
-// it, so its result does not depend on how the work was cut.
+// The plan cuts the work so that no two members write to the same bytes, no member reads what another one overwrites,
+// and no part waits for another. Once all members have proposed, all may work at once. When all have done their
+// partitions, the collective is over. The member that does a reduction folds the members' values in the order of their
+// ranks. So the result does not depend on how the work was cut.
 //
 // Knows neither MPI nor a GPU.
 #pragma once
@@ -28,53 +28,52 @@ enum class Kind : std::uint8_t {
     scan,
     exscan,
     barrier,      ///< over when all have proposed
-    neighborhood  ///< messages along the edges of a topology, whatever moves these: nothing is planned
+    neighborhood  ///< messages along the edges of a topology, whatever moves them: nothing is planned
 };
 inline constexpr int kKinds = 12;
 
-/// Whether it combines values, which needs kernels for their type and operation.
+/// Whether the collective combines values, which needs kernels for their type and operation.
 [[nodiscard]] constexpr bool is_reduction(const Kind kind) noexcept {
     return kind == Kind::reduce || kind == Kind::allreduce || kind == Kind::reduce_scatter || kind == Kind::scan ||
            kind == Kind::exscan;
 }
 
-/// "allreduce".
 [[nodiscard]] const char* to_string(Kind kind) noexcept;
 
 /// How a collective is done.
 enum class Algorithm : std::uint8_t {
-    root_only,  ///< one member's GPU does all the work: fewest things to wait for, for few bytes
-    one_shot,   ///< allreduce: each member reduces everything for itself, and so writes to no other GPU; elsewhere as
-                ///< root_only
-    two_shot,   ///< each member does a partition of the work
-    ccl,        ///< NCCL or RCCL
+    root_only,  ///< one member's GPU does all the work: fewest things to wait for, good for few bytes
+    /// Allreduce: each member reduces everything for itself, and writes to no other GPU. Others: as root_only.
+    one_shot,
+    two_shot,        ///< each member does a partition of the work
+    ccl,             ///< NCCL or RCCL
     hierarchical,    ///< across nodes: within each node, then between the nodes, then within each again
-    point_to_point,  ///< across nodes: a message for each part, on the paths of messages
+    point_to_point,  ///< across nodes: a message for each part, on the paths that messages take
     staged           ///< through the MPI, in host memory
 };
-/// Those that are for several nodes only.
+/// The algorithms that are for several nodes only.
 [[nodiscard]] constexpr bool needs_nodes(const Algorithm algorithm) noexcept {
     return algorithm == Algorithm::hierarchical || algorithm == Algorithm::point_to_point;
 }
-/// Whether it can do a collective whose members are on so many nodes.
+/// Whether the algorithm can do a collective whose members are on so many nodes.
 [[nodiscard]] constexpr bool spans(const Algorithm algorithm, const int nodes) noexcept {
     return algorithm == Algorithm::ccl || algorithm == Algorithm::staged || needs_nodes(algorithm) == (nodes > 1);
 }
 
-/// "root-only".
 [[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;
 
-/// Members of a communicator that kernels can serve.
+/// The most members that kernels can serve.
 inline constexpr int kMostMembers = static_cast<int>(kernels::kMostPlaces);
 
-/// Bytes of a member's send or receive buffer.
+/// A place in a member's send or receive buffer.
 struct Operand {
     int member = 0;
     bool receives = false;     ///< in its receive buffer
     std::uint64_t offset = 0;  ///< bytes
 };
 
-/// Reduces `elements` elements of all sources, in order, and writes the result to all targets. One source: copies.
+/// Reduces `elements` elements of all sources, in order, and writes the result to all targets. With one source this is
+/// a copy.
 struct Combination {
     std::array<Operand, kMostMembers> sources;
     std::array<Operand, kMostMembers> targets;
@@ -83,31 +82,30 @@ struct Combination {
     std::uint64_t elements = 0;
 };
 
-/// Copies bytes.
 struct Move {
     Operand target, source;
     std::uint64_t bytes = 0;
 };
 
-/// What is known of a collective when all have proposed, seen from one member.
+/// What one member knows of a collective when all have proposed.
 struct Shape {
     Kind kind = Kind::allreduce;
     int members = 1;
     int own = 0;
     int root = 0;
-    bool in_place = false;       ///< this member's own part is where it belongs already
+    bool in_place = false;       ///< this member's own part already lies where it belongs
     std::uint64_t elements = 0;  ///< reductions: of the whole, reduce_scatter: of this member's part; broadcast: bytes
-    std::uint64_t element_bytes = 1;  ///< 1 where nothing is reduced
+    std::uint64_t element_bytes = 1;  ///< 1 if nothing is reduced
     /// Bytes of this member's part: gather and allgather: sent, scatter: received, reduce_scatter: received.
     std::uint64_t own_bytes = 0;
-    /// reduce_scatter: where this member's part begins in everybody's send buffer.
+    /// reduce_scatter: offset of this member's part in every member's send buffer.
     std::uint64_t own_offset = 0;
-    /// alltoall: bytes that come from each member; empty: block_bytes of each.
+    /// alltoall: bytes that come from each member. Empty: block_bytes from each.
     const std::uint64_t* bytes_from = nullptr;
-    /// Distance between the parts of a buffer, where that is the same everywhere.
+    /// Distance between the parts of a buffer, if it is the same everywhere.
     std::uint64_t block_bytes = 0;
-    /// Where it is not: by member, the offsets of its send buffer's parts, then those of its receive buffer's. Null:
-    /// parts are block_bytes apart.
+    /// Else, by member, the offsets of the parts of its send buffer, then those of its receive buffer. Null: parts are
+    /// block_bytes apart.
     std::array<const std::uint64_t*, kMostMembers> offsets{};
 };
 
@@ -118,7 +116,7 @@ struct Plan {
     [[nodiscard]] bool empty() const noexcept { return combinations.empty() && moves.empty(); }
 };
 
-/// This member's share. `algorithm` is one or all.
+/// This member's partition. `algorithm` is root_only, one_shot or two_shot.
 [[nodiscard]] Plan make_plan(const Shape& shape, Algorithm algorithm);
 
 }  // namespace awaken::coll

@@ -38,11 +38,11 @@ SelectionRow across_nodes(const std::optional<Kind> kind, const Algorithm algori
     return made;
 }
 
-/// Allreduce on two and four GPUs of a node was measured (docs/performance.md): where every rank reducing everything
-/// stops being faster than each reducing a part, and where NCCL begins to be. The rows for more ranks, and those of
-/// reduce and broadcast, continue those figures and were not measured; nor was anything on several real nodes, levels
-/// to one rank and messages least of all, where the library, which goes from GPU to network card, comes before what
-/// passes through host memory.
+/// Allreduce was measured on two and four GPUs of a node (docs/performance.md): up to which size one_shot is faster
+/// than two_shot, and from which size on NCCL is faster. The rows for more ranks, and those of reduce and broadcast,
+/// continue these figures and were not measured. Nothing was measured on several real nodes, least of all hierarchical
+/// collectives with one rank per node, and messages. The library goes from GPU to network card there, so it comes
+/// before what passes through host memory.
 std::vector<SelectionRow> built_in() {
     constexpr auto kAny = SelectionRow::kAnyBytes;
     return {
@@ -169,7 +169,7 @@ class Reader {
             }
             names += (names.empty() ? "" : ", ") + std::string(to_string(candidate));
         }
-        // The words of earlier releases.
+        // The names that earlier releases used.
         constexpr std::array<std::pair<std::string_view, Algorithm>, 5> kBefore = {
             {{"one", Algorithm::root_only},
              {"each", Algorithm::one_shot},

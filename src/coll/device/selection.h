@@ -1,4 +1,4 @@
-// Which algorithm does a collective: a table that people can read and override.
+// The choice of an algorithm for a collective: a table that people can read and override.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,34 @@
 
 namespace awaken::coll {
 
-/// What is reduced.
+/// What kind of values a collective reduces.
 enum class TypeClass : std::uint8_t {
     integer,
     floating,
     complex,
     pair,  ///< a value and its index, or two values
     boolean,
-    other,   ///< what no kernel reduces
+    other,   ///< no kernel reduces it
     nothing  ///< not a reduction
 };
 inline constexpr int kTypeClasses = 7;
 
-/// "floating".
 [[nodiscard]] const char* to_string(TypeClass type) noexcept;
-/// `code` as in kernels::code_of(), 0 where there is none.
+/// `code` as in kernels::code_of(), 0 if there is none.
 [[nodiscard]] TypeClass type_class_of(Kind kind, std::uint32_t code) noexcept;
 
-/// What a row is chosen for.
+/// The collective that an algorithm is chosen for.
 struct Occasion {
     Kind kind = Kind::allreduce;
     TypeClass type = TypeClass::nothing;
     int ranks = 1;
-    int nodes = 1;  ///< that the ranks are on
+    int nodes = 1;  ///< the nodes that the ranks are on
     /// Of a reduction or broadcast the whole; of gather, scatter, allgather, reduce_scatter and alltoall one member's
     /// part (the largest, where they differ).
     std::uint64_t bytes = 0;
 };
 
-/// One row. It applies to the collectives and to the ranges that it names, where its algorithm can do them.
+/// One row. It applies to the collectives and to the ranges that it names, if its algorithm can do them.
 struct SelectionRow {
     std::optional<Kind> kind;        ///< nothing: every collective
     std::uint32_t types = kAnyType;  ///< a bit for each TypeClass
@@ -65,22 +64,23 @@ class Selection {
   public:
     /// The built-in table.
     Selection();
-    /// Rows of `text` come before the built-in ones: the first that applies counts. Rows are separated by semicolons or
-    /// line ends; "#" begins a comment. A row:
+    /// Rows of `text` come before the built-in ones: the first row that applies counts. Rows are separated by
+    /// semicolons or line ends; "#" begins a comment. A row:
     ///
     ///     allreduce types=floating,integer ranks=4-8 nodes=1 bytes=64M- : ccl
     ///
-    /// The collective is one of Kind's names or "*"; a range is "from-to", "from-", "-to" or one number; bytes take K,
-    /// M and G; what is left out is any. Throws Error that begins with `name` for what is not understood.
+    /// The collective is one of Kind's names or "*". A range is "from-to", "from-", "-to" or one number. Bytes take K,
+    /// M and G. A range that is left out means any. Throws Error that begins with `name` when a row cannot be
+    /// understood.
     Selection(std::string_view text, const std::string& name);
 
-    /// `without`: an algorithm that turned out not to be had; its rows are passed over.
+    /// `without`: an algorithm that turned out to be unavailable; its rows are passed over.
     [[nodiscard]] Algorithm choose(const Occasion& occasion, std::optional<Algorithm> without = {}) const noexcept;
 
     [[nodiscard]] std::span<const SelectionRow> rows() const noexcept { return _rows; }
-    /// In the form in which rows are read, one a line.
+    /// The table in the form in which rows are read, one a line.
     [[nodiscard]] std::string text() const;
-    /// Equal for equal tables: all members of a communicator must choose alike.
+    /// Equal for equal tables, since all members of a communicator must choose alike.
     [[nodiscard]] std::uint64_t hash() const noexcept;
 
   private:

@@ -18,45 +18,46 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kLine = 128;
-/// How long whoever waits looks at memory only.
+/// How long a waiting member only looks at memory.
 constexpr std::chrono::microseconds kEager{20};
-/// From then on it also sleeps: where there are more ranks than cores, those that it waits for need one.
+/// After that time it also sleeps: if there are more ranks than cores, those that it waits for need a core.
 constexpr std::chrono::milliseconds kAwake{5};
 constexpr std::chrono::microseconds kNap{20};
-/// Whether another process lives is asked so often: it costs a system call.
+/// How often a waiting member asks whether another process lives, since that costs a system call.
 constexpr std::chrono::milliseconds kBetweenLooks{10};
 
 }  // namespace
 
 struct Exposure::Head {
-    /// Process that updates the memory, and the one that changes the seats' holds; index in the segment plus 1.
+    /// The process that updates the memory, and the one that changes which members hold the lock; index in the segment
+    /// plus 1.
     alignas(kLine) std::atomic<std::uint64_t> updater;
     alignas(kLine) std::atomic<std::uint64_t> steward;
-    std::uint64_t last_ticket;  ///< of the steward
-    /// Odd while the owner changes the two below.
+    std::uint64_t last_ticket;  ///< changed by the steward only
+    /// Odd while the owner changes the two values below.
     alignas(kLine) std::atomic<std::uint64_t> version;
     std::atomic<std::uint64_t> table_offset;
     std::atomic<std::uint64_t> regions;
-    /// The last fences before which the owner has announced results, and after which they were there.
+    /// The last fence before which the owner has announced results, and the last after which they were in place.
     alignas(kLine) std::atomic<std::uint64_t> announced;
     std::atomic<std::uint64_t> arrived;
 };
 
 struct alignas(kLine) Exposure::MemberWords {
-    /// Of the lock: when the member came, 0 while it does not wait; what it wants, and what it has.
+    /// For the lock: when the member came (0 while it does not wait), what it wants, and what it has.
     std::atomic<std::uint64_t> ticket;
     std::atomic<Hold> wants, has;
-    /// Written by the part's owner: how often it has opened its memory to the member, and has completed its accesses to
-    /// the member's.
+    /// The part's owner writes these: how often it has opened its memory to the member, and how often it has completed
+    /// its accesses to the member's memory.
     std::atomic<std::uint64_t> posts, completions;
 };
 
-/// Of one wait.
+/// The state of one wait.
 class Exposure::Patience {
   public:
     explicit Patience(const Idle& idle) : _idle(idle) {}
 
-    /// Once round each loop. True when it is time to look whether the others are alive.
+    /// Called once in each loop. True when it is time to look whether the others are alive.
     [[nodiscard]] bool turn() {
         relax();
         if (++_turns % 16 != 0) {
@@ -100,7 +101,7 @@ Exposure::Exposure(node::Segment& segment, std::vector<int> processes, const int
 
 std::unique_ptr<Exposure> Exposure::make(node::Segment& segment, std::vector<int> processes, const int own, Idle idle) {
     std::unique_ptr<Exposure> exposure(new Exposure(segment, std::move(processes), own, std::move(idle)));
-    // Zero-filled memory is what all of it begins as.
+    // The memory begins filled with zeros, which is what it has to hold.
     return exposure->_parts.make_own() ? std::move(exposure) : nullptr;
 }
 
@@ -131,7 +132,7 @@ void Exposure::check_alive(const int member, const char* const doing) const {
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 bool Exposure::publish(const std::span<const Region> regions) {
-    // Always to new memory: those who are reading the old table find out by the version.
+    // Always writes to new memory. Members that are reading the old table find out by the version.
     std::uint64_t offset = 0;
     const std::size_t bytes = regions.size_bytes();
     if (bytes != 0) {
@@ -227,7 +228,7 @@ int Exposure::in_the_way(const int target, const std::uint64_t ticket, const Hol
         if (has == Hold::exclusive || (has == Hold::shared && how == Hold::exclusive)) {
             return member;
         }
-        // Who shares goes before those who came later; who wants it alone goes in turn.
+        // A member that wants to share goes before those that came later. One that wants the lock alone goes in turn.
         const std::uint64_t theirs = other.ticket.load(std::memory_order_acquire);
         if (theirs != 0 && theirs < ticket &&
             (how == Hold::exclusive || other.wants.load(std::memory_order_relaxed) == Hold::exclusive)) {
@@ -258,7 +259,8 @@ void Exposure::lock(const int target, const Hold how) {
         for (Patience patience(_idle);;) {
             const int other = in_the_way(target, ticket, how);
             if (other < 0) {
-                // Nobody else can have come in between: whoever has come later waits for this ticket, or shares.
+                // No other member can have taken the lock meanwhile: each that came later waits for this ticket, or
+                // shares.
                 take(of.steward, target, kDoing);
                 const bool mine_now = in_the_way(target, ticket, how) < 0;
                 if (mine_now) {
@@ -338,7 +340,7 @@ void Exposure::results_are_there(const std::uint64_t fence) noexcept {
 void Exposure::await_results(const std::uint64_t fence) {
     for (int member = 0; member < members(); ++member) {
         const Head& of = head(member);
-        // Who has announced for a later one has been through this one.
+        // A member that has announced results for a later fence is through with this one.
         for (Patience patience(_idle); of.announced.load(std::memory_order_acquire) == fence &&
                                        of.arrived.load(std::memory_order_acquire) < fence;) {
             if (patience.turn()) {

@@ -10,11 +10,11 @@ namespace awaken::rma {
 
 namespace {
 
-/// What is read from the device at a time.
+/// Bytes that are read from the device at a time.
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
-/// Pages without any difference are told by one comparison.
+/// One comparison tells whether a page has any difference.
 constexpr std::size_t kPageBytes = 4096;
-/// The host mirror lies in this as the device memory does: operations on elements expect them to be aligned.
+/// The host mirror is aligned to this as the device memory is, since operations on elements expect aligned elements.
 constexpr std::size_t kAlignment = 256;
 
 using Word = std::uint64_t;
@@ -25,7 +25,7 @@ Word word_at(const std::byte* const bytes) noexcept {
     return word;
 }
 
-/// All bits of the bytes in which two words differ.
+/// All bits of the bytes that differ between two words.
 Word differing_bytes(const Word a, const Word b) noexcept {
     Word bits = a ^ b;
     bits |= (bits >> 4) & 0x0f0f0f0f0f0f0f0fu;
@@ -105,12 +105,12 @@ std::size_t HostMirror::reconcile(const std::size_t begin, const std::size_t end
     return copied;
 }
 
-/// Brings the bytes from `at` on together, of which `device` is a staging buffer: what others have put goes there, too.
+/// Reconciles the bytes from `at` on. `device` is their staging buffer, which also receives what others have put.
 void HostMirror::merge(const std::size_t at, const std::size_t length, std::byte* const device) {
     for (std::size_t page = 0; page < length; page += kPageBytes) {
         const std::size_t end = page + std::min(kPageBytes, length - page);
         const std::byte* const baseline = _baseline.get() + at + page;
-        // What is put while this looks is found the next time.
+        // Bytes that others put during this look are found the next time.
         if (std::memcmp(device + page, baseline, end - page) == 0 &&
             std::memcmp(_memory + at + page, baseline, end - page) == 0) {
             continue;
@@ -131,8 +131,8 @@ void HostMirror::merge(const std::size_t at, const std::size_t length, std::byte
     }
 }
 
-// Others may store to the host mirror at any time, so it is read once; and it is written by an exchange that keeps the
-// bytes which the program has not stored to. That it is a word at a time lets others see whole numbers.
+// Others may store to the host mirror at any time. So each word is read once, and written by an exchange that keeps the
+// bytes which the program has not stored to. Working by words lets others see whole numbers.
 
 void HostMirror::merge_word(const std::size_t at, const std::size_t position, std::byte* const device) {
     std::byte* const baseline = _baseline.get() + at + position;
@@ -156,7 +156,7 @@ void HostMirror::merge_word(const std::size_t at, const std::size_t position, st
         }
         std::memcpy(device + position, &both, sizeof both);
     }
-    // The baseline learns what was put only when the device has it.
+    // The baseline takes over what others have put only when the device has it.
     const Word kept = (before & ~stored) | (here & stored);
     std::memcpy(baseline, &kept, sizeof kept);
 }
@@ -182,7 +182,7 @@ void HostMirror::note_put(const std::size_t position) {
     }
 }
 
-/// Copies what others have put to the device, and nothing that is in between: the program's own kernels may be storing
+/// Copies what others have put to the device, and no bytes in between, since the program's own kernels may be storing
 /// there.
 void HostMirror::store_puts(const std::size_t at, const std::byte* const device) {
     if (_puts.empty()) {
