@@ -60,12 +60,12 @@ std::byte* bytes_of_buffer(const void* const buffer) {
 
 // Hierarchical collectives, see hierarchical.h. Their parts are collectives as programs call them, on the communicators
 // of the levels.
-[[nodiscard]] bool can_broadcast_in_levels(std::int64_t bytes, int root, MPI_Comm comm);
-int broadcast_in_levels(Call& call, std::byte* begin, int bytes, int root, MPI_Comm comm);
-int allreduce_in_levels(Call& call, const void* send_buffer, void* receive_buffer, int count, MPI_Datatype type,
-                        MPI_Op op, MPI_Comm comm);
-int reduce_in_levels(Call& call, const void* input, void* receive_buffer, int count, MPI_Datatype type, MPI_Op op,
-                     int root, MPI_Comm comm);
+[[nodiscard]] bool can_broadcast_hierarchically(std::int64_t bytes, int root, MPI_Comm comm);
+int hierarchical_broadcast(Call& call, std::byte* begin, int bytes, int root, MPI_Comm comm);
+int hierarchical_allreduce(Call& call, const void* send_buffer, void* receive_buffer, int count, MPI_Datatype type,
+                           MPI_Op op, MPI_Comm comm);
+int hierarchical_reduce(Call& call, const void* input, void* receive_buffer, int count, MPI_Datatype type, MPI_Op op,
+                        int root, MPI_Comm comm);
 
 /// The members meet without the MPI where they can. They also tell each other there what they have seen.
 struct Barrier {
@@ -126,7 +126,7 @@ struct Broadcast {
                 } else {
                     chunks.writes(begin);
                 }
-                Pipelined::Alternatives means{.kind = Kind::broadcast, .levels = group.has(root)};
+                Pipelined::Alternatives means{.kind = Kind::broadcast, .hierarchical = group.has(root)};
                 if (group.has(root)) {  // else the MPI reports the error
                     means.library = LibraryCall{.kind = Kind::broadcast,
                                                 .root = root,
@@ -139,8 +139,8 @@ struct Broadcast {
                     chunks.run_library();
                     return MPI_SUCCESS;
                 }
-                if (way == Pipelined::Method::levels && can_broadcast_in_levels(chunks.size(), root, comm)) {
-                    return broadcast_in_levels(call, begin, static_cast<int>(chunks.size()), root, comm);
+                if (way == Pipelined::Method::hierarchical && can_broadcast_hierarchically(chunks.size(), root, comm)) {
+                    return hierarchical_broadcast(call, begin, static_cast<int>(chunks.size()), root, comm);
                 }
                 if (way != Pipelined::Method::whole) {
                     return chunks.run([&](const Pipelined::Chunk& chunk) {
@@ -818,7 +818,7 @@ struct Reduce {
                 }
                 const std::uint32_t code = kernel_code(layer().real, op, type);
                 Pipelined::Alternatives means{
-                    .kind = Kind::reduce, .code = code, .levels = code != 0 && group.has(root)};
+                    .kind = Kind::reduce, .code = code, .hierarchical = code != 0 && group.has(root)};
                 if (group.has(root)) {
                     means.library = LibraryCall{.kind = Kind::reduce,
                                                 .code = code,
@@ -832,9 +832,9 @@ struct Reduce {
                     chunks.run_library();
                     return MPI_SUCCESS;
                 }
-                if (way == Pipelined::Method::levels && chunks.size() <= std::numeric_limits<int>::max()) {
-                    return reduce_in_levels(call, in_place ? receive_buffer : send_buffer, receive_buffer,
-                                            static_cast<int>(count), type, op, root, comm);
+                if (way == Pipelined::Method::hierarchical && chunks.size() <= std::numeric_limits<int>::max()) {
+                    return hierarchical_reduce(call, in_place ? receive_buffer : send_buffer, receive_buffer,
+                                               static_cast<int>(count), type, op, root, comm);
                 }
                 if (way != Pipelined::Method::whole) {
                     const Cut sent(send_buffer, type), received(receive_buffer, type);
@@ -913,7 +913,7 @@ struct ReduceAll {
                     const std::uint32_t code = kernel_code(layer().real, op, type);
                     means = {.kind = Kind::allreduce,
                              .code = code,
-                             .levels = code != 0,
+                             .hierarchical = code != 0,
                              .library = LibraryCall{.kind = Kind::allreduce,
                                                     .code = code,
                                                     .elements = static_cast<std::uint64_t>(count),
@@ -925,9 +925,9 @@ struct ReduceAll {
                     chunks.run_library();
                     return MPI_SUCCESS;
                 }
-                if (way == Pipelined::Method::levels && chunks.size() <= std::numeric_limits<int>::max()) {
-                    return allreduce_in_levels(call, send_buffer, receive_buffer, static_cast<int>(count), type, op,
-                                               comm);
+                if (way == Pipelined::Method::hierarchical && chunks.size() <= std::numeric_limits<int>::max()) {
+                    return hierarchical_allreduce(call, send_buffer, receive_buffer, static_cast<int>(count), type, op,
+                                                  comm);
                 }
                 if (way != Pipelined::Method::whole) {
                     const Cut sent(send_buffer, type), received(receive_buffer, type);
@@ -1103,7 +1103,7 @@ struct ReduceLocal {
 class Hierarchical {
   public:
     Hierarchical(Call& call, const MPI_Comm comm, const std::int64_t bytes)
-        : levels(*hierarchy_of(comm)), _call(call), _communicator(comm), _bytes(call.accounted_bytes() + bytes) {}
+        : hierarchy(*hierarchy_of(comm)), _call(call), _communicator(comm), _bytes(call.accounted_bytes() + bytes) {}
     ~Hierarchical() {
         // Errors, also those that are thrown, belong to the program's communicator.
         _call.on(_communicator);
@@ -1128,7 +1128,7 @@ class Hierarchical {
     [[nodiscard]] int outcome() {
         const int failed = _failure || _error != MPI_SUCCESS ? 1 : 0;
         int any = failed;
-        const int error = layer().real.Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, levels.node());
+        const int error = layer().real.Allreduce(&failed, &any, 1, MPI_INT, MPI_MAX, hierarchy.node());
         _error = _error != MPI_SUCCESS ? _error : error;
         if (_failure) {
             throw Error(*_failure);
@@ -1141,7 +1141,7 @@ class Hierarchical {
         return _error;
     }
 
-    Hierarchy& levels;
+    Hierarchy& hierarchy;
 
   private:
     Call& _call;
@@ -1152,34 +1152,35 @@ class Hierarchical {
 };
 
 /// Whether the root is in an inter-node communicator. Not all members are if nodes have different numbers of members.
-bool can_broadcast_in_levels(const std::int64_t bytes, const int root, const MPI_Comm comm) {
+bool can_broadcast_hierarchically(const std::int64_t bytes, const int root, const MPI_Comm comm) {
     return bytes <= std::numeric_limits<int>::max() && hierarchy_of(comm)->position_of(root).in_inter_node >= 0;
 }
 
 /// Broadcasts first in the root's inter-node communicator, then on each node.
-int broadcast_in_levels(Call& call, std::byte* const begin, const int bytes, const int root, const MPI_Comm comm) {
+int hierarchical_broadcast(Call& call, std::byte* const begin, const int bytes, const int root, const MPI_Comm comm) {
     Hierarchical in(call, comm, bytes);
-    const Hierarchy::Position place = in.levels.position_of(root);
-    if (in.levels.rank_on_node() == place.on_node) {
+    const Hierarchy::Position place = in.hierarchy.position_of(root);
+    if (in.hierarchy.rank_on_node() == place.on_node) {
         in.attempt([&] {
             return Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.in_inter_node,
-                                                   in.levels.inter_node());
+                                                   in.hierarchy.inter_node());
         });
     }
-    in.attempt(
-        [&] { return Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.on_node, in.levels.node()); });
+    in.attempt([&] {
+        return Broadcast::run<Function::Bcast>(call, begin, bytes, MPI_BYTE, place.on_node, in.hierarchy.node());
+    });
     return in.outcome();
 }
 
 /// The partitions of a reduction among the members of a node: one for each inter-node communicator.
 class Partitions {
   public:
-    Partitions(const Hierarchy& levels, const int count, const MPI_Datatype type)
-        : _own(static_cast<std::size_t>(levels.rank_on_node())),
+    Partitions(const Hierarchy& hierarchy, const int count, const MPI_Datatype type)
+        : _own(static_cast<std::size_t>(hierarchy.rank_on_node())),
           _type(type),
-          _counts(static_cast<std::size_t>(levels.size_of_node())),
+          _counts(static_cast<std::size_t>(hierarchy.size_of_node())),
           _displacements(_counts.size()) {
-        const int inter_node_comms = levels.inter_node_comms();
+        const int inter_node_comms = hierarchy.inter_node_comms();
         int begin = 0;
         for (std::size_t i = 0; i < _counts.size(); ++i) {
             const int inter_node = static_cast<int>(i);
@@ -1225,57 +1226,57 @@ class Partitions {
 
 /// Each node adds up and gives each of its members a partition. Each inter-node communicator adds up its partition.
 /// Each node puts the partitions together again.
-int allreduce_in_levels(Call& call, const void* const send_buffer, void* const receive_buffer, const int count,
-                        const MPI_Datatype type, const MPI_Op op, const MPI_Comm comm) {
+int hierarchical_allreduce(Call& call, const void* const send_buffer, void* const receive_buffer, const int count,
+                           const MPI_Datatype type, const MPI_Op op, const MPI_Comm comm) {
     Hierarchical in(call, comm, bytes_of(layer().real, count, type));
-    Partitions shares(in.levels, count, type);
+    Partitions partitions(in.hierarchy, count, type);
     const bool in_place = send_buffer == MPI_IN_PLACE;
     // In place, the other members still read this memory.
-    void* const share =
-        in_place ? shares.room(receive_buffer) : Cut(receive_buffer, type).at(shares.own_displacement());
+    void* const partition =
+        in_place ? partitions.room(receive_buffer) : Cut(receive_buffer, type).at(partitions.own_displacement());
     in.attempt([&] {
-        return ReduceScatter::run<Function::Reduce_scatter>(call, in_place ? receive_buffer : send_buffer, share,
-                                                            shares.counts(), type, op, in.levels.node());
+        return ReduceScatter::run<Function::Reduce_scatter>(call, in_place ? receive_buffer : send_buffer, partition,
+                                                            partitions.counts(), type, op, in.hierarchy.node());
     });
-    if (shares.own_count() > 0) {
+    if (partitions.own_count() > 0) {
         in.attempt([&] {
-            return ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, share, shares.own_count(), type, op,
-                                                       in.levels.inter_node());
+            return ReduceAll::run<Function::Allreduce>(call, MPI_IN_PLACE, partition, partitions.own_count(), type, op,
+                                                       in.hierarchy.inter_node());
         });
     }
     in.attempt([&] {
-        return AllGatherV::run<Function::Allgatherv>(call, in_place ? share : MPI_IN_PLACE,
-                                                     in_place ? shares.own_count() : 0, type, receive_buffer,
-                                                     shares.counts(), shares.displacements(), type, in.levels.node());
+        return AllGatherV::run<Function::Allgatherv>(
+            call, in_place ? partition : MPI_IN_PLACE, in_place ? partitions.own_count() : 0, type, receive_buffer,
+            partitions.counts(), partitions.displacements(), type, in.hierarchy.node());
     });
     return in.outcome();
 }
 
 /// Each node adds up and gives each of its members a partition. Each inter-node communicator adds up its partition on
 /// the root's node. The root collects the partitions there. `input`: what this member sends.
-int reduce_in_levels(Call& call, const void* const input, void* const receive_buffer, const int count,
-                     const MPI_Datatype type, const MPI_Op op, const int root, const MPI_Comm comm) {
+int hierarchical_reduce(Call& call, const void* const input, void* const receive_buffer, const int count,
+                        const MPI_Datatype type, const MPI_Op op, const int root, const MPI_Comm comm) {
     Hierarchical in(call, comm, bytes_of(layer().real, count, type));
-    const Hierarchy::Position place = in.levels.position_of(root);
-    Partitions shares(in.levels, count, type);
-    void* const share = shares.room(input);
+    const Hierarchy::Position place = in.hierarchy.position_of(root);
+    Partitions partitions(in.hierarchy, count, type);
+    void* const partition = partitions.room(input);
     in.attempt([&] {
-        return ReduceScatter::run<Function::Reduce_scatter>(call, input, share, shares.counts(), type, op,
-                                                            in.levels.node());
+        return ReduceScatter::run<Function::Reduce_scatter>(call, input, partition, partitions.counts(), type, op,
+                                                            in.hierarchy.node());
     });
-    const bool near_root = in.levels.is_on(place.node);
-    if (shares.own_count() > 0) {
+    const bool near_root = in.hierarchy.is_on(place.node);
+    if (partitions.own_count() > 0) {
         in.attempt([&] {
-            return Reduce::run<Function::Reduce>(call, near_root ? MPI_IN_PLACE : share, share, shares.own_count(),
-                                                 type, op, in.levels.in_inter_node_from(place.node),
-                                                 in.levels.inter_node());
+            return Reduce::run<Function::Reduce>(
+                call, near_root ? MPI_IN_PLACE : partition, partition, partitions.own_count(), type, op,
+                in.hierarchy.in_inter_node_from(place.node), in.hierarchy.inter_node());
         });
     }
     if (near_root) {
         in.attempt([&] {
-            return GatherV::run<Function::Gatherv>(call, share, shares.own_count(), type, receive_buffer,
-                                                   shares.counts(), shares.displacements(), type, place.on_node,
-                                                   in.levels.node());
+            return GatherV::run<Function::Gatherv>(call, partition, partitions.own_count(), type, receive_buffer,
+                                                   partitions.counts(), partitions.displacements(), type, place.on_node,
+                                                   in.hierarchy.node());
         });
     }
     return in.outcome();

@@ -239,7 +239,9 @@ bool InterNodeCcl::join_all() {
     }
     std::string why = _ccl.reason();
     if (own == has_failed && why.empty()) {
-        why = "joining took more than a minute: look at the network, or set AWAKEN_COLLECTIVES=\"* nodes=2- : levels\"";
+        why =
+            "joining took more than a minute: look at the network, or set AWAKEN_COLLECTIVES=\"* nodes=2- : "
+            "hierarchical\"";
     }
     const int mine = own;
     int worst = has_failed;
@@ -335,7 +337,7 @@ void InterNodeCcl::issue(const CclCommunicator::Operation& operation, Waiting& w
             _left_alone = first;
             throw Error("connecting to another rank by NCCL or RCCL failed, or took more than a minute",
                         "look at the other ranks' output and at the network, or set "
-                        "AWAKEN_COLLECTIVES=\"* nodes=2- : levels\"");
+                        "AWAKEN_COLLECTIVES=\"* nodes=2- : hierarchical\"");
         }
     }
     thread.join();

@@ -25,8 +25,8 @@ constexpr std::uint64_t kMostPause = 64;
 enum Proposal : std::uint32_t {
     kHasDeviceMemory = 1,
     kHasHostMemory = 2,
-    kCannot = 4,    ///< a datatype with gaps, or no means to copy with
-    kNoLevels = 8,  ///< this member has no kernels for it, or another table
+    kCannot = 4,           ///< a datatype with gaps, or no means to copy with
+    kNotHierarchical = 8,  ///< this member has no kernels for it, or another table
     kNoLibrary = 16,
     kNoMessages = 32
 };
@@ -146,7 +146,7 @@ Pipelined::Method Pipelined::agreed(const Alternatives& means) {
     own |= is_host(_from) || is_host(_to) ? kHasHostMemory : 0U;
     const coll::Algorithm otherwise =
         means.kind ? table.choose(occasion(means), coll::Algorithm::ccl) : coll::Algorithm::staged;
-    own |= means.levels && otherwise == coll::Algorithm::hierarchical ? 0U : kNoLevels;
+    own |= means.hierarchical && otherwise == coll::Algorithm::hierarchical ? 0U : kNotHierarchical;
     own |= means.messages && otherwise == coll::Algorithm::point_to_point ? 0U : kNoMessages;
     own |= _impossible || (served && _copies == nullptr) ? kCannot : 0U;
     own |= algorithm == coll::Algorithm::ccl && begin_library(means) ? 0U : kNoLibrary;
@@ -173,8 +173,9 @@ Pipelined::Method Pipelined::agreed(const Alternatives& means) {
     if ((all & kCannot) != 0) {
         return Method::whole;
     }
-    const bool levels = (all & (kHasHostMemory | kNoLevels)) == 0 && hierarchy_of(_communicator) != nullptr;
-    return levels ? Method::levels : Method::chunks;
+    const bool hierarchical =
+        (all & (kHasHostMemory | kNotHierarchical)) == 0 && hierarchy_of(_communicator) != nullptr;
+    return hierarchical ? Method::hierarchical : Method::chunks;
 }
 
 void Pipelined::run_library() {

@@ -53,7 +53,7 @@ class Pipelined {
     struct Alternatives {
         std::optional<coll::Kind> kind = {};  ///< as the table knows it; nothing: the table does not know it
         std::uint32_t code = 0;               ///< of a reduction: see kernels::code_of; 0: no kernels for it
-        bool levels = false;                  ///< this member could do it hierarchically
+        bool hierarchical = false;            ///< this member could do it hierarchically
         bool messages = false;                ///< this member would do it by messages (see point_to_point.h)
         /// NCCL or RCCL, with these arguments. This class fills in who is in the communicator.
         std::optional<coll::CclCommunicator::Operation> library = {};
@@ -61,10 +61,10 @@ class Pipelined {
     /// How the collective is done. All members ask, or none does.
     enum class Method : std::uint8_t {
         whole,
-        chunks,    ///< run()
-        levels,    ///< hierarchically (see hierarchical.h); all members pass device memory
-        messages,  ///< one for each part
-        library    ///< run_library()
+        chunks,        ///< run()
+        hierarchical,  ///< hierarchically (see hierarchical.h); all members pass device memory
+        messages,      ///< one for each part
+        library        ///< run_library()
     };
     [[nodiscard]] Method agreed(const Alternatives& means);
 

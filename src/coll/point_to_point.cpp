@@ -25,7 +25,7 @@ constexpr std::uint64_t kLeastPart = 4;
 constexpr std::uint64_t kMostPauseOfHost = 64;
 constexpr std::uint64_t kMostPauseOfLittle = 8;
 
-enum PartsVote : std::uint32_t {
+enum BlocksProposal : std::uint32_t {
     kPartsOnDevice = 1,
     kPartsOnHost = 2,
     kLargeForMessages = 4,  ///< a part that the table gives to messages

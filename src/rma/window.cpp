@@ -563,7 +563,7 @@ std::vector<std::unique_lock<std::mutex>> Window::complete_alone(const int targe
         const int first = target < 0 ? 0 : target;
         const int last = target < 0 ? members() - 1 : target;
         for (int each = first; each <= last; ++each) {
-            locks.emplace_back(at(each).settling);
+            locks.emplace_back(at(each).completing);
         }
     }
     return locks;

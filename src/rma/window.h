@@ -199,7 +199,7 @@ class Window {
     struct Target {
         /// Held by one synchronisation with the target at a time. A thread that finds nothing to finish must not return
         /// while another thread is still finishing.
-        std::mutex settling;
+        std::mutex completing;
         std::mutex entering;                   ///< held by the one thread that waits for the target's lock
         std::atomic<bool> own_changes{false};  ///< see take_own_changes()
         std::mutex mutex;                      ///< guards everything below that changes

@@ -195,7 +195,7 @@ void CclCommunicator::give_up() noexcept {
 void CclCommunicator::Issuer::require(const ccl::Status& status) const {
     if (!status.ok()) {
         throw Error(_library->title() + ": " + _library->explain(status, _communicator),
-                    "AWAKEN_COLLECTIVES=\"* nodes=1 : all; * nodes=2- : levels\" does without it");
+                    "AWAKEN_COLLECTIVES=\"* nodes=1 : two-shot; * nodes=2- : hierarchical\" does without it");
     }
 }
 
