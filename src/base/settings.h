@@ -11,7 +11,7 @@
 
 namespace awaken {
 
-/// One documented variable: the table behind docs/settings.md and `awaken exec --settings`.
+/// One documented variable. These rows are the table behind docs/settings.md and `awaken exec --settings`.
 struct SettingDescription {
     const char* name;           ///< "AWAKEN_GPU"
     const char* values;         ///< "auto | cuda | hip | none"
