@@ -16,7 +16,7 @@ struct Location {
         own      ///< at `address` in the process that gets it: a message to itself
     };
     Kind kind = Kind::none;
-    std::int32_t device = -1;                ///< device: its number in the exporting process, for texts of errors
+    std::int32_t device = -1;                ///< device: its number in the process that exported it, for messages
     std::uint64_t allocation_id = 0;         ///< device: identity of the allocation
     std::uint64_t allocation_bytes = 0;      ///< of the allocation; shared, ring: of the memory from `offset` on
     std::uint64_t offset = 0;                ///< device: of the first byte in the allocation
