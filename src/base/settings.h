@@ -21,7 +21,7 @@ struct SettingDescription {
 
 /// How messages between GPUs of one node travel.
 enum class NodePath : std::uint8_t {
-    automatic,  ///< from buffer to buffer where that is possible, else staged: never through the ring
+    automatic,  ///< the fastest way that is possible
     direct,     ///< from buffer to buffer where that is possible, else staged: never through the ring
     ring,       ///< through chunks of shared host memory: memory of other processes is never mapped
     staged      ///< through the MPI, in host memory

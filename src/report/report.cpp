@@ -207,8 +207,7 @@ class Fields {
     bool _at_end = false;
 };
 
-// ---- the table of the text form
-// ---------------------------------------------------------------------------------------
+// ---- the table of the text form -------------------------------------------------------------------------------------
 
 /// Columns of text; the first `left` ones are aligned to the left, the others to the right.
 class TextTable {
